@@ -1,0 +1,56 @@
+# make bench            from nothing to a leaderboard (PRESET=quick|full)
+# make test             the whole test suite, a few minutes on two CPU cores
+# make test-slow        minutes-long checks against published numbers
+# make lint             ruff and mypy
+# make performance      packed training against one model at a time
+#
+# ACCEL=cpu|cuda12|cuda13|tpu chooses JAX's build; the default asks nvidia-smi.
+
+PYTHON ?= python3
+VENV ?= .venv
+PRESET ?= quick
+EXPERIMENTS ?= dana2025/heads dana2025/attention-vs-mlp
+RUNS ?= results/runs
+
+# nvidia-smi names the newest CUDA its driver serves.
+CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
+ACCEL ?= $(if $(CUDA),$(if $(filter 12,$(CUDA)),cuda12,cuda13),cpu)
+EXTRA = $(if $(filter cpu,$(ACCEL)),,[$(ACCEL)])
+
+.PHONY: bench test test-slow lint performance clean
+.DELETE_ON_ERROR:
+
+bench: $(VENV)/.installed-$(ACCEL)
+	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --results=$(RUNS)
+	$(VENV)/bin/memobench report $(EXPERIMENTS) --preset=$(PRESET) --results=$(RUNS)
+	$(VENV)/bin/memobench leaderboard --results=$(RUNS)
+
+test: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest
+
+test-slow: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest -m slow
+
+lint: $(VENV)/.installed-lint
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
+	$(VENV)/bin/python experiments/performance/packed_vs_alone.py
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "memobench needs Python >= 3.11; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-$(ACCEL): setup.cfg pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
+	@touch $@
+
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
+	@touch $@

@@ -1,0 +1,101 @@
+"""Statistics of a results table. Pure functions; no files, no JAX."""
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+# What makes two runs repetitions of each other: everything but the seed.
+CONFIGURATION = [
+    "task",
+    "vocab_size",
+    "context_length",
+    "task_seed",
+    "architecture",
+    "heads",
+    "d_model",
+    "d_head",
+    "n_heads",
+    "n_layers",
+    "d_mlp",
+    "method",
+    "protocol",
+    "batch_size",
+    "steps",
+    "learning_rate",
+    "final_learning_rate",
+    "n_params",
+    "n_params_memory",
+    "n_examples",
+]
+
+
+def half_width(values: pd.Series, confidence: float = 0.95) -> float:
+    """Half the width of Student's confidence interval of the mean; NaN below two values.
+
+    >>> round(half_width(pd.Series([1.0, 2.0, 3.0])), 3)
+    2.484
+    """
+    values = values.dropna()
+    if len(values) < 2:
+        return float("nan")
+    quantile = scipy.stats.t.ppf(0.5 + confidence / 2, len(values) - 1)
+    return float(quantile * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def over_seeds(
+    table: pd.DataFrame, measures: tuple[str, ...] = ("accuracy", "accuracy_protocol")
+) -> pd.DataFrame:
+    """One row per configuration: mean and interval of each measure over its seeds.
+
+    Diverged runs have no measures and enter no mean; `seeds` counts the runs that do and
+    `diverged` those that do not.
+    """
+    groups = table.groupby(CONFIGURATION, dropna=False, sort=False)
+    columns = {
+        "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
+        "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
+    }
+    for measure in measures:
+        columns[measure] = groups[measure].mean()
+        columns[f"{measure}_interval"] = groups[measure].agg(half_width)
+    for column in ("device", "run_seconds"):
+        if column in table:
+            columns[column] = groups[column].agg(lambda x: "; ".join(map(str, sorted(set(x)))))
+    return pd.DataFrame(columns).reset_index()
+
+
+def against_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """The published protocol's accuracies beside the published figures, matched on their sizes.
+
+    Args:
+      summary: from `over_seeds`.
+      published: sizes in our column names, `published` (accuracy) and `published_steps`.
+
+    Returns:
+      One row per matched configuration with `published`, `ours`, `interval` and `difference`,
+      which is NaN where ours took another number of steps and cannot be compared.
+    """
+    ours = summary[summary["protocol"] == "published"]
+    sizes = [column for column in published.columns if not column.startswith("published")]
+    matched = published.merge(ours, on=sizes, how="inner")
+    difference = matched["accuracy_protocol"] - matched["published"]
+    return pd.DataFrame(
+        {
+            **{column: matched[column] for column in sizes},
+            "n_params": matched["n_params"],
+            "published": matched["published"],
+            "ours": matched["accuracy_protocol"],
+            "interval": matched["accuracy_protocol_interval"],
+            "difference": difference.where(matched["steps"] == matched["published_steps"]),
+            "published_steps": matched["published_steps"],
+            "steps": matched["steps"],
+            "seeds": matched["seeds"],
+            "diverged": matched["diverged"],
+        }
+    )
+
+
+def predicted_accuracy(memorized: pd.Series, summary: pd.DataFrame) -> pd.Series:
+    """The accuracy of models that memorized so many associations and guess the rest, at most 1."""
+    chance = 1 / summary["vocab_size"]
+    return chance + (1 - chance) * (memorized / summary["n_examples"]).clip(0, 1)

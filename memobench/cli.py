@@ -1,0 +1,142 @@
+"""The command line: list, run, report, leaderboard."""
+
+import difflib
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from memobench.errors import UserError
+from memobench.results import load_results
+
+USAGE = """memobench: how much does a transformer memorize, per parameter?
+
+  memobench list                      the experiments, their presets and sizes
+  memobench run EXPERIMENT...         train what --results does not hold yet
+  memobench report EXPERIMENT...      figure and tables of an experiment into --output
+  memobench leaderboard               LEADERBOARD.md and leaderboard.csv into --output
+"""
+
+PRESET = flags.DEFINE_enum("preset", "quick", ["quick", "full"], "How much of an experiment.")
+RESULTS = flags.DEFINE_string("results", "results/runs", "Folder of the shards.")
+OUTPUT = flags.DEFINE_string("output", "results", "Folder for figures, tables and leaderboard.")
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the packs of `run` and train nothing.")
+PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
+
+
+def main() -> None:
+    """Entry point of the `memobench` command."""
+    app.run(_main)
+
+
+def _main(argv: Sequence[str]) -> None:
+    commands = {"list": _list, "run": _run, "report": _report, "leaderboard": _leaderboard}
+    try:
+        if len(argv) < 2:
+            raise UserError(f"name a command: {', '.join(commands)}; memobench --help tells more")
+        if argv[1] not in commands:
+            raise UserError(f"unknown command {argv[1]!r}{_closest(argv[1], commands)}")
+        commands[argv[1]](list(argv[2:]))
+    except UserError as error:
+        sys.exit(f"memobench: {error}")
+    except KeyboardInterrupt as error:
+        print(f"\nmemobench: {error or 'interrupted'}", file=sys.stderr)
+        sys.exit(130)
+
+
+def _closest(name: str, names: object) -> str:
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)  # type: ignore[call-overload]
+    return f"; did you mean {' or '.join(close)}?" if close else f"; choose one of {', '.join(names)}"  # type: ignore[arg-type]
+
+
+def _experiments(names: list[str]) -> list:
+    from memobench.experiments import EXPERIMENTS
+
+    if not names:
+        raise UserError(f"name an experiment: {', '.join(EXPERIMENTS)}")
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise UserError(f"unknown experiment {name!r}{_closest(name, EXPERIMENTS)}")
+    return [EXPERIMENTS[name] for name in names]
+
+
+def _list(names: list[str]) -> None:
+    from memobench.experiments import EXPERIMENTS
+
+    for experiment in _experiments(names or list(EXPERIMENTS)):
+        sizes = ", ".join(f"{name} {len(runs)} runs" for name, runs in experiment.presets.items())
+        print(f"{experiment.name:28s} {experiment.title} ({sizes})")
+
+
+def _run(names: list[str]) -> None:
+    experiments = _experiments(names)
+    from memobench import sweep
+
+    runs = [run for experiment in experiments for run in experiment.presets[PRESET.value]]
+    if DRY_RUN.value:
+        done = load_results(RESULTS.value)["run_id"]
+        packs = sweep.plan(runs, done=done)
+        print(_plan_table(packs))
+        return
+    table = sweep.run(runs, results=RESULTS.value, progress=PROGRESS.value)
+    diverged = int((table["status"] == "diverged").sum())
+    print(f"{len(table)} runs are in {RESULTS.value}" + f" ({diverged} diverged)" * bool(diverged))
+
+
+def _plan_table(packs: list) -> str:
+    lines = [
+        f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>8}  program (padded sizes)"
+    ]
+    for i, pack in enumerate(packs):
+        method, module = pack.runs[0].method, pack.module
+        sizes = " ".join(
+            f"{name}={getattr(module, name)}"
+            for name in ("d_model", "d_head", "n_heads", "d_mlp")
+            if hasattr(module, name)
+        )
+        lines.append(
+            f"{i:4d} {len(pack.runs):5d} {pack.waste:6.0%} {pack.memory_bytes / 2**20:6.0f} MiB "
+            f"{pack.seconds:8.0f}  {type(module).__name__} {sizes}, {method.protocol}, "
+            f"{method.steps:,} steps"
+        )
+    n_runs = sum(len(pack.runs) for pack in packs)
+    lines.append(
+        f"{n_runs} runs in {len(packs)} packs; at most "
+        f"{max((pack.memory_bytes for pack in packs), default=0) / 2**20:.0f} MiB a pack, "
+        f"about {sum(pack.seconds for pack in packs):.0f} s one after another, "
+        "before compilation (memory and seconds are predictions)"
+    )
+    return "\n".join(lines)
+
+
+def _report(names: list[str]) -> None:
+    experiments = _experiments(names)
+    from memobench.report import accuracy
+
+    table = load_results(RESULTS.value)
+    for experiment in experiments:
+        wanted = {run.run_id for run in experiment.presets[PRESET.value]}
+        rows = table[table["run_id"].isin(wanted)]
+        if rows.empty:
+            raise UserError(
+                f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}; "
+                f"first: memobench run {experiment.name} --preset={PRESET.value}"
+            )
+        print(accuracy.write(experiment, PRESET.value, rows, pathlib.Path(OUTPUT.value)))
+
+
+def _leaderboard(names: list[str]) -> None:
+    if names:
+        raise UserError(f"leaderboard takes no argument, got {' '.join(names)}")
+    from memobench.report import leaderboard
+
+    table = load_results(RESULTS.value)
+    if table.empty:
+        raise UserError(f"{RESULTS.value} holds no run; first: memobench run EXPERIMENT")
+    print(leaderboard.write(table, pathlib.Path(OUTPUT.value)))
+    print(f"Written to {pathlib.Path(OUTPUT.value) / 'LEADERBOARD.md'}")
+
+
+if __name__ == "__main__":
+    main()

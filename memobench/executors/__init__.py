@@ -1,0 +1,1 @@
+"""Executors: where packs run. Each takes packs and yields them with what training them gave."""

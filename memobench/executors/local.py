@@ -1,0 +1,80 @@
+"""Runs packs in this process: on a CPU two packs side by side, on an accelerator one at a time."""
+
+import concurrent.futures
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+
+from memobench import training
+from memobench.packing import Pack
+
+_log = logging.getLogger("memobench")
+
+Train = Callable[[Pack, Callable[[int], None]], training.PackResult]
+
+
+class _Stopped(Exception):
+    """The sweep was interrupted; raised inside the workers at their next chunk."""
+
+
+def run_packs(
+    packs: Sequence[Pack],
+    on_steps: Callable[[Pack, int], None],
+    train: Train = training.train_many,
+) -> Iterator[tuple[Pack, training.PackResult]]:
+    """Yields each pack with its result as it is done.
+
+    A pack that does not fit in memory is halved and tried again, and says so. Closing the iterator
+    or an exception stops the workers at their next chunk.
+    """
+    stop = threading.Event()
+
+    def work(pack: Pack) -> training.PackResult:
+        def steps_done(steps: int) -> None:
+            if stop.is_set():
+                raise _Stopped
+            on_steps(pack, steps)
+
+        return train(pack, steps_done)
+
+    with concurrent.futures.ThreadPoolExecutor(_workers()) as pool:
+        futures = {pool.submit(work, pack): pack for pack in packs}
+        try:
+            while futures:
+                done, _ = concurrent.futures.wait(
+                    futures, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                for future in done:
+                    pack = futures.pop(future)
+                    error = future.exception()
+                    if error is None:
+                        yield pack, future.result()
+                    elif is_out_of_memory(error) and len(pack.runs) > 1:
+                        halves = pack.halves()
+                        _log.warning(
+                            "a pack of %d runs did not fit in memory; trying %s",
+                            len(pack.runs),
+                            " and ".join(str(len(half.runs)) for half in halves),
+                        )
+                        futures.update({pool.submit(work, half): half for half in halves})
+                    else:
+                        raise error
+        finally:
+            stop.set()
+            for future in futures:
+                future.cancel()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device or the host had too little memory."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    )
+
+
+def _workers() -> int:
+    # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
+    return min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1

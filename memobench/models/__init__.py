@@ -1,0 +1,71 @@
+"""Architectures: who memorizes. One file per architecture; `ARCHITECTURES` lists them once.
+
+An entry builds a Flax module from the task's and the architecture's sizes. The module takes one
+example, `tokens_S -> logits_N`, and keeps in its "constants" collection whatever depends on its
+true sizes and not on parameters. Modules that differ only in the attributes named in `PADDABLE`
+are zero-padded to one shape and trained in one program; a class that such padding would change
+says `paddable = False`. A module may also offer `tables` and `read` (see `transformer.py`), with
+which the exact protocol evaluates all sequences without repeating a token's work.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from memobench.errors import UserError
+from memobench.models import transformer
+from memobench.specs import Architecture, Run, Task
+
+ARCHITECTURES: dict[str, Callable[[Task, Architecture], nn.Module]] = {
+    "attention_only": transformer.attention_only,
+    "mlp": transformer.mlp,
+}
+
+PADDABLE = ("d_model", "d_head", "n_heads", "d_mlp")
+
+
+def build(run: Run) -> nn.Module:
+    """The run's module at its true size. Raises UserError for an unknown or forbidden one."""
+    name = run.architecture.name
+    if name not in ARCHITECTURES:
+        raise UserError(
+            f"architecture name={name!r} is unknown; choose one of {', '.join(ARCHITECTURES)}"
+        )
+    return ARCHITECTURES[name](run.task, run.architecture)
+
+
+def init(module: nn.Module, context_length: int, key: jax.Array) -> Any:
+    """The module's variables at its own size: {"params": ..., "constants": ...}."""
+    variables = module.init(key, jnp.zeros(context_length, jnp.int32))
+    return {"constants": {}, **variables}
+
+
+def shapes(module: nn.Module, context_length: int) -> Any:
+    """The tree of `init` as shapes and dtypes, without computing anything."""
+    return jax.eval_shape(lambda: init(module, context_length, jax.random.key(0)))
+
+
+def count_parameters(module: nn.Module, context_length: int) -> tuple[int, int]:
+    """(n_params, n_params_memory): all, and all but token embeddings and unembedding."""
+    params = shapes(module, context_length)["params"]
+    sizes = {name: sum(x.size for x in jax.tree.leaves(sub)) for name, sub in params.items()}
+    n_params = sum(sizes.values())
+    return n_params, n_params - sizes.get("token_embedding", 0) - sizes.get("unembedding", 0)
+
+
+def all_logits(module: nn.Module, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
+    """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
+    if not hasattr(module, "tables"):
+        return jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
+
+    def read(*rows: Any) -> jax.Array:
+        return module.apply(variables, list(rows), method="read")
+
+    tables = module.apply(variables, method="tables")
+    for position in reversed(range(len(tables))):
+        read = jax.vmap(read, in_axes=[0 if s == position else None for s in range(len(tables))])
+    logits = read(*tables)
+    return logits.reshape(len(tokens_TxS), logits.shape[-1])

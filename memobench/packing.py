@@ -1,0 +1,206 @@
+"""Packs: which runs one compiled program trains together, and how their sizes become one.
+
+A model whose paired factors are zero-padded is the smaller model: the gradients of the padding
+are exactly zero and stay so under Adam. So runs are initialised at their true size, padded,
+stacked and trained as one. Imports models and specs; trains nothing, touches no files.
+"""
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from memobench import models
+from memobench.specs import Run, Training
+
+# Order-of-magnitude costs that only choose packs; no result depends on them.
+COMPILE_SECONDS = 5.0
+FLOPS_PER_SECOND = {"cpu": 1.5e10, "gpu": 2e12, "tpu": 2e12}
+MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
+MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
+
+
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """Runs trained together, the module they are padded to, and what that is predicted to cost.
+
+    waste: share of the arithmetic spent on padding. memory_bytes, seconds: predictions.
+    """
+
+    runs: tuple[Run, ...]
+    module: nn.Module
+    waste: float
+    memory_bytes: float
+    seconds: float
+
+    def halves(self) -> tuple["Pack", "Pack"]:
+        """The same runs as two packs of the same shape, for a device that was too small."""
+        middle = (len(self.runs) + 1) // 2
+        parts = self.runs[:middle], self.runs[middle:]
+        first, second = (
+            dataclasses.replace(
+                self, runs=part, memory_bytes=self.memory_bytes * len(part) / len(self.runs)
+            )
+            for part in parts
+        )
+        return first, second
+
+
+def alone(run: Run) -> Pack:
+    """A pack of one run at its true size."""
+    return Pack(runs=(run,), module=models.build(run), waste=0, memory_bytes=0, seconds=0)
+
+
+def pad_to(tree: Any, shapes: Any) -> Any:
+    """Zero-pads every leaf at the end of each axis to the leaf of the same place in `shapes`."""
+
+    def pad(x: jax.Array, target: Any) -> jax.Array:
+        widths = [(0, t - s, 0) for s, t in zip(x.shape, target.shape, strict=True)]
+        return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
+
+    return jax.tree.map(pad, tree, shapes)
+
+
+def enclosing(modules: Sequence[nn.Module]) -> nn.Module:
+    """The smallest module of the same structure that holds all of them by padding."""
+    sizes = [_paddable_sizes(module) for module in modules]
+    return modules[0].clone(**{name: max(size[name] for size in sizes) for name in sizes[0]})
+
+
+def init_pack(pack: Pack) -> Any:
+    """Initial variables of every run, initialised at true size, padded and stacked: axis R."""
+    context_length = pack.runs[0].task.context_length
+    target = models.shapes(pack.module, context_length)
+    places = collections.defaultdict(list)
+    for place, run in enumerate(pack.runs):
+        places[models.build(run)].append(place)
+
+    parts = []
+    for module, indices in places.items():
+        keys_R = jnp.stack([init_key(pack.runs[i]) for i in indices])
+        parts.append(_init_padded(module, context_length, keys_R, target))
+    order = [place for indices in places.values() for place in indices]
+    back = jnp.argsort(jnp.asarray(order))
+    return jax.tree.map(lambda *xs: jnp.concatenate(xs)[back], *parts)
+
+
+def init_key(run: Run) -> jax.Array:
+    """The key of the run's initial weights, from its seed alone."""
+    return jax.random.fold_in(jax.random.key(run.seed), 0)
+
+
+def shuffle_key(run: Run) -> jax.Array:
+    """The key of the run's shuffles, from its seed alone."""
+    return jax.random.fold_in(jax.random.key(run.seed), 1)
+
+
+def _init_padded(module: nn.Module, context_length: int, keys_R: jax.Array, target: Any) -> Any:
+    def init(key: jax.Array) -> Any:
+        return pad_to(models.init(module, context_length, key), target)
+
+    # It runs once: optimising the generator's code for each size would take eight times longer.
+    options: dict[str, Any] = {"xla_backend_optimization_level": 0}
+    return jax.jit(jax.vmap(init), compiler_options=options)(keys_R)
+
+
+def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
+    """Partitions the runs into packs of least predicted time within the device's memory.
+
+    Runs that can share a program are sorted by size; dynamic programming then chooses where to cut,
+    weighing one more compilation against the arithmetic that padding wastes.
+    """
+    groups = collections.defaultdict(list)
+    for run in runs:
+        module = models.build(run)
+        groups[_structure(module, run)].append((module, run))
+    packs = [pack for group in groups.values() for pack in _plan_group(group, platform)]
+    return sorted(packs, key=lambda pack: -pack.seconds)
+
+
+def work_per_step(module: nn.Module, run: Run) -> float:
+    """Predicted floating-point operations of one training step, forward and backward."""
+    n_params, _ = models.count_parameters(module, run.task.context_length)
+    return 6.0 * _rows_per_step(run) * n_params
+
+
+def memory_per_run(module: nn.Module, run: Run) -> float:
+    """Predicted bytes of one run in training: weights, gradient, Adam moments, activations."""
+    n_params, _ = models.count_parameters(module, run.task.context_length)
+    widths = sum(_paddable_sizes(module).values())
+    n_layers = run.architecture.n_layers * run.task.context_length
+    per_row = 4 * run.task.vocab_size + 8 * n_layers * widths
+    return 4.0 * (6 * n_params + _rows_per_step(run) * per_row)
+
+
+def _rows_per_step(run: Run) -> int:
+    return run.method.batch_size or run.task.n_examples
+
+
+def _paddable_sizes(module: nn.Module) -> dict[str, int]:
+    if not getattr(module, "paddable", True):
+        return {}
+    return {name: getattr(module, name) for name in models.PADDABLE if hasattr(module, name)}
+
+
+def _structure(module: nn.Module, run: Run) -> tuple:
+    """Everything that must agree within a program: all that is static but the padded sizes."""
+    method: Training = dataclasses.replace(run.method, learning_rate=0, final_learning_rate=0)
+    task = dataclasses.replace(run.task, seed=0)
+    return module.clone(**dict.fromkeys(_paddable_sizes(module), 0)), task, method
+
+
+def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[Pack]:
+    by_module: dict[nn.Module, list[Run]] = collections.defaultdict(list)
+    for module, run in group:
+        by_module[module].append(run)
+    example = group[0][1]
+    work = functools.lru_cache(maxsize=None)(lambda module: work_per_step(module, example))
+    modules = sorted(by_module, key=lambda module: (work(module), repr(module)))
+    counts = [len(by_module[module]) for module in modules]
+
+    best: list[tuple[float, int]] = [(0.0, 0)]
+    for stop in range(1, len(modules) + 1):
+        options = []
+        for start in range(stop):
+            padded = enclosing(modules[start:stop])
+            seconds = _seconds(work(padded), sum(counts[start:stop]), example, platform)
+            options.append((best[start][0] + COMPILE_SECONDS + seconds, start))
+        best.append(min(options))
+
+    stop = len(modules)
+    while stop > 0:
+        start = best[stop][1]
+        chosen = modules[start:stop]
+        runs = [run for module in chosen for run in by_module[module]]
+        yield from _split(runs, enclosing(chosen), platform)
+        stop = start
+
+
+def _seconds(work: float, n_runs: int, run: Run, platform: str) -> float:
+    return n_runs * work * run.method.steps / FLOPS_PER_SECOND.get(platform, 2e12)
+
+
+def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
+    """Cuts runs of one padded module into equal packs that fit, so that they share a program."""
+    memory = memory_per_run(module, runs[0])
+    fits = max(1, int(MEMORY_BYTES.get(platform, 8 * 2**30) / memory))
+    n_packs = math.ceil(len(runs) / min(fits, MAX_RUNS.get(platform, 4096)))
+    size = math.ceil(len(runs) / n_packs)
+    for start in range(0, len(runs), size):
+        part = runs[start : start + size]
+        padded = len(part) * work_per_step(module, part[0])
+        true = sum(work_per_step(models.build(run), run) for run in part)
+        seconds = _seconds(work_per_step(module, part[0]), len(part), part[0], platform)
+        yield Pack(
+            runs=tuple(part),
+            module=module,
+            waste=1 - true / padded,
+            memory_bytes=len(part) * memory,
+            seconds=seconds,
+        )

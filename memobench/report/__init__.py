@@ -1,0 +1,1 @@
+"""Reports: figures and tables, made from the results table alone."""

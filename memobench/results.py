@@ -1,0 +1,137 @@
+"""Results as immutable shards: one JSON file per pack, written whole or not at all.
+
+Imports no JAX. A shard is {"schema", "provenance", "rows"}; `load_results` reads a folder of them
+into one table with a row per run and the shard's provenance beside it.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from memobench.errors import UserError
+
+SCHEMA = 1
+
+Path = str | os.PathLike[str]
+
+_log = logging.getLogger("memobench")
+
+_REQUIRED = frozenset(
+    "run_id task vocab_size context_length task_seed architecture heads d_model d_head n_heads "
+    "n_layers d_mlp method protocol seed n_params n_params_memory n_examples accuracy "
+    "accuracy_protocol memorized bits loss steps status".split()
+)
+STATUSES = ("ok", "diverged")
+
+
+def check_writable(folder: Path) -> pathlib.Path:
+    """Makes the folder, and raises UserError now rather than after the first pack if it cannot."""
+    folder = pathlib.Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"results={str(folder)!r} cannot be written ({error.strerror}); choose another folder"
+        ) from error
+    return folder
+
+
+def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) -> pathlib.Path:
+    """Writes one shard atomically: temporary file, fsync, link under its final name.
+
+    The name is a hash of the run ids. A shard already there is kept as it is: nothing measured is
+    ever overwritten. NaN and infinity are refused (ValueError); a diverged run's measures are None.
+    """
+    folder = pathlib.Path(folder)
+    ids = ",".join(sorted(row["run_id"] for row in rows))
+    path = folder / f"{hashlib.sha256(ids.encode()).hexdigest()[:16]}.json"
+    shard = {"schema": SCHEMA, "provenance": provenance, "rows": list(rows)}
+    text = json.dumps(shard, indent=1, allow_nan=False)
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            _log.warning("%s is there already and was kept", path)
+    finally:
+        os.unlink(temporary)
+    _fsync_folder(folder)
+    return path
+
+
+def load_results(folder: Path) -> pd.DataFrame:
+    """The table of a results folder: one row per run, provenance in columns of its own.
+
+    A torn, foreign or outdated file is named in a warning and skipped; where two shards hold the
+    same run, the first by name counts. A folder that does not exist is an empty table.
+    """
+    return to_table(list(load_rows(folder).values()))
+
+
+def load_rows(folder: Path) -> dict[str, dict]:
+    """The rows behind `load_results`, by run id."""
+    rows: dict[str, dict] = {}
+    for path in sorted(pathlib.Path(folder).glob("*")):
+        if path.name.startswith("."):
+            continue
+        try:
+            shard = _read_shard(path)
+        except (OSError, ValueError) as error:
+            _log.warning("skipped %s: %s", path, error)
+            continue
+        for row in shard:
+            rows.setdefault(row["run_id"], row)
+    return rows
+
+
+def to_table(rows: Sequence[dict]) -> pd.DataFrame:
+    """Rows as a table; measures of diverged runs are NaN."""
+    table = pd.DataFrame(rows, columns=None if rows else sorted(_REQUIRED))
+    measures = ["accuracy", "accuracy_protocol", "memorized", "bits", "loss"]
+    return table.astype(dict.fromkeys(measures, float))
+
+
+def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:
+    """The rows of a shard with its provenance in every one."""
+    return ({**row, **provenance} for row in rows)
+
+
+def _read_shard(path: pathlib.Path) -> list[dict]:
+    try:
+        shard = json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError("not a whole JSON file") from None
+    if not isinstance(shard, dict) or "schema" not in shard:
+        raise ValueError("not a memobench shard")
+    if shard["schema"] != SCHEMA:
+        raise ValueError(f"schema {shard['schema']!r}, this version reads {SCHEMA}")
+    rows, provenance = shard.get("rows"), shard.get("provenance")
+    if not isinstance(rows, list) or not isinstance(provenance, dict):
+        raise ValueError("rows or provenance are missing")
+    for row in rows:
+        if not isinstance(row, dict) or not _REQUIRED <= row.keys():
+            raise ValueError("a row lacks required columns")
+        if row["status"] not in STATUSES:
+            raise ValueError(f"a row has the unknown status {row['status']!r}")
+    return list(with_provenance(rows, provenance))
+
+
+def _fsync_folder(folder: pathlib.Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

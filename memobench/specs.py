@@ -1,0 +1,195 @@
+"""What a run is: immutable values, their canonical form, and the id derived from it.
+
+Imports no JAX, so that tables, reports and schedulers can read specs anywhere.
+"""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any, Self
+
+from memobench.errors import UserError
+
+SPEC_VERSION = 1
+
+HEADS = ("full", "compressed")
+PROTOCOLS = ("published", "exact")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise UserError(message)
+
+
+def _require_integers(spec: Any, minimum: int, *fields: str) -> None:
+    for field in fields:
+        value = getattr(spec, field)
+        _require(
+            isinstance(value, int) and not isinstance(value, bool) and value >= minimum,
+            f"{field}={value!r} is not an integer >= {minimum}; give {field} such a value",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is to be memorized: every sequence of `context_length` tokens has one next token.
+
+    `seed` draws the instance (the label of every sequence); runs with equal tasks share it.
+    """
+
+    name: str = "associations"
+    vocab_size: int = 50
+    context_length: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_integers(self, 2, "vocab_size")
+        _require_integers(self, 1, "context_length")
+        _require_integers(self, 0, "seed")
+        _require(
+            self.n_examples <= 2**22,
+            f"context_length={self.context_length}: all {self.vocab_size}^{self.context_length} "
+            "sequences would be memorized, more than 2^22; lower vocab_size or context_length",
+        )
+
+    @property
+    def n_examples(self) -> int:
+        """Number of associations, T_0 = N^S."""
+        return self.vocab_size**self.context_length
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """Who memorizes: a name from `memobench.models.ARCHITECTURES` and the model's true sizes.
+
+    `heads` chooses the parameterisation of Dana et al. (2025): `full` is that of their equations
+    (W_Q, W_K, W_V in R^{d_head x d_model}), `compressed` that of their released experiments
+    (one shared map into R^{d_head} before all heads and one back).
+    """
+
+    name: str
+    d_model: int
+    d_head: int
+    n_heads: int = 1
+    n_layers: int = 1
+    d_mlp: int = 0
+    heads: str = "compressed"
+
+    def __post_init__(self) -> None:
+        _require_integers(self, 1, "d_model", "d_head", "n_heads", "n_layers")
+        _require_integers(self, 0, "d_mlp")
+        _require(
+            self.heads in HEADS, f"heads={self.heads!r} is unknown; choose one of {', '.join(HEADS)}"
+        )
+        _require(
+            self.heads != "full" or self.d_head <= self.d_model,
+            f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "
+            "lower d_head or use heads='compressed'",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the weights come about: Adam for `epochs` epochs of `n_batches` steps each.
+
+    `published` follows Dana et al. (2025) step for step: a fixed multiset of
+    `batch_size * n_batches` examples, reshuffled every epoch. `exact` takes the gradient of the
+    true objective over all examples at every step and has no batches: `batch_size` is None.
+    The learning rate is constant within an epoch and linear over epochs, from `learning_rate`
+    in the first to `final_learning_rate`, reached after the last.
+    """
+
+    protocol: str = "published"
+    batch_size: int | None = 256
+    n_batches: int = 64
+    epochs: int = 64
+    learning_rate: float = 1e-2
+    final_learning_rate: float = 5e-4
+
+    def __post_init__(self) -> None:
+        _require(
+            self.protocol in PROTOCOLS,
+            f"protocol={self.protocol!r} is unknown; choose one of {', '.join(PROTOCOLS)}",
+        )
+        if self.protocol == "published":
+            _require_integers(self, 1, "batch_size")
+        else:
+            _require(self.batch_size is None, "batch_size must be None with protocol='exact'")
+        _require_integers(self, 1, "n_batches", "epochs")
+        for field in ("learning_rate", "final_learning_rate"):
+            value = getattr(self, field)
+            _require(
+                isinstance(value, (int, float)) and 0 <= value < float("inf"),
+                f"{field}={value!r} is not a number >= 0; give {field} such a value",
+            )
+
+    @property
+    def steps(self) -> int:
+        """Number of optimiser steps."""
+        return self.n_batches * self.epochs
+
+    def exact(self) -> Self:
+        """The exact protocol with the same number of steps and the same learning rates."""
+        return dataclasses.replace(self, protocol="exact", batch_size=None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One task, architecture, method and seed; `run_id` names it, so it is never done twice.
+
+    >>> run = Run(task=Task(), architecture=Architecture(name="mlp", d_model=4, d_head=4, d_mlp=8))
+    >>> run.run_id == dataclasses.replace(run).run_id
+    True
+    """
+
+    task: Task
+    architecture: Architecture
+    method: Training = Training()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_integers(self, 0, "seed")
+
+    def canonical(self) -> str:
+        """The spec as JSON with sorted keys; fields that are None do not apply and are left out."""
+        spec = {"spec_version": SPEC_VERSION, **_without_none(dataclasses.asdict(self))}
+        return json.dumps(spec, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def run_id(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the canonical form."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+
+def _without_none(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _without_none(value) for key, value in tree.items() if value is not None}
+    # 1 and 1.0 are equal values and must give one id.
+    return int(tree) if isinstance(tree, float) and tree.is_integer() else tree
+
+
+def columns(run: Run) -> dict[str, Any]:
+    """The spec as the flat columns of the results table."""
+    task, architecture, method = run.task, run.architecture, run.method
+    return {
+        "run_id": run.run_id,
+        "task": task.name,
+        "vocab_size": task.vocab_size,
+        "context_length": task.context_length,
+        "task_seed": task.seed,
+        "architecture": architecture.name,
+        "heads": architecture.heads,
+        "d_model": architecture.d_model,
+        "d_head": architecture.d_head,
+        "n_heads": architecture.n_heads,
+        "n_layers": architecture.n_layers,
+        "d_mlp": architecture.d_mlp,
+        "method": "trained",
+        "protocol": method.protocol,
+        "batch_size": method.batch_size,
+        "n_batches": method.n_batches,
+        "epochs": method.epochs,
+        "learning_rate": method.learning_rate,
+        "final_learning_rate": method.final_learning_rate,
+        "seed": run.seed,
+    }

@@ -1,0 +1,221 @@
+"""Sweeps: the runs that are missing, packed, trained, and kept shard by shard.
+
+The same call resumes: what a results folder holds is never trained again.
+"""
+
+import contextlib
+import datetime
+import functools
+import math
+import os
+import pathlib
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import jaxlib
+import numpy as np
+import pandas as pd
+import tqdm
+
+from memobench import metrics, models, packing, specs, tasks, training
+from memobench import results as store
+from memobench.executors import local
+from memobench.specs import Run
+from memobench.version import __version__
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a sweep; its message says what is saved and how to resume."""
+
+
+def run(
+    runs: Iterable[Run], results: store.Path | None = None, progress: bool = True
+) -> pd.DataFrame:
+    """Trains the runs that the folder does not hold yet and returns the table of all of them.
+
+    Args:
+      runs: in any order; equal runs count once.
+      results: folder of shards to resume from and to write to; None keeps nothing on disk.
+      progress: whether to show one progress line on standard error.
+
+    Returns:
+      One row per run, in the order of `runs`; its columns are those of a shard's rows.
+
+    Raises:
+      UserError: a run names an unknown task or architecture, or the folder cannot be written.
+      Interrupted: Ctrl-C; packs that were done are in the folder.
+
+    >>> architecture = specs.Architecture(name="attention_only", d_model=2, d_head=2, n_heads=3)
+    >>> method = specs.Training(n_batches=8, epochs=2).exact()
+    >>> wanted = [Run(task=specs.Task(vocab_size=5), architecture=architecture, method=method)]
+    >>> run(wanted, progress=False).loc[0, ["n_params", "steps", "status"]].tolist()
+    [72, 16, 'ok']
+    """
+    wanted = {run.run_id: run for run in runs}
+    folder = None if results is None else store.check_writable(results)
+    rows = {} if folder is None else _rows_in(folder, wanted)
+    packs = plan(wanted.values(), done=rows)
+    try:
+        for shard in _train(packs, progress):
+            if folder is not None:
+                store.write_shard(folder, *shard)
+            rows |= {row["run_id"]: row for row in store.with_provenance(*shard)}
+    except KeyboardInterrupt as error:
+        kept = "nothing was saved, for no results folder was given"
+        if folder is not None:
+            kept = f"{len(rows)} of {len(wanted)} runs are saved in {folder}; "
+            kept += "the same command resumes there"
+        raise Interrupted(f"interrupted: {kept}") from error
+    return store.to_table([rows[run_id] for run_id in wanted])
+
+
+def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
+    """The packs in which the runs whose ids are not done would train on this machine.
+
+    Raises UserError for a run that no task or architecture can serve.
+    """
+    runs, done = list(runs), set(done)
+    for run in runs:
+        tasks.check(run.task)
+        models.build(run)
+    missing = [run for run in runs if run.run_id not in done]
+    return packing.plan(missing, jax.default_backend())
+
+
+def _rows_in(folder: pathlib.Path, wanted: dict[str, Run]) -> dict[str, dict]:
+    rows = store.load_rows(folder)
+    return {run_id: rows[run_id] for run_id in wanted if run_id in rows}
+
+
+def _train(packs: list[packing.Pack], progress: bool) -> Iterator[tuple[list[dict], dict]]:
+    """Yields (rows, provenance) of every pack as it is done, behind one progress line."""
+    if not packs:
+        return
+    with _Progress(packs, enabled=progress) as bar:
+        with contextlib.closing(local.run_packs(packs, bar.steps_done)) as trained:
+            for pack, result in trained:
+                bar.runs_done(len(pack.runs))
+                yield rows_of(pack, result), provenance(pack, result)
+
+
+def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, Any]]:
+    """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
+    accuracy_protocol_R = training.protocol_accuracy(result)
+    rows = []
+    for i, run in enumerate(pack.runs):
+        task = run.task
+        n_params, n_params_memory = models.count_parameters(models.build(run), task.context_length)
+        diverged = not math.isfinite(result.loss_R[i])
+        measures = {
+            "accuracy": result.accuracy_R[i],
+            "accuracy_protocol": accuracy_protocol_R[i],
+            "memorized": metrics.chance_corrected(
+                result.accuracy_R[i], task.n_examples, task.vocab_size
+            ),
+            "bits": result.bits_R[i],
+            "loss": result.loss_R[i],
+        }
+        curve = training.log_spaced_curve(result.step_accuracy_RxL[i])
+        rows.append(
+            {
+                **specs.columns(run),
+                "n_params": n_params,
+                "n_params_memory": n_params_memory,
+                "n_examples": task.n_examples,
+                "steps": run.method.steps,
+                "status": "diverged" if diverged else "ok",
+                **{name: None if diverged else float(x) for name, x in measures.items()},
+                "curve_steps": [steps for steps, _ in curve],
+                "curve_accuracy": [accuracy for _, accuracy in curve],
+            }
+        )
+    return rows
+
+
+def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any]:
+    """What a shard says of how it came about."""
+    device = jax.devices()[0]
+    return {
+        "spec_version": specs.SPEC_VERSION,
+        "memobench": __version__,
+        "commit": _commit(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "platform": device.platform,
+        "device": _device_name(device),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "pack_size": len(pack.runs),
+        "compile_seconds": round(result.compile_seconds, 3),
+        "run_seconds": round(result.run_seconds, 3),
+    }
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit of the checkout this code runs from, with `+` where files differ from it."""
+    here = pathlib.Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _device_name(device: Any) -> str:
+    if device.platform != "cpu":
+        return device.device_kind
+    name = "CPU"
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    return f"{name}, {os.cpu_count()} cores"
+
+
+class _Progress:
+    """One line: runs done, model-steps per second, time left (weighed by predicted work)."""
+
+    def __init__(self, packs: list[packing.Pack], enabled: bool) -> None:
+        self._seconds_per_step = {
+            run.run_id: pack.seconds / len(pack.runs) / run.method.steps
+            for pack in packs
+            for run in pack.runs
+        }
+        self._n_runs = sum(len(pack.runs) for pack in packs)
+        self._runs_done = self._steps_done = 0
+        self._lock = threading.Lock()
+        self._bar = tqdm.tqdm(
+            total=sum(pack.seconds for pack in packs),
+            disable=not enabled,
+            bar_format="{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]",
+        )
+
+    def __enter__(self) -> "_Progress":
+        self._show()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.close()
+
+    def steps_done(self, pack: packing.Pack, steps: int) -> None:
+        with self._lock:
+            self._steps_done += steps
+            self._bar.update(steps * self._seconds_per_step[pack.runs[0].run_id])
+            self._show()
+
+    def runs_done(self, runs: int) -> None:
+        with self._lock:
+            self._runs_done += runs
+            self._show()
+
+    def _show(self) -> None:
+        elapsed = self._bar.format_dict["elapsed"] or np.inf
+        self._bar.set_description_str(
+            f"{self._runs_done}/{self._n_runs} runs, {self._steps_done / elapsed:,.0f} model-steps/s",
+            refresh=False,
+        )

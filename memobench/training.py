@@ -1,0 +1,283 @@
+"""Training: one model's step, and a pack's program as a `vmap` around it. No files, no printing.
+
+A program is compiled once for the shape of a pack. The host scans it in chunks, which gives
+progress and keeps the program free of callbacks.
+"""
+
+import dataclasses
+import functools
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+
+from memobench import metrics, models, packing, tasks
+from memobench.specs import Run, Task, Training
+
+MAX_STEPS_PER_CHUNK = 64
+# A scatter by atomics, as GPUs do by default, would give a run other bits each time.
+COMPILER_OPTIONS: dict[str, Any] = {"xla_gpu_deterministic_ops": True}
+
+_ADAM = optax.scale_by_adam()
+
+
+@dataclasses.dataclass(frozen=True)
+class PackResult:
+    """What training a pack gave, in the order of its runs.
+
+    accuracy_R, loss_R (mean, nats), bits_R: over all examples at the final weights.
+    step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
+    compile_seconds: 0 where the program was compiled before. variables: final, padded, stacked.
+    """
+
+    accuracy_R: np.ndarray
+    loss_R: np.ndarray
+    bits_R: np.ndarray
+    step_accuracy_RxL: np.ndarray
+    step_loss_RxL: np.ndarray
+    compile_seconds: float
+    run_seconds: float
+    variables: Any = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A pack's compiled functions; R runs of K task instances."""
+
+    shuffle: Callable[..., Any]
+    chunk: Callable[..., Any]
+    evaluate: Callable[..., Any]
+
+
+def train_one(run: Run) -> PackResult:
+    """Trains one run alone at its true size: a pack of one."""
+    return train_many(packing.alone(run))
+
+
+def train_many(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackResult:
+    """Trains the runs of a pack in one program.
+
+    Args:
+      pack: the runs and the module they are padded to.
+      on_steps: called with the number of model-steps done since its last call.
+
+    Returns:
+      A PackResult with one entry per run; a run that diverged has a loss that is not finite.
+    """
+    runs, task, method = pack.runs, pack.runs[0].task, pack.runs[0].method
+    instances = list(dict.fromkeys(run.task for run in runs))
+    shape = program_shape(pack)
+    program, compile_seconds = _compile_once(shape)
+
+    started = time.perf_counter()
+    data = _data(instances, [instances.index(run.task) for run in runs], method)
+    variables = packing.init_pack(pack)
+    state = {"variables": variables, "optimizer": jax.vmap(_ADAM.init)(variables["params"])}
+    key_R = jnp.stack([packing.shuffle_key(run) for run in runs])
+    first_R, last_R = np.array(
+        [(run.method.learning_rate, run.method.final_learning_rate) for run in runs]
+    ).T
+    steps = steps_per_chunk(method)
+    losses: list[jax.Array] = []
+    accuracies: list[jax.Array] = []
+    for epoch in range(method.epochs):
+        order_RxLxB = program.shuffle(key_R, jnp.int32(epoch))
+        rate_R = jnp.asarray(first_R + (last_R - first_R) * epoch / method.epochs, jnp.float32)
+        for start in range(0, method.n_batches, steps):
+            state, (loss_RxC, accuracy_RxC) = program.chunk(
+                state, data, rate_R, order_RxLxB[:, start : start + steps]
+            )
+            if losses:  # One chunk stays in flight: the device is busy and the progress honest.
+                losses[-1].block_until_ready()
+                on_steps(len(runs) * steps)
+            losses.append(loss_RxC)
+            accuracies.append(accuracy_RxC)
+    loss_R, accuracy_R = jax.block_until_ready(program.evaluate(state["variables"], data))
+    on_steps(len(runs) * steps)
+    return PackResult(
+        accuracy_R=np.asarray(accuracy_R),
+        loss_R=np.asarray(loss_R),
+        bits_R=metrics.memorized_bits(np.asarray(loss_R), task.n_examples, task.vocab_size),
+        step_accuracy_RxL=np.concatenate(accuracies, axis=1),
+        step_loss_RxL=np.concatenate(losses, axis=1),
+        compile_seconds=compile_seconds,
+        run_seconds=time.perf_counter() - started,
+        variables=state["variables"],
+    )
+
+
+def steps_per_chunk(method: Training) -> int:
+    """The largest number of steps up to MAX_STEPS_PER_CHUNK that divides an epoch."""
+    at_most = min(method.n_batches, MAX_STEPS_PER_CHUNK)
+    return next(c for c in range(at_most, 0, -1) if method.n_batches % c == 0)
+
+
+def objective(
+    module: nn.Module, task: Task, variables: Any, labels_T: jax.Array, examples_B: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(mean cross-entropy in nats, accuracy) on the examples; on all of them if B = 0."""
+
+    def tokens(example: jax.Array) -> jax.Array:
+        return tasks.tokens_of(example, task.vocab_size, task.context_length)
+
+    with jax.default_matmul_precision("highest"):
+        if examples_B.size:
+            labels_B = labels_T[examples_B]
+            logits_BxN = jax.vmap(lambda t_S: module.apply(variables, t_S))(tokens(examples_B))
+        else:
+            labels_B = labels_T
+            logits_BxN = models.all_logits(module, variables, tokens(jnp.arange(task.n_examples)))
+    nll_B, correct_B = jax.vmap(metrics.nll_and_correct)(logits_BxN, labels_B)
+    return nll_B.mean(), correct_B.mean()
+
+
+def step(
+    module: nn.Module, task: Task, state: Any, labels_T: jax.Array, rate: jax.Array, examples_B: Any
+) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+    """One Adam step of one model; returns its new state, and loss and accuracy before the step."""
+    constants = state["variables"]["constants"]
+
+    def loss_and_accuracy(params: Any) -> tuple[jax.Array, jax.Array]:
+        variables = {"params": params, "constants": constants}
+        return objective(module, task, variables, labels_T, examples_B)
+
+    params = state["variables"]["params"]
+    (loss, accuracy), gradient = jax.value_and_grad(loss_and_accuracy, has_aux=True)(params)
+    update, optimizer = _ADAM.update(gradient, state["optimizer"])
+    params = jax.tree.map(lambda p, u: p - rate * u, params, update)
+    state = {"variables": {"params": params, "constants": constants}, "optimizer": optimizer}
+    return state, (loss, accuracy)
+
+
+def _epoch_order(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int) -> jax.Array:
+    """order_LxB: a permutation of the draws for this epoch.
+
+    The low bits of random words carry the index, so that one sort of plain words shuffles (five
+    times faster on a CPU than sorting pairs). Ties of the high bits keep their order, which could
+    matter only where a batch ends within a tie.
+    """
+    n = batch_size * n_batches
+    mask = jnp.uint32((1 << max(n - 1, 1).bit_length()) - 1)
+    random = jax.random.bits(jax.random.fold_in(key, epoch), (n,), jnp.uint32)
+    words = jnp.sort((random & ~mask) | jnp.arange(n, dtype=jnp.uint32))
+    return (words & mask).astype(jnp.int32).reshape(n_batches, batch_size)
+
+
+def _data(instances: list[Task], instance_of_run: list[int], method: Training) -> Any:
+    """What is memorized, once for each task instance, and which of them each run memorizes."""
+    n_draws = method.n_batches * (method.batch_size or 0)
+    return {
+        "instance_R": jnp.asarray(instance_of_run, jnp.int32),
+        "labels_KxT": jnp.stack([tasks.sample_labels(task) for task in instances]),
+        "draws_KxM": jnp.stack([tasks.sample_draws(task, n_draws) for task in instances]),
+    }
+
+
+# Everything that decides a compilation: padded module, task, method, numbers of runs and instances.
+Shape = tuple[nn.Module, Task, Training, int, int]
+
+
+def program_shape(pack: packing.Pack) -> Shape:
+    """What the pack's program depends on; equal shapes share one compilation."""
+    run = pack.runs[0]
+    return (
+        pack.module,
+        dataclasses.replace(run.task, seed=0),
+        dataclasses.replace(run.method, epochs=1, learning_rate=0, final_learning_rate=0),
+        len(pack.runs),
+        len({run.task for run in pack.runs}),
+    )
+
+
+_COMPILE_LOCK = threading.Lock()
+
+
+def _compile_once(shape: Shape) -> tuple[Program, float]:
+    with _COMPILE_LOCK:
+        misses = compile_program.cache_info().misses
+        program, seconds = compile_program(shape)
+        return program, seconds if compile_program.cache_info().misses > misses else 0.0
+
+
+@functools.lru_cache(maxsize=32)
+def compile_program(shape: Shape) -> tuple[Program, float]:
+    """The compiled functions of every pack of this shape, and the seconds that took."""
+    started = time.perf_counter()
+    module, task, method, n_runs, n_instances = shape
+    batch_size = method.batch_size or 0
+
+    def shuffle(key_R: jax.Array, epoch: jax.Array) -> jax.Array:
+        if not batch_size:
+            return jnp.zeros((n_runs, method.n_batches, 0), jnp.int32)
+        order = functools.partial(_epoch_order, batch_size=batch_size, n_batches=method.n_batches)
+        return jax.vmap(order, in_axes=(0, None))(key_R, epoch)
+
+    def chunk(state: Any, data: Any, rate_R: jax.Array, order_RxCxB: jax.Array) -> Any:
+        def train(state: Any, instance: jax.Array, rate: jax.Array, order_CxB: jax.Array) -> Any:
+            labels_T, draws_M = data["labels_KxT"][instance], data["draws_KxM"][instance]
+
+            def one_step(state: Any, order_B: jax.Array) -> Any:
+                return step(module, task, state, labels_T, rate, draws_M[order_B])
+
+            return jax.lax.scan(one_step, state, order_CxB)
+
+        return jax.vmap(train)(state, data["instance_R"], rate_R, order_RxCxB)
+
+    def evaluate(variables: Any, data: Any) -> Any:
+        def one(run: Any) -> Any:
+            variables, instance = run
+            none = jnp.zeros(0, jnp.int32)
+            return objective(module, task, variables, data["labels_KxT"][instance], none)
+
+        # One run after another: all examples of all runs at once would not fit beside training.
+        return jax.lax.map(one, (variables, data["instance_R"]))
+
+    def stacked(tree: Any) -> Any:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n_runs, *x.shape), x.dtype), tree)
+
+    variables = stacked(models.shapes(module, task.context_length))
+    optimizer = jax.eval_shape(jax.vmap(_ADAM.init), variables["params"])
+    state = {"variables": variables, "optimizer": optimizer}
+    data = {
+        "instance_R": jax.ShapeDtypeStruct((n_runs,), jnp.int32),
+        "labels_KxT": jax.ShapeDtypeStruct((n_instances, task.n_examples), jnp.int32),
+        "draws_KxM": jax.ShapeDtypeStruct((n_instances, batch_size * method.n_batches), jnp.int32),
+    }
+    rate_R = jax.ShapeDtypeStruct((n_runs,), jnp.float32)
+    order = jax.ShapeDtypeStruct((n_runs, steps_per_chunk(method), batch_size), jnp.int32)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_runs))
+    epoch = jax.ShapeDtypeStruct((), jnp.int32)
+
+    def compiled(function: Callable[..., Any], *arguments: Any, donate: tuple = ()) -> Any:
+        jitted = jax.jit(function, donate_argnums=donate, compiler_options=COMPILER_OPTIONS)
+        return jitted.lower(*arguments).compile()
+
+    program = Program(
+        shuffle=compiled(shuffle, keys, epoch),
+        chunk=compiled(chunk, state, data, rate_R, order, donate=(0,)),
+        evaluate=compiled(evaluate, variables, data),
+    )
+    return program, time.perf_counter() - started
+
+
+def protocol_accuracy(result: PackResult) -> np.ndarray:
+    """accuracy_R as the published code reports it: mean over the last 100 steps but the very last.
+
+    Of each step's batch before its update, on the sampled set (Dana et al. 2025, released code).
+    """
+    return result.step_accuracy_RxL[:, -100:-1].mean(axis=1)
+
+
+def log_spaced_curve(step_accuracy_L: np.ndarray, points: int = 24) -> list[tuple[int, float]]:
+    """(steps taken, mean batch accuracy since the point before), at log-spaced steps."""
+    n_steps = len(step_accuracy_L)
+    stops = sorted({math.ceil(stop) for stop in np.geomspace(1, n_steps, points)})
+    starts = [0, *stops[:-1]]
+    return [(b, float(step_accuracy_L[a:b].mean())) for a, b in zip(starts, stops, strict=True)]
