@@ -12,6 +12,7 @@ Expected: at d = 10, H = 21 attention reaches 0.389 and the MLP of width 400 rea
 """
 
 import dataclasses
+from typing import Any
 
 from memobench.experiment import Experiment
 from memobench.specs import Architecture, Run, Task, Training
@@ -42,7 +43,7 @@ def _architecture(name: str, d_model: int, n_heads: int) -> Architecture:
 
 
 def _runs(
-    d_models: tuple[int, ...], n_heads: tuple[int, ...], seeds: int, exact: bool, **changes: int
+    d_models: tuple[int, ...], n_heads: tuple[int, ...], seeds: int, exact: bool, **changes: Any
 ) -> tuple[Run, ...]:
     methods = {
         name: dataclasses.replace(method.exact() if exact else method, **changes)

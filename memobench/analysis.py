@@ -1,5 +1,7 @@
 """Statistics of a results table. Pure functions; no files, no JAX."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import scipy.stats
@@ -51,17 +53,21 @@ def over_seeds(
     `diverged` those that do not.
     """
     groups = table.groupby(CONFIGURATION, dropna=False, sort=False)
-    columns = {
+    columns: dict[str, Any] = {
         "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
         "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
     }
     for measure in measures:
         columns[measure] = groups[measure].mean()
         columns[f"{measure}_interval"] = groups[measure].agg(half_width)
-    for column in ("device", "run_seconds"):
-        if column in table:
-            columns[column] = groups[column].agg(lambda x: "; ".join(map(str, sorted(set(x)))))
-    return pd.DataFrame(columns).reset_index()
+    if "device" in table:
+        columns["device"] = groups["device"].agg(_distinct)
+    order = ["task", "vocab_size", "architecture", "heads", "protocol", "steps", "d_model"]
+    return pd.DataFrame(columns).reset_index().sort_values([*order, "n_params"], ignore_index=True)
+
+
+def _distinct(values: Any) -> Any:
+    return "; ".join(sorted(set(values)))
 
 
 def against_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:

@@ -3,9 +3,9 @@
 import difflib
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from memobench.errors import UserError
 from memobench.results import load_results
@@ -31,6 +31,7 @@ def main() -> None:
 
 
 def _main(argv: Sequence[str]) -> None:
+    logging.set_verbosity(logging.WARNING)
     commands = {"list": _list, "run": _run, "report": _report, "leaderboard": _leaderboard}
     try:
         if len(argv) < 2:
@@ -45,9 +46,11 @@ def _main(argv: Sequence[str]) -> None:
         sys.exit(130)
 
 
-def _closest(name: str, names: object) -> str:
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)  # type: ignore[call-overload]
-    return f"; did you mean {' or '.join(close)}?" if close else f"; choose one of {', '.join(names)}"  # type: ignore[arg-type]
+def _closest(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)
+    return (
+        f"; did you mean {' or '.join(close)}?" if close else f"; choose one of {', '.join(names)}"
+    )  # type: ignore[arg-type]
 
 
 def _experiments(names: list[str]) -> list:
@@ -85,9 +88,7 @@ def _run(names: list[str]) -> None:
 
 
 def _plan_table(packs: list) -> str:
-    lines = [
-        f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>8}  program (padded sizes)"
-    ]
+    lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>8}  padded to"]
     for i, pack in enumerate(packs):
         method, module = pack.runs[0].method, pack.module
         sizes = " ".join(

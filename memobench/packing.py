@@ -70,7 +70,8 @@ def pad_to(tree: Any, shapes: Any) -> Any:
 def enclosing(modules: Sequence[nn.Module]) -> nn.Module:
     """The smallest module of the same structure that holds all of them by padding."""
     sizes = [_paddable_sizes(module) for module in modules]
-    return modules[0].clone(**{name: max(size[name] for size in sizes) for name in sizes[0]})
+    largest: dict[str, Any] = {name: max(size[name] for size in sizes) for name in sizes[0]}
+    return modules[0].clone(**largest)
 
 
 def init_pack(pack: Pack) -> Any:
@@ -142,7 +143,7 @@ def _rows_per_step(run: Run) -> int:
     return run.method.batch_size or run.task.n_examples
 
 
-def _paddable_sizes(module: nn.Module) -> dict[str, int]:
+def _paddable_sizes(module: nn.Module) -> dict[str, Any]:
     if not getattr(module, "paddable", True):
         return {}
     return {name: getattr(module, name) for name in models.PADDABLE if hasattr(module, name)}
@@ -152,7 +153,8 @@ def _structure(module: nn.Module, run: Run) -> tuple:
     """Everything that must agree within a program: all that is static but the padded sizes."""
     method: Training = dataclasses.replace(run.method, learning_rate=0, final_learning_rate=0)
     task = dataclasses.replace(run.task, seed=0)
-    return module.clone(**dict.fromkeys(_paddable_sizes(module), 0)), task, method
+    zeros: dict[str, Any] = dict.fromkeys(_paddable_sizes(module), 0)
+    return module.clone(**zeros), task, method
 
 
 def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[Pack]:

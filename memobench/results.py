@@ -10,6 +10,7 @@ import logging
 import os
 import pathlib
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -56,9 +57,9 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
     path = folder / f"{hashlib.sha256(ids.encode()).hexdigest()[:16]}.json"
     shard = {"schema": SCHEMA, "provenance": provenance, "rows": list(rows)}
     text = json.dumps(shard, indent=1, allow_nan=False)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
+    temporary = folder / f".{uuid.uuid4().hex}.tmp"
     try:
-        with os.fdopen(handle, "w") as file:
+        with open(temporary, "x") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -67,7 +68,7 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
         except FileExistsError:
             _log.warning("%s is there already and was kept", path)
     finally:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
     _fsync_folder(folder)
     return path
 

@@ -79,7 +79,8 @@ class Architecture:
         _require_integers(self, 1, "d_model", "d_head", "n_heads", "n_layers")
         _require_integers(self, 0, "d_mlp")
         _require(
-            self.heads in HEADS, f"heads={self.heads!r} is unknown; choose one of {', '.join(HEADS)}"
+            self.heads in HEADS,
+            f"heads={self.heads!r} is unknown; choose one of {', '.join(HEADS)}",
         )
         _require(
             self.heads != "full" or self.d_head <= self.d_model,

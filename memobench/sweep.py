@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import jaxlib
-import numpy as np
 import pandas as pd
 import tqdm
 
@@ -94,11 +93,13 @@ def _train(packs: list[packing.Pack], progress: bool) -> Iterator[tuple[list[dic
     """Yields (rows, provenance) of every pack as it is done, behind one progress line."""
     if not packs:
         return
-    with _Progress(packs, enabled=progress) as bar:
-        with contextlib.closing(local.run_packs(packs, bar.steps_done)) as trained:
-            for pack, result in trained:
-                bar.runs_done(len(pack.runs))
-                yield rows_of(pack, result), provenance(pack, result)
+    with (
+        _Progress(packs, enabled=progress) as bar,
+        contextlib.closing(local.run_packs(packs, bar.steps_done)) as trained,
+    ):
+        for pack, result in trained:
+            bar.runs_done(len(pack.runs))
+            yield rows_of(pack, result), provenance(pack, result)
 
 
 def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, Any]]:
@@ -214,8 +215,6 @@ class _Progress:
             self._show()
 
     def _show(self) -> None:
-        elapsed = self._bar.format_dict["elapsed"] or np.inf
-        self._bar.set_description_str(
-            f"{self._runs_done}/{self._n_runs} runs, {self._steps_done / elapsed:,.0f} model-steps/s",
-            refresh=False,
-        )
+        rate = self._steps_done / (self._bar.format_dict["elapsed"] or math.inf)
+        runs = f"{self._runs_done}/{self._n_runs} runs"
+        self._bar.set_description_str(f"{runs}, {rate:,.0f} model-steps/s", refresh=False)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,10 +131,13 @@ def objective(
     with jax.default_matmul_precision("highest"):
         if examples_B.size:
             labels_B = labels_T[examples_B]
-            logits_BxN = jax.vmap(lambda t_S: module.apply(variables, t_S))(tokens(examples_B))
+            logits_BxN = jax.vmap(lambda t_S: models.logits(module, variables, t_S))(
+                tokens(examples_B)
+            )
         else:
             labels_B = labels_T
             logits_BxN = models.all_logits(module, variables, tokens(jnp.arange(task.n_examples)))
+    chex.assert_shape(logits_BxN, (*labels_B.shape, task.vocab_size))
     nll_B, correct_B = jax.vmap(metrics.nll_and_correct)(logits_BxN, labels_B)
     return nll_B.mean(), correct_B.mean()
 

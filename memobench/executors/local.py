@@ -4,7 +4,7 @@ import concurrent.futures
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import jax
 
@@ -24,7 +24,7 @@ def run_packs(
     packs: Sequence[Pack],
     on_steps: Callable[[Pack, int], None],
     train: Train = training.train_many,
-) -> Iterator[tuple[Pack, training.PackResult]]:
+) -> Generator[tuple[Pack, training.PackResult], None, None]:
     """Yields each pack with its result as it is done.
 
     A pack that does not fit in memory is halved and tried again, and says so. Closing the iterator

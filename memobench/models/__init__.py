@@ -56,16 +56,21 @@ def count_parameters(module: nn.Module, context_length: int) -> tuple[int, int]:
     return n_params, n_params - sizes.get("token_embedding", 0) - sizes.get("unembedding", 0)
 
 
+def logits(module: nn.Module, variables: Any, tokens_S: jax.Array) -> jax.Array:
+    """logits_N of the token after one sequence."""
+    return jnp.asarray(module.apply(variables, tokens_S))
+
+
 def all_logits(module: nn.Module, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
     """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
     if not hasattr(module, "tables"):
-        return jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
+        return jax.vmap(lambda tokens_S: logits(module, variables, tokens_S))(tokens_TxS)
 
-    def read(*rows: Any) -> jax.Array:
+    def read(*rows: Any) -> Any:
         return module.apply(variables, list(rows), method="read")
 
-    tables = module.apply(variables, method="tables")
+    tables: Any = module.apply(variables, method="tables")
     for position in reversed(range(len(tables))):
         read = jax.vmap(read, in_axes=[0 if s == position else None for s in range(len(tables))])
-    logits = read(*tables)
-    return logits.reshape(len(tokens_TxS), logits.shape[-1])
+    logits_SxN = read(*tables)
+    return logits_SxN.reshape(len(tokens_TxS), logits_SxN.shape[-1])

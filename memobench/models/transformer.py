@@ -113,6 +113,7 @@ class Transformer(nn.Module):
 
     def tables(self) -> list[Rows]:
         """For each position, the rows of every token: a list of S trees with leading axis N."""
+
         def row(position: int, embedding_D: jax.Array) -> Rows:
             x_D = embedding_D
             if self.full:

@@ -1,6 +1,7 @@
 """The report of an experiment: accuracy against parameters, and published against ours."""
 
 import pathlib
+from typing import Any
 
 import matplotlib
 
@@ -68,9 +69,9 @@ def _page(
         "",
         "## Published vs ours",
         "",
-        "Published protocol, accuracy as the authors' code reports it (mean of the last 100 batches "
-        "but one). `interval` is half the 95% interval of our mean over seeds; no `difference` is "
-        "given where we took other steps than they did.",
+        "Published protocol, accuracy as the authors' code reports it (mean of the last 100 "
+        "batches but one). `interval` is half the 95% interval of our mean over seeds; no "
+        "`difference` is given where we took other steps than they did.",
         "",
         tables.markdown(compared, DIGITS),
         "",
@@ -111,7 +112,7 @@ SUMMARY_COLUMNS = [
 def draw(title: str, summary: pd.DataFrame, published: pd.DataFrame, path: pathlib.Path) -> None:
     """Accuracy against parameters: one panel per width, one line per family and protocol.
 
-    Lines are means, bands 95% intervals over seeds, crosses the published means; lower bounds are
+    Lines are means, bars 95% intervals over seeds, crosses the published means; lower bounds are
     drawn as the accuracy of a model that memorizes just so many associations and guesses the rest.
     """
     sns.set_theme(context="notebook", style="whitegrid", palette="colorblind")
@@ -121,9 +122,10 @@ def draw(title: str, summary: pd.DataFrame, published: pd.DataFrame, path: pathl
     figure, axes = plt.subplots(
         n_rows,
         n_columns,
-        figsize=(max(4.2 * n_columns, 8), 3.4 * n_rows + 1.8),
+        figsize=(max(3.6 * n_columns, 7.5), 3.4 * n_rows + 2.8),
         squeeze=False,
         sharey=True,
+        layout="constrained",
     )
     for axis in axes.flat[len(widths) :]:
         axis.set_visible(False)
@@ -133,15 +135,18 @@ def draw(title: str, summary: pd.DataFrame, published: pd.DataFrame, path: pathl
         axis.set_xlabel("parameters")
     for axis in axes[:, 0]:
         axis.set_ylabel("accuracy")
-    handles = {}
+    handles: dict[str, Any] = {}
     for axis in axes.flat:
         handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     figure.suptitle(title)
     figure.legend(
-        handles.values(), handles.keys(), loc="lower center", ncols=2, frameon=False, fontsize=10
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=1 if n_columns == 1 else 2,
+        frameon=False,
+        fontsize="small",
     )
-    rows_of_legend = -(-len(handles) // 2)
-    figure.tight_layout(rect=(0, (0.26 * rows_of_legend + 0.15) / figure.get_figheight(), 1, 1))
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
@@ -149,42 +154,38 @@ def draw(title: str, summary: pd.DataFrame, published: pd.DataFrame, path: pathl
 def _panel(axis: plt.Axes, summary: pd.DataFrame, published: pd.DataFrame) -> None:
     colors = dict(zip(FAMILIES, sns.color_palette(n_colors=len(FAMILIES)), strict=True))
     fallback = sns.color_palette(n_colors=10)[len(FAMILIES)]
-    for (family, protocol, steps), group in summary.groupby(["architecture", "protocol", "steps"]):
+    groups: Any = summary.groupby(["architecture", "protocol", "steps"])
+    for (family, protocol, steps), group in groups:
         line = group.sort_values("n_params")
         color = colors.get(family, fallback)
         exact = protocol == "exact"
         # The published curves are what the authors' code reports, so ours must be too.
         measure = "accuracy" if exact else "accuracy_protocol"
-        axis.plot(
+        axis.errorbar(
             line["n_params"],
             line[measure],
+            yerr=line[f"{measure}_interval"].fillna(0),
             color=color,
             linestyle="-" if exact else "--",
-            marker="o",
+            marker="o" if exact else "s",
             markersize=4,
+            capsize=3,
             label=f"{FAMILIES.get(family, family)}, {PROTOCOLS[protocol]}, {steps:,} steps",
-        )
-        half = line[f"{measure}_interval"].fillna(0)
-        axis.fill_between(
-            line["n_params"],
-            (line[measure] - half).clip(0, 1),
-            (line[measure] + half).clip(0, 1),
-            color=color,
-            alpha=0.2,
-            linewidth=0,
         )
     sizes = [column for column in published.columns if not column.startswith("published")]
     known = published.merge(summary[[*sizes, "n_params"]].drop_duplicates(), on=sizes)
-    for family, points in known.groupby("architecture"):
+    families: Any = known.groupby("architecture")
+    for family, points in families:
+        steps = points["published_steps"].iloc[0]
         axis.scatter(
             points["n_params"],
             points["published"],
             marker="x",
-            s=60,
-            linewidths=2,
+            s=70,
+            linewidths=2.5,
             zorder=5,
-            color=colors.get(family, fallback),
-            label=f"{FAMILIES.get(family, family)}, published ({points['published_steps'].iloc[0]:,} steps)",
+            color=sns.dark_palette(colors.get(family, fallback), n_colors=5)[2],
+            label=f"{FAMILIES.get(family, family)}, published ({steps:,} steps)",
         )
     attention = summary[summary["architecture"] == "attention_only"].drop_duplicates("n_params")
     attention = attention.sort_values("n_params")

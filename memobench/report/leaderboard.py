@@ -80,7 +80,9 @@ def page(board: pd.DataFrame) -> str:
             f"## {task}, N = {vocab_size}, S = {context_length}: {method}, {protocol} protocol, "
             f"{steps:,} steps of {examples}",
             "",
-            tables.markdown(rows[list(COLUMNS)], {k: v for k, v in COLUMNS.items() if v is not None}),
+            tables.markdown(
+                rows[list(COLUMNS)], {k: v for k, v in COLUMNS.items() if v is not None}
+            ),
             "",
             f"Measured on: {'; '.join(sorted(set(rows['device'])))}.",
             "",
@@ -94,7 +96,5 @@ def write(table: pd.DataFrame, folder: pathlib.Path) -> str:
     board = build(table)
     text = page(board)
     (folder / "LEADERBOARD.md").write_text(text)
-    board.drop(columns="run_seconds").to_csv(
-        folder / "leaderboard.csv", index=False, float_format="%.6g"
-    )
+    board.to_csv(folder / "leaderboard.csv", index=False, float_format="%.6g")
     return text

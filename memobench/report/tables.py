@@ -1,17 +1,17 @@
 """Tables as Markdown, made from rows and never by hand."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
 
 def markdown(table: pd.DataFrame, digits: Mapping[str, int]) -> str:
-    """A GitHub table; numbers right-aligned, missing ones as a dash, text with `|` escaped.
+    r"""A GitHub table; numbers right-aligned, missing ones as a dash, text with `|` escaped.
 
     >>> print(markdown(pd.DataFrame({"who": ["a|b"], "x": [0.5]}), {"x": 2}))
     | who | x |
     |:---|---:|
-    | a\\|b | 0.50 |
+    | a\|b | 0.50 |
     """
     if table.empty:
         return "*(no rows)*"
@@ -26,8 +26,8 @@ def markdown(table: pd.DataFrame, digits: Mapping[str, int]) -> str:
     return "\n".join(lines)
 
 
-def _line(cells: object) -> str:
-    return "| " + " | ".join(cells) + " |"  # type: ignore[call-overload]
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _cell(value: object, digits: int | None) -> str:

@@ -1,0 +1,24 @@
+"""Strict JAX for all tests, and the small runs that many of them share."""
+
+import jax
+import pytest
+
+from memobench.specs import Architecture, Run, Task, Training
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
+def make_run():
+    """A small run; keyword arguments go to the spec that knows them."""
+
+    def make(name="attention_only", *, seed=0, task=None, method=None, **sizes):
+        sizes = {"d_model": 4, "d_head": 4, "n_heads": 2, **sizes}
+        return Run(
+            task=task or Task(vocab_size=7),
+            architecture=Architecture(name=name, **sizes),
+            method=method or Training(batch_size=16, n_batches=5, epochs=4),
+            seed=seed,
+        )
+
+    return make

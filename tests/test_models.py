@@ -1,0 +1,283 @@
+"""Models against the papers' own numbers, a plain reference, and the properties padding needs."""
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.special
+
+from memobench import models, training
+from memobench.errors import UserError
+from memobench.models import ARCHITECTURES
+from memobench.specs import Architecture, Run, Task
+
+GOLDEN = pathlib.Path(
+    os.environ.get(
+        "MEMOBENCH_GOLDEN", pathlib.Path(__file__).parents[2] / "shared" / "reference" / "golden"
+    )
+)
+GOLDEN_FILES = ("attention_only", "attention_only_compressed", "attention_only_depth3", "mlp")
+
+SIZES: dict[str, dict[str, Any]] = {
+    "square": {"d_model": 4, "d_head": 4, "n_heads": 3},
+    "narrow heads": {"d_model": 5, "d_head": 2, "n_heads": 3},
+    "wide heads": {"d_model": 3, "d_head": 5, "n_heads": 2},
+    "full": {"d_model": 5, "d_head": 2, "n_heads": 3, "heads": "full"},
+    "deep": {"d_model": 4, "d_head": 2, "n_heads": 2, "n_layers": 3},
+    "mlp": {"d_model": 4, "d_head": 4, "n_heads": 1, "d_mlp": 6},
+    "full deep mlp": {
+        "d_model": 4,
+        "d_head": 3,
+        "n_heads": 2,
+        "d_mlp": 5,
+        "n_layers": 2,
+        "heads": "full",
+    },
+}
+
+
+def _cases():
+    """Every registered architecture at all sizes that it accepts."""
+    for name in ARCHITECTURES:
+        for label, sizes in SIZES.items():
+            for context_length in (2, 3):
+                run = Run(
+                    task=Task(vocab_size=5, context_length=context_length),
+                    architecture=Architecture(name=name, **sizes),
+                )
+                try:
+                    models.build(run)
+                except UserError:
+                    continue
+                yield pytest.param(run, id=f"{name}-{label}-S{context_length}")
+
+
+every_model = pytest.mark.parametrize("run", list(_cases()))
+
+
+def _variables(run):
+    module = models.build(run)
+    return module, models.init(module, run.task.context_length, jax.random.key(3))
+
+
+def _golden(name):
+    path = GOLDEN / f"dana_{name}.npz"
+    if not path.exists():
+        pytest.skip(f"{path} is not here; MEMOBENCH_GOLDEN names its folder")
+    data = dict(np.load(path))
+    meta = {key.removeprefix("meta_"): int(x) for key, x in data.items() if key[:5] == "meta_"}
+    run = Run(
+        task=Task(vocab_size=meta["vocab"]),
+        architecture=Architecture(
+            name="mlp" if meta["mlp_width"] else "attention_only",
+            d_model=meta["d"],
+            d_head=meta["head_dim"],
+            n_heads=meta["heads"],
+            n_layers=meta["layers"],
+            d_mlp=meta["mlp_width"],
+        ),
+    )
+
+    def weights(prefix):
+        tree = {k.removeprefix(prefix): x for k, x in data.items() if k.startswith(prefix)}
+        tree["position_embedding"] = tree["position_embedding"][:2]
+        for layer in range(meta["layers"]):
+            if not meta["mlp_width"]:
+                for part, shape in (
+                    ("in", (0, meta["d"])),
+                    ("in_bias", 0),
+                    ("out", (meta["d"], 0)),
+                ):
+                    tree[f"layer{layer}_mlp_{part}"] = np.zeros(shape, np.float32)
+        return {key: jnp.asarray(x, jnp.float32) for key, x in tree.items()}
+
+    return data, run, weights("param_"), weights("grad_")
+
+
+@pytest.mark.parametrize("name", GOLDEN_FILES)
+def test_parity_with_the_papers_model(name):
+    data, run, params, gradient = _golden(name)
+    module, variables = _variables(run)
+    chex.assert_trees_all_equal_shapes(params, dict(variables["params"]))
+    labels = jnp.asarray(data["labels"], jnp.int32)
+
+    def loss(params):
+        variables_ = {**variables, "params": params}
+        logits = jax.vmap(lambda t: module.apply(variables_, t))(jnp.asarray(data["tokens"]))
+        nll = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        return nll.mean(), logits
+
+    (value, logits), ours = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    np.testing.assert_allclose(logits, data["logits"], atol=1e-5)
+    np.testing.assert_allclose(value, data["loss"], atol=1e-5)
+    chex.assert_trees_all_close(dict(ours), gradient, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", GOLDEN_FILES)
+def test_ten_adam_steps_of_the_papers_model(name):
+    data, run, params, _ = _golden(name)
+    module, variables = _variables(run)
+    n_tokens = run.task.vocab_size
+    examples = jnp.asarray(data["tokens"] @ np.array([n_tokens, 1]), jnp.int32)
+    labels = jnp.asarray(data["label_table"].reshape(-1), jnp.int32)
+    np.testing.assert_array_equal(labels[examples], data["labels"])
+    state = {
+        "variables": {**variables, "params": params},
+        "optimizer": optax.scale_by_adam().init(params),
+    }
+    step = jax.jit(
+        lambda state: training.step(
+            module, run.task, state, labels, jnp.float32(data["adam_lr"]), examples
+        )
+    )
+    losses = []
+    for _ in range(10):
+        state, (loss, _) = step(state)
+        losses.append(float(loss))
+    np.testing.assert_allclose(losses, data["adam_losses"], atol=1e-4)
+
+
+def _reference_logits(run, variables, tokens):
+    """The model written out head by head and position by position, in float64."""
+    a = run.architecture
+    p = {key: np.asarray(x, np.float64) for key, x in variables["params"].items()}
+    full, compress = a.heads == "full", a.heads == "compressed" and a.d_head != a.d_model
+    stream = [p["token_embedding"][t] for t in tokens]
+    if full:
+        stream = [x + p["position_embedding"][s] for s, x in enumerate(stream)]
+    for layer in range(a.n_layers):
+        weight = {key: p[f"layer{layer}_{key}"] for key in ("query", "key", "value", "output")}
+        inputs = [p["compress"] @ x if compress else x for x in stream]
+        if not full:
+            inputs = [u + p["position_embedding"][s] for s, u in enumerate(inputs)]
+        new = []
+        for s, x in enumerate(stream):
+            total = np.zeros_like(inputs[0])
+            for h in range(a.n_heads):
+                query = weight["query"][h] @ inputs[s]
+                scores = [query @ (weight["key"][h] @ inputs[i]) for i in range(s + 1)]
+                attention = scipy.special.softmax(np.array(scores) / np.sqrt(a.d_head))
+                value = sum(attention[i] * (weight["value"][h] @ inputs[i]) for i in range(s + 1))
+                total += weight["output"][h] @ value
+            x = x + (p["decompress"] @ total if compress else total)
+            hidden = p[f"layer{layer}_mlp_in"] @ x + p[f"layer{layer}_mlp_in_bias"]
+            gelu = hidden * scipy.special.ndtr(hidden)
+            new.append(x + p[f"layer{layer}_mlp_out"] @ gelu)
+        stream = new
+    return p["unembedding"] @ stream[-1]
+
+
+@every_model
+def test_logits_are_those_of_the_equations(run):
+    if run.architecture.name not in ("attention_only", "mlp"):
+        pytest.skip("the reference knows the paper's models only")
+    module, variables = _variables(run)
+    for tokens in ([0, 1, 4], [3, 3, 3]):
+        tokens = tokens[: run.task.context_length]
+        logits = module.apply(variables, jnp.asarray(tokens))
+        np.testing.assert_allclose(logits, _reference_logits(run, variables, tokens), atol=1e-5)
+
+
+@every_model
+def test_all_logits_are_those_of_each_sequence(run):
+    module, variables = _variables(run)
+    tokens_TxS = jnp.asarray(list(np.ndindex(*[run.task.vocab_size] * run.task.context_length)))
+    each = jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
+    together = models.all_logits(module, variables, tokens_TxS)
+    np.testing.assert_allclose(together, each, atol=1e-5)
+
+
+@every_model
+def test_initial_logits_are_finite_and_differ_between_keys(run):
+    module, variables = _variables(run)
+    other = models.init(module, run.task.context_length, jax.random.key(4))
+    tokens_S = jnp.arange(run.task.context_length)
+    logits = module.apply(variables, tokens_S)
+    assert logits.shape == (run.task.vocab_size,)
+    assert jnp.isfinite(logits).all()
+    assert not jnp.allclose(logits, module.apply(other, tokens_S))
+
+
+def _formula(run):
+    """Parameters counted by hand from the sizes (Dana et al. 2025, section 2 and released code)."""
+    n, s = run.task.vocab_size, run.task.context_length
+    a = run.architecture
+    d, k, h, w = a.d_model, a.d_head, a.n_heads, a.d_mlp
+    compress = a.heads == "compressed" and k != d
+    d_in = k if compress else d
+    shared = s * d_in + 2 * d * k * compress
+    return 2 * n * d + shared + a.n_layers * (4 * h * k * d_in + w * (2 * d + 1))
+
+
+@every_model
+def test_parameter_counts_by_formula_and_by_counting_agree(run):
+    if run.architecture.name not in ("attention_only", "mlp"):
+        pytest.skip("the formula knows the paper's models only")
+    module, variables = _variables(run)
+    n_params, n_params_memory = models.count_parameters(module, run.task.context_length)
+    assert n_params == sum(x.size for x in jax.tree.leaves(variables["params"])) == _formula(run)
+    n_embedding = 2 * run.task.vocab_size * run.architecture.d_model
+    assert n_params_memory == n_params - n_embedding
+
+
+def test_the_theorems_parameter_count_for_full_heads():
+    # d (S + 2N + 4 d_h H), Dana et al. (2025), below equation 2.
+    run = Run(
+        task=Task(vocab_size=50),
+        architecture=Architecture(
+            name="attention_only", d_model=10, d_head=4, n_heads=7, heads="full"
+        ),
+    )
+    assert models.count_parameters(models.build(run), 2)[0] == 10 * (2 + 100 + 4 * 4 * 7)
+
+
+@every_model
+def test_permuted_heads_give_equal_outputs(run):
+    module, variables = _variables(run)
+    permuted = {
+        name: x[::-1] if name.endswith(("query", "key", "value", "output")) else x
+        for name, x in variables["params"].items()
+    }
+    tokens_S = jnp.arange(run.task.context_length)
+    np.testing.assert_allclose(
+        module.apply({**variables, "params": permuted}, tokens_S),
+        module.apply(variables, tokens_S),
+        atol=1e-6,
+    )
+
+
+def test_deep_layers_are_causal():
+    # With the last position's attention to others cut, earlier tokens could reach the output only
+    # through a later one looking back; a token must not be seen by positions before it.
+    run = Run(
+        task=Task(vocab_size=5, context_length=3),
+        architecture=Architecture(name="mlp", n_layers=2, **SIZES["square"], d_mlp=3),
+    )
+    module, variables = _variables(run)
+    tables = module.apply(variables, method="tables")
+    rows = [jax.tree.map(lambda x, t=t: x[t], table) for t, table in enumerate(tables)]
+
+    def stream(rows, position):
+        return module.apply(variables, 0, rows[: position + 1], method="_layer")
+
+    for position in range(3):
+        jacobian = jax.jacobian(stream)(rows, position)
+        for s in range(3):
+            size = sum(float(jnp.abs(x).sum()) for x in jax.tree.leaves(jacobian[s]))
+            assert (size > 0) == (s <= position)
+
+
+def test_forbidden_and_unknown_architectures_name_the_fix(make_run):
+    with pytest.raises(UserError, match="d_mlp=3 is forbidden by attention_only"):
+        models.build(make_run(d_mlp=3))
+    run = make_run()
+    unknown = dataclasses.replace(run, architecture=Architecture(name="rnn", d_model=2, d_head=2))
+    with pytest.raises(UserError, match="attention_only, mlp"):
+        models.build(unknown)
