@@ -42,19 +42,28 @@ class Pack:
     def halves(self) -> tuple["Pack", "Pack"]:
         """The same runs as two packs of the same shape, for a device that was too small."""
         middle = (len(self.runs) + 1) // 2
-        parts = self.runs[:middle], self.runs[middle:]
-        first, second = (
-            dataclasses.replace(
-                self, runs=part, memory_bytes=self.memory_bytes * len(part) / len(self.runs)
-            )
-            for part in parts
-        )
-        return first, second
+        first, second = self.runs[:middle], self.runs[middle:]
+        return together(first, self.module), together(second, self.module)
 
 
-def alone(run: Run) -> Pack:
-    """A pack of one run at its true size."""
-    return Pack(runs=(run,), module=models.build(run), waste=0, memory_bytes=0, seconds=0)
+def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str = "cpu") -> Pack:
+    """One pack of these runs, padded to `module` or else to the smallest that holds all.
+
+    Raises ValueError where the runs differ in more than what padding and data can carry.
+    """
+    modules = [models.build(run) for run in runs]
+    if len({_structure(module, run) for module, run in zip(modules, runs, strict=True)}) != 1:
+        raise ValueError("these runs differ in more than sizes, seeds and learning rates")
+    padded = module or enclosing(modules)
+    work = len(runs) * work_per_step(padded, runs[0])
+    true_work = sum(work_per_step(m, run) for m, run in zip(modules, runs, strict=True))
+    return Pack(
+        runs=tuple(runs),
+        module=padded,
+        waste=1 - true_work / work,
+        memory_bytes=len(runs) * memory_per_run(padded, runs[0]),
+        seconds=_seconds(work, runs[0], platform),
+    )
 
 
 def pad_to(tree: Any, shapes: Any) -> Any:
@@ -171,7 +180,7 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
         options = []
         for start in range(stop):
             padded = enclosing(modules[start:stop])
-            seconds = _seconds(work(padded), sum(counts[start:stop]), example, platform)
+            seconds = _seconds(work(padded) * sum(counts[start:stop]), example, platform)
             options.append((best[start][0] + COMPILE_SECONDS + seconds, start))
         best.append(min(options))
 
@@ -184,25 +193,15 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
         stop = start
 
 
-def _seconds(work: float, n_runs: int, run: Run, platform: str) -> float:
-    return n_runs * work * run.method.steps / FLOPS_PER_SECOND.get(platform, 2e12)
+def _seconds(work: float, run: Run, platform: str) -> float:
+    return work * run.method.steps / FLOPS_PER_SECOND.get(platform, FLOPS_PER_SECOND["gpu"])
 
 
 def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
     """Cuts runs of one padded module into equal packs that fit, so that they share a program."""
-    memory = memory_per_run(module, runs[0])
-    fits = max(1, int(MEMORY_BYTES.get(platform, 8 * 2**30) / memory))
-    n_packs = math.ceil(len(runs) / min(fits, MAX_RUNS.get(platform, 4096)))
+    memory = MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"])
+    fits = max(1, int(memory / memory_per_run(module, runs[0])))
+    n_packs = math.ceil(len(runs) / min(fits, MAX_RUNS.get(platform, MAX_RUNS["gpu"])))
     size = math.ceil(len(runs) / n_packs)
     for start in range(0, len(runs), size):
-        part = runs[start : start + size]
-        padded = len(part) * work_per_step(module, part[0])
-        true = sum(work_per_step(models.build(run), run) for run in part)
-        seconds = _seconds(work_per_step(module, part[0]), len(part), part[0], platform)
-        yield Pack(
-            runs=tuple(part),
-            module=module,
-            waste=1 - true / padded,
-            memory_bytes=len(part) * memory,
-            seconds=seconds,
-        )
+        yield together(runs[start : start + size], module, platform)

@@ -7,6 +7,7 @@ into one table with a row per run and the shard's provenance beside it.
 import hashlib
 import json
 import logging
+import math
 import os
 import pathlib
 import tempfile
@@ -24,10 +25,11 @@ Path = str | os.PathLike[str]
 
 _log = logging.getLogger("memobench")
 
-_REQUIRED = frozenset(
-    "run_id task vocab_size context_length task_seed architecture heads d_model d_head n_heads "
-    "n_layers d_mlp method protocol seed n_params n_params_memory n_examples accuracy "
-    "accuracy_protocol memorized bits loss steps status".split()
+MEASURES = ("accuracy", "accuracy_protocol", "memorized", "bits", "loss")
+_TEXTS = ("run_id", "task", "architecture", "heads", "method", "protocol", "status")
+_INTEGERS = (
+    *("vocab_size", "context_length", "task_seed", "d_model", "d_head", "n_heads", "n_layers"),
+    *("d_mlp", "seed", "n_params", "n_params_memory", "n_examples", "steps"),
 )
 STATUSES = ("ok", "diverged")
 
@@ -100,9 +102,8 @@ def load_rows(folder: Path) -> dict[str, dict]:
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
     """Rows as a table; measures of diverged runs are NaN."""
-    table = pd.DataFrame(rows, columns=None if rows else sorted(_REQUIRED))
-    measures = ["accuracy", "accuracy_protocol", "memorized", "bits", "loss"]
-    return table.astype(dict.fromkeys(measures, float))
+    table = pd.DataFrame(rows, columns=None if rows else [*_TEXTS, *_INTEGERS, *MEASURES])
+    return table.astype(dict.fromkeys(MEASURES, float))
 
 
 def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:
@@ -123,11 +124,28 @@ def _read_shard(path: pathlib.Path) -> list[dict]:
     if not isinstance(rows, list) or not isinstance(provenance, dict):
         raise ValueError("rows or provenance are missing")
     for row in rows:
-        if not isinstance(row, dict) or not _REQUIRED <= row.keys():
-            raise ValueError("a row lacks required columns")
-        if row["status"] not in STATUSES:
-            raise ValueError(f"a row has the unknown status {row['status']!r}")
+        _check_row(row)
     return list(with_provenance(rows, provenance))
+
+
+def _check_row(row: Any) -> None:
+    if not isinstance(row, dict):
+        raise ValueError("a row is not an object")
+    kinds: list[tuple[tuple[str, ...], Any]] = [
+        (_TEXTS, str),
+        (_INTEGERS, int),
+        (MEASURES, (int, float, type(None))),
+    ]
+    for names, kind in kinds:
+        for name in names:
+            if name not in row:
+                raise ValueError(f"a row lacks {name}")
+            if not isinstance(row[name], kind) or isinstance(row[name], bool):
+                raise ValueError(f"a row has {name}={row[name]!r}")
+            if isinstance(row[name], float) and not math.isfinite(row[name]):
+                raise ValueError(f"a row has {name}={row[name]!r}")
+    if row["status"] not in STATUSES:
+        raise ValueError(f"a row has status={row['status']!r}")
 
 
 def _fsync_folder(folder: pathlib.Path) -> None:

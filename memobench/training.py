@@ -59,7 +59,7 @@ class Program:
 
 def train_one(run: Run) -> PackResult:
     """Trains one run alone at its true size: a pack of one."""
-    return train_many(packing.alone(run))
+    return train_many(packing.together([run]))
 
 
 def train_many(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackResult:

@@ -1,0 +1,116 @@
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from memobench import models, packing
+from memobench.specs import Task, Training
+
+
+def _grid(make_run, **method):
+    return [
+        make_run(d_model=d, d_head=d, n_heads=h, seed=seed, method=Training(**method))
+        for d in (3, 5, 9)
+        for h in (1, 4, 30)
+        for seed in range(3)
+    ]
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu", "unheard of"])
+def test_a_plan_holds_every_run_once_in_a_module_that_encloses_it(make_run, platform):
+    runs = _grid(make_run) + _grid(make_run, batch_size=32)
+    packs = packing.plan(runs, platform)
+    planned = [run.run_id for pack in packs for run in pack.runs]
+    assert sorted(planned) == sorted(run.run_id for run in runs)
+    for pack in packs:
+        assert 0 <= pack.waste < 1
+        assert pack.memory_bytes > 0
+        for run in pack.runs:
+            module = models.build(run)
+            assert packing.enclosing([module, pack.module]) == pack.module
+
+
+def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run):
+    short = packing.plan(_grid(make_run, batch_size=8, n_batches=2, epochs=1), "gpu")
+    assert len(short) == 1
+    long = packing.plan(_grid(make_run, batch_size=2**14, n_batches=2**14, epochs=64), "gpu")
+    assert len(long) == 9
+    assert all(pack.waste == 0 for pack in long)
+
+
+def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
+    runs = [make_run(seed=seed) for seed in range(12)]
+    one = packing.together(runs[:1]).memory_bytes
+    monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", 5 * one)
+    packs = packing.plan(runs, "gpu")
+    assert [len(pack.runs) for pack in packs] == [4, 4, 4]
+    assert all(pack.memory_bytes <= 5 * one for pack in packs)
+
+
+def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_three(make_run):
+    from memobench import training
+
+    sizes = {"d_model": 10, "d_head": 10, "n_heads": 21}
+    for method in (Training(), Training().exact()):
+        run = make_run(task=Task(vocab_size=50), method=method, **sizes)
+        pack = packing.together([run, dataclasses.replace(run, seed=1)])
+        program, _ = training.compile_program(training.program_shape(pack))
+        measured = program.chunk.memory_analysis()
+        used = measured.temp_size_in_bytes + measured.argument_size_in_bytes
+        assert 1 / 3 < pack.memory_bytes / used < 3
+
+
+def test_halves_keep_the_runs_and_the_program(make_run):
+    pack = packing.together([make_run(seed=seed, n_heads=1 + seed) for seed in range(5)])
+    first, second = pack.halves()
+    assert first.runs + second.runs == pack.runs
+    assert first.module == second.module == pack.module
+
+
+def test_runs_that_no_padding_unites_are_refused(make_run):
+    with pytest.raises(ValueError, match="differ in more"):
+        packing.together([make_run(), make_run(task=Task(vocab_size=8))])
+
+
+def test_initial_weights_are_those_of_each_model_alone(make_run):
+    runs = [
+        make_run(n_heads=3, seed=5),
+        make_run("mlp", d_mlp=6, seed=5),
+        make_run(n_heads=1, d_model=2, d_head=2, seed=7),
+        make_run(n_heads=3, seed=9),
+    ]
+    stacked = packing.init_pack(packing.together(runs))
+    for i, run in enumerate(runs):
+        alone = models.init(models.build(run), 2, packing.init_key(run))
+        for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(stacked), strict=True):
+            inside = tuple(slice(0, size) for size in a.shape)
+            np.testing.assert_allclose(b[i][inside], a, atol=1e-7)
+            outside = np.array(b[i])
+            outside[inside] = 0
+            assert not outside.any()
+
+
+class Normalised(nn.Module):
+    """Layer norm sees its width: zero-padding would change it."""
+
+    vocab_size: int
+    d_model: int
+    paddable = False
+
+    @nn.compact
+    def __call__(self, tokens_S):
+        x_D = nn.Embed(self.vocab_size, self.d_model)(tokens_S).sum(0)
+        return nn.Dense(self.vocab_size)(nn.LayerNorm()(x_D))
+
+
+def test_an_architecture_that_padding_would_change_is_packed_by_size(make_run, monkeypatch):
+    monkeypatch.setitem(
+        models.ARCHITECTURES,
+        "normalised",
+        lambda task, a: Normalised(vocab_size=task.vocab_size, d_model=a.d_model),
+    )
+    runs = [make_run("normalised", d_model=d, seed=seed) for d in (2, 3) for seed in range(2)]
+    packs = packing.plan(runs, "cpu")
+    assert sorted((pack.module.d_model, len(pack.runs)) for pack in packs) == [(2, 2), (3, 2)]

@@ -1,0 +1,131 @@
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from memobench import results
+from memobench.errors import UserError
+
+PROVENANCE = {"device": "test", "commit": None}
+
+
+def _row(run_id, **changes):
+    row = {
+        **dict.fromkeys(results._TEXTS, "x"),
+        **dict.fromkeys(results._INTEGERS, 1),
+        **dict.fromkeys(results.MEASURES, 0.5),
+    }
+    return {**row, "status": "ok", "run_id": run_id, **changes}
+
+
+def test_what_is_written_is_read_with_its_provenance(tmp_path):
+    results.write_shard(tmp_path, [_row("a"), _row("b", seed=2)], PROVENANCE)
+    table = results.load_results(tmp_path).set_index("run_id")
+    assert table.loc["b", "seed"] == 2
+    assert set(table["device"]) == {"test"}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_diverged_run_is_kept_without_measures(tmp_path):
+    nothing = dict.fromkeys(results.MEASURES)
+    results.write_shard(tmp_path, [_row("a", status="diverged", **nothing)], PROVENANCE)
+    table = results.load_results(tmp_path)
+    assert table.loc[0, "status"] == "diverged"
+    assert table["accuracy"].isna().all()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        results.write_shard(tmp_path, [_row("b", loss=float("nan"))], PROVENANCE)
+
+
+def test_nothing_measured_is_overwritten_and_no_run_is_there_twice(tmp_path, caplog):
+    path = results.write_shard(tmp_path, [_row("a", loss=1.0)], PROVENANCE)
+    before = path.read_bytes()
+    results.write_shard(tmp_path, [_row("a", loss=2.0)], PROVENANCE)
+    assert path.read_bytes() == before
+    assert "was kept" in caplog.text
+    results.write_shard(tmp_path, [_row("a", loss=3.0), _row("b")], PROVENANCE)
+    assert sorted(results.load_results(tmp_path)["run_id"]) == ["a", "b"]
+
+
+SPOILED = {
+    "torn": lambda text: text[: len(text) // 2],
+    "empty": lambda text: "",
+    "foreign": lambda text: '{"hello": 1}',
+    "a list": lambda text: "[1]",
+    "other schema": lambda text: text.replace('"schema": 1', '"schema": 99'),
+    "lacks a column": lambda text: text.replace('"accuracy"', '"acuracy"'),
+    "odd status": lambda text: text.replace('"ok"', '"fine"'),
+    "rows of numbers": lambda text: json.dumps({"schema": 1, "provenance": {}, "rows": [1]}),
+    "deeply nested": lambda text: "[" * 100_000,
+    "not a number": lambda text: text.replace('"accuracy": 0.5', '"accuracy": NaN'),
+    "a fraction of a head": lambda text: text.replace('"n_heads": 1', '"n_heads": 1.5'),
+    "a word for a number": lambda text: text.replace('"accuracy": 0.5', '"accuracy": "high"'),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
+def test_a_spoiled_file_is_named_and_skipped(tmp_path, caplog, spoil):
+    results.write_shard(tmp_path, [_row("good")], PROVENANCE)
+    path = results.write_shard(tmp_path, [_row("bad")], PROVENANCE)
+    path.write_text(spoil(path.read_text()))
+    with caplog.at_level(logging.WARNING):
+        table = results.load_results(tmp_path)
+    assert table["run_id"].tolist() == ["good"]
+    assert path.name in caplog.text
+
+
+def test_binary_and_folders_are_skipped_too(tmp_path, caplog):
+    (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "folder").mkdir()
+    assert results.load_results(tmp_path).empty
+    assert "x.json" in caplog.text
+    assert "folder" in caplog.text
+
+
+def test_a_missing_folder_is_an_empty_table(tmp_path):
+    table = results.load_results(tmp_path / "none")
+    assert table.empty
+    assert "run_id" in table
+
+
+def test_an_unwritable_folder_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        results.check_writable(tmp_path / "file")
+    with pytest.raises(UserError, match="cannot be written"):
+        results.check_writable(tmp_path / "file" / "below")
+
+
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from memobench import results
+from tests.test_results import PROVENANCE, _row
+print("ready", flush=True)
+for i in range(10**6):
+    rows = [_row(f"{i}-{j}", pad="x" * 1000) for j in range(20)]
+    results.write_shard(sys.argv[1], rows, PROVENANCE)
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_only_whole_shards(tmp_path, caplog):
+    root = os.path.dirname(os.path.dirname(__file__))
+    chance = random.Random(0)
+    for attempt in range(10):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        command = [sys.executable, "-c", WRITER, str(folder), root]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+            time.sleep(chance.uniform(0, 0.1))
+            writer.send_signal(signal.SIGKILL)
+        table = results.load_results(folder)
+        assert len(table) == 20 * len(list(folder.glob("[!.]*")))
+        assert table["run_id"].is_unique
+    assert "skipped" not in caplog.text

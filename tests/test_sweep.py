@@ -1,0 +1,198 @@
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import memobench
+from memobench import packing, sweep, training
+from memobench.errors import UserError
+from memobench.executors import local
+from memobench.specs import Architecture, Task, Training
+
+SHORT = Training(batch_size=8, n_batches=4, epochs=2)
+
+
+def _runs(make_run, seeds=3):
+    return [make_run(n_heads=h, seed=seed, method=SHORT) for h in (1, 3) for seed in range(seeds)]
+
+
+def _fail(*_):
+    raise AssertionError("nothing may train here")
+
+
+def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
+    runs = _runs(make_run)
+    first = memobench.run(runs, results=tmp_path, progress=False)
+    monkeypatch.setattr(local, "run_packs", _fail)
+    again = memobench.run(runs, results=tmp_path, progress=False)
+    assert again["run_id"].tolist() == first["run_id"].tolist() == [run.run_id for run in runs]
+    assert again["accuracy"].tolist() == first["accuracy"].tolist()
+    assert memobench.plan(runs, done=again["run_id"]) == []
+
+
+def test_a_larger_sweep_trains_only_what_is_missing(make_run, tmp_path, monkeypatch):
+    runs = _runs(make_run)
+    memobench.run(runs[::2], results=tmp_path, progress=False)
+    trained = []
+    run_packs = local.run_packs
+    monkeypatch.setattr(
+        local, "run_packs", lambda packs, *a: (trained.extend(packs), run_packs(packs, *a))[1]
+    )
+    table = memobench.run(runs + runs, results=tmp_path, progress=False)
+    assert len(table) == len(runs)
+    ids = sorted(run.run_id for pack in trained for run in pack.runs)
+    assert ids == sorted(run.run_id for run in runs[1::2])
+
+
+def test_the_rows_are_those_of_training_alone(make_run):
+    run = make_run(n_heads=3, seed=1, method=SHORT)
+    table = memobench.run(_runs(make_run), progress=False).set_index("run_id")
+    alone = training.train_one(run)
+    row = table.loc[run.run_id]
+    np.testing.assert_allclose(row["loss"], alone.loss_R[0], atol=1e-5)
+    np.testing.assert_allclose(row["accuracy"], alone.accuracy_R[0], atol=1e-6)
+    expected = (row["accuracy"] - 1 / 7) / (1 - 1 / 7) * 49
+    np.testing.assert_allclose(row["memorized"], expected, atol=1e-3)
+    np.testing.assert_allclose(
+        row["bits"], max(0, 49 * np.log2(7) - 49 * row["loss"] / np.log(2)), rtol=1e-4
+    )
+    assert row["steps"] == 8
+    assert row["n_params"] == 2 * 7 * 4 + 2 * 4 + 4 * 3 * 16
+    assert row["jax"] == jax.__version__
+    assert row["device"]
+
+
+def test_a_diverged_run_is_recorded(make_run, tmp_path):
+    wild = dataclasses.replace(SHORT, learning_rate=1e30)
+    runs = [make_run(method=wild), make_run(method=SHORT)]
+    memobench.run(runs, results=tmp_path, progress=False)
+    table = memobench.load_results(tmp_path).set_index("run_id")
+    assert table.loc[runs[0].run_id, "status"] == "diverged"
+    assert np.isnan(table.loc[runs[0].run_id, "accuracy"])
+    assert table.loc[runs[1].run_id, "status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("host"), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")],
+    ids=["host", "device"],
+)
+def test_a_pack_that_does_not_fit_is_halved_and_says_so(make_run, caplog, error):
+    runs = [make_run(seed=seed, method=SHORT) for seed in range(5)]
+
+    def train(pack, on_steps):
+        if len(pack.runs) > 2:
+            raise error
+        return training.train_many(pack, on_steps)
+
+    done = list(local.run_packs([packing.together(runs)], lambda *_: None, train))
+    assert sorted(run.seed for pack, _ in done for run in pack.runs) == [0, 1, 2, 3, 4]
+    assert max(len(pack.runs) for pack, _ in done) == 2
+    assert "5 runs did not fit in memory; trying 3 and 2" in caplog.text
+
+
+def test_one_run_that_does_not_fit_is_an_error(make_run):
+    def train(pack, on_steps):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        list(local.run_packs([packing.together([make_run()])], lambda *_: None, train))
+
+
+def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, monkeypatch):
+    packs = [packing.together([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
+    train_many = training.train_many
+
+    def train(pack, on_steps):
+        if pack is packs[1]:
+            time.sleep(0.1)
+            raise RuntimeError("a broken device")
+        return train_many(pack, on_steps)
+
+    run_packs = local.run_packs
+    monkeypatch.setattr(
+        local, "run_packs", lambda packs, on_steps: run_packs(packs, on_steps, train)
+    )
+    monkeypatch.setattr(sweep, "plan", lambda *_, **__: packs)
+    monkeypatch.setattr(local, "_workers", lambda: 1)
+    runs = [pack.runs[0] for pack in packs]
+    with pytest.raises(RuntimeError, match="a broken device"):
+        memobench.run(runs, results=tmp_path, progress=False)
+    assert memobench.load_results(tmp_path)["run_id"].tolist() == [runs[0].run_id]
+
+
+def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "run_packs", _fail)
+    good = make_run()
+    bad = [
+        dataclasses.replace(good, architecture=Architecture(name="rnn", d_model=2, d_head=2)),
+        dataclasses.replace(good, task=Task(name="poems")),
+        make_run(d_mlp=4),
+    ]
+    for run in bad:
+        with pytest.raises(UserError):
+            memobench.run([good, run], results=tmp_path, progress=False)
+
+
+SWEEP = """
+import sys, memobench
+from memobench.specs import *
+from memobench.sweep import Interrupted
+runs = [
+    Run(
+        task=Task(vocab_size=7),
+        architecture=Architecture(name="attention_only", d_model=3, d_head=3, n_heads=2),
+        method=Training(batch_size=8, n_batches=n, epochs=epochs),
+    )
+    for n, epochs in ((4, 1), (64, 10**6))
+]
+print("ready", flush=True)
+try:
+    memobench.run(runs, results=sys.argv[1], progress=False)
+except Interrupted as error:
+    sys.exit(f"said: {error}")
+"""
+
+
+def _start(folder):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SWEEP, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("*.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+def test_ctrl_c_says_what_is_saved_and_how_to_resume(tmp_path):
+    process = _start(tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert "said: interrupted: 1 of 2 runs are saved in" in errors
+    assert "the same command resumes" in errors
+    assert "Traceback" not in errors
+    assert len(memobench.load_results(tmp_path)) == 1
+
+
+def test_a_killed_sweep_keeps_what_was_done(tmp_path):
+    process = _start(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    table = memobench.load_results(tmp_path)
+    assert table["steps"].tolist() == [4]
+    shard = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert shard["schema"] == 1

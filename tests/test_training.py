@@ -1,0 +1,213 @@
+"""Packed training is solo training: in losses, in bits, in what padding may not touch."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from memobench import models, packing, tasks, training
+from memobench.specs import Architecture, Run, Task, Training
+
+TWENTY = Training(batch_size=16, n_batches=10, epochs=2)
+protocols = pytest.mark.parametrize("method", [TWENTY, TWENTY.exact()], ids=["published", "exact"])
+
+
+def _mix(make_run, method):
+    """Sizes, families, seeds, learning rates and task instances that one program must hold."""
+    other = dataclasses.replace(method, learning_rate=3e-2, final_learning_rate=1e-3)
+    return [
+        make_run(d_model=3, d_head=3, n_heads=1, method=method, seed=4),
+        make_run(d_model=9, d_head=9, n_heads=7, method=other),
+        make_run("mlp", d_model=5, d_head=5, n_heads=1, d_mlp=12, method=method, seed=2),
+        make_run(d_model=4, d_head=4, n_heads=5, method=method, task=Task(vocab_size=7, seed=3)),
+        make_run("mlp", d_model=3, d_head=3, n_heads=2, d_mlp=2, method=other, seed=1),
+    ]
+
+
+@protocols
+def test_packed_equals_alone(make_run, method):
+    runs = _mix(make_run, method)
+    packed = training.train_many(packing.together(runs))
+    for i, run in enumerate(runs):
+        alone = training.train_one(run)
+        np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)
+        np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [{"d_head": 2}, {"d_model": 6, "d_head": 3, "n_heads": 4}],
+        [{"d_head": 2, "heads": "full"}, {"d_model": 6, "heads": "full", "n_heads": 1}],
+        [{"d_head": 2, "n_layers": 2}, {"d_model": 3, "d_head": 5, "n_layers": 2, "n_heads": 4}],
+    ],
+    ids=["compressed", "full", "deep"],
+)
+def test_packed_equals_alone_for_every_kind_of_heads(make_run, sizes):
+    runs = [make_run(method=TWENTY, **size) for size in sizes]
+    packed = training.train_many(packing.together(runs))
+    for i, run in enumerate(runs):
+        alone = training.train_one(run)
+        np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)
+
+
+@protocols
+def test_the_padding_is_exactly_zero_after_200_steps(make_run, method):
+    method = dataclasses.replace(method, epochs=20)
+    runs = _mix(make_run, method)
+    assert method.steps == 200
+    result = training.train_many(packing.together(runs))
+    for i, run in enumerate(runs):
+        true_shapes = jax.tree.leaves(models.shapes(models.build(run), 2)["params"])
+        moved = jax.tree.leaves(result.variables["params"])
+        for shape, padded in zip(true_shapes, moved, strict=True):
+            outside = np.array(padded[i])
+            outside[tuple(slice(0, size) for size in shape.shape)] = 0
+            assert not outside.any()
+
+
+@protocols
+def test_a_run_has_the_same_bits_wherever_it_sits(make_run, method):
+    runs = _mix(make_run, method)
+    here = training.train_many(packing.together(runs))
+    there = training.train_many(packing.together(runs[2:] + runs[:2]))
+    for measure in ("step_loss_RxL", "step_accuracy_RxL", "loss_R", "accuracy_R"):
+        np.testing.assert_array_equal(
+            getattr(here, measure), np.roll(getattr(there, measure), 2, axis=0)
+        )
+
+
+def test_a_shape_compiles_once(make_run):
+    method = Training(batch_size=8, n_batches=3, epochs=2)
+    training.compile_program.cache_clear()
+    results = [
+        training.train_many(
+            packing.together([make_run(n_heads=h, seed=seed, method=m) for h in (1, 5)])
+        )
+        for seed, m in enumerate([method, dataclasses.replace(method, learning_rate=0.1, epochs=4)])
+    ]
+    assert training.compile_program.cache_info().misses == 1
+    assert results[0].compile_seconds > 0
+    assert results[1].compile_seconds == 0
+
+
+def test_the_published_protocol_step_for_step():
+    """Against a loop that follows the protocol's description, with optax's own Adam."""
+    method = Training(
+        batch_size=8, n_batches=4, epochs=3, learning_rate=2e-2, final_learning_rate=5e-3
+    )
+    task = Task(vocab_size=6)
+    architecture = Architecture(name="attention_only", d_model=4, d_head=4, n_heads=2)
+    run = Run(task=task, architecture=architecture, method=method, seed=11)
+    result = training.train_one(run)
+
+    module = models.build(run)
+    variables = models.init(module, 2, packing.init_key(run))
+    params = variables["params"]
+    labels, draws = tasks.sample_labels(task), tasks.sample_draws(task, 32)
+    pairs = jnp.stack([draws // 6, draws % 6], axis=1)
+
+    def loss(params, tokens, targets):
+        logits = jax.vmap(lambda t: module.apply({**variables, "params": params}, t))(tokens)
+        correct = (logits.argmax(-1) == targets).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean(), correct
+
+    rates = [2e-2 + (5e-3 - 2e-2) * epoch / 3 for epoch in range(3)]
+    adam = optax.inject_hyperparams(optax.adam)(learning_rate=rates[0])
+    state = adam.init(params)
+    losses, accuracies = [], []
+    for epoch in range(3):
+        state.hyperparams["learning_rate"] = jnp.float32(rates[epoch])
+        order = training._epoch_order(packing.shuffle_key(run), jnp.int32(epoch), 8, 4)
+        assert sorted(order.reshape(-1).tolist()) == list(range(32))
+        for batch in order:
+            (value, accuracy), gradient = jax.value_and_grad(loss, has_aux=True)(
+                params, pairs[batch], labels[draws[batch]]
+            )
+            update, state = adam.update(gradient, state)
+            params = optax.apply_updates(params, update)
+            losses.append(value)
+            accuracies.append(accuracy)
+    np.testing.assert_allclose(result.step_loss_RxL[0], losses, atol=1e-5)
+    np.testing.assert_allclose(result.step_accuracy_RxL[0], accuracies, atol=1e-6)
+    every = jnp.asarray(list(np.ndindex(6, 6)))
+    value, accuracy = loss(params, every, labels)
+    np.testing.assert_allclose(result.loss_R[0], value, atol=1e-5)
+    np.testing.assert_allclose(result.accuracy_R[0], accuracy, atol=1e-6)
+
+
+def test_shuffles_differ_between_epochs_and_seeds_and_are_uniform(make_run):
+    orders = np.stack(
+        [
+            training._epoch_order(packing.shuffle_key(make_run(seed=seed)), jnp.int32(e), 25, 4)
+            for seed in range(40)
+            for e in range(10)
+        ]
+    ).reshape(400, 100)
+    assert len({tuple(order) for order in orders}) == 400
+    # Every index is equally likely in every batch: 400 * 25 / 100 = 100 times, sd below 9.
+    counts = np.stack([np.bincount(orders[:, :25].reshape(-1), minlength=100)])
+    assert 55 < counts.min() <= counts.max() < 145
+
+
+def test_the_exact_protocol_has_nothing_random_but_the_start(make_run):
+    runs = [make_run(method=TWENTY.exact(), seed=seed) for seed in (0, 1)]
+    result = training.train_many(packing.together(runs))
+    assert result.step_loss_RxL[0, 0] != result.step_loss_RxL[1, 0]
+    assert (np.diff(result.step_loss_RxL, axis=1) < 1e-3).all()
+
+
+def test_training_memorizes(make_run):
+    method = Training(n_batches=64, epochs=16).exact()
+    result = training.train_one(make_run(n_heads=8, method=method))
+    assert result.accuracy_R[0] == 1
+    assert result.bits_R[0] > 0.9 * 49 * np.log2(7)
+
+
+def test_a_diverged_run_leaves_its_neighbours_alone(make_run):
+    wild = Training(batch_size=16, n_batches=10, epochs=2, learning_rate=1e30)
+    runs = [make_run(method=TWENTY), make_run(method=wild), make_run(method=TWENTY, seed=1)]
+    result = training.train_many(packing.together(runs))
+    assert not np.isfinite(result.loss_R[1])
+    tame = training.train_many(packing.together([runs[0], runs[0], runs[2]]))
+    np.testing.assert_array_equal(result.step_loss_RxL[[0, 2]], tame.step_loss_RxL[[0, 2]])
+
+
+def test_progress_counts_every_model_step(make_run):
+    counted = []
+    pack = packing.together([make_run(seed=seed, method=TWENTY) for seed in range(3)])
+    training.train_many(pack, counted.append)
+    assert sum(counted) == 3 * 20
+
+
+def test_the_published_estimate_skips_the_very_last_batch():
+    accuracy = np.arange(200.0)[None] * 0
+    accuracy[0, -1] = 1
+    accuracy[0, -2] = 0.99
+    accuracy[0, -101] = 1
+    result = dataclasses.replace(RESULT, step_accuracy_RxL=accuracy)
+    np.testing.assert_allclose(training.protocol_accuracy(result), [0.01])
+
+
+def test_the_curve_covers_all_steps():
+    accuracy = np.linspace(0, 1, 1000)
+    curve = training.log_spaced_curve(accuracy)
+    starts = [0, *(stop for stop, _ in curve[:-1])]
+    weights = [stop - start for (stop, _), start in zip(curve, starts, strict=True)]
+    assert curve[-1][0] == 1000
+    np.testing.assert_allclose(np.average([a for _, a in curve], weights=weights), 0.5)
+
+
+RESULT = training.PackResult(
+    accuracy_R=np.zeros(1),
+    loss_R=np.zeros(1),
+    bits_R=np.zeros(1),
+    step_accuracy_RxL=np.zeros((1, 1)),
+    step_loss_RxL=np.zeros((1, 1)),
+    compile_seconds=0,
+    run_seconds=0,
+    variables={},
+)
