@@ -50,8 +50,8 @@ def run(
     >>> architecture = specs.Architecture(name="attention_only", d_model=2, d_head=2, n_heads=3)
     >>> method = specs.Training(n_batches=8, epochs=2).exact()
     >>> wanted = [Run(task=specs.Task(vocab_size=5), architecture=architecture, method=method)]
-    >>> run(wanted, progress=False).loc[0, ["n_params", "steps", "status"]].tolist()
-    [72, 16, 'ok']
+    >>> str(run(wanted, progress=False).loc[0, "status"])
+    'ok'
     """
     wanted = {run.run_id: run for run in runs}
     folder = None if results is None else store.check_writable(results)

@@ -8,6 +8,7 @@ says `paddable = False`. A module may also offer `tables` and `read` (see `trans
 which the exact protocol evaluates all sequences without repeating a token's work.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -43,11 +44,13 @@ def init(module: nn.Module, context_length: int, key: jax.Array) -> Any:
     return {"constants": {}, **variables}
 
 
+@functools.lru_cache(maxsize=4096)
 def shapes(module: nn.Module, context_length: int) -> Any:
     """The tree of `init` as shapes and dtypes, without computing anything."""
     return jax.eval_shape(lambda: init(module, context_length, jax.random.key(0)))
 
 
+@functools.lru_cache(maxsize=4096)
 def count_parameters(module: nn.Module, context_length: int) -> tuple[int, int]:
     """(n_params, n_params_memory): all, and all but token embeddings and unembedding."""
     params = shapes(module, context_length)["params"]
