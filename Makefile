@@ -17,6 +17,12 @@ CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*
 ACCEL ?= $(if $(CUDA),$(if $(filter 12,$(CUDA)),cuda12,cuda13),cpu)
 EXTRA = $(if $(filter cpu,$(ACCEL)),,[$(ACCEL)])
 
+ifeq ($(ACCEL),cpu)
+export JAX_PLATFORMS = cpu
+endif
+# Tests hold float32 to 1e-5 and promise no accelerator.
+test test-slow: export JAX_PLATFORMS = cpu
+
 .PHONY: bench test test-slow lint performance clean
 .DELETE_ON_ERROR:
 

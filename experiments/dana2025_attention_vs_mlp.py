@@ -22,7 +22,7 @@ ATTENTION = Training(
     batch_size=1024, n_batches=256, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
 )
 MLP = dataclasses.replace(ATTENTION, final_learning_rate=1e-4)
-# Batches and steps of experiment 1: a sixteenth of the examples seen.
+# The batches of experiment 1 and half its steps: a thirty-second of the examples seen.
 SHORT = {"batch_size": 256, "n_batches": 64, "epochs": 32}
 # A thirty-second of the steps, each over all examples.
 SHORT_EXACT = {"n_batches": 64, "epochs": 8}

@@ -22,6 +22,8 @@ CONFIGURATION = [
     "method",
     "protocol",
     "batch_size",
+    "n_batches",
+    "epochs",
     "steps",
     "learning_rate",
     "final_learning_rate",

@@ -1,14 +1,14 @@
 """The command line: list, run, report, leaderboard."""
 
 import difflib
-import pathlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 
 from absl import app, flags, logging
 
 from memobench.errors import UserError
-from memobench.results import load_results
+from memobench.results import check_writable, load_results
 
 USAGE = """memobench: how much does a transformer memorize, per parameter?
 
@@ -41,8 +41,13 @@ def _main(argv: Sequence[str]) -> None:
         commands[argv[1]](list(argv[2:]))
     except UserError as error:
         sys.exit(f"memobench: {error}")
+    except BrokenPipeError:  # The reader, `head` say, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt as error:
-        print(f"\nmemobench: {error or 'interrupted'}", file=sys.stderr)
+        print(
+            f"\nmemobench: {str(error) or 'interrupted; the same command resumes'}", file=sys.stderr
+        )
         sys.exit(130)
 
 
@@ -115,6 +120,7 @@ def _report(names: list[str]) -> None:
     experiments = _experiments(names)
     from memobench.report import accuracy
 
+    output = check_writable(OUTPUT.value, "output")
     table = load_results(RESULTS.value)
     for experiment in experiments:
         wanted = {run.run_id for run in experiment.presets[PRESET.value]}
@@ -124,7 +130,7 @@ def _report(names: list[str]) -> None:
                 f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}; "
                 f"first: memobench run {experiment.name} --preset={PRESET.value}"
             )
-        print(accuracy.write(experiment, PRESET.value, rows, pathlib.Path(OUTPUT.value)))
+        print(accuracy.write(experiment, PRESET.value, rows, output))
 
 
 def _leaderboard(names: list[str]) -> None:
@@ -135,8 +141,9 @@ def _leaderboard(names: list[str]) -> None:
     table = load_results(RESULTS.value)
     if table.empty:
         raise UserError(f"{RESULTS.value} holds no run; first: memobench run EXPERIMENT")
-    print(leaderboard.write(table, pathlib.Path(OUTPUT.value)))
-    print(f"Written to {pathlib.Path(OUTPUT.value) / 'LEADERBOARD.md'}")
+    output = check_writable(OUTPUT.value, "output")
+    print(leaderboard.write(table, output))
+    print(f"Written to {output / 'LEADERBOARD.md'}")
 
 
 if __name__ == "__main__":

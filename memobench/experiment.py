@@ -26,4 +26,6 @@ class Experiment:
 
     def published_table(self) -> pd.DataFrame:
         """The published accuracies as a table."""
+        if not self.published:
+            return pd.DataFrame(columns=["architecture", "published", "published_steps"])
         return pd.DataFrame([dict(row) for row in self.published])

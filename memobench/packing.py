@@ -19,7 +19,8 @@ from flax import linen as nn
 from memobench import models
 from memobench.specs import Run, Training
 
-# Order-of-magnitude costs that only choose packs; no result depends on them.
+# Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
+# after all is halved by the executor.
 COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = {"cpu": 1.5e10, "gpu": 2e12, "tpu": 2e12}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
@@ -61,7 +62,7 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
         runs=tuple(runs),
         module=padded,
         waste=1 - true_work / work,
-        memory_bytes=len(runs) * memory_per_run(padded, runs[0]),
+        memory_bytes=memory_of_evaluation(runs[0]) + len(runs) * memory_per_run(padded, runs[0]),
         seconds=_seconds(work, runs[0], platform),
     )
 
@@ -86,7 +87,6 @@ def enclosing(modules: Sequence[nn.Module]) -> nn.Module:
 def init_pack(pack: Pack) -> Any:
     """Initial variables of every run, initialised at true size, padded and stacked: axis R."""
     context_length = pack.runs[0].task.context_length
-    target = models.shapes(pack.module, context_length)
     places = collections.defaultdict(list)
     for place, run in enumerate(pack.runs):
         places[models.build(run)].append(place)
@@ -94,7 +94,7 @@ def init_pack(pack: Pack) -> Any:
     parts = []
     for module, indices in places.items():
         keys_R = jnp.stack([init_key(pack.runs[i]) for i in indices])
-        parts.append(_init_padded(module, context_length, keys_R, target))
+        parts.append(_initializer(module, pack.module, context_length)(keys_R))
     order = [place for indices in places.values() for place in indices]
     back = jnp.argsort(jnp.asarray(order))
     return jax.tree.map(lambda *xs: jnp.concatenate(xs)[back], *parts)
@@ -110,17 +110,20 @@ def shuffle_key(run: Run) -> jax.Array:
     return jax.random.fold_in(jax.random.key(run.seed), 1)
 
 
-def _init_padded(module: nn.Module, context_length: int, keys_R: jax.Array, target: Any) -> Any:
+@functools.lru_cache(maxsize=1024)
+def _initializer(module: nn.Module, padded: nn.Module, context_length: int) -> Any:
+    target = models.shapes(padded, context_length)
+
     def init(key: jax.Array) -> Any:
         return pad_to(models.init(module, context_length, key), target)
 
     # It runs once: optimising the generator's code for each size would take eight times longer.
     options: dict[str, Any] = {"xla_backend_optimization_level": 0}
-    return jax.jit(jax.vmap(init), compiler_options=options)(keys_R)
+    return jax.jit(jax.vmap(init), compiler_options=options)
 
 
 def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
-    """Partitions the runs into packs of least predicted time within the device's memory.
+    """Partitions the runs into packs of least predicted time within MEMORY_BYTES of the platform.
 
     Runs that can share a program are sorted by size; dynamic programming then chooses where to cut,
     weighing one more compilation against the arithmetic that padding wastes.
@@ -146,6 +149,11 @@ def memory_per_run(module: nn.Module, run: Run) -> float:
     n_layers = run.architecture.n_layers * run.task.context_length
     per_row = 4 * run.task.vocab_size + 8 * n_layers * widths
     return 4.0 * (6 * n_params + _rows_per_step(run) * per_row)
+
+
+def memory_of_evaluation(run: Run) -> float:
+    """Predicted bytes of the logits of all examples, which are evaluated one run at a time."""
+    return 4.0 * 3 * run.task.n_examples * run.task.vocab_size
 
 
 def _rows_per_step(run: Run) -> int:
@@ -198,8 +206,8 @@ def _seconds(work: float, run: Run, platform: str) -> float:
 
 
 def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
-    """Cuts runs of one padded module into equal packs that fit, so that they share a program."""
-    memory = MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"])
+    """Cuts runs of one padded module into packs that fit, all of one size but perhaps the last."""
+    memory = MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"]) - memory_of_evaluation(runs[0])
     fits = max(1, int(memory / memory_per_run(module, runs[0])))
     n_packs = math.ceil(len(runs) / min(fits, MAX_RUNS.get(platform, MAX_RUNS["gpu"])))
     size = math.ceil(len(runs) / n_packs)

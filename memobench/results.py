@@ -5,6 +5,7 @@ into one table with a row per run and the shard's provenance beside it.
 """
 
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -34,7 +35,7 @@ _INTEGERS = (
 STATUSES = ("ok", "diverged")
 
 
-def check_writable(folder: Path) -> pathlib.Path:
+def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     """Makes the folder, and raises UserError now rather than after the first pack if it cannot."""
     folder = pathlib.Path(folder)
     try:
@@ -43,7 +44,7 @@ def check_writable(folder: Path) -> pathlib.Path:
             pass
     except OSError as error:
         raise UserError(
-            f"results={str(folder)!r} cannot be written ({error.strerror}); choose another folder"
+            f"{name}={str(folder)!r} cannot be written ({error.strerror}); choose another folder"
         ) from error
     return folder
 
@@ -51,12 +52,13 @@ def check_writable(folder: Path) -> pathlib.Path:
 def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) -> pathlib.Path:
     """Writes one shard atomically: temporary file, fsync, link under its final name.
 
-    The name is a hash of the run ids. A shard already there is kept as it is: nothing measured is
-    ever overwritten. NaN and infinity are refused (ValueError); a diverged run's measures are None.
+    The name is a hash of the run ids. A whole shard already there is kept as it is, and beside a
+    spoiled one the new shard gets a name of its own: nothing measured is ever overwritten. NaN and
+    infinity are refused (ValueError); a diverged run's measures are None.
     """
     folder = pathlib.Path(folder)
     ids = ",".join(sorted(row["run_id"] for row in rows))
-    path = folder / f"{hashlib.sha256(ids.encode()).hexdigest()[:16]}.json"
+    stem = hashlib.sha256(ids.encode()).hexdigest()[:16]
     shard = {"schema": SCHEMA, "provenance": provenance, "rows": list(rows)}
     text = json.dumps(shard, indent=1, allow_nan=False)
     temporary = folder / f".{uuid.uuid4().hex}.tmp"
@@ -65,14 +67,39 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            _log.warning("%s is there already and was kept", path)
+        path = _publish(temporary, stem)
     finally:
         temporary.unlink(missing_ok=True)
     _fsync_folder(folder)
     return path
+
+
+def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
+    for attempt in itertools.count():
+        path = temporary.with_name(f"{stem}-{attempt}.json" if attempt else f"{stem}.json")
+        try:
+            _link(temporary, path)
+            return path
+        except FileExistsError:
+            try:
+                _read_shard(path)
+            except (OSError, ValueError):
+                continue
+            _log.warning("%s is there already and was kept", path)
+            return path
+    raise AssertionError("unreachable")
+
+
+def _link(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Gives a file its name unless that is taken (FileExistsError)."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # Some network and removable file systems have no hard links.
+        if target.exists():
+            raise FileExistsError(target) from None
+        os.rename(source, target)
 
 
 def load_results(folder: Path) -> pd.DataFrame:

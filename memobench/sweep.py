@@ -21,6 +21,7 @@ import tqdm
 
 from memobench import metrics, models, packing, specs, tasks, training
 from memobench import results as store
+from memobench.errors import UserError
 from memobench.executors import local
 from memobench.specs import Run
 from memobench.version import __version__
@@ -60,7 +61,7 @@ def run(
     try:
         for shard in _train(packs, progress):
             if folder is not None:
-                store.write_shard(folder, *shard)
+                _write(folder, *shard)
             rows |= {row["run_id"]: row for row in store.with_provenance(*shard)}
     except KeyboardInterrupt as error:
         kept = "nothing was saved, for no results folder was given"
@@ -82,6 +83,16 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
         models.build(run)
     missing = [run for run in runs if run.run_id not in done]
     return packing.plan(missing, jax.default_backend())
+
+
+def _write(folder: pathlib.Path, rows: list[dict], provenance: dict[str, Any]) -> None:
+    try:
+        store.write_shard(folder, rows, provenance)
+    except OSError as error:
+        raise UserError(
+            f"results={str(folder)!r} can no longer be written ({error.strerror}); "
+            "what it holds is whole: mend it and the same command resumes"
+        ) from error
 
 
 def _rows_in(folder: pathlib.Path, wanted: dict[str, Run]) -> dict[str, dict]:
@@ -146,7 +157,7 @@ def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
         "platform": device.platform,
-        "device": _device_name(device),
+        "device": device_name(device),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "pack_size": len(pack.runs),
         "compile_seconds": round(result.compile_seconds, 3),
@@ -166,7 +177,8 @@ def _commit() -> str | None:
     return done.stdout.strip()
 
 
-def _device_name(device: Any) -> str:
+def device_name(device: Any) -> str:
+    """What a reader knows the device by; for a CPU its model and number of cores."""
     if device.platform != "cpu":
         return device.device_kind
     name = "CPU"

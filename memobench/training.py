@@ -275,8 +275,11 @@ def protocol_accuracy(result: PackResult) -> np.ndarray:
     """accuracy_R as the published code reports it: mean over the last 100 steps but the very last.
 
     Of each step's batch before its update, on the sampled set (Dana et al. 2025, released code).
+    A single step counts itself.
     """
-    return result.step_accuracy_RxL[:, -100:-1].mean(axis=1)
+    accuracy_RxL = result.step_accuracy_RxL
+    last_RxL = accuracy_RxL[:, -100:-1] if accuracy_RxL.shape[1] > 1 else accuracy_RxL
+    return last_RxL.mean(axis=1)
 
 
 def log_spaced_curve(step_accuracy_L: np.ndarray, points: int = 24) -> list[tuple[int, float]]:

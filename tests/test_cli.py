@@ -29,6 +29,8 @@ def _memobench(*arguments, cwd):
         (["run", "dana2025/heads", "--results=file/below"], "cannot be written"),
         (["report", "dana2025/heads"], "first: memobench run dana2025/heads --preset=quick"),
         (["leaderboard"], "holds no run; first: memobench run"),
+        (["leaderboard", "--output=file"], "first: memobench run"),
+        (["report", "dana2025/heads", "--output=file"], "output='file' cannot be written"),
         (["leaderboard", "v1"], "takes no argument"),
     ],
 )

@@ -90,6 +90,12 @@ def test_published_is_compared_only_at_equal_steps(measured):
     assert np.isnan(compared.loc[4, "difference"])
 
 
+def test_an_experiment_without_published_numbers_has_a_report(measured, tmp_path):
+    experiment, table = measured
+    alone = dataclasses.replace(experiment, published=())
+    assert "*(no rows)*" in accuracy.write(alone, "quick", table, tmp_path)
+
+
 def test_the_leaderboard_ranks_within_sections(measured, tmp_path):
     _, table = measured
     text = leaderboard.write(table, tmp_path)

@@ -79,6 +79,29 @@ def test_a_spoiled_file_is_named_and_skipped(tmp_path, caplog, spoil):
     assert path.name in caplog.text
 
 
+@pytest.mark.parametrize("spoil", ["torn", "other schema"])
+def test_runs_of_a_spoiled_shard_can_be_measured_again(tmp_path, spoil):
+    path = results.write_shard(tmp_path, [_row("a")], PROVENANCE)
+    path.write_text(SPOILED[spoil](path.read_text()))
+    spoiled = path.read_bytes()
+    for _ in range(2):
+        results.write_shard(tmp_path, [_row("a", loss=2.0)], PROVENANCE)
+    assert results.load_results(tmp_path)["loss"].tolist() == [2.0]
+    assert path.read_bytes() == spoiled
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_system_without_hard_links_serves_too(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise PermissionError("no hard links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    for _ in range(2):
+        results.write_shard(tmp_path, [_row("a")], PROVENANCE)
+    assert results.load_results(tmp_path)["run_id"].tolist() == ["a"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_binary_and_folders_are_skipped_too(tmp_path, caplog):
     (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder").mkdir()

@@ -128,6 +128,16 @@ def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, mon
     assert memobench.load_results(tmp_path)["run_id"].tolist() == [runs[0].run_id]
 
 
+def test_a_folder_that_fails_during_the_sweep_is_one_line(make_run, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"No space left on device.*same command resumes"):
+        memobench.run([make_run(method=SHORT)], results=tmp_path, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "run_packs", _fail)
     good = make_run()

@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from memobench import models, packing, tasks, training
+from memobench.errors import UserError
 from memobench.specs import Architecture, Run, Task, Training
 
 TWENTY = Training(batch_size=16, n_batches=10, epochs=2)
@@ -37,21 +38,45 @@ def test_packed_equals_alone(make_run, method):
         np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        [{"d_head": 2}, {"d_model": 6, "d_head": 3, "n_heads": 4}],
-        [{"d_head": 2, "heads": "full"}, {"d_model": 6, "heads": "full", "n_heads": 1}],
-        [{"d_head": 2, "n_layers": 2}, {"d_model": 3, "d_head": 5, "n_layers": 2, "n_heads": 4}],
+KINDS: dict[str, list[dict]] = {
+    "square": [{"n_heads": 1}, {"d_model": 6, "d_head": 6, "n_heads": 4}],
+    "compressed": [{"d_head": 2}, {"d_model": 6, "d_head": 3, "n_heads": 4}],
+    "full": [{"d_head": 2, "heads": "full"}, {"d_model": 6, "heads": "full", "n_heads": 1}],
+    "deep": [
+        {"d_head": 2, "n_layers": 2},
+        {"d_model": 3, "d_head": 5, "n_layers": 2, "n_heads": 4},
     ],
-    ids=["compressed", "full", "deep"],
-)
-def test_packed_equals_alone_for_every_kind_of_heads(make_run, sizes):
-    runs = [make_run(method=TWENTY, **size) for size in sizes]
+}
+
+
+def _registered(make_run, name, kind):
+    """Two sizes of a registered architecture, with an MLP wherever it can have one."""
+    for d_mlps in ((3, 8), (0, 0)):
+        runs = [
+            make_run(name, method=TWENTY, d_mlp=d_mlp, **sizes)
+            for d_mlp, sizes in zip(d_mlps, KINDS[kind], strict=True)
+        ]
+        try:
+            modules = [models.build(run) for run in runs]
+        except UserError:
+            continue
+        if all(getattr(module, "paddable", True) for module in modules):
+            return runs
+    pytest.skip(f"{name} is not padded at these sizes")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", models.ARCHITECTURES)
+def test_every_architecture_is_the_same_padded(make_run, name, kind):
+    runs = _registered(make_run, name, kind)
     packed = training.train_many(packing.together(runs))
-    for i, run in enumerate(runs):
-        alone = training.train_one(run)
-        np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)
+    smaller = training.train_one(runs[0])
+    np.testing.assert_allclose(packed.step_loss_RxL[0], smaller.step_loss_RxL[0], atol=1e-5)
+    true_shapes = jax.tree.leaves(models.shapes(models.build(runs[0]), 2)["params"])
+    for shape, padded in zip(true_shapes, jax.tree.leaves(packed.variables["params"]), strict=True):
+        outside = np.array(padded[0])
+        outside[tuple(slice(0, size) for size in shape.shape)] = 0
+        assert not outside.any()
 
 
 @protocols
@@ -80,18 +105,23 @@ def test_a_run_has_the_same_bits_wherever_it_sits(make_run, method):
         )
 
 
-def test_a_shape_compiles_once(make_run):
+def test_a_shape_is_traced_and_compiled_once(make_run, monkeypatch):
     method = Training(batch_size=8, n_batches=3, epochs=2)
     training.compile_program.cache_clear()
-    results = [
-        training.train_many(
-            packing.together([make_run(n_heads=h, seed=seed, method=m) for h in (1, 5)])
-        )
-        for seed, m in enumerate([method, dataclasses.replace(method, learning_rate=0.1, epochs=4)])
-    ]
+    step, traces = training.step, []
+    monkeypatch.setattr(training, "step", lambda *a: (traces.append(1), step(*a))[1])
+
+    def train(seed, method):
+        runs = [make_run(n_heads=h, seed=seed, method=method) for h in (1, 5)]
+        return training.train_many(packing.together(runs))
+
+    first = train(0, method)
+    traces_of_one = len(traces)
+    again = train(1, dataclasses.replace(method, learning_rate=0.1, epochs=4))
+    assert len(traces) == traces_of_one > 0
     assert training.compile_program.cache_info().misses == 1
-    assert results[0].compile_seconds > 0
-    assert results[1].compile_seconds == 0
+    assert first.compile_seconds > 0
+    assert again.compile_seconds == 0
 
 
 def test_the_published_protocol_step_for_step():
@@ -190,6 +220,13 @@ def test_the_published_estimate_skips_the_very_last_batch():
     accuracy[0, -101] = 1
     result = dataclasses.replace(RESULT, step_accuracy_RxL=accuracy)
     np.testing.assert_allclose(training.protocol_accuracy(result), [0.01])
+
+
+def test_a_single_step_is_a_run_too(make_run):
+    result = training.train_one(make_run(method=Training(batch_size=8, n_batches=1, epochs=1)))
+    np.testing.assert_array_equal(
+        training.protocol_accuracy(result), result.step_accuracy_RxL[:, 0]
+    )
 
 
 def test_the_curve_covers_all_steps():

@@ -62,6 +62,9 @@ def run_packs(
                         futures.update({pool.submit(work, half): half for half in halves})
                     else:
                         raise error
+                    # Its traceback would keep what the failed pack held on the device.
+                    del error
+                del done, future
         finally:
             stop.set()
             for future in futures:
