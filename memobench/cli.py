@@ -53,9 +53,9 @@ def _main(argv: Sequence[str]) -> None:
 
 def _closest(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)
-    return (
-        f"; did you mean {' or '.join(close)}?" if close else f"; choose one of {', '.join(names)}"
-    )  # type: ignore[arg-type]
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; choose one of {', '.join(names)}"
 
 
 def _experiments(names: list[str]) -> list:
