@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from memobench import models
@@ -70,9 +71,10 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
 def pad_to(tree: Any, shapes: Any) -> Any:
     """Zero-pads every leaf at the end of each axis to the leaf of the same place in `shapes`."""
 
-    def pad(x: jax.Array, target: Any) -> jax.Array:
-        widths = [(0, t - s, 0) for s, t in zip(x.shape, target.shape, strict=True)]
-        return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
+    def pad(x: Any, target: Any) -> np.ndarray:
+        padded = np.zeros(target.shape, target.dtype)
+        padded[tuple(slice(size) for size in x.shape)] = x
+        return padded
 
     return jax.tree.map(pad, tree, shapes)
 
@@ -87,17 +89,12 @@ def enclosing(modules: Sequence[nn.Module]) -> nn.Module:
 def init_pack(pack: Pack) -> Any:
     """Initial variables of every run, initialised at true size, padded and stacked: axis R."""
     context_length = pack.runs[0].task.context_length
-    places = collections.defaultdict(list)
-    for place, run in enumerate(pack.runs):
-        places[models.build(run)].append(place)
-
-    parts = []
-    for module, indices in places.items():
-        keys_R = jnp.stack([init_key(pack.runs[i]) for i in indices])
-        parts.append(_initializer(module, pack.module, context_length)(keys_R))
-    order = [place for indices in places.values() for place in indices]
-    back = jnp.argsort(jnp.asarray(order))
-    return jax.tree.map(lambda *xs: jnp.concatenate(xs)[back], *parts)
+    target = models.shapes(pack.module, context_length)
+    trees = [
+        pad_to(models.init(models.build(run), context_length, init_key(run)), target)
+        for run in pack.runs
+    ]
+    return jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *trees)
 
 
 def init_key(run: Run) -> jax.Array:
@@ -108,18 +105,6 @@ def init_key(run: Run) -> jax.Array:
 def shuffle_key(run: Run) -> jax.Array:
     """The key of the run's shuffles, from its seed alone."""
     return jax.random.fold_in(jax.random.key(run.seed), 1)
-
-
-@functools.lru_cache(maxsize=1024)
-def _initializer(module: nn.Module, padded: nn.Module, context_length: int) -> Any:
-    target = models.shapes(padded, context_length)
-
-    def init(key: jax.Array) -> Any:
-        return pad_to(models.init(module, context_length, key), target)
-
-    # It runs once: optimising the generator's code for each size would take eight times longer.
-    options: dict[str, Any] = {"xla_backend_optimization_level": 0}
-    return jax.jit(jax.vmap(init), compiler_options=options)
 
 
 def plan(runs: Sequence[Run], platform: str) -> list[Pack]:

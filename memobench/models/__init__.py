@@ -4,8 +4,9 @@ An entry builds a Flax module from the task's and the architecture's sizes. The 
 example, `tokens_S -> logits_N`, and keeps in its "constants" collection whatever depends on its
 true sizes and not on parameters. Modules that differ only in the attributes named in `PADDABLE`
 are zero-padded to one shape and trained in one program; a class that such padding would change
-says `paddable = False`. A module may also offer `tables` and `read` (see `transformer.py`), with
-which the exact protocol evaluates all sequences without repeating a token's work.
+says `paddable = False`. Two offers save time (see `transformer.py`): with `tables` and `read` the
+exact protocol evaluates all sequences without repeating a token's work, and with `initial` weights
+are drawn without a compilation for every size.
 """
 
 import functools
@@ -40,6 +41,19 @@ def build(run: Run) -> nn.Module:
 
 def init(module: nn.Module, context_length: int, key: jax.Array) -> Any:
     """The module's variables at its own size: {"params": ..., "constants": ...}."""
+    if hasattr(module, "initial"):
+        return jax.tree.map(jnp.asarray, module.initial(key))
+    return _initializer(module, context_length)(key)
+
+
+@functools.lru_cache(maxsize=1024)
+def _initializer(module: nn.Module, context_length: int) -> Any:
+    # It runs a few times only: optimising the generator's code would take eight times longer.
+    options: dict[str, Any] = {"xla_backend_optimization_level": 0}
+    return jax.jit(lambda key: _flax_init(module, context_length, key), compiler_options=options)
+
+
+def _flax_init(module: nn.Module, context_length: int, key: jax.Array) -> Any:
     variables = module.init(key, jnp.zeros(context_length, jnp.int32))
     return {"constants": {}, **variables}
 
@@ -47,7 +61,7 @@ def init(module: nn.Module, context_length: int, key: jax.Array) -> Any:
 @functools.lru_cache(maxsize=4096)
 def shapes(module: nn.Module, context_length: int) -> Any:
     """The tree of `init` as shapes and dtypes, without computing anything."""
-    return jax.eval_shape(lambda: init(module, context_length, jax.random.key(0)))
+    return jax.eval_shape(lambda: _flax_init(module, context_length, jax.random.key(0)))
 
 
 @functools.lru_cache(maxsize=4096)

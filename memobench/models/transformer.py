@@ -8,11 +8,13 @@ Shape letters: N vocab_size, S context_length, D d_model, I width of a head's in
 d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from memobench.errors import UserError
@@ -28,8 +30,13 @@ def _uniform(bound: float) -> nn.initializers.Initializer:
     return initialize
 
 
-def _fan_in(fan_in: int) -> nn.initializers.Initializer:
-    return _uniform(1 / math.sqrt(max(fan_in, 1)))
+def _fan_in(fan_in: int) -> float:
+    return 1 / math.sqrt(max(fan_in, 1))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _draw(key: jax.Array, n: int) -> jax.Array:
+    return jax.random.uniform(key, (n,), jnp.float32, -1, 1)
 
 
 class Layer(NamedTuple):
@@ -62,45 +69,72 @@ class Transformer(nn.Module):
     compress: bool
 
     def setup(self) -> None:
-        d_in = self.d_head if self.compress else self.d_model
-        self.token_embedding_ND = self.param(
-            "token_embedding", _fan_in(self.d_model), (self.vocab_size, self.d_model)
-        )
-        self.position_embedding_SI = self.param(
-            "position_embedding", _fan_in(d_in), (self.context_length, d_in)
-        )
-        if self.compress:
-            self.compress_KD = self.param(
-                "compress", _fan_in(self.d_model), (self.d_head, self.d_model)
-            )
-            self.decompress_DK = self.param(
-                "decompress", _fan_in(self.d_head), (self.d_model, self.d_head)
-            )
+        weights = {
+            name: self.param(name, _uniform(bound), shape)
+            for name, (shape, bound) in self.parameters().items()
+        }
         # Depends on the true size and not on the parameters: it survives padding as data.
-        self.score_scale = self.variable(
-            "constants", "score_scale", lambda: jnp.float32(1 / math.sqrt(self.d_head))
-        )
-        self.layers = [self._layer_weights(layer, d_in) for layer in range(self.n_layers)]
-        self.unembedding_ND = self.param(
-            "unembedding", _fan_in(self.d_model), (self.vocab_size, self.d_model)
-        )
+        self.score_scale = self.variable("constants", "score_scale", self._score_scale)
+        self.token_embedding_ND = weights["token_embedding"]
+        self.position_embedding_SI = weights["position_embedding"]
+        if self.compress:
+            self.compress_KD, self.decompress_DK = weights["compress"], weights["decompress"]
+        self.layers = [self._layer_weights(layer, weights) for layer in range(self.n_layers)]
+        self.unembedding_ND = weights["unembedding"]
 
-    def _layer_weights(self, layer: int, d_in: int) -> Layer:
-        def weight(name: str, initializer: nn.initializers.Initializer, *shape: int) -> jax.Array:
-            return self.param(f"layer{layer}_{name}", initializer, shape)
+    def parameters(self) -> dict[str, tuple[tuple[int, ...], float]]:
+        """Every parameter's shape and the bound b of its initial distribution, uniform(-b, b)."""
+        n, d_model, d_head = self.vocab_size, self.d_model, self.d_head
+        d_in = d_head if self.compress else d_model
+        by_model, by_head, by_mlp = _fan_in(d_model), _fan_in(d_head), _fan_in(self.d_mlp)
+        xavier = math.sqrt(6 / (3 * d_head + d_in))
+        into_heads, out_of_heads = (self.n_heads, d_head, d_in), (self.n_heads, d_in, d_head)
+        table: dict[str, tuple[tuple[int, ...], float]] = {
+            "token_embedding": ((n, d_model), by_model),
+            "position_embedding": ((self.context_length, d_in), _fan_in(d_in)),
+            "unembedding": ((n, d_model), by_model),
+        }
+        if self.compress:
+            table["compress"] = ((d_head, d_model), by_model)
+            table["decompress"] = ((d_model, d_head), by_head)
+        for layer in range(self.n_layers):
+            table |= {
+                f"layer{layer}_query": (into_heads, xavier),
+                f"layer{layer}_key": (into_heads, xavier),
+                f"layer{layer}_value": (into_heads, xavier),
+                f"layer{layer}_output": (out_of_heads, by_head),
+                f"layer{layer}_mlp_in": ((self.d_mlp, d_model), by_model),
+                f"layer{layer}_mlp_in_bias": ((self.d_mlp,), by_model),
+                f"layer{layer}_mlp_out": ((d_model, self.d_mlp), by_mlp),
+            }
+        return table
 
-        d_model, d_head, n_heads, d_mlp = self.d_model, self.d_head, self.n_heads, self.d_mlp
-        xavier = _uniform(math.sqrt(6 / (3 * d_head + d_in)))
-        query_HKI = weight("query", xavier, n_heads, d_head, d_in)
-        key_HKI = weight("key", xavier, n_heads, d_head, d_in)
-        value_HKI = weight("value", xavier, n_heads, d_head, d_in)
-        output_HIK = weight("output", _fan_in(d_head), n_heads, d_in, d_head)
+    def initial(self, key: jax.Array) -> Any:
+        """What `init` gives, but drawn without a compilation of its own for every size."""
+        table = self.parameters()
+        n_total = sum(math.prod(shape) for shape, _ in table.values())
+        uniform = np.asarray(_draw(key, 1 << (n_total - 1).bit_length()))
+        params, start = {}, 0
+        for name, (shape, bound) in table.items():
+            stop = start + math.prod(shape)
+            params[name] = np.float32(bound) * uniform[start:stop].reshape(shape)
+            start = stop
+        return {"params": params, "constants": {"score_scale": np.asarray(self._score_scale())}}
+
+    def _score_scale(self) -> np.float32:
+        return np.float32(1 / math.sqrt(self.d_head))
+
+    def _layer_weights(self, layer: int, weights: dict[str, jax.Array]) -> Layer:
+        def weight(name: str) -> jax.Array:
+            return weights[f"layer{layer}_{name}"]
+
+        query_key_HIJ = jnp.einsum("hki,hkj->hij", weight("query"), weight("key"))
         return Layer(
-            query_key_HIJ=jnp.einsum("hki,hkj->hij", query_HKI, key_HKI) * self.score_scale.value,
-            output_value_HIJ=jnp.einsum("hik,hkj->hij", output_HIK, value_HKI),
-            mlp_in_WD=weight("mlp_in", _fan_in(d_model), d_mlp, d_model),
-            mlp_in_bias_W=weight("mlp_in_bias", _fan_in(d_model), d_mlp),
-            mlp_out_DW=weight("mlp_out", _fan_in(d_mlp), d_model, d_mlp),
+            query_key_HIJ=query_key_HIJ * self.score_scale.value,
+            output_value_HIJ=jnp.einsum("hik,hkj->hij", weight("output"), weight("value")),
+            mlp_in_WD=weight("mlp_in"),
+            mlp_in_bias_W=weight("mlp_in_bias"),
+            mlp_out_DW=weight("mlp_out"),
         )
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
