@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from memobench.errors import UserError
 from memobench.results import load_results
-from memobench.specs import Architecture, Run, Task, Training
+from memobench.specs import Architecture, Optimum, Run, Task, Training
 from memobench.version import __version__
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Architecture",
+    "Optimum",
     "Run",
     "Task",
     "Training",

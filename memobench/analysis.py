@@ -6,12 +6,16 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-# What makes two runs repetitions of each other: everything but the seed.
+# What makes two runs repetitions of each other: everything but the seeds of run and task.
 CONFIGURATION = [
     "task",
     "vocab_size",
     "context_length",
-    "task_seed",
+    "n_sequences",
+    "conditional",
+    "n_next",
+    "conditional_parameter",
+    "zipf_exponent",
     "architecture",
     "heads",
     "d_model",

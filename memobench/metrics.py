@@ -7,14 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def nll_and_correct(logits_N: jax.Array, label: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Negative log-likelihood in nats, and whether the label alone has the largest logit.
+def kl_and_correct(
+    logits_N: jax.Array, next_K: jax.Array, probability_K: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """KL(next tokens || softmax) in nats, and whether the likeliest next token has the top logit.
 
-    A tie is an error, so that a model without an opinion memorizes nothing.
+    The likeliest is the first. A tie for the top is an error, so that a model without an opinion
+    memorizes nothing.
     """
-    label_logit = logits_N[label]
-    correct = jnp.sum(logits_N >= label_logit) == 1
-    return jax.nn.logsumexp(logits_N) - label_logit, correct
+    logit_K = logits_N[next_K]
+    correct = jnp.sum(logits_N >= logit_K[0]) == 1
+    entropy = jax.scipy.special.entr(probability_K).sum()
+    return jax.nn.logsumexp(logits_N) - probability_K @ logit_K - entropy, correct
 
 
 def chance_corrected(accuracy: Any, n_examples: Any, vocab_size: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import models
-from memobench.specs import Run, Training
+from memobench.specs import Optimum, Run, Training
 
 # Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
 # after all is halved by the executor.
@@ -114,10 +114,14 @@ def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
     weighing one more compilation against the arithmetic that padding wastes.
     """
     groups = collections.defaultdict(list)
+    packs = []
     for run in runs:
         module = models.build(run)
-        groups[_structure(module, run)].append((module, run))
-    packs = [pack for group in groups.values() for pack in _plan_group(group, platform)]
+        if isinstance(run.method, Optimum):
+            packs.append(together([run], platform=platform))
+        else:
+            groups[_structure(module, run)].append((module, run))
+    packs += [pack for group in groups.values() for pack in _plan_group(group, platform)]
     return sorted(packs, key=lambda pack: -pack.seconds)
 
 
@@ -142,7 +146,7 @@ def memory_of_evaluation(run: Run) -> float:
 
 
 def _rows_per_step(run: Run) -> int:
-    return run.method.batch_size or run.task.n_examples
+    return getattr(run.method, "batch_size", None) or run.task.n_examples
 
 
 def _paddable_sizes(module: nn.Module) -> dict[str, Any]:
@@ -153,7 +157,9 @@ def _paddable_sizes(module: nn.Module) -> dict[str, Any]:
 
 def _structure(module: nn.Module, run: Run) -> tuple:
     """Everything that must agree within a program: all that is static but the padded sizes."""
-    method: Training = dataclasses.replace(run.method, learning_rate=0, final_learning_rate=0)
+    method = run.method
+    if isinstance(method, Training):
+        method = dataclasses.replace(method, learning_rate=0, final_learning_rate=0)
     task = dataclasses.replace(run.task, seed=0)
     zeros: dict[str, Any] = dict.fromkeys(_paddable_sizes(module), 0)
     return module.clone(**zeros), task, method

@@ -12,6 +12,7 @@ from memobench.errors import UserError
 
 SPEC_VERSION = 1
 
+CONDITIONALS = ("uniform", "power_law", "dirichlet")
 HEADS = ("full", "compressed")
 PROTOCOLS = ("published", "exact")
 
@@ -30,32 +31,92 @@ def _require_integers(spec: Any, minimum: int, *fields: str) -> None:
         )
 
 
+def _require_number(spec: Any, *fields: str) -> None:
+    for field in fields:
+        value = getattr(spec, field)
+        _require(
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and 0 < value < float("inf"),
+            f"{field}={value!r} is not a number > 0; give {field} such a value",
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is to be memorized: every sequence of `context_length` tokens has one next token.
+    """What is to be memorized: what follows each of T_0 = `n_examples` sequences of tokens.
 
-    `seed` draws the instance (the label of every sequence); runs with equal tasks share it.
+    `associations`: one next token per sequence. `distributions`: `n_next` next tokens whose
+    probabilities are `uniform`, a `power_law` of their rank or `dirichlet`, with the exponent or
+    concentration `conditional_parameter`. `n_sequences` distinct sequences are drawn from all
+    vocab_size ** context_length; None takes all. They occur equally often, or by Zipf's law with
+    `zipf_exponent`. `seed` draws the instance; runs with equal tasks share it.
     """
 
     name: str = "associations"
     vocab_size: int = 50
     context_length: int = 2
     seed: int = 0
+    n_sequences: int | None = None
+    conditional: str | None = None
+    n_next: int | None = None
+    conditional_parameter: float | None = None
+    zipf_exponent: float | None = None
 
     def __post_init__(self) -> None:
         _require_integers(self, 2, "vocab_size")
         _require_integers(self, 1, "context_length")
         _require_integers(self, 0, "seed")
+        self._check_sequences()
+        self._check_conditional()
+        if self.zipf_exponent is not None:
+            _require_number(self, "zipf_exponent")
+
+    def _check_sequences(self) -> None:
+        n_all = self.vocab_size**self.context_length
+        if self.n_sequences is None:
+            _require(
+                n_all <= 2**22,
+                f"context_length={self.context_length}: all {self.vocab_size}^{self.context_length}"
+                " sequences would be memorized, more than 2^22; give n_sequences",
+            )
+        else:
+            _require_integers(self, 1, "n_sequences")
+            _require(
+                self.n_sequences <= min(n_all, 2**20),
+                f"n_sequences={self.n_sequences} exceeds 2^20 or all {self.vocab_size}^"
+                f"{self.context_length} sequences; lower n_sequences",
+            )
+
+    def _check_conditional(self) -> None:
+        if self.name != "distributions":
+            for field in ("conditional", "n_next", "conditional_parameter"):
+                _require(
+                    getattr(self, field) is None,
+                    f"{field}={getattr(self, field)!r} needs name='distributions'",
+                )
+            return
         _require(
-            self.n_examples <= 2**22,
-            f"context_length={self.context_length}: all {self.vocab_size}^{self.context_length} "
-            "sequences would be memorized, more than 2^22; lower vocab_size or context_length",
+            self.conditional in CONDITIONALS,
+            f"conditional={self.conditional!r} is unknown; choose one of {', '.join(CONDITIONALS)}",
         )
+        _require_integers(self, 1, "n_next")
+        _require(
+            self.n_next is not None and self.n_next <= self.vocab_size,
+            f"n_next={self.n_next} exceeds vocab_size={self.vocab_size}; lower n_next",
+        )
+        if self.conditional == "uniform":
+            _require(
+                self.conditional_parameter is None,
+                "conditional_parameter must be None with conditional='uniform'",
+            )
+        else:
+            _require_number(self, "conditional_parameter")
 
     @property
     def n_examples(self) -> int:
-        """Number of associations, T_0 = N^S."""
-        return self.vocab_size**self.context_length
+        """Number of sequences, T_0: N^S or as many as were drawn."""
+        return self.n_sequences or self.vocab_size**self.context_length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,6 +194,30 @@ class Training:
         """The exact protocol with the same number of steps and the same learning rates."""
         return dataclasses.replace(self, protocol="exact", batch_size=None)
 
+    def times(self, factor: int) -> Self:
+        """The same schedule stretched over `factor` times the epochs."""
+        return dataclasses.replace(self, epochs=factor * self.epochs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimum:
+    """The least value of the exact objective: L-BFGS in double precision from several starts.
+
+    Each start draws other initial weights and ends where the gradient vanishes to rounding or after
+    `steps` iterations. Meant for small models; it costs one compilation per size.
+    """
+
+    protocol: str = "optimal"
+    starts: int = 3
+    steps: int = 3000
+
+    def __post_init__(self) -> None:
+        _require(self.protocol == "optimal", "protocol must be 'optimal' for an Optimum")
+        _require_integers(self, 1, "starts", "steps")
+
+
+Method = Training | Optimum
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
@@ -145,7 +230,7 @@ class Run:
 
     task: Task
     architecture: Architecture
-    method: Training = Training()
+    method: Method = Training()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -170,13 +255,19 @@ def _without_none(tree: Any) -> Any:
 
 
 def columns(run: Run) -> dict[str, Any]:
-    """The spec as the flat columns of the results table."""
+    """The spec as the flat columns of the results table; what does not apply is None."""
     task, architecture, method = run.task, run.architecture, run.method
+    training = dataclasses.asdict(method) if isinstance(method, Training) else {}
     return {
         "run_id": run.run_id,
         "task": task.name,
         "vocab_size": task.vocab_size,
         "context_length": task.context_length,
+        "n_sequences": task.n_sequences,
+        "conditional": task.conditional,
+        "n_next": task.n_next,
+        "conditional_parameter": task.conditional_parameter,
+        "zipf_exponent": task.zipf_exponent,
         "task_seed": task.seed,
         "architecture": architecture.name,
         "heads": architecture.heads,
@@ -185,12 +276,14 @@ def columns(run: Run) -> dict[str, Any]:
         "n_heads": architecture.n_heads,
         "n_layers": architecture.n_layers,
         "d_mlp": architecture.d_mlp,
-        "method": "trained",
+        "method": "trained" if training else "optimised",
         "protocol": method.protocol,
-        "batch_size": method.batch_size,
-        "n_batches": method.n_batches,
-        "epochs": method.epochs,
-        "learning_rate": method.learning_rate,
-        "final_learning_rate": method.final_learning_rate,
+        "starts": getattr(method, "starts", None),
+        "batch_size": training.get("batch_size"),
+        "n_batches": training.get("n_batches"),
+        "epochs": training.get("epochs"),
+        "learning_rate": training.get("learning_rate"),
+        "final_learning_rate": training.get("final_learning_rate"),
+        "steps": method.steps,
         "seed": run.seed,
     }

@@ -116,6 +116,7 @@ def _train(packs: list[packing.Pack], progress: bool) -> Iterator[tuple[list[dic
 def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, Any]]:
     """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
     accuracy_protocol_R = training.protocol_accuracy(result)
+    certificates = result.certificates or ({},) * len(pack.runs)
     rows = []
     for i, run in enumerate(pack.runs):
         task = run.task
@@ -130,21 +131,30 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
             "bits": result.bits_R[i],
             "loss": result.loss_R[i],
         }
-        curve = training.log_spaced_curve(result.step_accuracy_RxL[i])
+        known = () if diverged else _meaningful(task)
+        steps, accuracy, loss = training.log_spaced_curve(
+            result.step_accuracy_RxL[i], result.step_loss_RxL[i]
+        )
         rows.append(
             {
                 **specs.columns(run),
                 "n_params": n_params,
                 "n_params_memory": n_params_memory,
                 "n_examples": task.n_examples,
-                "steps": run.method.steps,
                 "status": "diverged" if diverged else "ok",
-                **{name: None if diverged else float(x) for name, x in measures.items()},
-                "curve_steps": [steps for steps, _ in curve],
-                "curve_accuracy": [accuracy for _, accuracy in curve],
+                **{name: float(x) if name in known else None for name, x in measures.items()},
+                "curve_steps": steps,
+                "curve_accuracy": accuracy,
+                "curve_loss": loss,
+                **certificates[i],
             }
         )
     return rows
+
+
+def _meaningful(task: specs.Task) -> tuple[str, ...]:
+    """The measures that mean something: with several right answers only the divergence does."""
+    return store.MEASURES if task.name == "associations" else ("loss",)
 
 
 def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class PackResult:
     accuracy_R, loss_R (mean, nats), bits_R: over all examples at the final weights.
     step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
     compile_seconds: 0 where the program was compiled before. variables: final, padded, stacked.
+    certificates: further columns of each run's row, from methods that have any.
     """
 
     accuracy_R: np.ndarray
@@ -46,6 +47,7 @@ class PackResult:
     compile_seconds: float
     run_seconds: float
     variables: Any = dataclasses.field(repr=False)
+    certificates: tuple[dict[str, Any], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +74,8 @@ def train_many(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: N
     Returns:
       A PackResult with one entry per run; a run that diverged has a loss that is not finite.
     """
-    runs, task, method = pack.runs, pack.runs[0].task, pack.runs[0].method
+    runs, task, methods = pack.runs, pack.runs[0].task, [_training(run) for run in pack.runs]
+    method = methods[0]
     instances = list(dict.fromkeys(run.task for run in runs))
     shape = program_shape(pack)
     program, compile_seconds = _compile_once(shape)
@@ -83,7 +86,7 @@ def train_many(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: N
     state = {"variables": variables, "optimizer": jax.vmap(_ADAM.init)(variables["params"])}
     key_R = jnp.stack([packing.shuffle_key(run) for run in runs])
     first_R, last_R = np.array(
-        [(run.method.learning_rate, run.method.final_learning_rate) for run in runs]
+        [(method.learning_rate, method.final_learning_rate) for method in methods]
     ).T
     steps = steps_per_chunk(method)
     losses: list[jax.Array] = []
@@ -114,6 +117,12 @@ def train_many(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: N
     )
 
 
+def _training(run: Run) -> Training:
+    if not isinstance(run.method, Training):
+        raise ValueError(f"a run by protocol {run.method.protocol!r} is not trained step by step")
+    return run.method
+
+
 def steps_per_chunk(method: Training) -> int:
     """The largest number of steps up to MAX_STEPS_PER_CHUNK that divides an epoch."""
     at_most = min(method.n_batches, MAX_STEPS_PER_CHUNK)
@@ -121,36 +130,44 @@ def steps_per_chunk(method: Training) -> int:
 
 
 def objective(
-    module: nn.Module, task: Task, variables: Any, labels_T: jax.Array, examples_B: jax.Array
+    module: nn.Module, task: Task, variables: Any, instance: tasks.Instance, examples_B: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """(mean cross-entropy in nats, accuracy) on the examples; on all of them if B = 0."""
+    """(mean KL divergence from the task's next tokens in nats, accuracy) on the examples.
 
-    def tokens(example: jax.Array) -> jax.Array:
-        return tasks.tokens_of(example, task.vocab_size, task.context_length)
-
+    For associations the divergence is the cross-entropy. B = 0 stands for all examples, each
+    weighed by the prior: the true objective.
+    """
+    exact = not examples_B.size
+    if exact:
+        examples_B = jnp.arange(task.n_examples)
     with jax.default_matmul_precision("highest"):
-        if examples_B.size:
-            labels_B = labels_T[examples_B]
-            logits_BxN = jax.vmap(lambda t_S: models.logits(module, variables, t_S))(
-                tokens(examples_B)
-            )
+        if task.n_sequences is None:
+            tokens_BxS = tasks.tokens_of(examples_B, task.vocab_size, task.context_length)
         else:
-            labels_B = labels_T
-            logits_BxN = models.all_logits(module, variables, tokens(jnp.arange(task.n_examples)))
-    chex.assert_shape(logits_BxN, (*labels_B.shape, task.vocab_size))
-    nll_B, correct_B = jax.vmap(metrics.nll_and_correct)(logits_BxN, labels_B)
-    return nll_B.mean(), correct_B.mean()
+            tokens_BxS = instance.tokens_TxS[examples_B]
+        if exact and task.n_sequences is None:
+            logits_BxN = models.all_logits(module, variables, tokens_BxS)
+        else:
+            logits_BxN = jax.vmap(lambda tokens_S: models.logits(module, variables, tokens_S))(
+                tokens_BxS
+            )
+    chex.assert_shape(logits_BxN, (len(examples_B), task.vocab_size))
+    next_BxK, probability_BxK = (x if exact else x[examples_B] for x in instance[:2])
+    kl_B, correct_B = jax.vmap(metrics.kl_and_correct)(logits_BxN, next_BxK, probability_BxK)
+    if exact and task.zipf_exponent is not None:
+        return (instance.prior_T * kl_B).sum(), (instance.prior_T * correct_B).sum()
+    return kl_B.mean(), correct_B.mean()
 
 
 def step(
-    module: nn.Module, task: Task, state: Any, labels_T: jax.Array, rate: jax.Array, examples_B: Any
+    module: nn.Module, task: Task, state: Any, instance: Any, rate: jax.Array, examples_B: Any
 ) -> tuple[Any, tuple[jax.Array, jax.Array]]:
     """One Adam step of one model; returns its new state, and loss and accuracy before the step."""
     constants = state["variables"]["constants"]
 
     def loss_and_accuracy(params: Any) -> tuple[jax.Array, jax.Array]:
         variables = {"params": params, "constants": constants}
-        return objective(module, task, variables, labels_T, examples_B)
+        return objective(module, task, variables, instance, examples_B)
 
     params = state["variables"]["params"]
     (loss, accuracy), gradient = jax.value_and_grad(loss_and_accuracy, has_aux=True)(params)
@@ -179,9 +196,13 @@ def _data(instances: list[Task], instance_of_run: list[int], method: Training) -
     n_draws = method.n_batches * (method.batch_size or 0)
     return {
         "instance_R": jnp.asarray(instance_of_run, jnp.int32),
-        "labels_KxT": jnp.stack([tasks.sample_labels(task) for task in instances]),
-        "draws_KxM": jnp.stack([tasks.sample_draws(task, n_draws) for task in instances]),
+        "instances": jax.tree.map(lambda *xs: jnp.stack(xs), *map(tasks.sample, instances)),
+        "draws": jnp.stack([tasks.sample_draws(task, n_draws) for task in instances]),
     }
+
+
+def _of(stacked: Any, which: jax.Array) -> Any:
+    return jax.tree.map(lambda x: x[which], stacked)
 
 
 # Everything that decides a compilation: padded module, task, method, numbers of runs and instances.
@@ -194,7 +215,7 @@ def program_shape(pack: packing.Pack) -> Shape:
     return (
         pack.module,
         dataclasses.replace(run.task, seed=0),
-        dataclasses.replace(run.method, epochs=1, learning_rate=0, final_learning_rate=0),
+        dataclasses.replace(_training(run), epochs=1, learning_rate=0, final_learning_rate=0),
         len(pack.runs),
         len({run.task for run in pack.runs}),
     )
@@ -224,11 +245,11 @@ def compile_program(shape: Shape) -> tuple[Program, float]:
         return jax.vmap(order, in_axes=(0, None))(key_R, epoch)
 
     def chunk(state: Any, data: Any, rate_R: jax.Array, order_RxCxB: jax.Array) -> Any:
-        def train(state: Any, instance: jax.Array, rate: jax.Array, order_CxB: jax.Array) -> Any:
-            labels_T, draws_M = data["labels_KxT"][instance], data["draws_KxM"][instance]
+        def train(state: Any, which: jax.Array, rate: jax.Array, order_CxB: jax.Array) -> Any:
+            memorized, draws_M = _of(data["instances"], which), data["draws"][which]
 
             def one_step(state: Any, order_B: jax.Array) -> Any:
-                return step(module, task, state, labels_T, rate, draws_M[order_B])
+                return step(module, task, state, memorized, rate, draws_M[order_B])
 
             return jax.lax.scan(one_step, state, order_CxB)
 
@@ -236,23 +257,23 @@ def compile_program(shape: Shape) -> tuple[Program, float]:
 
     def evaluate(variables: Any, data: Any) -> Any:
         def one(run: Any) -> Any:
-            variables, instance = run
-            none = jnp.zeros(0, jnp.int32)
-            return objective(module, task, variables, data["labels_KxT"][instance], none)
+            variables, which = run
+            memorized = _of(data["instances"], which)
+            return objective(module, task, variables, memorized, jnp.zeros(0, jnp.int32))
 
         # One run after another: all examples of all runs at once would not fit beside training.
         return jax.lax.map(one, (variables, data["instance_R"]))
 
-    def stacked(tree: Any) -> Any:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n_runs, *x.shape), x.dtype), tree)
+    def stacked(tree: Any, n: int = n_runs) -> Any:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
 
     variables = stacked(models.shapes(module, task.context_length))
     optimizer = jax.eval_shape(jax.vmap(_ADAM.init), variables["params"])
     state = {"variables": variables, "optimizer": optimizer}
     data = {
         "instance_R": jax.ShapeDtypeStruct((n_runs,), jnp.int32),
-        "labels_KxT": jax.ShapeDtypeStruct((n_instances, task.n_examples), jnp.int32),
-        "draws_KxM": jax.ShapeDtypeStruct((n_instances, batch_size * method.n_batches), jnp.int32),
+        "instances": stacked(tasks.shapes(task), n_instances),
+        "draws": jax.ShapeDtypeStruct((n_instances, batch_size * method.n_batches), jnp.int32),
     }
     rate_R = jax.ShapeDtypeStruct((n_runs,), jnp.float32)
     order = jax.ShapeDtypeStruct((n_runs, steps_per_chunk(method), batch_size), jnp.int32)
@@ -282,9 +303,18 @@ def protocol_accuracy(result: PackResult) -> np.ndarray:
     return last_RxL.mean(axis=1)
 
 
-def log_spaced_curve(step_accuracy_L: np.ndarray, points: int = 24) -> list[tuple[int, float]]:
-    """(steps taken, mean batch accuracy since the point before), at log-spaced steps."""
-    n_steps = len(step_accuracy_L)
-    stops = sorted({math.ceil(stop) for stop in np.geomspace(1, n_steps, points)})
-    starts = [0, *stops[:-1]]
-    return [(b, float(step_accuracy_L[a:b].mean())) for a, b in zip(starts, stops, strict=True)]
+def log_spaced_curve(
+    accuracy_L: np.ndarray, loss_L: np.ndarray, points: int = 24
+) -> tuple[list[int], list[float], list[float | None]]:
+    """Log-spaced numbers of steps, and the mean batch accuracy and loss since the one before.
+
+    A loss that is not finite is None.
+    """
+    stops = sorted({math.ceil(stop) for stop in np.geomspace(1, len(accuracy_L), points)})
+    spans = [slice(*span) for span in zip([0, *stops[:-1]], stops, strict=True)]
+    losses = [float(loss_L[span].mean()) for span in spans]
+    return (
+        stops,
+        [float(accuracy_L[span].mean()) for span in spans],
+        [loss if math.isfinite(loss) else None for loss in losses],
+    )

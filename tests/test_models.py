@@ -13,7 +13,7 @@ import optax
 import pytest
 import scipy.special
 
-from memobench import models, training
+from memobench import models, tasks, training
 from memobench.errors import UserError
 from memobench.models import ARCHITECTURES
 from memobench.specs import Architecture, Run, Task
@@ -28,6 +28,7 @@ GOLDEN_FILES = ("attention_only", "attention_only_compressed", "attention_only_d
 SIZES: dict[str, dict[str, Any]] = {
     "square": {"d_model": 4, "d_head": 4, "n_heads": 3},
     "narrow heads": {"d_model": 5, "d_head": 2, "n_heads": 3},
+    "one head": {"d_model": 4, "d_head": 4},
     "wide heads": {"d_model": 3, "d_head": 5, "n_heads": 2},
     "full": {"d_model": 5, "d_head": 2, "n_heads": 3, "heads": "full"},
     "deep": {"d_model": 4, "d_head": 2, "n_heads": 2, "n_layers": 3},
@@ -126,15 +127,16 @@ def test_ten_adam_steps_of_the_papers_model(name):
     module, variables = _variables(run)
     n_tokens = run.task.vocab_size
     examples = jnp.asarray(data["tokens"] @ np.array([n_tokens, 1]), jnp.int32)
-    labels = jnp.asarray(data["label_table"].reshape(-1), jnp.int32)
-    np.testing.assert_array_equal(labels[examples], data["labels"])
+    labels_T = jnp.asarray(data["label_table"].reshape(-1), jnp.int32)
+    np.testing.assert_array_equal(labels_T[examples], data["labels"])
+    instance = tasks.sample(run.task)._replace(next_TxK=labels_T[:, None])
     state = {
         "variables": {**variables, "params": params},
         "optimizer": optax.scale_by_adam().init(params),
     }
     step = jax.jit(
         lambda state: training.step(
-            module, run.task, state, labels, jnp.float32(data["adam_lr"]), examples
+            module, run.task, state, instance, jnp.float32(data["adam_lr"]), examples
         )
     )
     losses = []

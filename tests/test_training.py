@@ -39,6 +39,7 @@ def test_packed_equals_alone(make_run, method):
 
 
 KINDS: dict[str, list[dict]] = {
+    "one head": [{"n_heads": 1}, {"n_heads": 1, "d_model": 6, "d_head": 6}],
     "square": [{"n_heads": 1}, {"d_model": 6, "d_head": 6, "n_heads": 4}],
     "compressed": [{"d_head": 2}, {"d_model": 6, "d_head": 3, "n_heads": 4}],
     "full": [{"d_head": 2, "heads": "full"}, {"d_model": 6, "heads": "full", "n_heads": 1}],
@@ -137,7 +138,7 @@ def test_the_published_protocol_step_for_step():
     module = models.build(run)
     variables = models.init(module, 2, packing.init_key(run))
     params = variables["params"]
-    labels, draws = tasks.sample_labels(task), tasks.sample_draws(task, 32)
+    labels, draws = tasks.sample(task).next_TxK[:, 0], tasks.sample_draws(task, 32)
     pairs = jnp.stack([draws // 6, draws % 6], axis=1)
 
     def loss(params, tokens, targets):
@@ -231,11 +232,11 @@ def test_a_single_step_is_a_run_too(make_run):
 
 def test_the_curve_covers_all_steps():
     accuracy = np.linspace(0, 1, 1000)
-    curve = training.log_spaced_curve(accuracy)
-    starts = [0, *(stop for stop, _ in curve[:-1])]
-    weights = [stop - start for (stop, _), start in zip(curve, starts, strict=True)]
-    assert curve[-1][0] == 1000
-    np.testing.assert_allclose(np.average([a for _, a in curve], weights=weights), 0.5)
+    stops, means, losses = training.log_spaced_curve(accuracy, np.where(accuracy > 0.99, np.inf, 1))
+    assert stops[-1] == 1000
+    np.testing.assert_allclose(np.average(means, weights=np.diff([0, *stops])), 0.5)
+    assert losses[0] == 1
+    assert losses[-1] is None
 
 
 RESULT = training.PackResult(

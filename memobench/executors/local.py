@@ -8,8 +8,9 @@ from collections.abc import Callable, Generator, Sequence
 
 import jax
 
-from memobench import training
+from memobench import optimum, training
 from memobench.packing import Pack
+from memobench.specs import Optimum
 
 _log = logging.getLogger("memobench")
 
@@ -20,10 +21,16 @@ class _Stopped(Exception):
     """The sweep was interrupted; raised inside the workers at their next chunk."""
 
 
+def train(pack: Pack, on_steps: Callable[[int], None]) -> training.PackResult:
+    """Trains or optimises a pack, as its runs' method says."""
+    by = optimum.solve if isinstance(pack.runs[0].method, Optimum) else training.train_many
+    return by(pack, on_steps)
+
+
 def run_packs(
     packs: Sequence[Pack],
     on_steps: Callable[[Pack, int], None],
-    train: Train = training.train_many,
+    train: Train = train,
 ) -> Generator[tuple[Pack, training.PackResult], None, None]:
     """Yields each pack with its result as it is done.
 

@@ -18,12 +18,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench.errors import UserError
-from memobench.models import transformer
+from memobench.models import sequence_encoder, transformer
 from memobench.specs import Architecture, Run, Task
 
 ARCHITECTURES: dict[str, Callable[[Task, Architecture], nn.Module]] = {
     "attention_only": transformer.attention_only,
     "mlp": transformer.mlp,
+    "sequence_encoder": sequence_encoder.sequence_encoder,
 }
 
 PADDABLE = ("d_model", "d_head", "n_heads", "d_mlp")

@@ -36,7 +36,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     summary = analysis.over_seeds(table)
     published = experiment.published_table()
     draw(experiment.title, summary, published, base.with_suffix(".png"))
-    table.drop(columns=["curve_steps", "curve_accuracy"]).to_csv(
+    table.drop(columns=["curve_steps", "curve_accuracy", "curve_loss"]).to_csv(
         f"{base}_runs.csv", index=False, float_format="%.6g"
     )
     text = _page(experiment, preset, table, summary, published)

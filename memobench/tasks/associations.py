@@ -9,15 +9,16 @@ import jax.numpy as jnp
 from memobench.specs import Task
 
 
-def sample_labels(key: jax.Array, task: Task) -> jax.Array:
-    """The next token of every sequence.
+def sample_next(key: jax.Array, task: Task) -> tuple[jax.Array, jax.Array]:
+    """The next token of every sequence, and its probability, 1.
 
     Args:
       key: PRNG key of the instance.
       task: its sizes.
 
     Returns:
-      labels_T, int32 in [0, vocab_size), T = vocab_size ** context_length; sequences count up
-      lexicographically, the last token fastest.
+      next_Tx1, int32 in [0, vocab_size), T = task.n_examples; and ones, float32. Where the task
+      takes all sequences they count up lexicographically, the last token fastest.
     """
-    return jax.random.randint(key, (task.n_examples,), 0, task.vocab_size, jnp.int32)
+    shape = (task.n_examples, 1)
+    return jax.random.randint(key, shape, 0, task.vocab_size, jnp.int32), jnp.ones(shape)

@@ -1,0 +1,50 @@
+"""Sequence encoders: one free vector per sequence, read out linearly (Dana et al. 2025).
+
+The set L(N, S, d) of f(t) = W E(t), with W in R^{N x d} and E free, holds every Transformer of
+width d: no Transformer of that width comes closer to its task (Proposition 1).
+
+Shape letters: N vocab_size, S context_length, T = N^S sequences, D d_model.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from memobench.errors import UserError
+from memobench.specs import Architecture, Task
+
+
+class SequenceEncoder(nn.Module):
+    """logits_N = W E(tokens_S): a table with a row for every sequence, and an unembedding."""
+
+    vocab_size: int
+    context_length: int
+    d_model: int
+
+    @nn.compact
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        n, length, d_model = self.vocab_size, self.context_length, self.d_model
+        initializer = nn.initializers.normal(1 / math.sqrt(d_model))
+        encoding_TxD: Any = self.param("encoding", initializer, (n**length, d_model))
+        unembedding_ND: Any = self.param("unembedding", initializer, (n, d_model))
+        place_S = n ** jnp.arange(length - 1, -1, -1)
+        return unembedding_ND @ encoding_TxD[tokens_S @ place_S]
+
+
+def sequence_encoder(task: Task, architecture: Architecture) -> SequenceEncoder:
+    """The encoder of a task that takes all sequences. Raises UserError for sizes it has not."""
+    if task.n_sequences is not None:
+        raise UserError(
+            f"n_sequences={task.n_sequences}: sequence_encoder numbers all sequences; "
+            "set n_sequences=None"
+        )
+    a = architecture
+    if (a.d_head, a.n_heads, a.n_layers, a.d_mlp) != (a.d_model, 1, 1, 0):
+        raise UserError(
+            "d_head, n_heads, n_layers and d_mlp mean nothing to sequence_encoder; "
+            f"set d_head=d_model={a.d_model} and leave out the others"
+        )
+    return SequenceEncoder(task.vocab_size, task.context_length, a.d_model)

@@ -1,0 +1,81 @@
+"""Infima with a certificate: what Propositions 1 to 3 of Dana et al. (2025) say must come out."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import memobench
+from memobench import optimum, packing
+from memobench.specs import Architecture, Optimum, Run, Task, Training
+
+DIRICHLET = Task(
+    name="distributions",
+    vocab_size=5,
+    conditional="dirichlet",
+    n_next=5,
+    conditional_parameter=1.0,
+)
+
+
+def _encoder(d_model, task=DIRICHLET, **method):
+    architecture = Architecture(name="sequence_encoder", d_model=d_model, d_head=d_model)
+    return Run(task=task, architecture=architecture, method=Optimum(**method))
+
+
+def test_the_encoders_floor_falls_and_vanishes_at_n_minus_one():
+    # Proposition 2: zero for d >= N - 1, positive for some distributions below.
+    table = memobench.run([_encoder(d) for d in range(1, 5)], progress=False)
+    assert (np.diff(table["loss"]) < 0).all()
+    assert table["loss"][2] > 1e-3
+    assert abs(table["loss"][3]) < 1e-8
+    assert (table["gradient_norm"][:3] < 1e-6).all()
+    assert table["accuracy"].isna().all()
+    for losses, best in zip(table["start_losses"], table["loss"], strict=True):
+        assert len(losses) == 3
+        assert min(losses) == best
+
+
+def test_two_dimensions_suffice_without_entropy():
+    # Proposition 3: a circle of outputs.
+    table = memobench.run([_encoder(d, Task(vocab_size=5)) for d in (1, 2)], progress=False)
+    assert table["loss"][1] < 1e-8
+    assert table["accuracy"].tolist()[1] == 1
+    assert table["loss"][0] > 0.01
+
+
+def test_no_transformer_comes_below_the_floor():
+    # Proposition 1, against the same optimiser on the attention-only Transformer.
+    floor = memobench.run([_encoder(2)], progress=False)["loss"][0]
+    attention = Architecture(name="attention_only", d_model=2, d_head=2, n_heads=12)
+    method = Optimum(starts=2, steps=400)
+    run = Run(task=DIRICHLET, architecture=attention, method=method)
+    loss = memobench.run([run], progress=False)["loss"][0]
+    assert floor - 1e-9 < loss < floor + 0.1
+
+
+def test_the_optimum_is_below_what_training_reaches():
+    trained = dataclasses.replace(_encoder(2), method=Training(n_batches=64, epochs=4).exact())
+    table = memobench.run([_encoder(2), trained], progress=False)
+    assert table["method"].tolist() == ["optimised", "trained"]
+    assert 0 < table["loss"][0] < table["loss"][1]
+
+
+def test_double_precision_stays_inside():
+    optimum.solve(packing.together([_encoder(1, starts=1, steps=5)]))
+    assert not jax.config.jax_enable_x64
+    assert jax.numpy.ones(1).dtype == np.float32
+
+
+def test_progress_adds_up_to_the_steps():
+    counted = []
+    optimum.solve(packing.together([_encoder(1, starts=3, steps=10)]), counted.append)
+    assert sum(counted) == 10
+
+
+def test_each_optimum_is_a_pack_of_its_own():
+    runs = [_encoder(1), _encoder(2)]
+    assert [len(pack.runs) for pack in packing.plan(runs, "cpu")] == [1, 1]
+    with pytest.raises(ValueError, match="values to unpack"):
+        optimum.solve(packing.together(runs[:1] * 2))

@@ -1,0 +1,185 @@
+"""What is memorized: instances, priors, long contexts, and the divergence from them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from memobench import metrics, models, packing, sweep, tasks, training
+from memobench.specs import Architecture, Run, Task, Training
+
+EVERY: dict[str, Task] = {
+    "pairs": Task(vocab_size=6),
+    "Zipf": Task(vocab_size=6, zipf_exponent=1.0),
+    "some triples": Task(vocab_size=6, context_length=3, n_sequences=50),
+    "long": Task(vocab_size=50, context_length=8, n_sequences=70),
+    "uniform": Task(name="distributions", vocab_size=6, conditional="uniform", n_next=3),
+    "power law": Task(
+        name="distributions",
+        vocab_size=6,
+        conditional="power_law",
+        n_next=4,
+        conditional_parameter=1.5,
+        zipf_exponent=1.0,
+    ),
+    "dirichlet": Task(
+        name="distributions",
+        vocab_size=6,
+        conditional="dirichlet",
+        n_next=6,
+        conditional_parameter=0.1,
+        context_length=4,
+        n_sequences=40,
+    ),
+}
+every_task = pytest.mark.parametrize("task", EVERY.values(), ids=EVERY.keys())
+
+
+def test_every_registered_task_is_here():
+    assert {task.name for task in EVERY.values()} == set(tasks.TASKS)
+
+
+@every_task
+def test_an_instance_is_what_its_shapes_and_axioms_say(task):
+    instance = tasks.sample(task)
+    for x, shape in zip(instance, tasks.shapes(task), strict=True):
+        assert (x.shape, x.dtype) == (shape.shape, shape.dtype)
+    probability_TxK = np.asarray(instance.probability_TxK)
+    np.testing.assert_allclose(probability_TxK.sum(axis=1), 1, rtol=1e-6)
+    assert (np.diff(probability_TxK, axis=1) <= 0).all()
+    np.testing.assert_allclose(instance.prior_T.sum(), 1, rtol=1e-6)
+    for next_K in np.asarray(instance.next_TxK):
+        assert len(set(next_K)) == len(next_K)
+        assert ((next_K >= 0) & (next_K < task.vocab_size)).all()
+
+
+@every_task
+def test_instances_depend_on_the_seed_alone(task):
+    same, other = tasks.sample(task), tasks.sample(dataclasses.replace(task, seed=1))
+    for a, b in zip(tasks.sample(task), same, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(same.next_TxK, other.next_TxK)
+
+
+@pytest.mark.parametrize("length", range(2, 9))
+@pytest.mark.parametrize("n_sequences", [1, 30])
+def test_sampled_sequences_are_distinct_and_use_every_token(length, n_sequences):
+    task = Task(vocab_size=6, context_length=length, n_sequences=n_sequences)
+    tokens_TxS = np.asarray(tasks.sample(task).tokens_TxS)
+    assert tokens_TxS.shape == (n_sequences, length)
+    assert len({tuple(tokens) for tokens in tokens_TxS}) == n_sequences
+    if n_sequences == 30:
+        assert set(tokens_TxS.reshape(-1)) == set(range(6))
+
+
+def test_the_shapes_of_conditionals():
+    probability = {name: tasks.sample(task).probability_TxK[0] for name, task in EVERY.items()}
+    np.testing.assert_allclose(probability["uniform"], [1 / 3] * 3, rtol=1e-6)
+    law = np.arange(1, 5) ** -1.5
+    np.testing.assert_allclose(probability["power law"], law / law.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("concentration", [0.05, 1.0, 20.0])
+def test_dirichlet_weights_have_the_variance_of_the_law(concentration):
+    task = Task(
+        name="distributions",
+        vocab_size=50,
+        conditional="dirichlet",
+        n_next=5,
+        conditional_parameter=concentration,
+    )
+    # E sum p^2 = (a + 1) / (K a + 1) for K categories of concentration a.
+    square = (np.asarray(tasks.sample(task).probability_TxK) ** 2).sum(axis=1).mean()
+    expected = (concentration + 1) / (5 * concentration + 1)
+    np.testing.assert_allclose(square, expected, rtol=0.03)
+
+
+def test_zipf_priors_fall_as_the_law_and_draws_follow_them():
+    task = Task(vocab_size=6, zipf_exponent=1.0)
+    prior_T = np.asarray(tasks.sample(task).prior_T, np.float64)
+    weights = 1 / np.arange(1, 37)
+    np.testing.assert_allclose(np.sort(prior_T)[::-1], weights / weights.sum(), rtol=1e-5)
+    counts = np.bincount(tasks.sample_draws(task, 20_000), minlength=36)
+    assert scipy.stats.chisquare(counts, 20_000 * prior_T / prior_T.sum()).pvalue > 1e-3
+
+
+def test_the_divergence_is_that_of_its_definition():
+    logits = np.array([0.5, -1.0, 2.0, 0.0])
+    tokens, probability = np.array([2, 0]), np.array([0.7, 0.3])
+    log_softmax = logits - scipy.special.logsumexp(logits)
+    expected = sum(
+        p * (np.log(p) - log_softmax[t]) for t, p in zip(tokens, probability, strict=True)
+    )
+    for order in ([0, 1], [1, 0]):
+        kl, correct = metrics.kl_and_correct(
+            jnp.asarray(logits, jnp.float32),
+            jnp.asarray(tokens[order]),
+            jnp.asarray(probability[order], jnp.float32),
+        )
+        np.testing.assert_allclose(kl, expected, rtol=1e-5)
+        assert bool(correct) == (order == [0, 1])
+
+
+@every_task
+def test_the_true_objective_is_the_prior_mean_over_sequences(task):
+    run = Run(
+        task=task,
+        architecture=Architecture(name="attention_only", d_model=4, d_head=3, n_heads=2),
+        method=Training(n_batches=2, epochs=1, learning_rate=0, final_learning_rate=0).exact(),
+    )
+    result = training.train_one(run)
+    module = models.build(run)
+    variables = models.init(module, task.context_length, packing.init_key(run))
+    instance = tasks.sample(task)
+    tokens_TxS = instance.tokens_TxS
+    if task.n_sequences is None:
+        tokens_TxS = jnp.asarray(list(np.ndindex(*[task.vocab_size] * task.context_length)))
+    logits = np.asarray(jax.vmap(lambda t: module.apply(variables, t))(tokens_TxS), np.float64)
+    log_softmax = scipy.special.log_softmax(logits, axis=1)
+    p = np.asarray(instance.probability_TxK, np.float64)
+    cross = -(p * np.take_along_axis(log_softmax, np.asarray(instance.next_TxK), 1)).sum(1)
+    kl = cross - scipy.special.entr(p).sum(axis=1)
+    expected = (np.asarray(instance.prior_T) * kl).sum()
+    np.testing.assert_allclose(result.loss_R[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(result.step_loss_RxL, expected, rtol=1e-4)
+
+
+@every_task
+def test_every_task_trains_by_both_protocols_and_says_what_it_means(task):
+    methods = [Training(batch_size=8, n_batches=4, epochs=2), Training(n_batches=40).exact()]
+    runs = [
+        Run(
+            task=task,
+            architecture=Architecture(name="attention_only", d_model=4, d_head=4, n_heads=h),
+            method=method,
+        )
+        for method in methods
+        for h in (1, 6)
+    ]
+    table = sweep.run(runs, progress=False)
+    assert (table["status"] == "ok").all()
+    assert (table["accuracy"].isna() == (task.name == "distributions")).all()
+    exact = table[table["protocol"] == "exact"]
+    curves = np.array(exact["curve_loss"].tolist())
+    assert (curves[:, -1] < 0.7 * curves[:, 0]).all()
+
+
+def test_contexts_of_different_lengths_pack_only_with_their_own():
+    runs = [
+        Run(
+            task=Task(vocab_size=5, context_length=length, n_sequences=20),
+            architecture=Architecture(name="attention_only", d_model=4, d_head=4, n_heads=h),
+            method=Training(n_batches=2, epochs=1).exact(),
+        )
+        for length in (2, 5)
+        for h in (1, 2)
+    ]
+    packs = packing.plan(runs, "cpu")
+    assert sorted(len(pack.runs) for pack in packs) == [2, 2]
+    packed = training.train_many(packs[0])
+    alone = training.train_one(packs[0].runs[0])
+    np.testing.assert_allclose(packed.step_loss_RxL[0], alone.step_loss_RxL[0], atol=1e-5)
