@@ -1,0 +1,367 @@
+"""Verdicts on synthetic tables whose truth is known."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import claims
+from memobench.claims import FAILS, HOLDS, LINEAR, QUADRATIC, UNDECIDED, Claim
+
+N_HEADS = (1, 6, 11, 16, 21, 26, 31)
+WIDTHS = range(3, 14)
+VOCABULARY, EXAMPLES = 50, 2500
+
+
+def row(accuracy, seed=0, **sizes):
+    sizes = {"d_model": 10, "n_heads": 1, "d_mlp": 0, "steps": 100, **sizes}
+    sizes = {"architecture": "attention_only", "d_head": sizes["d_model"], **sizes}
+    n_params = 4 * sizes["d_model"] ** 2 * sizes["n_heads"] + sizes["d_mlp"]
+    method = {"protocol": "exact", "heads": "compressed", "status": "ok", "seed": seed}
+    measures = {"accuracy": accuracy, "accuracy_protocol": accuracy}
+    task = {"vocab_size": VOCABULARY, "n_examples": EXAMPLES}
+    return {**task, "n_params": n_params, **method, **measures, **sizes}
+
+
+def make(accuracy, points, noise=0.01, seeds=5, number=0):
+    """A table of noisy runs; accuracy takes the sizes of a point, a dict."""
+    random = np.random.default_rng(number)
+    return pd.DataFrame(
+        row(accuracy(point) + noise * random.normal(), seed, **point)
+        for point in points
+        for seed in range(seeds)
+    )
+
+
+def along(column, values, accuracy, **options):
+    """A table over one column; accuracy takes its value."""
+    points = [{column: value} for value in values]
+    return make(lambda point: accuracy(point[column]), points, **options)
+
+
+def heads_and_widths(accuracy, widths=(5, 10), **options):
+    """A table over heads and widths; accuracy takes heads and width."""
+    points = [{"d_model": d, "n_heads": h} for d in widths for h in N_HEADS]
+    return make(lambda point: accuracy(point["n_heads"], point["d_model"]), points, **options)
+
+
+def families(difference, steps=(100,), **options):
+    """Attention and MLP of two widths, sizes a percent apart; difference takes steps."""
+    points = [
+        {"architecture": name, "d_model": d, "n_params": size, "d_mlp": size, "steps": budget}
+        for name, factor in (("attention_only", 1), ("mlp", 1.01))
+        for d in (5, 10)
+        for size in (int(factor * base) for base in (1000, 2000, 3000, 4000))
+        for budget in steps
+    ]
+
+    def accuracy(point):
+        gained = difference(point["steps"]) if point["architecture"] == "mlp" else 0
+        return 0.1 + point["n_params"] / 8000 + gained
+
+    return make(accuracy, points, **options)
+
+
+def promised(factor):
+    """Accuracy of a model that memorizes so many times Corollary 2."""
+
+    def accuracy(n_heads, width):
+        memorized = factor * (n_heads * width + width)
+        return 1 / VOCABULARY + (1 - 1 / VOCABULARY) * memorized / EXAMPLES
+
+    return accuracy
+
+
+def bound(n_heads, d_head, d_model):
+    return n_heads * d_head + d_model
+
+
+def quadratic(x):
+    return 0.1 + 0.002 * x**2
+
+
+def bend(x):
+    return 0.1 + 0.05 * min(x, 8) + 0.005 * max(x - 8, 0)
+
+
+XS = (2, 5, 8, 11, 14, 17)
+NINE = {
+    "linear": claims.linear_in_heads(),
+    "power": claims.power_law("n_heads", *QUADRATIC),
+    "jump": claims.jump_at_last("n_heads"),
+    "broken": claims.broken_line("n_heads", at=8),
+    "slopes": claims.exponent_of_slopes(),
+    "better": claims.better_at_equal_parameters(),
+    "bound slope": claims.slope_over_bound(7, 9),
+    "bound": claims.above_bound(bound, "Corollary 2"),
+    "gains": claims.gains_more_from_steps(),
+}
+EDGE = {"noise": 0.02}
+CASES = [
+    # test, table, verdict, words of the evidence
+    ("linear", heads_and_widths(lambda h, d: 0.05 + 0.02 * h), HOLDS, "holds for 2 of 2 widths"),
+    (
+        "linear",
+        heads_and_widths(lambda h, d: 0.02 * h if d == 5 else 0.9 - 0.9 * np.exp(-h / 10)),
+        FAILS,
+        "holds for 1 of 2 widths, fails for 1; d = 10: slope ratio",
+    ),
+    ("linear", heads_and_widths(lambda h, d: 2.5e-5 * h**3), FAILS, "slope ratio inf"),
+    ("linear", heads_and_widths(lambda h, d: 0.9 - 0.02 * h), FAILS, "slope ratio 0 [0, 0]"),
+    (
+        "linear",
+        heads_and_widths(lambda h, d: 0.1 + 0.001 * h, **EDGE),
+        UNDECIDED,
+        "undecided for 2",
+    ),
+    ("linear", heads_and_widths(lambda h, d: 0.96), UNDECIDED, "too few points"),
+    ("power", along("n_heads", XS, quadratic), HOLDS, "quadratic 0"),
+    ("power", along("n_heads", XS, lambda x: 0.1 + 0.04 * x), FAILS, "linear 0"),
+    ("power", along("n_heads", XS, lambda x: 0.7 - 0.002 * x**2), FAILS, "exponent 0"),
+    ("power", along("n_heads", XS, lambda x: 0.1 + 0.0001 * x**2, **EDGE), UNDECIDED, "exponent"),
+    ("power", along("n_heads", XS[:3], quadratic), UNDECIDED, "too few points"),
+    ("jump", along("n_heads", XS, lambda x: quadratic(x) + 0.1 * (x == 17)), HOLDS, "power law"),
+    ("jump", along("n_heads", XS, quadratic), FAILS, "at n_heads = 17"),
+    ("jump", along("n_heads", XS[1:], lambda x: quadratic(x) + 0.2 * (x == 17)), HOLDS, "parabola"),
+    (
+        "jump",
+        along("n_heads", XS, lambda x: quadratic(x) + 0.04 * (x == 17)),
+        UNDECIDED,
+        "measured",
+    ),
+    ("jump", along("n_heads", XS[2:], quadratic), UNDECIDED, "too few points"),
+    ("broken", along("n_heads", XS, bend), HOLDS, "slope after over before"),
+    ("broken", along("n_heads", XS, lambda x: bend(x - 5)), FAILS, "break 13"),
+    ("broken", along("n_heads", XS, lambda x: 0.1 + 0.04 * x), FAILS, "at most 0.5"),
+    ("broken", along("n_heads", XS, lambda x: bend(x) / 10, **EDGE), UNDECIDED, "break"),
+    ("broken", along("n_heads", XS[2:], bend), UNDECIDED, "too few points"),
+    ("slopes", heads_and_widths(lambda h, d: 4e-5 * h * d**2.5, WIDTHS), HOLDS, "leave-one-out"),
+    ("slopes", heads_and_widths(lambda h, d: 2e-3 * h * d, WIDTHS), FAILS, "AICc"),
+    ("slopes", heads_and_widths(lambda h, d: 1e-4 * h * d**2, WIDTHS), UNDECIDED, "exponent 1.9"),
+    (
+        "slopes",
+        heads_and_widths(lambda h, d: 1e-4 * h * d**2),
+        UNDECIDED,
+        "too few points: 2 widths",
+    ),
+    ("better", families(lambda steps: 0.1), HOLDS, "of 4 sizes mlp is above at 4, below at 0"),
+    ("better", families(lambda steps: -0.1), FAILS, "of 4 sizes mlp is above at 0, below at 4"),
+    ("better", families(lambda steps: 0.0), UNDECIDED, "mean difference"),
+    ("better", families(lambda steps: 0.1).assign(accuracy=0.995), UNDECIDED, "not saturated"),
+    ("bound slope", heads_and_widths(promised(8), [5, 6], noise=0.005), HOLDS, "slope over d_h"),
+    (
+        "bound slope",
+        heads_and_widths(promised(4), [5, 6], noise=0.005),
+        FAILS,
+        "slope over d_h 3.9",
+    ),
+    ("bound slope", heads_and_widths(promised(9), [5, 6], noise=0.005), UNDECIDED, "7 to 9"),
+    ("bound", heads_and_widths(promised(5), noise=0.001), HOLDS, "the worst of 14 configurations"),
+    ("bound", heads_and_widths(promised(0.5), noise=0.001), FAILS, "Corollary 2 promises"),
+    ("bound", heads_and_widths(promised(1.0), noise=0.001), UNDECIDED, "at least 1"),
+    ("gains", families(lambda steps: steps / 1000, steps=(100, 200)), HOLDS, "100 to 200 steps"),
+    ("gains", families(lambda steps: -steps / 1000, steps=(100, 200)), FAILS, "mlp gains -0."),
+    ("gains", families(lambda steps: 0.1, steps=(100, 200)), UNDECIDED, "difference of gains"),
+    ("gains", families(lambda steps: 0.1, steps=(100, 300)), UNDECIDED, "has 100, 300"),
+    ("gains", families(lambda steps: 0.1, steps=(100, 200, 400)), UNDECIDED, "100, 200, 400"),
+]
+
+
+@pytest.mark.parametrize(("name", "table", "verdict", "words"), CASES)
+def test_each_test_reaches_each_verdict_for_its_reason(name, table, verdict, words):
+    finding = NINE[name](table)
+    assert (finding.verdict, words in finding.evidence) == (verdict, True), finding.evidence
+    assert "\n" not in finding.evidence
+    decided = claims.decide(finding.low, finding.high, (-np.inf, np.inf)) == HOLDS
+    assert decided or verdict == UNDECIDED
+    assert all(fit.x.shape == fit.y.shape and np.isfinite(fit.y).all() for fit in finding.fits)
+
+
+@pytest.mark.parametrize("name", NINE)
+def test_two_seeds_leave_undecided_what_five_decide(name):
+    _, table, *_ = next(case for case in CASES if case[0] == name and case[2] != UNDECIDED)
+    finding = NINE[name](table[table["seed"] < 2])
+    assert finding.verdict == UNDECIDED
+    assert finding.evidence.startswith("2 seeds; at least 3 are needed")
+    assert np.isfinite(finding.estimate)
+    assert np.isnan([finding.low, finding.high]).all()
+
+
+@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda table: table[:0],
+        lambda table: table[:5],
+        lambda table: table.assign(accuracy=np.nan, status="diverged"),
+        lambda table: table.assign(accuracy=0.3),
+        lambda table: table.assign(accuracy=1.0),
+        lambda table: table.assign(accuracy=0.0),
+    ],
+)
+def test_degenerate_tables_give_a_verdict_and_no_warning(name, spoil):
+    for _, table, *_ in (case for case in CASES if case[0] == name):
+        assert NINE[name](spoil(table)).verdict in (HOLDS, FAILS, UNDECIDED)
+
+
+@pytest.mark.parametrize(
+    ("test", "table", "estimate"),
+    [
+        (NINE["linear"], heads_and_widths(lambda h, d: 0.02 * h, noise=0), 1),
+        (NINE["power"], along("n_heads", XS, quadratic, noise=0), 2),
+        (NINE["jump"], along("n_heads", XS, lambda x: quadratic(x) + x // 17 / 10, noise=0), 0.1),
+        (NINE["broken"], along("n_heads", XS, bend, noise=0), 8),
+        (NINE["slopes"], heads_and_widths(lambda h, d: 4e-5 * h * d**2.5, WIDTHS, noise=0), 2.5),
+        (NINE["better"], families(lambda steps: 0.1, noise=0), 0.1),
+        (
+            claims.better_at_equal_parameters(group=None),
+            families(lambda steps: 0.1, noise=0),
+            0.1,
+        ),
+        (NINE["bound slope"], heads_and_widths(promised(8), [5], noise=0), 8),
+        (NINE["bound"], heads_and_widths(promised(1.5), noise=0), 1.5),
+        (NINE["gains"], families(lambda steps: steps / 1000, (100, 200), noise=0), 0.1),
+    ],
+)
+def test_exact_data_holds_with_an_interval_of_no_width(test, table, estimate):
+    finding = test(table)
+    assert finding.verdict == HOLDS, finding.evidence
+    np.testing.assert_allclose([finding.estimate, finding.low, finding.high], estimate, rtol=1e-6)
+
+
+def test_the_interval_of_an_exponent_covers_the_truth():
+    test = claims.power_law("n_heads", 0, 10)
+    found = [
+        test(along("n_heads", XS, quadratic, noise=0.02, number=number)) for number in range(60)
+    ]
+    covered = np.mean([finding.low <= 2 <= finding.high for finding in found])
+    assert covered >= 0.8
+    assert abs(np.mean([finding.estimate for finding in found]) - 2) < 0.1
+
+
+def test_bootstrapped_means_vary_like_means_of_new_seeds():
+    table = along("n_heads", range(400), lambda x: 0.5, noise=0.1)
+    means = claims.bootstrap_means(table, "n_heads")
+    np.testing.assert_allclose(means.mean_X, table.groupby("n_heads")["accuracy"].mean())
+    assert np.sqrt(means.y_BX[1:].var(axis=0).mean()) == pytest.approx(0.1 / np.sqrt(5), rel=0.05)
+
+
+def test_profile_finds_the_nonlinear_parameter_of_every_row():
+    x = np.arange(1.0, 9)
+    y = np.stack([2 + 3 * x**1.5, 1 - x**0.5])
+    best, coefficients, rss = claims.profile(x, y, claims.power, claims.EXPONENTS_G)
+    np.testing.assert_allclose(best, [1.5, 0.5])
+    np.testing.assert_allclose(coefficients, [[2, 3], [1, -1]], rtol=1e-9)
+    assert (rss < 1e-9).all()
+
+
+def test_slopes_are_those_of_unsaturated_points():
+    table = heads_and_widths(lambda h, d: min(0.04 * h, 1.0) if d == 5 else 1.0, noise=0)
+    found = claims.slopes(table).set_index("d_model")
+    assert found.loc[5, "n_points"] == 6
+    assert found.loc[5, "slope"] == pytest.approx(0.04, rel=0.05)
+    assert found.loc[10, "n_points"] == 1
+    assert np.isnan(found.loc[10, "slope"])
+
+
+def test_the_last_point_can_be_left_out_of_a_power_law():
+    table = along("n_heads", XS, lambda x: quadratic(x) + 0.3 * (x == 17))
+    assert claims.power_law("n_heads", *QUADRATIC)(table).verdict == FAILS
+    assert claims.power_law("n_heads", *QUADRATIC, exclude_last=True)(table).verdict == HOLDS
+
+
+def test_envelopes_take_the_best_width_of_each_family():
+    # At d = 5 attention wins; the MLP's other width makes up for it.
+    table = families(lambda steps: 0.1)
+    loses = (table["architecture"] == "mlp") & (table["d_model"] == 5)
+    table["accuracy"] -= np.where(loses, 0.2, 0.0)
+    assert claims.better_at_equal_parameters()(table).verdict == FAILS
+    assert claims.better_at_equal_parameters(group=None)(table).verdict == HOLDS
+
+
+CLAIMS = [
+    Claim(name="linear", statement="", source="", test=NINE["linear"]),
+    Claim(name="squared", statement="", source="", test=NINE["power"]),
+    Claim(name="gains", statement="", source="", test=NINE["gains"], across_steps=True),
+]
+
+
+def three_budgets():
+    straight, curved = (
+        along("n_heads", N_HEADS, curve) for curve in (lambda x: 0.02 * x, lambda x: 0.001 * x**2)
+    )
+    published = curved.assign(protocol="published", accuracy=0.5, steps=400)
+    full = curved.assign(heads="full", steps=300)
+    return pd.concat(
+        [full, curved.assign(steps=200), straight, published], ignore_index=True
+    ).assign(architecture="attention_only")
+
+
+def test_verdicts_are_one_row_per_claim_variant_and_steps():
+    a, b, c = claims.VARIANTS.values()
+    found = claims.verdicts(CLAIMS, three_budgets())
+    columns = ["claim", "variant", "steps", "verdict", "doubling"]
+    assert [tuple(found_row) for found_row in found[columns].to_numpy()] == [
+        ("linear", a, 400, FAILS, "not run"),
+        ("linear", b, 100, HOLDS, "becomes fails"),
+        ("linear", b, 200, FAILS, ""),
+        ("linear", c, 300, FAILS, "not run"),
+        ("squared", a, 400, HOLDS, "not run"),
+        ("squared", b, 100, FAILS, "becomes holds"),
+        ("squared", b, 200, HOLDS, ""),
+        ("squared", c, 300, HOLDS, "not run"),
+        *(
+            ("gains", label, steps, UNDECIDED, "")
+            for label, steps in ((a, 400), (b, 100), (c, 300))
+        ),
+    ]
+    assert claims.verdicts(CLAIMS, three_budgets()[:0]).empty
+
+
+def test_the_same_verdict_after_doubling_is_said():
+    table = along("n_heads", N_HEADS, lambda x: 0.02 * x)
+    found = claims.verdicts(CLAIMS[:1], pd.concat([table, table.assign(steps=200)]))
+    assert found["doubling"].tolist() == ["same verdict", ""]
+
+
+def test_the_order_of_rows_does_not_matter():
+    table = three_budgets()
+    shuffled = table.sample(frac=1, random_state=0)
+    pd.testing.assert_frame_equal(claims.verdicts(CLAIMS, table), claims.verdicts(CLAIMS, shuffled))
+
+
+def test_diverged_runs_count_for_nothing_but_are_told():
+    table = heads_and_widths(lambda h, d: 0.02 * h)
+    diverged = table.assign(accuracy=np.nan, accuracy_protocol=np.nan, status="diverged")[:3]
+    (whole,) = (finding for *_, finding in claims.findings(CLAIMS[:1], table))
+    (some,) = (finding for *_, finding in claims.findings(CLAIMS[:1], pd.concat([diverged, table])))
+    assert (some.estimate, some.low, some.high) == (whole.estimate, whole.low, whole.high)
+    assert some.evidence == f"{whole.evidence}; 3 of 73 runs diverged"
+
+
+def test_configurations_are_never_mixed():
+    table = heads_and_widths(lambda h, d: 0.02 * h)
+    with pytest.raises(ValueError, match="differ in d_model, d_head, n_params; choose"):
+        claims.power_law("n_heads", *LINEAR)(table)
+    assert claims.only(claims.power_law("n_heads", *LINEAR), d_model=5)(table).verdict == HOLDS
+    assert claims.only(NINE["linear"], d_model=(5, 10))(table).verdict == HOLDS
+    assert claims.only(NINE["linear"], architecture="mlp")(table).verdict == UNDECIDED
+
+
+def test_a_claim_of_several_groups_needs_all_of_them():
+    assert claims.every([HOLDS, HOLDS]) == HOLDS
+    assert claims.every([HOLDS, UNDECIDED]) == UNDECIDED
+    assert claims.every([HOLDS, UNDECIDED, FAILS]) == FAILS
+    assert claims.every([]) == UNDECIDED
+
+
+def test_aicc_of_exact_and_of_too_few_points():
+    assert claims.aicc(0.0, 10, 3) < claims.aicc(0.0, 10, 4)
+    assert np.isnan(claims.aicc(1.0, 4, 3))
+
+
+def test_claims_load_without_jax():
+    code = "import sys, memobench.claims; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
