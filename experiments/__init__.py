@@ -1,9 +1,41 @@
 """Experiments, one file each; `EXPERIMENTS` lists them once."""
 
 from memobench.experiment import Experiment
-from memobench.experiments import dana2025_attention_vs_mlp, dana2025_heads
+from memobench.experiments import (
+    dana2025_attention_vs_mlp,
+    dana2025_attention_vs_mlp_deeper,
+    dana2025_attention_vs_mlp_larger,
+    dana2025_contexts,
+    dana2025_distributions,
+    dana2025_embedding_dimension,
+    dana2025_head_dimension,
+    dana2025_head_dimension_deeper,
+    dana2025_head_dimension_larger,
+    dana2025_heads,
+    dana2025_heads_deeper,
+    dana2025_heads_larger,
+    dana2025_sequence_encoder,
+    dana2025_slopes,
+    dana2025_smallest,
+)
 
 EXPERIMENTS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (dana2025_heads, dana2025_attention_vs_mlp)
+    for module in (
+        dana2025_heads,
+        dana2025_head_dimension,
+        dana2025_embedding_dimension,
+        dana2025_slopes,
+        dana2025_attention_vs_mlp,
+        dana2025_smallest,
+        dana2025_heads_larger,
+        dana2025_head_dimension_larger,
+        dana2025_attention_vs_mlp_larger,
+        dana2025_heads_deeper,
+        dana2025_head_dimension_deeper,
+        dana2025_attention_vs_mlp_deeper,
+        dana2025_distributions,
+        dana2025_sequence_encoder,
+        dana2025_contexts,
+    )
 }

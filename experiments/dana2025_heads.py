@@ -10,17 +10,22 @@ protocol gives 0.861 and the exact gradient over the same number of steps gives 
     memobench report dana2025/heads --preset=quick
 """
 
-from memobench.experiment import Experiment
-from memobench.specs import Architecture, Run, Task, Training
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Figure
+from memobench.experiments.dana2025 import (
+    PUBLISHED,
+    SOURCE,
+    attention_only,
+    published,
+    short,
+    variants,
+)
+from memobench.specs import Task
+from memobench.theory import COROLLARY_2
 
 TASK = Task(vocab_size=50)
-PUBLISHED = Training(
-    batch_size=256, n_batches=64, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
-)
-# A quarter of the steps; the schedule shrinks with them.
-SHORT_EXACT = Training(
-    batch_size=256, n_batches=64, epochs=16, learning_rate=1e-2, final_learning_rate=5e-4
-).exact()
+WIDTHS = range(3, 14)
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 
 # Mean accuracy of five seeds, from the data published with the paper.
@@ -30,43 +35,43 @@ ACCURACY = {
     13: (0.1626, 0.482, 0.7745, 0.9882, 0.9998, 1.0, 0.9999),
 }
 
-
-def _runs(d_models: range, method: Training, seeds: int) -> tuple[Run, ...]:
-    return tuple(
-        Run(
-            task=TASK,
-            architecture=Architecture(
-                name="attention_only", d_model=d_model, d_head=d_model, n_heads=n_heads
-            ),
-            method=method,
-            seed=seed,
-        )
-        for d_model in d_models
-        for n_heads in N_HEADS
-        for seed in range(seeds)
-    )
-
+LINEAR_IN_HEADS = Claim(
+    name="linear in H",
+    statement="Accuracy grows linearly with the number of heads until it saturates.",
+    source=f"{SOURCE}, experiment 1",
+    test=claims.linear_in_heads(),
+)
+ABOVE_THE_BOUND = Claim(
+    name="above H·d_h + d",
+    statement="Training memorizes at least the H·d_h + d associations that theory promises.",
+    source=f"{SOURCE}, Corollary 2",
+    test=claims.above_bound(COROLLARY_2.value, "H·d_h + d"),
+)
 
 EXPERIMENT = Experiment(
     name="dana2025/heads",
-    title="Attention-only Transformers: accuracy against heads (N = 50)",
+    title="Accuracy against heads, d = d_h (N = 50)",
     presets={
-        "quick": _runs(range(10, 11), PUBLISHED, 3) + _runs(range(10, 11), SHORT_EXACT, 2),
-        "full": _runs(range(3, 14), PUBLISHED, 5) + _runs(range(3, 14), PUBLISHED.exact(), 5),
+        "quick": variants(
+            [TASK],
+            [attention_only(10, 10, h) for h in (1, 6, 11, 16, 21, 31)],
+            short(PUBLISHED, epochs=32),
+            seeds=3,
+            exact=short(PUBLISHED, epochs=8),
+        ),
+        "full": variants(
+            [TASK], [attention_only(d, d, h) for d in WIDTHS for h in N_HEADS], PUBLISHED
+        ),
     },
-    left_out="only d = 10 of d = 3..13; 3 seeds of 5 (published) and 2 of 5 (exact); "
-    "1,024 of 4,096 steps in the exact protocol",
+    left_out="d = 10 alone of d = 3..13 and six of seven H; 3 seeds of 5; 2,048 and 4,096 of 4,096 "
+    "and 8,192 steps by the published protocol, 512 and 1,024 by the exact gradient",
+    figure=Figure(x="n_heads", hue="d_model"),
     published=tuple(
-        {
-            "architecture": "attention_only",
-            "d_model": d_model,
-            "d_head": d_model,
-            "n_heads": n_heads,
-            "d_mlp": 0,
-            "published": accuracy,
-            "published_steps": PUBLISHED.steps,
-        }
-        for d_model, accuracies in ACCURACY.items()
-        for n_heads, accuracy in zip(N_HEADS, accuracies, strict=True)
+        row
+        for d, accuracies in ACCURACY.items()
+        for row in published(
+            [attention_only(d, d, h) for h in N_HEADS], accuracies, PUBLISHED.steps
+        )
     ),
+    claims=(LINEAR_IN_HEADS, ABOVE_THE_BOUND),
 )

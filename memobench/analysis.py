@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
+from memobench import theory
+
 # What makes two runs repetitions of each other: everything but the seeds of run and task.
 CONFIGURATION = [
     "task",
@@ -70,6 +72,56 @@ def over_seeds(
         columns["device"] = groups["device"].agg(_distinct)
     order = ["task", "vocab_size", "architecture", "heads", "protocol", "steps", "d_model"]
     return pd.DataFrame(columns).reset_index().sort_values([*order, "n_params"], ignore_index=True)
+
+
+# Of the sequences' mass, what T_eps may leave out.
+EPS = 0.1
+_TASK = ["task", "vocab_size", "context_length", "n_sequences", "conditional", "n_next"]
+_TASK += ["conditional_parameter", "zipf_exponent"]
+
+
+def with_theory(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with what theory says of its rows, runs or means, in three further columns.
+
+    promised: H d_h + d. t_eps: T_eps of the task's prior for EPS. floor: the loss of the best
+    sequence encoder of the same width on the same task, NaN where the table has no optimised one.
+    """
+    promised = theory.COROLLARY_2.value(table["n_heads"], table["d_head"], table["d_model"])
+    priors = zip(table["n_examples"], table["zipf_exponent"], strict=True)
+    t_eps = [theory.t_eps(n, None if pd.isna(zipf) else zipf, EPS) for n, zipf in priors]
+    keys = [*_TASK, *(["task_seed"] if "task_seed" in table else []), "d_model"]
+    identity = [
+        tuple(None if pd.isna(value) else value for value in row)
+        for row in table[keys].itertuples(index=False, name=None)
+    ]
+    encoders = (table["architecture"] == "sequence_encoder") & (table["protocol"] == "optimal")
+    floors: dict[tuple, float] = {}
+    for task, loss, is_encoder in zip(identity, table["loss"], encoders, strict=True):
+        if is_encoder:
+            floors[task] = min(loss, floors.get(task, float("inf")))
+    floor = [floors.get(task, float("nan")) for task in identity]
+    return table.assign(floor=floor, promised=promised, t_eps=t_eps)
+
+
+def cost(table: pd.DataFrame) -> pd.DataFrame:
+    """Model-steps and seconds per protocol, heads and number of steps.
+
+    A pack's seconds are shared out evenly among its runs; packs side by side count each in full.
+    """
+    each = table.assign(
+        model_steps=table["steps"],
+        compile_s=table["compile_seconds"] / table["pack_size"],
+        run_s=table["run_seconds"] / table["pack_size"],
+    )
+    keys = ["protocol", "heads", "n_layers", "architecture", "steps"]
+    sums = each.groupby(keys, as_index=False).agg(
+        runs=("run_id", "size"),
+        model_steps=("model_steps", "sum"),
+        compile_s=("compile_s", "sum"),
+        run_s=("run_s", "sum"),
+        device=("device", _distinct),
+    )
+    return sums.assign(**{"model-steps/s": sums["model_steps"] / sums["run_s"]})
 
 
 def _distinct(values: Any) -> Any:

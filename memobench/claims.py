@@ -28,6 +28,7 @@ VARIANTS = {
     ("published", "compressed"): "(a) published protocol, compressed heads",
     ("exact", "compressed"): "(b) exact gradient, compressed heads",
     ("exact", "full"): "(c) exact gradient, full heads",
+    ("optimal", "compressed"): "optimum in double precision",
 }
 
 Region = tuple[float, float]  # Closed: both ends belong to it.
@@ -450,7 +451,7 @@ def _conclude_groups(statistics: dict[Any, _Statistic], group: str | None, neede
     """The finding over all groups that have enough points: how many hold, and the extremest."""
     if not statistics:
         return _too_few(needed)
-    if group is None:
+    if group is None or len(statistics) == 1:
         return _conclude(list(statistics.values()))
     nouns, letter = ("widths", "d") if group == "d_model" else (f"values of {group}", group)
     counts = [
@@ -788,6 +789,29 @@ def exponent_of_slopes(low: float = 2, high: float = 3) -> Test:
     return test
 
 
+def equal_slopes(group: str) -> Test:
+    """The slope of accuracy on the heads is the same at the last value of a column as at its first.
+
+    The same means within a quarter of each other.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        found = {value: x for value, x in _slopes(table, group).items() if len(x[1].at) > 1}
+        if len(found) < 2:
+            return _too_few(
+                f"{_count(len(found), 'value')} of {group} with a slope, two are needed"
+            )
+        (first_B, _), (last_B, _) = found[min(found)], found[max(found)]
+        seeds = min(means.seeds for _, means in found.values())
+        details = f"{group} = {max(found)} over {min(found)}; slopes " + ", ".join(
+            f"{_told(slope_B, seeds)} at {value}" for value, (slope_B, _) in found.items()
+        )
+        ratio_B = _ratio(last_B, first_B, np.inf)
+        return _conclude([_statistic("ratio of slopes", ratio_B, STRAIGHT, seeds, details)])
+
+    return test
+
+
 def slope_over_bound(low: float, high: float, group: str = "d_model") -> Test:
     """Associations memorized per head and head dimension: the slope on H d_h, 1 in Corollary 2."""
 
@@ -824,7 +848,7 @@ def above_bound(value: Callable[[Any, Any, Any], Any], name: str) -> Test:
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        means = bootstrap_means(table, ["d_model", "d_head", "n_heads"])
+        means = bootstrap_means(table, ["context_length", "d_model", "d_head", "n_heads"])
         sizes = (means.x(column) for column in ("n_heads", "d_head", "d_model"))
         promised_X = np.minimum(value(*sizes), means.x("n_examples"))
         means, promised_X = means.where(promised_X > 0), promised_X[promised_X > 0]
@@ -834,8 +858,7 @@ def above_bound(value: Callable[[Any, Any, Any], Any], name: str) -> Test:
         low, high = _smallest(ratio_BX, means.x("runs"))
         worst = int(ratio_BX[0].argmin())
         sizes_text = ", ".join(
-            f"{letter} = {means.at[column].iloc[worst]}"
-            for letter, column in (("d", "d_model"), ("d_h", "d_head"), ("H", "n_heads"))
+            f"{letter} = {means.at[column].iloc[worst]}" for letter, column in _LETTERS.items()
         )
         details = (
             f"{name} promises {_number(promised_X[worst])} at {sizes_text}, the worst of "
@@ -853,6 +876,9 @@ def above_bound(value: Callable[[Any, Any, Any], Any], name: str) -> Test:
         return _conclude([ratio])
 
     return test
+
+
+_LETTERS = {"S": "context_length", "d": "d_model", "d_h": "d_head", "H": "n_heads"}
 
 
 def _smallest(values_BX: np.ndarray, runs_X: np.ndarray) -> tuple[float, float]:
@@ -998,6 +1024,43 @@ def gains_more_from_steps(first: str = "mlp", second: str = "attention_only") ->
         gain_B = gains[first] - gains[second]
         return _conclude(
             [_statistic("difference of gains", gain_B, POSITIVE, means.seeds, details)]
+        )
+
+    return test
+
+
+# --- Tests: every single run ----------------------------------------------------------------------
+
+
+def every_run(
+    name: str,
+    value: Callable[[pd.DataFrame], pd.Series],
+    region: Region,
+    where: Callable[[pd.DataFrame], pd.Series] | None = None,
+) -> Test:
+    """Without exception: a value of every run that did not diverge lies in the region.
+
+    Args:
+      name: of the value.
+      value: from the rows to a number each.
+      region: where it must lie.
+      where: from the rows to a mask of those that the claim speaks of; all without it.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        table = table[table["status"] == "ok"]
+        if where is not None:
+            table = table[where(table)]
+        values = value(table).astype(float).dropna()
+        if values.empty:
+            return _too_few("no run that the claim speaks of")
+        inside = values.between(*region)
+        outside = np.maximum(region[0] - values.to_numpy(), values.to_numpy() - region[1])
+        worst = float(values.iloc[int(outside.argmax())])
+        evidence = f"{name}: {int(inside.sum())} of {_count(len(values), 'run')} in "
+        evidence += f"{_region(region)}, worst {_number(worst)}"
+        return Finding(
+            HOLDS if inside.all() else FAILS, evidence, worst, values.min(), values.max()
         )
 
     return test

@@ -1,9 +1,11 @@
 """The command line: list, run, report, leaderboard."""
 
 import difflib
+import fnmatch
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -14,8 +16,10 @@ USAGE = """memobench: how much does a transformer memorize, per parameter?
 
   memobench list                      the experiments, their presets and sizes
   memobench run EXPERIMENT...         train what --results does not hold yet
-  memobench report EXPERIMENT...      figure and tables of an experiment into --output
+  memobench report EXPERIMENT...      figure, verdicts and tables into --output
   memobench leaderboard               LEADERBOARD.md and leaderboard.csv into --output
+
+An EXPERIMENT may be a pattern: 'dana2025/*' names all of that paper.
 """
 
 PRESET = flags.DEFINE_enum("preset", "quick", ["quick", "full"], "How much of an experiment.")
@@ -63,10 +67,13 @@ def _experiments(names: list[str]) -> list:
 
     if not names:
         raise UserError(f"name an experiment: {', '.join(EXPERIMENTS)}")
+    chosen: dict[str, Any] = {}
     for name in names:
-        if name not in EXPERIMENTS:
+        matching = fnmatch.filter(EXPERIMENTS, name)
+        if not matching:
             raise UserError(f"unknown experiment {name!r}{_closest(name, EXPERIMENTS)}")
-    return [EXPERIMENTS[name] for name in names]
+        chosen |= {match: EXPERIMENTS[match] for match in matching}
+    return list(chosen.values())
 
 
 def _list(names: list[str]) -> None:
@@ -118,19 +125,26 @@ def _plan_table(packs: list) -> str:
 
 def _report(names: list[str]) -> None:
     experiments = _experiments(names)
-    from memobench.report import accuracy
+    from memobench.report import experiment as page
+    from memobench.report import verdicts
 
     output = check_writable(OUTPUT.value, "output")
     table = load_results(RESULTS.value)
+    found = {}
     for experiment in experiments:
         wanted = {run.run_id for run in experiment.presets[PRESET.value]}
-        rows = table[table["run_id"].isin(wanted)]
+        rows = table[table["run_id"].isin(wanted)].reset_index(drop=True)
         if rows.empty:
             raise UserError(
                 f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}; "
                 f"first: memobench run {experiment.name} --preset={PRESET.value}"
             )
-        print(accuracy.write(experiment, PRESET.value, rows, output))
+        found[experiment.name] = (experiment, rows)
+    for experiment, rows in found.values():
+        page.write(experiment, PRESET.value, rows, output)
+        print(f"Written to {output / experiment.name}.md")
+    print(verdicts.write(found, PRESET.value, output))
+    print(f"Written to {output / 'VERDICTS.md'}")
 
 
 def _leaderboard(names: list[str]) -> None:

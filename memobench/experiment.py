@@ -1,11 +1,28 @@
-"""An experiment: a named, immutable tuple of runs, and what was published about them."""
+"""An experiment: a named, immutable tuple of runs, what was published about them, and claims."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from memobench.specs import Run
+from memobench.claims import Claim
+from memobench.specs import Architecture, Method, Run, Task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure:
+    """What an experiment's figure shows; a column of panels for every protocol and kind of heads.
+
+    x: column along the axis. hue: column that tells the lines apart. y: `accuracy`, or `loss` on a
+    logarithmic axis, or `slope` of accuracy on the heads. row: column with a row of panels for each
+    value. bounds: whether the lower bounds of theory are drawn.
+    """
+
+    x: str
+    hue: str
+    y: str = "accuracy"
+    row: str | None = None
+    bounds: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,16 +33,56 @@ class Experiment:
     left_out: one line that says what `quick` leaves out of `full`.
     published: accuracies from the paper, each with the sizes (in our column names) it belongs to
     and with `published` and `published_steps`.
+    claims: what the paper says of them; each is tested on every variant and number of steps.
+    notes: what a reader must know to compare, in Markdown.
     """
 
     name: str
     title: str
     presets: Mapping[str, tuple[Run, ...]]
     left_out: str
+    figure: Figure
     published: tuple[Mapping[str, object], ...] = ()
+    claims: tuple[Claim, ...] = ()
+    notes: str = ""
 
     def published_table(self) -> pd.DataFrame:
         """The published accuracies as a table."""
         if not self.published:
             return pd.DataFrame(columns=["architecture", "published", "published_steps"])
         return pd.DataFrame([dict(row) for row in self.published])
+
+
+def grid(
+    tasks: Iterable[Task],
+    architectures: Iterable[Architecture],
+    methods: Iterable[Method],
+    seeds: int,
+) -> tuple[Run, ...]:
+    """Every task, architecture and method with the seeds 0, 1, .., each once.
+
+    >>> from memobench.specs import Training
+    >>> heads = [Architecture(name="mlp", d_model=2, d_head=2, n_heads=h) for h in (1, 2)]
+    >>> len(grid([Task()], heads, [Training(epochs=1), Training(epochs=2)], seeds=3))
+    12
+    """
+    architectures, methods = list(architectures), list(methods)
+    runs = (
+        Run(task=task, architecture=architecture, method=method, seed=seed)
+        for task in tasks
+        for architecture in architectures
+        for method in methods
+        for seed in range(seeds)
+    )
+    return tuple(dict.fromkeys(runs))
+
+
+def with_full_heads(architectures: Iterable[Architecture]) -> list[Architecture]:
+    """The same sizes in the equations' parameterisation.
+
+    There a head wider than the stream is no stronger than one as wide, so that d_head is at most
+    d_model.
+    """
+    return [
+        dataclasses.replace(a, heads="full", d_head=min(a.d_head, a.d_model)) for a in architectures
+    ]

@@ -201,19 +201,26 @@ class Training:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimum:
-    """The least value of the exact objective: L-BFGS in double precision from several starts.
+    """The least value of the exact objective that a thorough search in double precision finds.
 
-    Each start draws other initial weights and ends where the gradient vanishes to rounding or after
-    `steps` iterations. Meant for small models; it costs one compilation per size.
+    `starts` initial weights are trained side by side by `adam_steps` of Adam; from the `polished`
+    best of them L-BFGS goes on until the gradient vanishes to rounding or for `steps` iterations.
+    Meant for small models; it costs one compilation per size.
     """
 
     protocol: str = "optimal"
-    starts: int = 3
-    steps: int = 3000
+    starts: int = 64
+    adam_steps: int = 1000
+    polished: int = 3
+    steps: int = 2000
 
     def __post_init__(self) -> None:
         _require(self.protocol == "optimal", "protocol must be 'optimal' for an Optimum")
-        _require_integers(self, 1, "starts", "steps")
+        _require_integers(self, 1, "starts", "adam_steps", "polished", "steps")
+        _require(
+            self.polished <= self.starts,
+            f"polished={self.polished} exceeds starts={self.starts}; lower polished",
+        )
 
 
 Method = Training | Optimum
@@ -279,6 +286,8 @@ def columns(run: Run) -> dict[str, Any]:
         "method": "trained" if training else "optimised",
         "protocol": method.protocol,
         "starts": getattr(method, "starts", None),
+        "adam_steps": getattr(method, "adam_steps", None),
+        "polished": getattr(method, "polished", None),
         "batch_size": training.get("batch_size"),
         "n_batches": training.get("n_batches"),
         "epochs": training.get("epochs"),

@@ -21,7 +21,7 @@ def row(accuracy, seed=0, **sizes):
     n_params = 4 * sizes["d_model"] ** 2 * sizes["n_heads"] + sizes["d_mlp"]
     method = {"protocol": "exact", "heads": "compressed", "status": "ok", "seed": seed}
     measures = {"accuracy": accuracy, "accuracy_protocol": accuracy}
-    task = {"vocab_size": VOCABULARY, "n_examples": EXAMPLES}
+    task = {"vocab_size": VOCABULARY, "n_examples": EXAMPLES, "context_length": 2}
     return {**task, "n_params": n_params, **method, **measures, **sizes}
 
 
@@ -87,7 +87,7 @@ def bend(x):
 
 
 XS = (2, 5, 8, 11, 14, 17)
-NINE = {
+TESTS = {
     "linear": claims.linear_in_heads(),
     "power": claims.power_law("n_heads", *QUADRATIC),
     "jump": claims.jump_at_last("n_heads"),
@@ -97,6 +97,13 @@ NINE = {
     "bound slope": claims.slope_over_bound(7, 9),
     "bound": claims.above_bound(bound, "Corollary 2"),
     "gains": claims.gains_more_from_steps(),
+    "equal slopes": claims.equal_slopes("d_model"),
+    "every run": claims.every_run(
+        "accuracy",
+        lambda table: table["accuracy"],
+        (0.2, 0.4),
+        where=lambda table: table["n_heads"] > 10,
+    ),
 }
 EDGE = {"noise": 0.02}
 CASES = [
@@ -164,6 +171,23 @@ CASES = [
     ("gains", families(lambda steps: steps / 1000, steps=(100, 200)), HOLDS, "100 to 200 steps"),
     ("gains", families(lambda steps: -steps / 1000, steps=(100, 200)), FAILS, "mlp gains -0."),
     ("gains", families(lambda steps: 0.1, steps=(100, 200)), UNDECIDED, "difference of gains"),
+    (
+        "equal slopes",
+        heads_and_widths(lambda h, d: 0.02 * h + d / 100),
+        HOLDS,
+        "d_model = 10 over 5",
+    ),
+    ("equal slopes", heads_and_widths(lambda h, d: 0.002 * h * d), FAILS, "ratio of slopes 1.9"),
+    (
+        "equal slopes",
+        heads_and_widths(lambda h, d: 0.002 * h * (3.75 + d / 4), noise=0.01),
+        UNDECIDED,
+        "ratio of slopes 1.2",
+    ),
+    ("equal slopes", heads_and_widths(lambda h, d: 0.02 * h, widths=(5,)), UNDECIDED, "too few"),
+    ("every run", heads_and_widths(lambda h, d: 0.1 + h / 250, noise=0), FAILS, "20 of 50"),
+    ("every run", heads_and_widths(lambda h, d: 0.2 + h / 250, noise=0), HOLDS, "50 of 50"),
+    ("every run", along("n_heads", [2, 5], lambda x: 0.3), UNDECIDED, "too few points"),
     ("gains", families(lambda steps: 0.1, steps=(100, 300)), UNDECIDED, "has 100, 300"),
     ("gains", families(lambda steps: 0.1, steps=(100, 200, 400)), UNDECIDED, "100, 200, 400"),
 ]
@@ -171,7 +195,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "table", "verdict", "words"), CASES)
 def test_each_test_reaches_each_verdict_for_its_reason(name, table, verdict, words):
-    finding = NINE[name](table)
+    finding = TESTS[name](table)
     assert (finding.verdict, words in finding.evidence) == (verdict, True), finding.evidence
     assert "\n" not in finding.evidence
     decided = claims.decide(finding.low, finding.high, (-np.inf, np.inf)) == HOLDS
@@ -179,17 +203,17 @@ def test_each_test_reaches_each_verdict_for_its_reason(name, table, verdict, wor
     assert all(fit.x.shape == fit.y.shape and np.isfinite(fit.y).all() for fit in finding.fits)
 
 
-@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize("name", [name for name in TESTS if name != "every run"])
 def test_two_seeds_leave_undecided_what_five_decide(name):
     _, table, *_ = next(case for case in CASES if case[0] == name and case[2] != UNDECIDED)
-    finding = NINE[name](table[table["seed"] < 2])
+    finding = TESTS[name](table[table["seed"] < 2])
     assert finding.verdict == UNDECIDED
     assert finding.evidence.startswith("2 seeds; at least 3 are needed")
     assert np.isfinite(finding.estimate)
     assert np.isnan([finding.low, finding.high]).all()
 
 
-@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize("name", TESTS)
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -203,26 +227,26 @@ def test_two_seeds_leave_undecided_what_five_decide(name):
 )
 def test_degenerate_tables_give_a_verdict_and_no_warning(name, spoil):
     for _, table, *_ in (case for case in CASES if case[0] == name):
-        assert NINE[name](spoil(table)).verdict in (HOLDS, FAILS, UNDECIDED)
+        assert TESTS[name](spoil(table)).verdict in (HOLDS, FAILS, UNDECIDED)
 
 
 @pytest.mark.parametrize(
     ("test", "table", "estimate"),
     [
-        (NINE["linear"], heads_and_widths(lambda h, d: 0.02 * h, noise=0), 1),
-        (NINE["power"], along("n_heads", XS, quadratic, noise=0), 2),
-        (NINE["jump"], along("n_heads", XS, lambda x: quadratic(x) + x // 17 / 10, noise=0), 0.1),
-        (NINE["broken"], along("n_heads", XS, bend, noise=0), 8),
-        (NINE["slopes"], heads_and_widths(lambda h, d: 4e-5 * h * d**2.5, WIDTHS, noise=0), 2.5),
-        (NINE["better"], families(lambda steps: 0.1, noise=0), 0.1),
+        (TESTS["linear"], heads_and_widths(lambda h, d: 0.02 * h, noise=0), 1),
+        (TESTS["power"], along("n_heads", XS, quadratic, noise=0), 2),
+        (TESTS["jump"], along("n_heads", XS, lambda x: quadratic(x) + x // 17 / 10, noise=0), 0.1),
+        (TESTS["broken"], along("n_heads", XS, bend, noise=0), 8),
+        (TESTS["slopes"], heads_and_widths(lambda h, d: 4e-5 * h * d**2.5, WIDTHS, noise=0), 2.5),
+        (TESTS["better"], families(lambda steps: 0.1, noise=0), 0.1),
         (
             claims.better_at_equal_parameters(group=None),
             families(lambda steps: 0.1, noise=0),
             0.1,
         ),
-        (NINE["bound slope"], heads_and_widths(promised(8), [5], noise=0), 8),
-        (NINE["bound"], heads_and_widths(promised(1.5), noise=0), 1.5),
-        (NINE["gains"], families(lambda steps: steps / 1000, (100, 200), noise=0), 0.1),
+        (TESTS["bound slope"], heads_and_widths(promised(8), [5], noise=0), 8),
+        (TESTS["bound"], heads_and_widths(promised(1.5), noise=0), 1.5),
+        (TESTS["gains"], families(lambda steps: steps / 1000, (100, 200), noise=0), 0.1),
     ],
 )
 def test_exact_data_holds_with_an_interval_of_no_width(test, table, estimate):
@@ -282,9 +306,9 @@ def test_envelopes_take_the_best_width_of_each_family():
 
 
 CLAIMS = [
-    Claim(name="linear", statement="", source="", test=NINE["linear"]),
-    Claim(name="squared", statement="", source="", test=NINE["power"]),
-    Claim(name="gains", statement="", source="", test=NINE["gains"], across_steps=True),
+    Claim(name="linear", statement="", source="", test=TESTS["linear"]),
+    Claim(name="squared", statement="", source="", test=TESTS["power"]),
+    Claim(name="gains", statement="", source="", test=TESTS["gains"], across_steps=True),
 ]
 
 
@@ -300,7 +324,7 @@ def three_budgets():
 
 
 def test_verdicts_are_one_row_per_claim_variant_and_steps():
-    a, b, c = claims.VARIANTS.values()
+    a, b, c, _ = claims.VARIANTS.values()
     found = claims.verdicts(CLAIMS, three_budgets())
     columns = ["claim", "variant", "steps", "verdict", "doubling"]
     assert [tuple(found_row) for found_row in found[columns].to_numpy()] == [
@@ -346,8 +370,8 @@ def test_configurations_are_never_mixed():
     with pytest.raises(ValueError, match="differ in d_model, d_head, n_params; choose"):
         claims.power_law("n_heads", *LINEAR)(table)
     assert claims.only(claims.power_law("n_heads", *LINEAR), d_model=5)(table).verdict == HOLDS
-    assert claims.only(NINE["linear"], d_model=(5, 10))(table).verdict == HOLDS
-    assert claims.only(NINE["linear"], architecture="mlp")(table).verdict == UNDECIDED
+    assert claims.only(TESTS["linear"], d_model=(5, 10))(table).verdict == HOLDS
+    assert claims.only(TESTS["linear"], architecture="mlp")(table).verdict == UNDECIDED
 
 
 def test_a_claim_of_several_groups_needs_all_of_them():

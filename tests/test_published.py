@@ -12,7 +12,10 @@ def _at_ten(exact):
     return [
         run
         for run in full
-        if run.architecture.d_model == 10 and (run.method.protocol == "exact") == exact
+        if run.architecture.d_model == 10
+        and run.architecture.heads == "compressed"
+        and run.method.steps == 4096
+        and (run.method.protocol == "exact") == exact
     ]
 
 

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import analysis, models, specs
-from memobench.experiment import Experiment
+from memobench import analysis, claims, models, specs
+from memobench.experiment import Experiment, Figure
 from memobench.experiments import EXPERIMENTS
-from memobench.report import accuracy, leaderboard, tables
+from memobench.report import experiment as page
+from memobench.report import leaderboard, tables, verdicts
 from memobench.specs import Training
 
 
@@ -39,6 +40,15 @@ def measured():
         title="Tiny",
         presets={"quick": tuple(runs), "full": tuple(runs)},
         left_out="nothing to speak of",
+        figure=Figure(x="n_params", hue="architecture"),
+        claims=(
+            claims.Claim(
+                name="knows something",
+                statement="Every model knows all.",
+                source="tests",
+                test=claims.every_run("accuracy", claims.measured, (0.99, 1)),
+            ),
+        ),
         published=tuple(
             {
                 "architecture": "attention_only",
@@ -54,13 +64,13 @@ def measured():
 
 def test_the_report_writes_figure_tables_and_what_quick_leaves_out(measured, tmp_path):
     experiment, table = measured
-    text = accuracy.write(experiment, "quick", table, tmp_path)
+    text = page.write(experiment, "quick", table, tmp_path)
     assert "13 of 13 runs are here, 1 diverged" in text
     assert "nothing to speak of" in text
     assert (tmp_path / "test/tiny.md").read_text() == text
     assert (tmp_path / "test/tiny.png").read_bytes().startswith(b"\x89PNG")
     assert len(pd.read_csv(tmp_path / "test/tiny_runs.csv")) == 13
-    assert "nothing to speak of" not in accuracy.write(experiment, "full", table, tmp_path)
+    assert "nothing to speak of" not in page.write(experiment, "full", table, tmp_path)
 
 
 def test_means_are_over_seeds_and_leave_diverged_runs_out(measured):
@@ -93,7 +103,7 @@ def test_published_is_compared_only_at_equal_steps(measured):
 def test_an_experiment_without_published_numbers_has_a_report(measured, tmp_path):
     experiment, table = measured
     alone = dataclasses.replace(experiment, published=())
-    assert "*(no rows)*" in accuracy.write(alone, "quick", table, tmp_path)
+    assert "## Published" not in page.write(alone, "quick", table, tmp_path)
 
 
 def test_the_leaderboard_ranks_within_sections(measured, tmp_path):
@@ -125,25 +135,126 @@ def test_markdown_escapes_and_aligns():
     assert text.splitlines()[1:] == ["|:---|---:|---:|", "| x\\|y z | 1,234 | – |"]
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())
+def test_the_page_gives_every_verdict_and_what_twice_the_steps_change(measured, tmp_path):
+    experiment, table = measured
+    doubled = table.assign(steps=2 * table["steps"], accuracy=1.0, accuracy_protocol=1.0)
+    text = page.write(experiment, "full", pd.concat([table, doubled], ignore_index=True), tmp_path)
+    for word in ("## Verdicts", "becomes holds", "- **knows something**: Every model", "## Cost"):
+        assert word in text
+    found = pd.read_csv(tmp_path / "test/tiny_verdicts.csv")
+    assert found["verdict"].tolist() == ["fails", "holds"] * 2
+    everything = verdicts.write({experiment.name: (experiment, table)}, "full", tmp_path)
+    assert (tmp_path / "VERDICTS.md").read_text() == everything
+    assert "| test/tiny | knows something | fails | fails |" in everything
+
+
+def test_steps_per_second_count_shared_packs_once(measured):
+    _, table = measured
+    table = table.assign(pack_size=4, run_seconds=2.0, compile_seconds=1.0)
+    cost = analysis.cost(table)
+    np.testing.assert_allclose(cost["run_s"].sum(), len(table) * 2 / 4)
+    np.testing.assert_allclose(cost["compile_s"].sum(), len(table) / 4)
+    np.testing.assert_allclose(cost["model-steps/s"], 4 * cost["steps"] / 2)
+
+
+def test_floors_belong_to_their_task_and_width():
+    task = specs.Task(vocab_size=4)
+    row = {
+        **specs.columns(
+            specs.Run(
+                task=task,
+                architecture=specs.Architecture(name="attention_only", d_model=3, d_head=2),
+            )
+        ),
+        "n_examples": 16,
+        "loss": 1.0,
+    }
+    encoder = {**row, "architecture": "sequence_encoder", "protocol": "optimal"}
+    table = pd.DataFrame(
+        [
+            row,
+            {**encoder, "loss": 0.25},
+            {**encoder, "loss": 0.5},
+            {**encoder, "loss": 0.1, "d_model": 4},
+            {**encoder, "loss": 0.1, "task_seed": 1},
+        ],
+        index=[7, 1, 2, 3, 4],
+    )
+    known = analysis.with_theory(table)
+    assert known.loc[7, ["floor", "promised", "t_eps"]].tolist() == [0.25, 5, 15]
+
+
+def _fake(run):
+    """A row as if the run had been made: what a report needs, without the training."""
+    module = models.build(run)
+    n_params, n_params_memory = models.count_parameters(module, run.task.context_length)
+    accuracy = min(1.0, 0.05 + n_params_memory / 20_000 + 0.01 * run.seed)
+    meaningful = run.task.name == "associations"
+    return {
+        **specs.columns(run),
+        "n_params": n_params,
+        "n_params_memory": n_params_memory,
+        "n_examples": run.task.n_examples,
+        "status": "ok",
+        "accuracy": accuracy if meaningful else np.nan,
+        "accuracy_protocol": accuracy if meaningful else np.nan,
+        "memorized": np.nan,
+        "bits": np.nan,
+        "loss": 2 - accuracy,
+        "curve_steps": [1],
+        "curve_accuracy": [0.0],
+        "curve_loss": [1.0],
+        "device": "none",
+        "pack_size": 1,
+        "compile_seconds": 1.0,
+        "run_seconds": 1.0,
+    }
+
+
+every_experiment = pytest.mark.parametrize(
+    "experiment", EXPERIMENTS.values(), ids=EXPERIMENTS.keys()
+)
+
+
+@every_experiment
+def test_every_experiment_has_a_report(experiment, tmp_path):
+    table = pd.DataFrame([_fake(run) for run in experiment.presets["quick"]])
+    text = page.write(experiment, "quick", table, tmp_path)
+    found = pd.read_csv(f"{tmp_path / experiment.name}_verdicts.csv")
+    assert set(found["claim"]) == {claim.name for claim in experiment.claims}
+    assert all(claim.statement in text for claim in experiment.claims)
+    assert (tmp_path / f"{experiment.name}.png").stat().st_size > 20_000
+
+
+@every_experiment
 @pytest.mark.parametrize("preset", ["quick", "full"])
 def test_every_experiment_is_well_declared(experiment, preset):
     runs = experiment.presets[preset]
     assert len({run.run_id for run in runs}) == len(runs) > 0
-    assert {run.method.protocol for run in runs} == {"published", "exact"}
-    assert len({run.seed for run in runs}) > 1
     for run in runs[:: max(1, len(runs) // 40)]:
         models.build(run)
+    names = [claim.name for claim in experiment.claims]
+    assert len(set(names)) == len(names) > 0
+    table = pd.DataFrame([specs.columns(run) for run in runs])
+    trained = table[table["method"] == "trained"]
+    if not trained.empty:
+        assert set(trained["protocol"]) <= {"published", "exact"}
+        assert trained["seed"].nunique() >= claims.MIN_SEEDS
+        # Every conclusion is repeated with twice the steps.
+        budgets = trained.groupby(["protocol", "heads"])["steps"].agg(["min", "max", "nunique"])
+        assert (budgets["max"] == 2 * budgets["min"]).all()
+        assert (budgets["nunique"] == 2).all()
+    if preset == "full" and "published" in set(table["protocol"]):
+        assert set(claims.variant(table)) == set(list(claims.VARIANTS.values())[:3])
     published = experiment.published_table()
     assert published["published"].between(0, 1).all()
-    # Every published point belongs to a run of the full preset.
-    sizes = [column for column in published.columns if not column.startswith("published")]
-    ours = pd.DataFrame([specs.columns(run) for run in runs])[sizes].drop_duplicates()
-    matched = published.merge(ours, on=sizes)
-    assert len(matched) == len(published) if preset == "full" else len(matched) >= 6
+    if preset == "full":  # Every published point belongs to a run of the full preset.
+        sizes = [column for column in published.columns if column != "published"]
+        named = table.rename(columns={"steps": "published_steps"})
+        assert len(published.merge(named[sizes].drop_duplicates(), on=sizes)) == len(published)
 
 
 def test_reports_load_without_jax():
-    code = "import sys, memobench.report.accuracy, memobench.report.leaderboard as l; "
-    code += "assert 'jax' not in sys.modules"
+    modules = ", ".join(f"memobench.report.{x}" for x in ("experiment", "verdicts", "leaderboard"))
+    code = f"import sys, {modules}; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,89 @@
+"""What the experiments of Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115) share.
+
+Every experiment compares three variants: (a) the published protocol with compressed heads, as the
+released code trains; (b) the exact gradient, for as many steps, with the same compressed heads;
+(c) the exact gradient with the full heads of the paper's equations. And it repeats each of them
+with twice the steps, so that a report can say which verdicts are a matter of budget.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from memobench.experiment import grid, with_full_heads
+from memobench.specs import Architecture, Run, Task, Training
+
+SOURCE = "Dana, Pydi & Chevaleyre 2025"
+# Experiments 1 to 4 and 6.
+PUBLISHED = Training(
+    batch_size=256, n_batches=64, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
+)
+LARGER = dataclasses.replace(PUBLISHED, batch_size=1024)
+DEEPER = Training(
+    batch_size=512, n_batches=128, epochs=64, learning_rate=2.5e-3, final_learning_rate=2.5e-3
+)
+SEEDS = 5
+
+
+def variants(
+    tasks: Iterable[Task],
+    architectures: Sequence[Architecture],
+    method: Training,
+    seeds: int = SEEDS,
+    exact: Training | None = None,
+    budgets: Sequence[int] = (1, 2),
+) -> tuple[Run, ...]:
+    """Variants (a), (b) and (c) at every budget, a multiple of the steps.
+
+    Args:
+      tasks: what is memorized.
+      architectures: with compressed heads.
+      method: the published protocol.
+      seeds: how many.
+      exact: the method of (b) and (c); None takes the exact protocol with the steps of `method`.
+      budgets: multiples of the epochs.
+    """
+    tasks = list(tasks)
+    gradient = (exact or method).exact()
+    published = [method.times(factor) for factor in budgets]
+    by_gradient = [gradient.times(factor) for factor in budgets]
+    return (
+        grid(tasks, architectures, published, seeds)
+        + grid(tasks, architectures, by_gradient, seeds)
+        + grid(tasks, with_full_heads(architectures), by_gradient, seeds)
+    )
+
+
+def short(method: Training, epochs: int, n_batches: int | None = None) -> Training:
+    """The same protocol with fewer epochs, and batches if asked for; the schedule shrinks too."""
+    return dataclasses.replace(method, epochs=epochs, n_batches=n_batches or method.n_batches)
+
+
+def attention_only(d_model: int, d_head: int, n_heads: int, n_layers: int = 1) -> Architecture:
+    """An attention-only Transformer with compressed heads."""
+    return Architecture(
+        name="attention_only", d_model=d_model, d_head=d_head, n_heads=n_heads, n_layers=n_layers
+    )
+
+
+def mlp(d_model: int, d_mlp: int, n_layers: int = 1) -> Architecture:
+    """An MLP Transformer: one head of the stream's width, and an MLP, in every layer."""
+    return Architecture(name="mlp", d_model=d_model, d_head=d_model, d_mlp=d_mlp, n_layers=n_layers)
+
+
+def published(
+    architectures: Sequence[Architecture], accuracies: Sequence[float], steps: int
+) -> tuple[dict[str, object], ...]:
+    """Published mean accuracies beside the sizes they belong to."""
+    return tuple(
+        {
+            "architecture": a.name,
+            "d_model": a.d_model,
+            "d_head": a.d_head,
+            "n_heads": a.n_heads,
+            "n_layers": a.n_layers,
+            "d_mlp": a.d_mlp,
+            "published": accuracy,
+            "published_steps": steps,
+        }
+        for a, accuracy in zip(architectures, accuracies, strict=True)
+    )

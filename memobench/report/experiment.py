@@ -1,0 +1,134 @@
+"""The page of an experiment: figure, verdicts, published against ours, cost, all configurations."""
+
+import pathlib
+
+import pandas as pd
+
+from memobench import analysis, claims
+from memobench.experiment import Experiment
+from memobench.report import figure, tables
+
+# Our reading of "the same as published".
+AGREES = 0.03
+
+DIGITS = {
+    **dict.fromkeys(("published", "ours", "interval", "difference"), 3),
+    **dict.fromkeys(("accuracy", "accuracy_interval"), 3),
+    **dict.fromkeys(("compile_s", "run_s"), 1),
+    "model-steps/s": 0,
+}
+CONFIGURATION_COLUMNS = [
+    *("architecture", "heads", "protocol", "context_length", "conditional", "n_layers", "d_model"),
+    *("d_head", "n_heads", "d_mlp", "n_params", "steps", "seeds", "diverged"),
+]
+_CURVES = ["curve_steps", "curve_accuracy", "curve_loss"]
+
+
+def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: pathlib.Path) -> str:
+    """Writes the figure, the tables and the page of an experiment.
+
+    Args:
+      experiment: what was run.
+      preset: its preset, `quick` or `full`.
+      table: the rows of its runs that are there, perhaps not all.
+      folder: where `NAME.md`, `NAME.png`, `NAME_runs.csv` and `NAME_verdicts.csv` go, under the
+        experiment's own name.
+
+    Returns:
+      The page's text.
+    """
+    base = folder / experiment.name
+    base.parent.mkdir(parents=True, exist_ok=True)
+    known = analysis.with_theory(table)
+    verdicts = claims.verdicts(experiment.claims, known)
+    figure.draw(experiment, known, base.with_suffix(".png"))
+    table.drop(columns=_CURVES).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
+    verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
+    text = _page(experiment, preset, table, verdicts)
+    base.with_suffix(".md").write_text(text)
+    return text
+
+
+def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd.DataFrame) -> str:
+    n_wanted = len({run.run_id for run in experiment.presets[preset]})
+    parts = [
+        f"# {experiment.title}",
+        f"`{experiment.name}`, preset `{preset}`: {len(table)} of {n_wanted} runs are here, "
+        f"{int((table['status'] == 'diverged').sum())} diverged (they enter no mean).\n"
+        f"Measured on: {'; '.join(sorted(set(table['device'])))}."
+        + (f"\nLeft out by `quick`: {experiment.left_out}." if preset == "quick" else ""),
+        *([experiment.notes] if experiment.notes else []),
+        f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)",
+        *_verdicts(experiment, verdicts),
+        *_published(experiment, table),
+        "## Cost",
+        "Seconds inside packs; packs that ran side by side count each in full. Compilation is paid "
+        "once for a shape, by the pack that came first.",
+        tables.markdown(analysis.cost(table), DIGITS),
+        "## All configurations",
+        *_configurations(table),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
+    if not experiment.claims:
+        return []
+    statements = [
+        f"- **{claim.name}**: {claim.statement} ({claim.source})" for claim in experiment.claims
+    ]
+    changed = verdicts[verdicts["doubling"].str.startswith("becomes")]
+    told = "; ".join(
+        f"*{row.claim}* under {row.variant} at {row.steps:,} steps ({row.verdict}) {row.doubling}"
+        for row in changed.itertuples()
+    )
+    compared = verdicts["doubling"].isin(["same verdict"]).any() or len(changed)
+    doubling = f"Twice the steps change these verdicts: {told}." if told else ""
+    if not told and compared:
+        doubling = "Twice the steps change no verdict."
+    shown = verdicts[["claim", "variant", "steps", "verdict", "doubling", "evidence"]]
+    return [
+        "## Verdicts",
+        "\n".join(statements),
+        "A verdict compares a 95% interval (bootstrap over seeds) with the range in which the "
+        "claim is true: it holds inside, fails outside, and is undecided where the interval "
+        "reaches over the edge or seeds or points are too few.",
+        *([doubling] if doubling else []),
+        tables.markdown(shown.rename(columns={"doubling": "twice the steps"}), {}),
+    ]
+
+
+def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
+    if not experiment.published:
+        return []
+    compared = analysis.against_published(analysis.over_seeds(table), experiment.published_table())
+    differences = compared["difference"].dropna()
+    told = "No configuration here ran with their number of steps."
+    if len(differences):
+        within = int((differences.abs() <= AGREES).sum())
+        told = (
+            f"{within} of {len(differences)} means lie within {AGREES} of the published ones, the "
+            f"farthest {max(differences, key=abs):+.3f}."
+        )
+    return [
+        "## Published vs ours",
+        "Published protocol, accuracy as the authors' code reports it (mean of the last 100 "
+        "batches but one). `interval` is half the 95% interval of our mean; no `difference` is "
+        f"given where we took other steps than they did. {told}",
+        tables.markdown(compared, DIGITS),
+    ]
+
+
+def _configurations(table: pd.DataFrame) -> list[str]:
+    accuracies = table["accuracy"].notna().any()
+    measures = ("accuracy", "loss") if accuracies else ("loss",)
+    summary = analysis.over_seeds(table, measures)
+    shown = [column for column in CONFIGURATION_COLUMNS if summary[column].notna().any()]
+    for measure in measures:
+        shown += [measure, f"{measure}_interval"]
+    return [
+        "At the final weights, over all sequences by their prior: `accuracy`, and `loss`, the "
+        "divergence from the task in nats (for one next token the cross-entropy); `_interval` is "
+        "half the 95% interval of the mean.",
+        tables.markdown(summary[shown], DIGITS),
+    ]

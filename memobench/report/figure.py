@@ -1,0 +1,298 @@
+"""The figure of an experiment: a column of panels for every protocol and kind of heads.
+
+Lines are means over seeds, bars their 95% intervals; crosses are the published means.
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.lines import Line2D
+
+from memobench import analysis, claims
+from memobench.experiment import Experiment, Figure
+from memobench.theory import LOWER_BOUNDS
+
+NAMES = {
+    "accuracy": "accuracy",
+    "loss": "divergence (nats)",
+    "slope": "slope of accuracy on heads",
+    "n_heads": "heads H",
+    "d_head": "head dimension d_h",
+    "d_model": "width d",
+    "n_params": "parameters",
+    "promised": "H·d_h + d",
+    "context_length": "context length S",
+}
+LETTERS = {"n_heads": "H", "d_model": "d", "d_head": "d_h", "context_length": "S"}
+WORDS = {
+    "attention_only": "attention only (AoT)",
+    "mlp": "MLP Transformer",
+    "uniform": "equally likely next tokens",
+    "power_law": "power law",
+    "dirichlet": "Dirichlet",
+    "": "one next token",
+}
+BOUND_STYLES = ("-.", ":")
+GUESSING = (0, (1, 3))
+FIT_ALPHA = 0.35
+# Line, marker and its filling for the fewer and for twice the steps.
+_BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
+# Below it an infimum is zero to the eye and to rounding.
+LEAST_LOSS = 1e-9
+
+
+def draw(experiment: Experiment, table: pd.DataFrame, path: pathlib.Path) -> None:
+    """Writes the figure of an experiment's runs, a table from `analysis.with_theory`, as a PNG."""
+    sns.set_theme(context="notebook", style="whitegrid")
+    shown = experiment.figure
+    summary = _summary(table)
+    points = _points(shown, table, summary)
+    rows, columns = sorted(set(points["row"])), list(dict.fromkeys(points["variant"]))
+    colors = _colors(points["hue"])
+    figure, axes = plt.subplots(
+        len(rows),
+        len(columns),
+        figsize=(max(4.2 * len(columns), 8), 3.6 * len(rows) + 2.2),
+        squeeze=False,
+        sharex="row",
+        sharey=True,
+        layout="constrained",
+    )
+    fits = _fits(experiment, table)
+    for axes_of_row, row in zip(axes, rows, strict=True):
+        for axis, variant in zip(axes_of_row, columns, strict=True):
+            here = points[(points["row"] == row) & (points["variant"] == variant)]
+            chosen = summary[(summary["row"] == row) & (summary["variant"] == variant)]
+            _theory(axis, shown, chosen, colors)
+            _curves(axis, here, colors)
+            if shown.row is None:
+                _fitted(axis, fits.get(variant, ()), colors)
+            if variant == claims.VARIANTS["published", "compressed"]:
+                _published(axis, experiment, chosen, colors)
+            title = variant if shown.row is None else f"{variant}, {_label(shown.row, row)}"
+            axis.set_title(title, fontsize="small")
+        axes_of_row[0].set_ylabel(NAMES[shown.y])
+    for axis in axes[-1]:
+        axis.set_xlabel(NAMES[shown.x])
+    if shown.y == "accuracy":
+        axes[0, 0].set_ylim(0, 1.03)
+    elif shown.y == "loss":
+        axes[0, 0].set_yscale("log")
+    if shown.y == "loss" and shown.x == "d_model":
+        axes[0, 0].set_xscale("log")
+    figure.suptitle(experiment.title)
+    handles = _legend(experiment, points, colors, axes)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize="small"
+    )
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def _summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Means over seeds, with theory's columns, the variant and what is measured in it."""
+    summary = analysis.over_seeds(table, ("accuracy", "accuracy_protocol", "loss"))
+    summary = analysis.with_theory(summary)
+    published = summary["protocol"] == "published"
+    for suffix in ("", "_interval"):
+        protocol = summary[f"accuracy_protocol{suffix}"]
+        summary[f"accuracy{suffix}"] = protocol.where(published, summary[f"accuracy{suffix}"])
+    # Where Transformers are shown the encoders are their floor, not a curve.
+    transformers = summary["architecture"] != "sequence_encoder"
+    if transformers.any():
+        summary = summary[transformers]
+    summary["variant"] = claims.variant(summary)
+    conditional = summary["conditional"].astype(object).fillna("")
+    return summary.assign(conditional=conditional).sort_values("variant")
+
+
+def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """What is drawn: row, variant, hue, steps, x, y, low, high."""
+    summary["row"] = summary[shown.row] if shown.row else 0
+    if shown.y == "slope":
+        slopes = claims.slopes(table)
+        named = slopes.rename(columns={"slope": "y", "d_model": "x"})
+        return named.assign(row=0, hue="attention_only").sort_values(["variant", "steps", "x"])
+    y, half = summary[shown.y], summary[f"{shown.y}_interval"].fillna(0)
+    low, high = y - half, y + half
+    if shown.y == "loss":
+        y, low, high = (values.clip(lower=LEAST_LOSS) for values in (y, low, high))
+    columns: dict[str, Any] = {
+        "row": summary["row"],
+        "variant": summary["variant"],
+        "hue": summary[shown.hue],
+        "steps": summary["steps"],
+        "x": summary[shown.x],
+        "y": y,
+        "low": low,
+        "high": high,
+    }
+    return pd.DataFrame(columns).sort_values(["variant", "hue", "steps", "x"])
+
+
+def _colors(hues: pd.Series) -> dict[Any, Any]:
+    values = sorted(set(hues))
+    numeric = pd.api.types.is_numeric_dtype(hues) and len(values) > 1
+    palette = sns.color_palette("viridis_r" if numeric else "colorblind", len(values) + numeric)
+    return dict(zip(values, palette[int(numeric) :], strict=True))
+
+
+def _curves(axis: plt.Axes, points: pd.DataFrame, colors: dict[Any, Any]) -> None:
+    budgets = sorted(set(points["steps"]))
+    groups: Any = points.groupby(["hue", "steps"])
+    for (hue, steps), line in groups:
+        first = steps == budgets[0]
+        low, high = (
+            (line["y"] - line["low"]).clip(lower=0),
+            (line["high"] - line["y"]).clip(lower=0),
+        )
+        axis.errorbar(
+            line["x"],
+            line["y"],
+            yerr=np.stack([low.fillna(0), high.fillna(0)]),
+            color=colors[hue],
+            linestyle="-" if first else "--",
+            marker="o" if first else "s",
+            markerfacecolor=colors[hue] if first else "white",
+            markersize=4,
+            linewidth=1.5 if first else 1,
+            capsize=2,
+            zorder=3 if first else 2,
+        )
+
+
+def _theory(axis: plt.Axes, shown: Figure, summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
+    """The lower bounds and guessing, or the encoder's floor and T_eps."""
+    if shown.y == "accuracy":
+        for n in set(summary["vocab_size"]):
+            axis.axhline(1 / n, color="0.4", linewidth=1, linestyle=GUESSING)
+    if shown.bounds:
+        attention = summary[summary["architecture"] == "attention_only"]
+        groups: Any = attention.drop_duplicates([shown.hue, shown.x]).groupby(shown.hue)
+        for hue, line in groups:
+            line = line.sort_values(shown.x)
+            for bound, style in zip(LOWER_BOUNDS, BOUND_STYLES, strict=True):
+                memorized = bound.value(line["n_heads"], line["d_head"], line["d_model"])
+                accuracy = analysis.predicted_accuracy(memorized, line)
+                axis.plot(
+                    line[shown.x],
+                    accuracy,
+                    color=colors[hue],
+                    linestyle=style,
+                    linewidth=1,
+                    zorder=1,
+                )
+    if shown.y == "loss" and summary["floor"].notna().any():
+        for hue, line in summary.groupby(shown.hue):
+            floor, t_eps = line["floor"].iloc[0], line["t_eps"].iloc[0]
+            if line["architecture"].iloc[0] != "sequence_encoder":
+                axis.axhline(max(floor, LEAST_LOSS), color=colors[hue], linewidth=1, linestyle=":")
+                axis.axvline(t_eps, color=colors[hue], linewidth=1, linestyle=":")
+
+
+def _fits(experiment: Experiment, table: pd.DataFrame) -> dict[str, Sequence[claims.Fit]]:
+    """Per variant the fits of the first claim that has any, at the fewest steps."""
+    fits: dict[str, Sequence[claims.Fit]] = {}
+    for _, variant, _, finding in claims.findings(experiment.claims, table):
+        if finding.fits:
+            fits.setdefault(variant, finding.fits)
+    return fits
+
+
+def _fitted(axis: plt.Axes, fits: Sequence[claims.Fit], colors: dict[Any, Any]) -> None:
+    for fit, style in zip(fits, ["-", "--"] * len(fits), strict=False):
+        grouped = fit.group in colors
+        axis.plot(
+            fit.x,
+            fit.y,
+            color=colors[fit.group] if grouped else "black",
+            linestyle="-" if grouped else style,
+            alpha=FIT_ALPHA,
+            linewidth=5,
+            solid_capstyle="butt",
+            label="_" if grouped else fit.label,
+            zorder=1,
+        )
+
+
+def _published(
+    axis: plt.Axes, experiment: Experiment, summary: pd.DataFrame, colors: dict[Any, Any]
+) -> None:
+    published, shown = experiment.published_table(), experiment.figure
+    sizes = [column for column in published.columns if not column.startswith("published")]
+    # A size without d_model in its own hue or x keeps one row for each of them.
+    known = published.merge(
+        summary.drop_duplicates(sizes)[list({*sizes, shown.x, shown.hue})], on=sizes
+    )
+    if not known.empty and shown.y == "accuracy":
+        axis.scatter(
+            known[shown.x],
+            known["published"],
+            color=[colors[hue] for hue in known[shown.hue]],
+            edgecolors="black",
+            marker="X",
+            s=55,
+            linewidths=0.8,
+            zorder=5,
+        )
+
+
+def _legend(
+    experiment: Experiment, points: pd.DataFrame, colors: dict[Any, Any], axes: np.ndarray
+) -> list[Line2D]:
+    shown = experiment.figure
+    keys = [
+        _key(_label(shown.hue, hue), color=color, marker="o", markersize=4)
+        for hue, color in colors.items()
+    ]
+    budgets = _budgets(points)
+    for told, (line, marker, fill) in zip(budgets, _BUDGETS, strict=False):
+        style = {"linestyle": line, "marker": marker, "markerfacecolor": fill}
+        keys.append(_key(told, markersize=4, **style))
+    if experiment.published and shown.y == "accuracy":
+        steps = sorted({str(row["published_steps"]) for row in experiment.published})
+        cross = {"marker": "X", "linestyle": "", "markeredgecolor": "black", "color": "0.7"}
+        keys.append(_key(f"published mean ({' or '.join(steps)} steps)", **cross))
+    if shown.bounds:
+        for bound, line in zip(LOWER_BOUNDS, BOUND_STYLES, strict=True):
+            keys.append(_key(f"AoT lower bound, {bound.name}", color="0.4", linestyle=line))
+    if shown.y == "accuracy":
+        keys.append(_key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
+    if shown.y == "loss" and shown.x == "promised":
+        keys.append(_key("encoder's floor; T_eps (vertical)", color="0.4", linestyle=":"))
+    if any(line.get_alpha() == FIT_ALPHA for axis in axes.flat for line in axis.get_lines()):
+        keys.append(_key("fit at the fewer steps", color="0.4", alpha=FIT_ALPHA, linewidth=5))
+    return keys
+
+
+def _key(label: str, **style: Any) -> Line2D:
+    return Line2D([], [], label=label, **{"color": "black", **style})
+
+
+def _budgets(points: pd.DataFrame) -> list[str]:
+    """What the fewer and the more steps are, such as "(a) 2,048; (b), (c) 512 steps"."""
+    by_steps: list[dict[int, list[str]]] = [{}, {}]
+    for variant, rows in points.groupby("variant"):
+        name = str(variant)
+        short = name.split(" ")[0] if name.startswith("(") else name
+        for place, steps in zip(by_steps, sorted(set(rows["steps"])), strict=False):
+            place.setdefault(steps, []).append(short)
+    return [
+        "; ".join(f"{', '.join(names)} {steps:,}" for steps, names in place.items()) + " steps"
+        for place in by_steps
+        if place
+    ]
+
+
+def _label(column: str, value: Any) -> str:
+    if column in LETTERS:
+        return f"{LETTERS[column]} = {value}"
+    return WORDS.get(value, str(value))

@@ -1,0 +1,54 @@
+"""All claims of several experiments on one page: what is capacity, and what is optimisation."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from memobench import analysis, claims
+from memobench.experiment import Experiment
+from memobench.report import tables
+
+INTRODUCTION = """\
+# Verdicts
+
+Every claim under every variant; behind the arrow, where it differs, the verdict with twice the
+steps. What holds under (a) and fails under (b) is a matter of optimisation; what (c) decides
+differently from (b) is a matter of the released code's compressed heads. Evidence stands on each
+experiment's page.
+
+Written by `memobench report`; never edited by hand.
+"""
+
+
+def write(
+    experiments: Mapping[str, tuple[Experiment, pd.DataFrame]], preset: str, folder: pathlib.Path
+) -> str:
+    """Writes VERDICTS.md of experiments and their runs into the folder and returns its text."""
+    rows = [
+        {"experiment": name, **row}
+        for name, (experiment, table) in experiments.items()
+        for row in _rows(experiment, analysis.with_theory(table))
+    ]
+    table = pd.DataFrame(rows).fillna("")
+    table = table[[column for column in table.columns if (table[column] != "").any()]]
+    devices = {device for _, runs in experiments.values() for device in runs["device"]}
+    measured = f"Preset `{preset}`, measured on: {'; '.join(sorted(devices))}.\n"
+    text = "\n".join([INTRODUCTION, measured, tables.markdown(table, {}), ""])
+    (folder / "VERDICTS.md").write_text(text)
+    return text
+
+
+def _rows(experiment: Experiment, table: pd.DataFrame) -> list[dict[str, str]]:
+    verdicts = claims.verdicts(experiment.claims, table)
+    rows: dict[str, dict[str, str]] = {}
+    by_steps = verdicts.sort_values("steps", kind="stable")
+    groups: Any = by_steps.groupby(["claim", "variant"], sort=False)
+    for (claim, variant), found in groups:
+        decided = list(dict.fromkeys(found["verdict"]))
+        row = rows.setdefault(
+            claim, {"claim": claim, **dict.fromkeys(claims.VARIANTS.values(), "")}
+        )
+        row[variant] = " → ".join(decided)
+    return [rows[claim.name] for claim in experiment.claims if claim.name in rows]
