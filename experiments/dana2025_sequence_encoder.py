@@ -22,7 +22,7 @@ from memobench.specs import Optimum, Run, Task
 
 ASSOCIATIONS = Task(vocab_size=10)
 TASKS = (ASSOCIATIONS, UNIFORM, POWER_LAW, DIRICHLET)
-ZERO = 1e-6
+ZERO = 1e-5
 # The first width at which Theorem 2 says anything is 307.
 WIDTHS = (*range(1, 11), 320)
 
@@ -43,10 +43,10 @@ EXPERIMENT = Experiment(
     name="dana2025/sequence-encoder",
     title="Least divergence of sequence encoders against width (N = 10)",
     presets={
-        "quick": _runs((1, 2, 4, 6, 8, 9, 320), Optimum(polished=1, steps=500), seeds=1),
+        "quick": _runs((1, 2, 4, 8, 9), Optimum(polished=1, steps=500), seeds=1),
         "full": _runs(WIDTHS, Optimum(starts=1024, adam_steps=4000, steps=5000), seeds=1),
     },
-    left_out="seven of eleven widths; 64 starts of 1,024, and shorter searches",
+    left_out="five of eleven widths; 64 starts of 1,024, and shorter searches",
     figure=Figure(x="d_model", hue="conditional", y="loss", bounds=False),
     claims=(
         Claim(

@@ -23,9 +23,10 @@ from memobench.specs import Optimum, Run, Training
 # Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
 # after all is halved by the executor.
 COMPILE_SECONDS = 5.0
-FLOPS_PER_SECOND = {"cpu": 1.5e10, "gpu": 2e12, "tpu": 2e12}
+FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 2e12, "tpu": 2e12}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
-MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
+# A CPU works fastest within its caches.
+MEMORY_BYTES = {"cpu": 2**25, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
         module=padded,
         waste=1 - true_work / work,
         memory_bytes=memory_of_evaluation(runs[0]) + len(runs) * memory_per_run(padded, runs[0]),
-        seconds=_seconds(work, runs[0], platform),
+        seconds=_seconds(work * runs[0].method.steps, platform),
     )
 
 
@@ -120,15 +121,18 @@ def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
         if isinstance(run.method, Optimum):
             packs.append(together([run], platform=platform))
         else:
-            groups[_structure(module, run)].append((module, run))
+            groups[_program(module, run)].append((module, run))
     packs += [pack for group in groups.values() for pack in _plan_group(group, platform)]
     return sorted(packs, key=lambda pack: -pack.seconds)
 
 
-def work_per_step(module: nn.Module, run: Run) -> float:
+def work_per_step(module: Any, run: Run) -> float:
     """Predicted floating-point operations of one training step, forward and backward."""
+    n_rows = _rows_per_step(run)
+    if hasattr(module, "work"):
+        return 6.0 * module.work(n_rows)
     n_params, _ = models.count_parameters(module, run.task.context_length)
-    return 6.0 * _rows_per_step(run) * n_params
+    return 6.0 * n_rows * n_params
 
 
 def memory_per_run(module: nn.Module, run: Run) -> float:
@@ -156,13 +160,19 @@ def _paddable_sizes(module: nn.Module) -> dict[str, Any]:
 
 
 def _structure(module: nn.Module, run: Run) -> tuple:
-    """Everything that must agree within a program: all that is static but the padded sizes."""
+    """Everything that must agree within a pack: all that is static but the padded sizes."""
     method = run.method
     if isinstance(method, Training):
         method = dataclasses.replace(method, learning_rate=0, final_learning_rate=0)
     task = dataclasses.replace(run.task, seed=0)
     zeros: dict[str, Any] = dict.fromkeys(_paddable_sizes(module), 0)
     return module.clone(**zeros), task, method
+
+
+def _program(module: nn.Module, run: Run) -> tuple:
+    """Everything that must agree within a program, which serves any number of epochs."""
+    module, task, method = _structure(module, run)
+    return module, task, dataclasses.replace(method, epochs=1)
 
 
 def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[Pack]:
@@ -172,14 +182,14 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
     example = group[0][1]
     work = functools.lru_cache(maxsize=None)(lambda module: work_per_step(module, example))
     modules = sorted(by_module, key=lambda module: (work(module), repr(module)))
-    counts = [len(by_module[module]) for module in modules]
+    steps = [sum(run.method.steps for run in by_module[module]) for module in modules]
 
     best: list[tuple[float, int]] = [(0.0, 0)]
     for stop in range(1, len(modules) + 1):
         options = []
         for start in range(stop):
             padded = enclosing(modules[start:stop])
-            seconds = _seconds(work(padded) * sum(counts[start:stop]), example, platform)
+            seconds = _seconds(work(padded) * sum(steps[start:stop]), platform)
             options.append((best[start][0] + COMPILE_SECONDS + seconds, start))
         best.append(min(options))
 
@@ -187,20 +197,28 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
     while stop > 0:
         start = best[stop][1]
         chosen = modules[start:stop]
-        runs = [run for module in chosen for run in by_module[module]]
-        yield from _split(runs, enclosing(chosen), platform)
+        by_steps = collections.defaultdict(list)
+        for module in chosen:
+            for run in by_module[module]:
+                by_steps[run.method.steps].append(run)
+        for runs in by_steps.values():
+            yield from _split(runs, enclosing(chosen), platform)
         stop = start
 
 
-def _seconds(work: float, run: Run, platform: str) -> float:
-    return work * run.method.steps / FLOPS_PER_SECOND.get(platform, FLOPS_PER_SECOND["gpu"])
+def _seconds(work: float, platform: str) -> float:
+    return work / FLOPS_PER_SECOND.get(platform, FLOPS_PER_SECOND["gpu"])
 
 
 def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
-    """Cuts runs of one padded module into packs that fit, all of one size but perhaps the last."""
+    """Cuts runs of one padded module into packs that fit, of one size as far as possible.
+
+    Packs of one size share a compilation, which is worth packs up to half as small.
+    """
     memory = MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"]) - memory_of_evaluation(runs[0])
     fits = max(1, int(memory / memory_per_run(module, runs[0])))
-    n_packs = math.ceil(len(runs) / min(fits, MAX_RUNS.get(platform, MAX_RUNS["gpu"])))
-    size = math.ceil(len(runs) / n_packs)
+    most = min(fits, MAX_RUNS.get(platform, MAX_RUNS["gpu"]), len(runs))
+    even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]
+    size = even[0] if even else math.ceil(len(runs) / math.ceil(len(runs) / most))
     for start in range(0, len(runs), size):
         yield together(runs[start : start + size], module, platform)

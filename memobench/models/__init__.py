@@ -4,9 +4,9 @@ An entry builds a Flax module from the task's and the architecture's sizes. The 
 example, `tokens_S -> logits_N`, and keeps in its "constants" collection whatever depends on its
 true sizes and not on parameters. Modules that differ only in the attributes named in `PADDABLE`
 are zero-padded to one shape and trained in one program; a class that such padding would change
-says `paddable = False`. Two offers save time (see `transformer.py`): with `tables` and `read` the
-exact protocol evaluates all sequences without repeating a token's work, and with `initial` weights
-are drawn without a compilation for every size.
+says `paddable = False`. Three offers save time (see `transformer.py`): with `tables` and `read`
+the exact protocol evaluates all sequences without repeating a token's work, with `initial` weights
+are drawn without a compilation for every size, and `work` tells the planner what a step costs.
 """
 
 import functools

@@ -121,6 +121,17 @@ class Transformer(nn.Module):
             start = stop
         return {"params": params, "constants": {"score_scale": np.asarray(self._score_scale())}}
 
+    def work(self, n_examples: int) -> float:
+        """Multiplications of a forward pass over as many examples; each token is projected once."""
+        n, length, d_model = self.vocab_size, self.context_length, self.d_model
+        d_in = self.d_head if self.compress else d_model
+        compress = d_model * d_in * self.compress
+        project = compress + 2 * self.n_heads * d_in**2
+        attend = 2 * length * self.n_heads * d_in + compress + 2 * d_model * self.d_mlp
+        fold = 2 * self.n_layers * self.n_heads * self.d_head * d_in**2
+        deeper = (self.n_layers - 1) * length * (project + attend)
+        return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
+
     def _score_scale(self) -> np.float32:
         return np.float32(1 / math.sqrt(self.d_head))
 
