@@ -63,8 +63,8 @@ EXPERIMENT = Experiment(
             [TASK], [attention_only(d, d, h) for d in WIDTHS for h in N_HEADS], PUBLISHED
         ),
     },
-    left_out="d = 10 alone of d = 3..13 and five of seven H; 3 seeds of 5; 2,048 and 4,096 of 4,096 "
-    "and 8,192 steps by the published protocol, 256 and 512 by the exact gradient",
+    left_out="d = 10 alone of d = 3..13 and five of seven H; 3 seeds of 5; 2,048 and 4,096 of "
+    "4,096 and 8,192 steps by the published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="n_heads", hue="d_model"),
     published=tuple(
         row

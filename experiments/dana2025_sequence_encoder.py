@@ -44,9 +44,9 @@ EXPERIMENT = Experiment(
     title="Least divergence of sequence encoders against width (N = 10)",
     presets={
         "quick": _runs((1, 2, 4, 8, 9), Optimum(polished=1, steps=500), seeds=1),
-        "full": _runs(WIDTHS, Optimum(starts=1024, adam_steps=4000, steps=5000), seeds=1),
+        "full": _runs(WIDTHS, Optimum(starts=256, adam_steps=2000, steps=5000), seeds=1),
     },
-    left_out="five of eleven widths; 64 starts of 1,024, and shorter searches",
+    left_out="five of eleven widths; 64 starts of 256, and shorter searches",
     figure=Figure(x="d_model", hue="conditional", y="loss", bounds=False),
     claims=(
         Claim(
