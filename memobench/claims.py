@@ -176,6 +176,9 @@ def only(test: Test, **values: Any) -> Test:
 def _by_variant(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     labels = variant(table)
     order = [*VARIANTS.values(), *sorted(set(labels) - set(VARIANTS.values()))]
+    floor = VARIANTS["optimal", "compressed"]
+    if (labels != floor).any():  # Beside what is trained, the optimum is its floor, no variant.
+        order.remove(floor)
     return [(label, table[labels == label]) for label in order if (labels == label).any()]
 
 

@@ -123,11 +123,27 @@ def test_a_saturated_model_is_marked():
     row = dict.fromkeys(analysis.CONFIGURATION, 0)
     rows = [
         {**row, "n_heads": i, "n_params": 10, "status": "ok", "bits": 1.0, "memorized": 1.0}
+        | {"task": "associations", "method": "trained"}
         | {"accuracy": value, "device": "d"}
         for i, value in enumerate([0.98, 1.0])
     ]
     board = leaderboard.build(pd.DataFrame(rows)).set_index("n_heads")
     assert board["saturated"].to_dict() == {0: "no", 1: "yes"}
+
+
+def test_only_trained_associations_compete(measured):
+    _, table = measured
+    others = [table.assign(task="distributions"), table.assign(method="optimised")]
+    assert len(leaderboard.build(pd.concat([table, *others]))) == len(leaderboard.build(table))
+
+
+def test_the_optimum_is_a_floor_beside_what_is_trained(measured):
+    experiment, table = measured
+    floor = table.assign(protocol="optimal", heads="compressed")
+    labels = claims.VARIANTS["optimal", "compressed"]
+    beside = claims.verdicts(experiment.claims, pd.concat([table, floor]))
+    assert labels not in set(beside["variant"])
+    assert set(claims.verdicts(experiment.claims, floor)["variant"]) == {labels}
 
 
 def test_markdown_escapes_and_aligns():

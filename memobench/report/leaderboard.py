@@ -1,6 +1,7 @@
 """The leaderboard: bits and associations memorized per parameter, one row per configuration."""
 
 import pathlib
+from typing import Any
 
 import pandas as pd
 
@@ -48,7 +49,11 @@ Written by `memobench leaderboard`; never edited by hand.
 
 
 def build(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per configuration, best bits per parameter first within its section."""
+    """One row per configuration, best bits per parameter first within its section.
+
+    Only what was trained on associations competes: nothing else has bits.
+    """
+    table = table[(table["task"] == "associations") & (table["method"] == "trained")]
     per_parameter = table.assign(
         **{
             "bits per parameter": table["bits"] / table["n_params"],
@@ -67,18 +72,21 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     return board.sort_values("bits per parameter", ascending=False, kind="stable")
 
 
-SECTION = ["task", "vocab_size", "context_length", "method", "protocol", "batch_size", "steps"]
+SECTION = ["task", "vocab_size", "context_length", "n_examples", "zipf_exponent", "method"]
+SECTION += ["protocol", "batch_size", "steps"]
 
 
 def page(board: pd.DataFrame) -> str:
     """The board as Markdown, a section per task, protocol and number of steps."""
     parts = [INTRODUCTION]
-    for key, rows in board.groupby(SECTION, dropna=False, sort=True):
-        task, vocab_size, context_length, method, protocol, batch_size, steps = key
+    sections: Any = board.groupby(SECTION, dropna=False, sort=True)
+    for key, rows in sections:
+        task, vocab_size, context_length, n_examples, zipf, *method, batch_size, steps = key
+        prior = "" if pd.isna(zipf) else f" by Zipf's law with exponent {zipf:g}"
         examples = f"batches of {batch_size:,.0f}" if batch_size == batch_size else "all examples"
         parts += [
-            f"## {task}, N = {vocab_size}, S = {context_length}: {method}, {protocol} protocol, "
-            f"{steps:,} steps of {examples}",
+            f"## {n_examples:,} {task}{prior}, N = {vocab_size}, S = {context_length}: "
+            f"{', '.join(method)} protocol, {steps:,} steps of {examples}",
             "",
             tables.markdown(
                 rows[list(COLUMNS)], {k: v for k, v in COLUMNS.items() if v is not None}
