@@ -105,11 +105,11 @@ EXPERIMENT = Experiment(
     name="dana2025/attention-vs-mlp",
     title="Attention against MLP at equal parameters (N = 70)",
     presets={
-        "quick": _runs((10,), (1, 6, 11), _quick(ATTENTION), _quick(MLP), seeds=3, exact_epochs=4),
+        "quick": _runs((10,), (1, 6, 11), _quick(ATTENTION), _quick(MLP), seeds=3, exact_epochs=2),
         "full": _runs(WIDTHS, N_HEADS),
     },
     left_out="d = 10 alone of d = 7, 10, 13 and three of seven abscissas; 3 seeds of 5; 1,024 and "
-    "2,048 steps of batch 256 for 16,384 and 32,768 of batch 1,024, and 256 and 512 exact ones: "
+    "2,048 steps of batch 256 for 16,384 and 32,768 of batch 1,024, and 128 and 256 exact ones: "
     "too few for the MLP, which learns more slowly, so that quick does not decide between the two",
     figure=Figure(x="n_params", hue="architecture", row="d_model"),
     published=published(

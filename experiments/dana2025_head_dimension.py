@@ -56,7 +56,7 @@ EXPERIMENT = Experiment(
     presets={
         "quick": variants(
             [TASK],
-            [attention_only(10, d_head, N_HEADS) for d_head in (1, 3, 5, 7, 9, 10)],
+            [attention_only(10, d_head, N_HEADS) for d_head in (1, 4, 7, 9, 10)],
             short(PUBLISHED, epochs=32),
             seeds=3,
             exact=short(PUBLISHED, epochs=4),
@@ -65,7 +65,7 @@ EXPERIMENT = Experiment(
             [TASK], [attention_only(10, d_head, N_HEADS) for d_head in D_HEADS], PUBLISHED
         ),
     },
-    left_out="six of ten d_h; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
+    left_out="five of ten d_h; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
     "published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="d_head", hue="n_heads"),
     published=published(
