@@ -32,7 +32,7 @@ bench: $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/memobench leaderboard --results=$(RUNS)
 
 test: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal
 
 test-slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m slow

@@ -3,7 +3,7 @@
 Source: Dana, Pydi & Chevaleyre, Memorization in Attention-only Transformers (AISTATS 2025,
 arXiv 2411.10115), experiment 5. All N^2 = 4,900 pairs of N = 70 tokens, one layer, d = d_h; the
 MLP Transformer has one head and width w = 2d(H - 1), so that 4 d^2 H + d(2N + 1) parameters stand
-on both sides of a comparison.
+on both sides of a comparison, the MLP's biases (at most 6% more) left out.
 
 Expected: at d = 10, H = 21 attention reaches 0.389 and the MLP of width 400 reaches 0.578.
 

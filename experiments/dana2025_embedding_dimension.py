@@ -55,7 +55,7 @@ EXPERIMENT = Experiment(
     claims=(
         Claim(
             name="breaks at d = d_h",
-            statement="Accuracy is linear by parts in d, with a break at d = d_h.",
+            statement="Linear by parts: growth in d slows to at most half at d = d_h.",
             source=f"{SOURCE}, experiment 3",
             test=claims.broken_line("d_model", at=D_HEAD),
         ),

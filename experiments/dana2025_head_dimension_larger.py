@@ -30,7 +30,7 @@ LINEAR = Claim(
     name="linear in d_h",
     statement="In the larger dimension accuracy grows linearly with the dimension of the heads.",
     source=f"{SOURCE}, experiment 2 in larger dimension",
-    test=claims.power_law("d_head", *claims.LINEAR),
+    test=claims.power_law(*claims.LINEAR),
 )
 
 EXPERIMENT = Experiment(

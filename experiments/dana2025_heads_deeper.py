@@ -6,6 +6,7 @@ constant learning rate.
 
 Expected: accuracy 0.11 at d = 7, H = 5. The bound of one layer is no bound for three and is left
 out.
+
     memobench run dana2025/heads-deeper --preset=quick
     memobench report dana2025/heads-deeper --preset=quick
 """

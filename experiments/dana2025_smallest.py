@@ -6,6 +6,7 @@ of N = 10 tokens, one layer, H = 1, 5, .., 21.
 Expected: 0.63 at H = 9 and a slope of about 1.3 times the bound's. The paper averages 20 seeds on
 one label table; tables differ by about 0.07 at this size, so here every seed has a table of its
 own.
+
     memobench run dana2025/smallest --preset=quick
     memobench report dana2025/smallest --preset=quick
 """
@@ -64,13 +65,14 @@ EXPERIMENT = Experiment(
     claims=(
         Claim(
             name="1.3 times the bound's slope",
-            statement="At d = 2 the slope in H is about 1.3 times that of Corollary 2.",
+            statement="At d = 2 the slope of accuracy x T_0 in H is about 1.3 times Corollary 2's.",
             source=f"{SOURCE}, experiment 6",
-            test=claims.slope_over_bound(1.15, 1.45),
+            test=claims.slope_over_bound(1.15, 1.45, corrected=False),
         ),
         Claim(
             name="steeper than the bound",
-            statement="At d = 2 memorization grows at least as fast in H as Corollary 2.",
+            statement="At d = 2 what is known beyond guessing grows at least as fast in H as "
+            "Corollary 2.",
             source=f"{SOURCE}, experiment 6",
             test=claims.slope_over_bound(1, float("inf")),
         ),
@@ -78,5 +80,7 @@ EXPERIMENT = Experiment(
     ),
     notes="Every seed memorizes a table of its own, and the intervals are over tables. The paper "
     "has one table for all seeds, which is not published: at this size tables differ by several "
-    "points, so a difference within the spread of our runs is no disagreement.",
+    "points, so a difference within the spread of our runs is no disagreement. A line through the "
+    "published means has 1.36 times the bound's slope, and 1.51 times once guessing is corrected "
+    "for.",
 )

@@ -134,17 +134,20 @@ def _report(names: list[str]) -> None:
     for experiment in experiments:
         wanted = {run.run_id for run in experiment.presets[PRESET.value]}
         rows = table[table["run_id"].isin(wanted)].reset_index(drop=True)
-        if rows.empty:
-            raise UserError(
-                f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}; "
-                f"first: memobench run {experiment.name} --preset={PRESET.value}"
-            )
-        found[experiment.name] = (experiment, rows)
+        if not rows.empty:
+            found[experiment.name] = (experiment, rows)
+            continue
+        missing = f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}"
+        first = f"first: memobench run {experiment.name} --preset={PRESET.value}"
+        if len(experiments) == 1:
+            raise UserError(f"{missing}; {first}")
+        logging.warning("left out: %s; %s", missing, first)
     for experiment, rows in found.values():
-        page.write(experiment, PRESET.value, rows, output)
-        print(f"Written to {output / experiment.name}.md")
-    print(verdicts.write(found, PRESET.value, output))
-    print(f"Written to {output / 'VERDICTS.md'}")
+        text = page.write(experiment, PRESET.value, rows, output)
+        print(text if len(experiments) == 1 else f"Written to {output / experiment.name}.md")
+    if len(found) > 1:
+        print(verdicts.write(found, PRESET.value, output))
+        print(f"Written to {output / 'VERDICTS.md'}")
 
 
 def _leaderboard(names: list[str]) -> None:

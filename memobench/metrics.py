@@ -18,7 +18,7 @@ def kl_and_correct(
     logit_K = logits_N[next_K]
     correct = jnp.sum(logits_N >= logit_K[0]) == 1
     entropy = jax.scipy.special.entr(probability_K).sum()
-    return jax.nn.logsumexp(logits_N) - probability_K @ logit_K - entropy, correct
+    return jax.nn.logsumexp(logits_N) - (probability_K * logit_K).sum() - entropy, correct
 
 
 def chance_corrected(accuracy: Any, n_examples: Any, vocab_size: Any) -> Any:

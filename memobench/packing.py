@@ -25,8 +25,9 @@ from memobench.specs import Optimum, Run, Training
 COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 2e12, "tpu": 2e12}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
-# A CPU works fastest within its caches.
-MEMORY_BYTES = {"cpu": 2**25, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
+# What the runs of a pack may take together: a CPU works fastest within its caches.
+WORKING_SET_BYTES = {"cpu": 2**25}
+MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +217,7 @@ def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
     Packs of one size share a compilation, which is worth packs up to half as small.
     """
     memory = MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"]) - memory_of_evaluation(runs[0])
+    memory = min(memory, WORKING_SET_BYTES.get(platform, memory))
     fits = max(1, int(memory / memory_per_run(module, runs[0])))
     most = min(fits, MAX_RUNS.get(platform, MAX_RUNS["gpu"]), len(runs))
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]

@@ -32,6 +32,11 @@ _INTEGERS = (
     *("vocab_size", "context_length", "task_seed", "d_model", "d_head", "n_heads", "n_layers"),
     *("d_mlp", "seed", "n_params", "n_params_memory", "n_examples", "steps"),
 )
+# Columns that shards of schema 1 did not have from the beginning.
+_YOUNGER = (
+    *("n_sequences", "conditional", "n_next", "conditional_parameter", "zipf_exponent"),
+    *("starts", "adam_steps", "polished", "curve_loss"),
+)
 STATUSES = ("ok", "diverged")
 
 
@@ -128,9 +133,10 @@ def load_rows(folder: Path) -> dict[str, dict]:
 
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
-    """Rows as a table; measures of diverged runs are NaN."""
+    """Rows as a table; measures of diverged runs are NaN, columns younger than a shard None."""
     table = pd.DataFrame(rows, columns=None if rows else [*_TEXTS, *_INTEGERS, *MEASURES])
-    return table.astype(dict.fromkeys(MEASURES, float))
+    younger = dict.fromkeys(column for column in _YOUNGER if column not in table)
+    return table.assign(**younger).astype(dict.fromkeys(MEASURES, float))
 
 
 def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:

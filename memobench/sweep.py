@@ -154,7 +154,11 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
 
 def _meaningful(task: specs.Task) -> tuple[str, ...]:
     """The measures that mean something: with several right answers only the divergence does."""
-    return store.MEASURES if task.name == "associations" else ("loss",)
+    if task.name != "associations":
+        return ("loss",)
+    # Weighed by a prior, accuracy and loss do not count sequences.
+    counts = () if task.zipf_exponent else ("memorized", "bits")
+    return ("accuracy", "accuracy_protocol", "loss", *counts)
 
 
 def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any]:

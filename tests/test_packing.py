@@ -49,6 +49,27 @@ def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
     assert all(pack.memory_bytes <= 5 * one for pack in packs)
 
 
+def test_all_numbers_of_steps_share_a_program(make_run):
+    from memobench import training
+
+    methods = [Training(n_batches=8, epochs=epochs) for epochs in (2, 4)]
+    runs = [run for method in methods for run in _grid(make_run, **dataclasses.asdict(method))]
+    packs = packing.plan(runs, "cpu")
+    assert all(len({run.method for run in pack.runs}) == 1 for pack in packs)
+    shapes = [
+        {training.program_shape(pack) for pack in packs if pack.runs[0].method == method}
+        for method in methods
+    ]
+    assert shapes[0] == shapes[1] != set()
+
+
+def test_a_pack_may_be_halved_in_size_to_share_its_program(make_run, monkeypatch):
+    monkeypatch.setitem(packing.MAX_RUNS, "gpu", 10)
+    for n_runs, sizes in ((18, [9, 9]), (15, [5] * 3), (11, [6, 5])):
+        runs = [make_run(seed=seed) for seed in range(n_runs)]
+        assert [len(pack.runs) for pack in packing.plan(runs, "gpu")] == sizes
+
+
 def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_three(make_run):
     from memobench import training
 

@@ -32,6 +32,14 @@ def test_what_is_written_is_read_with_its_provenance(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_columns_that_a_shard_is_too_old_for_are_empty(tmp_path):
+    results.write_shard(tmp_path, [_row("old")], PROVENANCE)
+    assert results.load_results(tmp_path)["n_sequences"].isna().all()
+    results.write_shard(tmp_path, [_row("young", n_sequences=5)], PROVENANCE)
+    table = results.load_results(tmp_path).set_index("run_id")
+    assert table["n_sequences"].dropna().to_dict() == {"young": 5}
+
+
 def test_a_diverged_run_is_kept_without_measures(tmp_path):
     nothing = dict.fromkeys(results.MEASURES)
     results.write_shard(tmp_path, [_row("a", status="diverged", **nothing)], PROVENANCE)

@@ -163,6 +163,8 @@ def test_every_task_trains_by_both_protocols_and_says_what_it_means(task):
     table = sweep.run(runs, progress=False)
     assert (table["status"] == "ok").all()
     assert (table["accuracy"].isna() == (task.name == "distributions")).all()
+    counts = task.name == "associations" and task.zipf_exponent is None
+    assert (table[["bits", "memorized"]].notna() == counts).all(axis=None)
     exact = table[table["protocol"] == "exact"]
     curves = np.array(exact["curve_loss"].tolist())
     assert (curves[:, -1] < 0.7 * curves[:, 0]).all()

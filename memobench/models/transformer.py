@@ -110,7 +110,7 @@ class Transformer(nn.Module):
         return table
 
     def initial(self, key: jax.Array) -> Any:
-        """What `init` gives, but drawn without a compilation of its own for every size."""
+        """The same distribution as `init`'s, drawn without a compilation for every size."""
         table = self.parameters()
         n_total = sum(math.prod(shape) for shape, _ in table.values())
         uniform = np.asarray(_draw(key, 1 << (n_total - 1).bit_length()))

@@ -92,7 +92,8 @@ def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
         "\n".join(statements),
         "A verdict compares a 95% interval (bootstrap over seeds) with the range in which the "
         "claim is true: it holds inside, fails outside, and is undecided where the interval "
-        "reaches over the edge or seeds or points are too few.",
+        "reaches over the edge or seeds or points are too few. Claims about every run "
+        "are counted instead.",
         *([doubling] if doubling else []),
         tables.markdown(shown.rename(columns={"doubling": "twice the steps"}), {}),
     ]

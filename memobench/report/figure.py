@@ -55,7 +55,8 @@ def draw(experiment: Experiment, table: pd.DataFrame, path: pathlib.Path) -> Non
     shown = experiment.figure
     summary = _summary(table)
     points = _points(shown, table, summary)
-    rows, columns = sorted(set(points["row"])), list(dict.fromkeys(points["variant"]))
+    rows = sorted(set(summary["row"]))
+    columns = list(dict.fromkeys(summary["variant"]))
     colors = _colors(points["hue"])
     figure, axes = plt.subplots(
         len(rows),

@@ -1,0 +1,92 @@
+"""Decides by statistics whether a claim of a paper holds on a results table.
+
+A claim has a test, a function of the rows of one variant at one number of steps. Most tests
+estimate a statistic by least squares on the means over seeds, take its 95% interval from a
+bootstrap over seeds, and compare it with the region in which the claim is true: it holds where
+the interval lies inside, fails where it lies outside, and is undecided otherwise, since absence of
+evidence is not evidence. Pure functions; no files, no JAX.
+
+`claim` has the words, `statistics` and `evidence` what all tests share; the tests are in `growth`,
+`slopes`, `families` and `counts`.
+"""
+
+from memobench.claims.claim import (
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    VARIANTS,
+    Claim,
+    Finding,
+    Fit,
+    Test,
+    findings,
+    only,
+    variant,
+    verdicts,
+)
+from memobench.claims.counts import above_bound, every_run
+from memobench.claims.evidence import MIN_SEEDS, POSITIVE, Region, decide, every
+from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
+from memobench.claims.growth import (
+    LINEAR,
+    QUADRATIC,
+    STRAIGHT,
+    broken_line,
+    jump_at_full_width,
+    linear_in_heads,
+    power_law,
+)
+from memobench.claims.slopes import equal_slopes, exponent_of_slopes, slope_over_bound, slopes
+from memobench.claims.statistics import (
+    SATURATED,
+    aicc,
+    bootstrap_means,
+    interval,
+    measured,
+    power,
+    profile,
+    unsaturated,
+)
+
+__all__ = [
+    "FAILS",
+    "HOLDS",
+    "LINEAR",
+    "MIN_SEEDS",
+    "POSITIVE",
+    "QUADRATIC",
+    "SATURATED",
+    "STRAIGHT",
+    "UNDECIDED",
+    "VARIANTS",
+    "Claim",
+    "Finding",
+    "Fit",
+    "Region",
+    "Test",
+    "above_bound",
+    "aicc",
+    "better_at_equal_parameters",
+    "bootstrap_means",
+    "broken_line",
+    "decide",
+    "equal_slopes",
+    "every",
+    "every_run",
+    "exponent_of_slopes",
+    "findings",
+    "gains_more_from_steps",
+    "interval",
+    "jump_at_full_width",
+    "linear_in_heads",
+    "measured",
+    "only",
+    "power",
+    "power_law",
+    "profile",
+    "slope_over_bound",
+    "slopes",
+    "unsaturated",
+    "variant",
+    "verdicts",
+]

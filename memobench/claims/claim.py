@@ -1,0 +1,147 @@
+"""What a paper says, and what was found of it, on every variant and number of steps."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
+
+VARIANTS = {
+    ("published", "compressed"): "(a) published protocol, compressed heads",
+    ("exact", "compressed"): "(b) exact gradient, compressed heads",
+    ("exact", "full"): "(c) exact gradient, full heads",
+    ("optimal", "compressed"): "optimum in double precision",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A fitted line to draw; `group` is the value of the grouping column it belongs to."""
+
+    label: str
+    group: Any
+    x: np.ndarray
+    y: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A verdict, the line of evidence for it, and the statistic that decided, NaN where none."""
+
+    verdict: str
+    evidence: str
+    estimate: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    fits: tuple[Fit, ...] = ()
+
+
+Test = Callable[[pd.DataFrame], Finding]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a paper says, in one sentence, and the test that decides it.
+
+    name: short, unique within an experiment.
+    test: takes the rows of one variant at one number of steps, or, with `across_steps`, at all.
+    """
+
+    name: str
+    statement: str
+    source: str
+    test: Test
+    across_steps: bool = False
+
+
+def findings(
+    claims: Iterable[Claim], table: pd.DataFrame
+) -> Iterator[tuple[Claim, str, int, Finding]]:
+    """Every claim on every variant and number of steps in the table, in this order.
+
+    A claim across steps is reported once per variant, at the fewest steps.
+    """
+    for claim, (label, rows) in itertools.product(claims, by_variant(table)):
+        budgets = sorted(set(rows["steps"]))
+        for steps in budgets[:1] if claim.across_steps else budgets:
+            chosen = rows if claim.across_steps else rows[rows["steps"] == steps]
+            finding = claim.test(chosen)
+            if diverged := int((chosen["status"] == "diverged").sum()):
+                evidence = f"{finding.evidence}; {diverged} of {len(chosen)} runs diverged"
+                finding = dataclasses.replace(finding, evidence=evidence)
+            yield claim, label, int(steps), finding
+
+
+def verdicts(claims: Iterable[Claim], table: pd.DataFrame) -> pd.DataFrame:
+    """One row per claim, variant and number of steps, with the verdict and its evidence.
+
+    `doubling` says what twice the steps change: `same verdict`, `becomes VERDICT`, `not run`;
+    it is empty where the row itself has twice the steps of another, and for claims across steps.
+    """
+    found = list(findings(claims, table))
+    known = {(claim.name, label, steps): finding.verdict for claim, label, steps, finding in found}
+
+    def doubling(claim: Claim, label: str, steps: int) -> str:
+        doubled = known.get((claim.name, label, 2 * steps))
+        if claim.across_steps:
+            return ""
+        if doubled is None:
+            return "" if (claim.name, label, steps / 2) in known else "not run"
+        same = doubled == known[claim.name, label, steps]
+        return "same verdict" if same else f"becomes {doubled}"
+
+    rows = [
+        {
+            "claim": claim.name,
+            "variant": label,
+            "steps": steps,
+            "verdict": finding.verdict,
+            "evidence": finding.evidence,
+            "estimate": finding.estimate,
+            "low": finding.low,
+            "high": finding.high,
+            "doubling": doubling(claim, label, steps),
+        }
+        for claim, label, steps, finding in found
+    ]
+    names = "claim variant steps verdict evidence estimate low high doubling".split()
+    return pd.DataFrame(rows, columns=names)
+
+
+def only(test: Test, **values: Any) -> Test:
+    """The test on the rows with these values; a list, tuple or range allows several.
+
+    >>> known = lambda table: Finding(HOLDS, f"{len(table)} runs")
+    >>> table = pd.DataFrame({"d_model": [5, 6, 7], "architecture": "mlp"})
+    >>> only(known, architecture="mlp", d_model=range(5, 7))(table).evidence
+    '2 runs'
+    """
+
+    def selected(table: pd.DataFrame) -> Finding:
+        for column, value in values.items():
+            several = isinstance(value, (list, tuple, range))
+            table = table[table[column].isin(value if several else [value])]
+        return test(table)
+
+    return selected
+
+
+def variant(table: pd.DataFrame) -> pd.Series:
+    """The label of each run's protocol and parameterisation of the heads."""
+    pairs = zip(table["protocol"], table["heads"], strict=True)
+    return pd.Series(
+        [VARIANTS.get(pair, ", ".join(pair)) for pair in pairs], index=table.index, dtype=object
+    )
+
+
+def by_variant(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    labels = variant(table)
+    order = [*VARIANTS.values(), *sorted(set(labels) - set(VARIANTS.values()))]
+    floor = VARIANTS["optimal", "compressed"]
+    if (labels != floor).any():  # Beside what is trained, the optimum is its floor, no variant.
+        order.remove(floor)
+    return [(label, table[labels == label]) for label in order if (labels == label).any()]

@@ -1,0 +1,166 @@
+"""From statistics to findings: compared with the region of a claim, and put into words."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
+from memobench.claims.statistics import interval
+
+SEVERITY = (FAILS, UNDECIDED, HOLDS)
+
+Region = tuple[float, float]  # Closed: both ends belong to it.
+# The least positive number stands for "above 0", so that a tie is not inside.
+POSITIVE: Region = (float(np.finfo(float).tiny), np.inf)
+MIN_SEEDS = 3
+
+
+def decide(low: float, high: float, region: Region) -> str:
+    """Holds if the interval lies inside the region, fails if outside, is undecided otherwise.
+
+    >>> [decide(low, high, (0, 1)) for low, high in ((0.2, 0.9), (1.1, 2), (0.9, 1.1))]
+    ['holds', 'fails', 'undecided']
+    """
+    if region[0] <= low and high <= region[1]:
+        return HOLDS
+    return FAILS if high < region[0] or low > region[1] else UNDECIDED
+
+
+def every(decided: Iterable[str]) -> str:
+    """Holds if all hold and there are some, fails if any fails, is undecided otherwise."""
+    return min(decided, key=SEVERITY.index, default=UNDECIDED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistic:
+    """An estimate, its 95% interval, and the region in which the claim is true."""
+
+    name: str
+    estimate: float
+    low: float
+    high: float
+    region: Region
+    seeds: int
+    details: str = ""
+    fits: tuple[Fit, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        return decide(self.low, self.high, self.region)
+
+    @property
+    def distance(self) -> float:
+        """How far the estimate lies outside the region, negative inside."""
+        low, high = self.region
+        distance = max(low - self.estimate, self.estimate - high)
+        return -np.inf if np.isnan(distance) else distance
+
+    def __str__(self) -> str:
+        estimate = _estimate(self.estimate, self.low, self.high)
+        return f"{self.name} {estimate} against {region_text(self.region)}"
+
+
+def statistic_of(
+    name: str,
+    values_B: np.ndarray,
+    region: Region,
+    seeds: int,
+    details: str = "",
+    fits: tuple[Fit, ...] = (),
+) -> Statistic:
+    # Too few seeds say nothing of their spread: no interval, hence no verdict.
+    low, high = interval(values_B) if seeds >= MIN_SEEDS else (float("nan"), float("nan"))
+    return Statistic(name, float(values_B[0]), low, high, region, seeds, details, fits)
+
+
+def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
+    """All statistics must lie in their regions; the one that decides stands for them."""
+    deciding = _deciding(statistics)
+    few = deciding.seeds < MIN_SEEDS
+    return Finding(
+        deciding.verdict,
+        joined(
+            f"{plural(deciding.seeds, 'seed')}; at least {MIN_SEEDS} are needed" if few else "",
+            evidence or joined(str(deciding), deciding.details),
+        ),
+        deciding.estimate,
+        deciding.low,
+        deciding.high,
+        tuple(fit for statistic in statistics for fit in statistic.fits),
+    )
+
+
+def _deciding(statistics: Sequence[Statistic]) -> Statistic:
+    """The statistic farthest out of its region among those with the verdict on all."""
+    verdict = every(statistic.verdict for statistic in statistics)
+    candidates = [statistic for statistic in statistics if statistic.verdict == verdict]
+    return max(candidates, key=lambda statistic: statistic.distance)
+
+
+def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed: str) -> Finding:
+    """The finding over all groups that have enough points: how many hold, and the extremest."""
+    if not statistics:
+        return too_few(needed)
+    if group is None or len(statistics) == 1:
+        return conclude(list(statistics.values()))
+    nouns, letter = ("widths", "d") if group == "d_model" else (f"values of {group}", group)
+    counts = [
+        (verdict, sum(statistic.verdict == verdict for statistic in statistics.values()))
+        for verdict in (HOLDS, FAILS, UNDECIDED)
+    ]
+    told = ", ".join(
+        f"{verdict} for {count}" + (f" of {len(statistics)} {nouns}" if verdict == HOLDS else "")
+        for verdict, count in counts
+        if count or verdict == HOLDS
+    )
+    deciding = _deciding(list(statistics.values()))
+    value = next(value for value, statistic in statistics.items() if statistic is deciding)
+    evidence = joined(told, f"{letter} = {value}: {deciding}", deciding.details)
+    return conclude(list(statistics.values()), evidence)
+
+
+def too_few(needed: str) -> Finding:
+    return Finding(UNDECIDED, f"too few points: {needed}")
+
+
+def joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def rounded(value: float) -> str:
+    return "n/a" if np.isnan(value) else f"{value + 0.0:.3g}"
+
+
+def _estimate(estimate: float, low: float, high: float) -> str:
+    if np.isnan(low):
+        return rounded(estimate)
+    return f"{rounded(estimate)} [{rounded(low)}, {rounded(high)}]"
+
+
+def stated(values_B: np.ndarray, seeds: int) -> str:
+    """An estimate and, with enough seeds, its interval."""
+    statistic = statistic_of("", values_B, POSITIVE, seeds)
+    return _estimate(statistic.estimate, statistic.low, statistic.high)
+
+
+def region_text(region: Region) -> str:
+    low, high = region
+    if region == POSITIVE:
+        return "above 0"
+    if np.isinf(high):
+        return f"at least {low:g}"
+    return f"at most {high:g}" if np.isinf(low) else f"{low:g} to {high:g}"
+
+
+def plural(n: int, noun: str) -> str:
+    return f"{n} {noun}" + ("" if n == 1 else "s")
+
+
+def above_best(criteria: dict[str, float]) -> str:
+    """How far each model's AICc is above the best one's."""
+    best = min((value for value in criteria.values() if not np.isnan(value)), default=np.nan)
+    return "AICc above the best: " + ", ".join(
+        f"{name} {rounded(value - best)}" for name, value in criteria.items()
+    )

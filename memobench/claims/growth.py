@@ -1,0 +1,239 @@
+"""How accuracy grows with the heads, their dimension and the width."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
+from memobench.claims.evidence import (
+    SEVERITY,
+    Region,
+    Statistic,
+    above_best,
+    conclude,
+    conclude_groups,
+    joined,
+    plural,
+    rounded,
+    stated,
+    statistic_of,
+    too_few,
+)
+from memobench.claims.statistics import (
+    SATURATED,
+    Means,
+    aicc_of_runs,
+    bootstrap_means,
+    broken,
+    dense,
+    fit_of,
+    grouped,
+    least_squares,
+    polynomial,
+    power,
+    profile,
+    ratio_or,
+    saturating,
+    unsaturated,
+    varies,
+)
+
+LINEAR: Region = (0.5, 1.5)
+QUADRATIC: Region = (1.5, 2.5)
+# Slopes at both ends within a factor of 1.5: what a reader would still call straight.
+STRAIGHT: Region = (2 / 3, 3 / 2)
+HALVED: Region = (-np.inf, 0.5)
+EXPONENTS_G = np.arange(10, 601) / 100
+
+
+def linear_in_heads(group: str = "d_model") -> Test:
+    """Accuracy grows linearly with the heads until it saturates, in every group.
+
+    Decides on the slope at the most heads over that at the fewest, under a quadratic fit: 0 where
+    accuracy does not grow, infinite where it starts flat. At least four unsaturated points.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        groups = {
+            # Without the first point above, which the fits of slopes take in: it bends already.
+            value: means.where(unsaturated(means.mean_X) & (means.mean_X <= SATURATED))
+            for value, means in grouped(table, group, "n_heads").items()
+        }
+        statistics = {
+            value: _straightness(means, value)
+            for value, means in groups.items()
+            if len(means.at) >= 4 and varies(means.mean_X)
+        }
+        return conclude_groups(statistics, group, "no group has four unsaturated ones that vary")
+
+    return test
+
+
+def _straightness(means: Means, group: Any) -> Statistic:
+    x_X = means.x("n_heads")
+    line_B2 = least_squares(polynomial(x_X, 1), means.y_BX)
+    _, b_B, c_B = least_squares(polynomial(x_X, 2), means.y_BX).T
+    first_B, last_B = b_B + 2 * c_B * x_X[0], b_B + 2 * c_B * x_X[-1]
+    # (last - first) / (last + first) stays finite where the first slope passes through zero; the
+    # ratio is increasing in it, so the quantiles carry over.
+    bend_B = ratio_or(last_B - first_B, last_B + first_B, -1.0)
+    ratio_B = ratio_or(1 + bend_B, 1 - bend_B, np.inf)
+    fitted_X = polynomial(x_X, 1) @ line_B2[0]
+    residuals = ((means.mean_X - fitted_X) ** 2).sum()
+    r_squared = 1 - residuals / ((means.mean_X - means.mean_X.mean()) ** 2).sum()
+    from_first_X = x_X - x_X[0]
+    scales = np.ptp(x_X) * np.logspace(-1.5, 2, 200)
+    scale = profile(from_first_X, means.y_BX[:1], saturating, scales).best_B[0]
+    curved_X = fit_of(saturating(from_first_X, scale), means.mean_X)
+    difference = aicc_of_runs(means, curved_X, 4) - aicc_of_runs(means, fitted_X, 3)
+    details = (
+        f"{plural(len(x_X), 'point')}, slope {stated(line_B2[:, 1], means.seeds)} "
+        f"per head, R² {r_squared:.4f}, AICc of a saturating curve minus the line's "
+        f"{rounded(difference)}"
+    )
+    fit = Fit("line", group, x_X, fitted_X)
+    return statistic_of("slope ratio", ratio_B, STRAIGHT, means.seeds, details, (fit,))
+
+
+def power_law(low: float, high: float, narrow: bool = False) -> Test:
+    """Accuracy follows a + b d_h^p with p between low and high; p is 0 where there is no growth.
+
+    Up to the first saturated point; with `narrow` of heads narrower than the stream alone.
+    """
+    x = "d_head"
+
+    def test(table: pd.DataFrame) -> Finding:
+        if narrow:
+            table = table[table["d_head"] < table["d_model"]]
+        means = _growing(table, x)
+        if len(means.at) < 4:
+            return too_few(f"{len(means.at)} unsaturated values of {x}, four are needed")
+        if not varies(means.mean_X):
+            return Finding(UNDECIDED, "all means are equal, so that no exponent is defined")
+        x_X = means.x(x)
+        exponent_B, curve = _power_fit(x_X, means.y_BX)
+        unit_X = x_X / x_X.max()
+        criteria = {
+            "linear": aicc_of_runs(means, fit_of(power(unit_X, 1), means.mean_X), 3),
+            "quadratic": aicc_of_runs(means, fit_of(power(unit_X, 2), means.mean_X), 3),
+            "power law": aicc_of_runs(means, curve(x_X)[0], 4),
+        }
+        fit = Fit(
+            f"power law, exponent {exponent_B[0]:.2f}", None, dense(x_X), curve(dense(x_X))[0]
+        )
+        details = joined(f"{len(x_X)} values of {x}", above_best(criteria))
+        return conclude(
+            [statistic_of("exponent", exponent_B, (low, high), means.seeds, details, (fit,))]
+        )
+
+    return test
+
+
+def _growing(table: pd.DataFrame, x: str) -> Means:
+    """The means along x up to the first saturated one."""
+    means = bootstrap_means(table, x)
+    return means.where(unsaturated(means.mean_X))
+
+
+def _power_fit(
+    x_X: np.ndarray, y_BX: np.ndarray
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """The exponent of every row, 0 where it does not grow, and the fitted curves."""
+    largest = x_X.max()
+    exponent_B, coefficients_B2, _ = profile(x_X / largest, y_BX, power, EXPONENTS_G)
+    grows_B = coefficients_B2[:, 1] > 0
+
+    def curve(at_X: np.ndarray) -> np.ndarray:
+        a_B1, b_B1 = coefficients_B2[:, :1], coefficients_B2[:, 1:]
+        return a_B1 + b_B1 * (at_X / largest) ** exponent_B[:, None]
+
+    return np.where(grows_B, exponent_B, 0.0), curve
+
+
+def jump_at_full_width(threshold: float = 0.03) -> Test:
+    """At d_h = d accuracy lies above what narrower heads predict, by the threshold.
+
+    They predict by a power law, or by a parabola where they are only four; up to the first
+    saturated point.
+    """
+    x = "d_head"
+
+    def test(table: pd.DataFrame) -> Finding:
+        means = _growing(table[table["d_head"] <= table["d_model"]], x)
+        if not (means.at["d_head"] == means.at["d_model"]).any():
+            return too_few("no unsaturated run with d_h = d")
+        if len(means.at) < 5:
+            return too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
+        x_X = means.x(x)
+        others_X, y_BX = x_X[:-1], means.y_BX[:, :-1]
+        if len(others_X) > 4:
+            _, curve = _power_fit(others_X, y_BX)
+            name = "power law"
+        else:
+            coefficients_Bk = least_squares(polynomial(others_X, 2), y_BX)
+            name = "parabola"
+
+            def curve(at_X: np.ndarray) -> np.ndarray:
+                return coefficients_Bk @ polynomial(at_X, 2).T
+
+        # No model can do better than predicted where that is more than everything.
+        predicted_B = np.minimum(curve(x_X[-1:])[:, 0], 1)
+        fit = Fit(f"{name} without the last point", None, dense(x_X), curve(dense(x_X))[0])
+        details = (
+            f"at {x} = {x_X[-1]:g} measured {rounded(means.mean_X[-1])}, "
+            f"predicted {rounded(predicted_B[0])} by the {name} through {len(others_X)} others"
+        )
+        jump_B = means.y_BX[:, -1] - predicted_B
+        region = (threshold, np.inf)
+        return conclude(
+            [statistic_of("measured minus predicted", jump_B, region, means.seeds, details, (fit,))]
+        )
+
+    return test
+
+
+def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
+    """Growth slows down to at most half its slope, at a point known up to the tolerance.
+
+    Up to the first saturated point: where all is known, growth ends without saying anything.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        means = _growing(table, x)
+        if len(means.at) < 5:
+            return too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
+        if not varies(means.mean_X):
+            return Finding(UNDECIDED, "all means are equal, so that no break is defined")
+        x_X = means.x(x)
+        # Strictly inside, and at every point too, where exact data breaks most often.
+        grid = np.union1d(np.linspace(x_X[1], x_X[-2], 301), x_X[1:-1])
+        break_B, coefficients_B3, _ = profile(x_X, means.y_BX, broken, grid)
+        _, before_B, change_B = coefficients_B3.T
+        after_B = before_B + change_B
+        # Where nothing grows before the break, nothing slows down at it.
+        ratio_B = ratio_or(after_B, before_B, np.inf)
+        within = (at - tolerance, at + tolerance)
+        statistics = [
+            statistic_of("break", break_B, within, means.seeds),
+            statistic_of("slope after over before", ratio_B, HALVED, means.seeds),
+        ]
+        fitted_X = broken(x_X, break_B[0]) @ coefficients_B3[0]
+        straight_X = fit_of(polynomial(x_X, 1), means.mean_X)
+        difference = aicc_of_runs(means, straight_X, 3) - aicc_of_runs(means, fitted_X, 5)
+        before, after = (stated(slope_B, means.seeds) for slope_B in (before_B, after_B))
+        details = (
+            f"slopes {before} before and {after} after; AICc of a straight line minus the broken "
+            f"one's {rounded(difference)}"
+        )
+        corners = np.sort([x_X[0], break_B[0], x_X[-1]])
+        drawn = broken(corners, break_B[0]) @ coefficients_B3[0]
+        fit = Fit(f"broken line, break at {break_B[0]:.3g}", None, corners, drawn)
+        # Both must lie in their regions; the first of those with the severest verdict decides.
+        deciding = min(statistics, key=lambda statistic: SEVERITY.index(statistic.verdict))
+        finding = conclude([deciding], joined(*map(str, statistics), details))
+        return dataclasses.replace(finding, fits=(fit,))
+
+    return test

@@ -1,0 +1,240 @@
+"""Least squares on means over seeds, with intervals from a bootstrap over seeds.
+
+Letters in names: X configurations (points), B the estimate (row 0) and its bootstrap replicates,
+G values on a grid, k coefficients.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from memobench.analysis import CONFIGURATION
+
+N_BOOTSTRAP = 1000
+SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.
+
+
+def measured(table: pd.DataFrame) -> pd.Series:
+    """What is compared: under the published protocol what the authors' code reports."""
+    return table["accuracy_protocol"].where(table["protocol"] == "published", table["accuracy"])
+
+
+def usable(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of runs that did not diverge."""
+    return table[(table["status"] == "ok") & measured(table).notna()]
+
+
+@dataclasses.dataclass(frozen=True)
+class Means:
+    """Means over seeds of the configurations X, and bootstrap replicates of them.
+
+    at: the columns of each configuration, with `runs` and `squares` (deviations from its mean).
+    y_BX: row 0 is the means, the other rows are replicates.
+    """
+
+    at: pd.DataFrame
+    y_BX: np.ndarray
+
+    @property
+    def mean_X(self) -> np.ndarray:
+        """The means themselves."""
+        return self.y_BX[0]
+
+    @property
+    def seeds(self) -> int:
+        """The fewest runs of a configuration."""
+        return int(self.at["runs"].min()) if len(self.at) else 0
+
+    def x(self, column: str) -> np.ndarray:
+        """A column of the configurations as numbers."""
+        return self.at[column].to_numpy(dtype=float)
+
+    def where(self, mask_X: Any) -> "Means":
+        """The means of some of the configurations."""
+        mask_X = np.asarray(mask_X)
+        return Means(self.at[mask_X], self.y_BX[:, mask_X])
+
+    def by(self, column: str) -> dict[Any, "Means"]:
+        """The means of each value of a column, in its order."""
+        return {
+            value: self.where(self.at[column] == value) for value in sorted(set(self.at[column]))
+        }
+
+
+def bootstrap_means(
+    table: pd.DataFrame,
+    columns: str | Sequence[str],
+    n: int = N_BOOTSTRAP,
+    value: Callable[[pd.DataFrame], pd.Series] = measured,
+) -> Means:
+    """The means of a value of every run at each distinct value of the columns, resampled n times.
+
+    All that is compared must be resampled in one call, which keeps it independent.
+
+    Raises:
+      ValueError: runs with equal values of the columns are no repetitions of each other.
+    """
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    table = usable(table)
+    # Sorted by value too, so that the order of the rows does not matter.
+    table = table.assign(_y=value(table)).sort_values([*columns, "_y"], ignore_index=True)
+    groups = table.groupby(columns, sort=True)
+    others = [column for column in CONFIGURATION if column in table and column not in columns]
+    mixed = [column for column in others if (groups[column].nunique(dropna=False) > 1).any()]
+    if mixed:
+        raise ValueError(
+            f"runs with equal {', '.join(columns)} differ in {', '.join(mixed)}; "
+            "choose comparable rows with claims.only"
+        )
+    random = np.random.default_rng(0)
+    starts = np.flatnonzero(~table.duplicated(columns))
+    samples = np.split(table["_y"].to_numpy(), starts)[1:]
+    replicas = [_replicates(sample, n, random) for sample in samples]
+    at = table.drop_duplicates(columns, ignore_index=True).assign(
+        runs=[len(sample) for sample in samples],
+        squares=[((sample - sample.mean()) ** 2).sum() for sample in samples],
+    )
+    return Means(at, np.stack(replicas, axis=1) if replicas else np.zeros((n + 1, 0)))
+
+
+def _replicates(sample: np.ndarray, n: int, random: np.random.Generator) -> np.ndarray:
+    size = len(sample)
+    # From the first value on, so that equal runs have a spread of exactly zero.
+    mean = sample[0] + (sample - sample[0]).mean()
+    deviations = (sample - mean)[random.integers(size, size=(n, size))].mean(axis=1)
+    # A resampled mean varies by (size - 1) / size too little, much for five seeds.
+    deviations *= np.sqrt(size / max(size - 1, 1))
+    return mean + np.concatenate([[0.0], deviations])
+
+
+def grouped(table: pd.DataFrame, group: str, *columns: str) -> dict[Any, Means]:
+    return bootstrap_means(table, [group, *columns]).by(group)
+
+
+def least_squares(design_Xk: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
+    """The coefficients_Bk of the least squares fit of every row of y_BX."""
+    return y_BX @ np.linalg.pinv(design_Xk).T
+
+
+def fit_of(design_Xk: np.ndarray, y_X: np.ndarray) -> np.ndarray:
+    return design_Xk @ least_squares(design_Xk, y_X[None])[0]
+
+
+def polynomial(x_X: np.ndarray, degree: int) -> np.ndarray:
+    """Basis 1, x, ..., x^degree."""
+    return np.vander(x_X, degree + 1, increasing=True)
+
+
+def power(x_X: np.ndarray, exponent: float) -> np.ndarray:
+    """Basis of a + b x^exponent."""
+    return np.stack([np.ones_like(x_X), x_X**exponent], axis=1)
+
+
+def broken(x_X: np.ndarray, at: float) -> np.ndarray:
+    """Basis of a line whose slope changes at a point."""
+    return np.stack([np.ones_like(x_X), x_X, np.maximum(x_X - at, 0)], axis=1)
+
+
+def saturating(x_X: np.ndarray, scale: float) -> np.ndarray:
+    """Basis of a + b (1 - exp(-x / scale))."""
+    return np.stack([np.ones_like(x_X), -np.expm1(-x_X / scale)], axis=1)
+
+
+class Profile(NamedTuple):
+    """The best value of the nonlinear parameter, the coefficients and the RSS of every row."""
+
+    best_B: np.ndarray
+    coefficients_Bk: np.ndarray
+    rss_B: np.ndarray
+
+
+def profile(
+    x_X: np.ndarray,
+    y_BX: np.ndarray,
+    basis: Callable[[np.ndarray, float], np.ndarray],
+    grid: Iterable[float],
+) -> Profile:
+    """Separable least squares: the nonlinear parameter on a grid, all else linear in closed form.
+
+    basis(x_X, value) returns a design_Xk that spans the constants.
+    """
+    grid_G = np.asarray(list(grid), dtype=float)
+    u_GXk, s_Gk, v_Gkk = np.linalg.svd(
+        np.stack([basis(x_X, value) for value in grid_G]), full_matrices=False
+    )
+    kept_Gk = s_Gk > 1e-12 * s_Gk[:, :1]
+    u_GXk = u_GXk * kept_Gk[:, None, :]
+    # Constants are fitted exactly; without them less is lost in the difference of squares.
+    centred_BX = y_BX - y_BX.mean(axis=1, keepdims=True)
+    explained_BG = (np.tensordot(centred_BX, u_GXk, axes=(1, 1)) ** 2).sum(axis=2)
+    best_B = explained_BG.argmax(axis=1)
+    inverse_Gk = np.divide(kept_Gk, s_Gk, where=kept_Gk, out=np.zeros_like(s_Gk))
+    pinv_GkX = np.einsum("gjk,gj,gxj->gkx", v_Gkk, inverse_Gk, u_GXk)
+    coefficients_Bk = np.einsum("bkx,bx->bk", pinv_GkX[best_B], y_BX)
+    explained_B = np.take_along_axis(explained_BG, best_B[:, None], axis=1)[:, 0]
+    rss_B = np.maximum((centred_BX**2).sum(axis=1) - explained_B, 0)
+    return Profile(grid_G[best_B], coefficients_Bk, rss_B)
+
+
+def aicc(rss: float, n: int, k: int, scale: float = 1.0) -> float:
+    """Akaike's criterion, corrected for small n; k counts the variance too. NaN if n <= k + 1.
+
+    Residuals below 1e-9 of the scale count as rounding, so that exact fits differ by k alone.
+
+    >>> round(aicc(rss=1.0, n=10, k=3), 2)
+    -13.03
+    """
+    if n <= k + 1:
+        return float("nan")
+    floor = max(n * (1e-9 * scale) ** 2, float(np.finfo(float).tiny))
+    return float(n * np.log(max(rss, floor) / n) + 2 * k + 2 * k * (k + 1) / (n - k - 1))
+
+
+def aicc_of_runs(means: Means, fitted_X: np.ndarray, k: int) -> float:
+    """AICc over runs: deviations from the means, and of the means from the fit."""
+    runs_X = means.x("runs")
+    rss = means.x("squares").sum() + (runs_X * (means.mean_X - fitted_X) ** 2).sum()
+    return aicc(rss, int(runs_X.sum()), k, float(np.abs(means.mean_X).max()))
+
+
+def unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
+    """Mask of the points up to and including the first whose mean exceeds the threshold.
+
+    >>> unsaturated(np.array([0.2, 0.6, 0.96, 0.94, 1.0])).tolist()
+    [True, True, True, False, False]
+    """
+    above_X = np.asarray(mean_X) > threshold
+    return np.cumsum(above_X) - above_X == 0
+
+
+def interval(values_B: np.ndarray) -> tuple[float, float]:
+    """95% percentile interval of the replicates, which follow the estimate in values_B."""
+    if np.isnan(values_B).any():
+        return float("nan"), float("nan")
+    # Without interpolation: infinite values have no differences.
+    low, high = np.quantile(values_B[1:], (0.025, 0.975), method="inverted_cdf")
+    # At a kink (a break at a point, the best of many) replicates may all lie on one side.
+    return float(min(low, values_B[0])), float(max(high, values_B[0]))
+
+
+def ratio_or(numerator_B: np.ndarray, denominator_B: np.ndarray, otherwise: float) -> np.ndarray:
+    """The ratio where the denominator is positive."""
+    out_B = np.full_like(numerator_B, otherwise)
+    return np.divide(numerator_B, denominator_B, where=denominator_B > 0, out=out_B)
+
+
+def varies(y_X: np.ndarray) -> bool:
+    return bool(np.ptp(y_X) > 1e-12)
+
+
+def dense(x_X: np.ndarray) -> np.ndarray:
+    return np.linspace(x_X.min(), x_X.max(), 100)
+
+
+def memorized(means: Means) -> np.ndarray:
+    """Associations known beyond guessing, of every row."""
+    chance_X = 1 / means.x("vocab_size")
+    return means.x("n_examples") * (means.y_BX - chance_X) / (1 - chance_X)
