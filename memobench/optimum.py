@@ -1,24 +1,27 @@
 """The least value of a run's true objective, searched for in double precision from many starts.
 
 For floors and other infima, where one descent by Adam in single precision is not enough: Adam from
-many starts at once finds the better valleys, L-BFGS goes down to their bottom. One run at a time,
-on small models; no files, no printing.
+many starts at once finds the better valleys, L-BFGS goes down to their bottom. One program for a
+pack of small models; no files, no printing.
+
+Shape letters: R runs, M starts of each, P flat parameters.
 """
 
+import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
 from memobench import metrics, models, packing, tasks, training
-from memobench.specs import Optimum, Run
+from memobench.specs import Optimum, Task
 
 # Which rate finds the better valleys differs between tasks: the starts share them out.
 LEARNING_RATES = (0.03, 0.3)
@@ -30,96 +33,135 @@ Objective = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 def solve(
     pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None
 ) -> training.PackResult:
-    """Minimises the exact objective of a pack of one run whose method is an Optimum.
+    """Minimises the exact objective of every run of a pack whose method is an Optimum.
 
     Args:
-      pack: one run.
-      on_steps: called while it works; the numbers add up to the method's steps.
+      pack: the runs and the module they are padded to.
+      on_steps: called with the number of model-steps when all are done.
 
     Returns:
-      A PackResult in which `certificates` holds, of the best start, the largest entry of the
-      gradient and the iterations, and the losses (nats) at which all polished starts ended, least
-      first. A small gradient and equal losses say that no start was merely stopped early; they
-      do not prove a global minimum.
+      A PackResult in which `certificates` holds, for each run, the largest entry of the gradient
+      at the best start and the iterations of L-BFGS to it, and the losses (nats) at which all
+      polished starts ended, least first. A small gradient and equal losses say that no start was
+      merely stopped early; they do not prove a global minimum.
 
     Raises:
-      ValueError: more than one run.
+      ValueError: the method is another.
     """
-    (run,) = pack.runs
-    method, task = run.method, run.task
+    method, task = pack.runs[0].method, pack.runs[0].task
     if not isinstance(method, Optimum):
-        raise ValueError("solve takes a run whose method is an Optimum")
+        raise ValueError("solve takes runs whose method is an Optimum")
     started = time.perf_counter()
-    module, key = models.build(run), packing.init_key(run)
-    starts = [
-        models.init(module, task.context_length, jax.random.fold_in(key, start))
-        for start in range(method.starts)
-    ]
-    instance = tasks.sample(task)
+    shape = (pack.module, dataclasses.replace(task, seed=0), method, len(pack.runs))
+    misses = _compile.cache_info().misses
+    search, unravel = _compile(*shape)
+    # What was compiled before cost nothing now.
+    compile_seconds = time.perf_counter() - started
+    compile_seconds *= _compile.cache_info().misses > misses
+    variables = _starts(pack, method.starts)
+    instances = [tasks.sample(run.task) for run in pack.runs]
     with jax.enable_x64(True):
-        flat_RxP = jnp.stack([ravel_pytree(start["params"])[0] for start in starts])
-        flat_RxP = flat_RxP.astype(jnp.float64)
-        objective, unravel = _objective(run, module, starts[0], instance)
-        rate_R = jnp.asarray(np.geomspace(*LEARNING_RATES, method.starts))
-        adam = jax.vmap(lambda flat_P, rate: _adam(objective, method.adam_steps, flat_P, rate))
-        search = jax.jit(adam).lower(flat_RxP, rate_R).compile()
-        evaluate = jax.jit(jax.value_and_grad(objective, has_aux=True)).lower(flat_RxP[0]).compile()
-        compiled = time.perf_counter()
-        flat_RxP, loss_R = jax.block_until_ready(search(flat_RxP, rate_R))
-        results = []
-        for polished, start in enumerate(np.argsort(loss_R)[: method.polished]):
-            results.append(_lbfgs(evaluate, flat_RxP[start], method.steps, on_steps))
-            on_steps(_share(method, polished))
-        best, *_ = results = sorted(results, key=lambda result: result.fun)
-        (loss, accuracy), gradient = evaluate(jnp.asarray(best.x))
-        params = jax.tree.map(lambda x: np.asarray(x)[None], unravel(best.x))
-    loss_1, accuracy_1 = np.asarray([loss]), np.asarray([accuracy])
+        flat_RxMxP = jax.vmap(jax.vmap(_flat))(variables["params"])
+        constants = jax.tree.map(lambda x: x[:, 0], variables["constants"])
+        memorized = jax.tree.map(lambda *xs: jnp.stack(xs), *map(_double, instances))
+        found = jax.tree.map(np.asarray, search(flat_RxMxP, constants, memorized))
+        best = jax.vmap(unravel)(found.flat_MxP[:, 0])
+    on_steps(len(pack.runs) * method.steps)
+    loss_R, accuracy_R = found.loss_M[:, 0], found.accuracy_M[:, 0]
     return training.PackResult(
-        accuracy_R=accuracy_1,
-        loss_R=loss_1,
-        bits_R=metrics.memorized_bits(loss_1, task.n_examples, task.vocab_size),
-        step_accuracy_RxL=accuracy_1[:, None],
-        step_loss_RxL=loss_1[:, None],
-        compile_seconds=compiled - started,
-        run_seconds=time.perf_counter() - compiled,
-        variables={"params": params, "constants": starts[0]["constants"]},
-        certificates=(
+        accuracy_R=accuracy_R,
+        loss_R=loss_R,
+        bits_R=metrics.memorized_bits(loss_R, task.n_examples, task.vocab_size),
+        step_accuracy_RxL=accuracy_R[:, None],
+        step_loss_RxL=loss_R[:, None],
+        compile_seconds=compile_seconds,
+        run_seconds=time.perf_counter() - started - compile_seconds,
+        variables={"params": best, "constants": constants},
+        certificates=tuple(
             {
-                "gradient_norm": float(np.abs(gradient).max()),
-                "iterations": int(best.nit),
-                "start_losses": [float(result.fun) for result in results],
-            },
+                "gradient_norm": float(found.gradient_norm_M[i, 0]),
+                "iterations": int(found.iterations_M[i, 0]),
+                "start_losses": found.loss_M[i].tolist(),
+            }
+            for i in range(len(pack.runs))
         ),
     )
 
 
-def _share(method: Optimum, polished: int) -> int:
-    """The part of the method's steps that a polished start counts for in the progress."""
-    return (
-        method.steps * (polished + 1) // method.polished
-        - method.steps * polished // method.polished
-    )
+@functools.lru_cache(maxsize=32)
+def _compile(module: Any, task: Task, method: Optimum, n_runs: int) -> tuple[Any, Any]:
+    """The search for packs of so many runs, and the way from flat parameters back to a tree."""
+    with jax.enable_x64(True):
+        variables = models.shapes(module, task.context_length)
+        flat, unravel = ravel_pytree(
+            jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float64), variables["params"])
+        )
+        rate_M = jnp.asarray(np.geomspace(*LEARNING_RATES, method.starts))
+
+        def search(flat_MxP: jax.Array, constants: Any, memorized: tasks.Instance) -> _Found:
+            def objective(flat_P: jax.Array) -> tuple[jax.Array, jax.Array]:
+                trial = {"params": unravel(flat_P), "constants": constants}
+                every = jnp.zeros(0, jnp.int32)
+                return training.objective(module, task, trial, memorized, every)
+
+            return _search(objective, method, flat_MxP, rate_M)
+
+        def stacked(x: Any) -> Any:
+            return jax.ShapeDtypeStruct((n_runs, *x.shape), x.dtype)
+
+        flat_RxMxP = jax.ShapeDtypeStruct((n_runs, method.starts, len(flat)), jnp.float64)
+        memorized = jax.eval_shape(_double, tasks.shapes(task))
+        constants, memorized = jax.tree.map(stacked, (variables["constants"], memorized))
+        lowered = jax.jit(jax.vmap(search)).lower(flat_RxMxP, constants, memorized)
+        return lowered.compile(), unravel
 
 
-def _objective(
-    run: Run, module: Any, variables: Any, instance: tasks.Instance
-) -> tuple[Objective, Callable[[Any], Any]]:
-    """Flat parameters -> (loss, accuracy), and the way back from flat to a tree."""
-    double = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), variables["params"])
-    _, unravel = ravel_pytree(double)
+def _flat(params: Any) -> jax.Array:
+    return ravel_pytree(params)[0].astype(jnp.float64)
+
+
+def _starts(pack: packing.Pack, n_starts: int) -> Any:
+    """Initial variables, at true size and padded, with axes R and M."""
+    length = pack.runs[0].task.context_length
+    target = models.shapes(pack.module, length)
+    trees = [
+        packing.pad_to(models.init(models.build(run), length, key), target)
+        for run in pack.runs
+        for key in jax.random.split(packing.init_key(run), n_starts)
+    ]
+    shape = (len(pack.runs), n_starts)
+    return jax.tree.map(lambda *xs: np.stack(xs).reshape(*shape, *xs[0].shape), *trees)
+
+
+def _double(instance: tasks.Instance) -> tasks.Instance:
+    """Float32 probabilities add up to 1 within 1e-7 only, which would be a floor of its own."""
     probability_TxK = jnp.asarray(instance.probability_TxK, jnp.float64)
     prior_T = jnp.asarray(instance.prior_T, jnp.float64)
-    # Float32 probabilities add up to 1 within 1e-7 only, which would be a floor of its own.
-    memorized = instance._replace(
+    return instance._replace(
         probability_TxK=probability_TxK / probability_TxK.sum(axis=1, keepdims=True),
         prior_T=prior_T / prior_T.sum(),
     )
 
-    def objective(flat_P: jax.Array) -> tuple[jax.Array, jax.Array]:
-        trial = {**variables, "params": unravel(flat_P)}
-        return training.objective(module, run.task, trial, memorized, jnp.zeros(0, jnp.int32))
 
-    return objective, unravel
+class _Found(NamedTuple):
+    """The polished starts, the least loss first."""
+
+    flat_MxP: jax.Array
+    loss_M: jax.Array
+    accuracy_M: jax.Array
+    gradient_norm_M: jax.Array
+    iterations_M: jax.Array
+
+
+def _search(
+    objective: Objective, method: Optimum, flat_MxP: jax.Array, rate_M: jax.Array
+) -> _Found:
+    adam = functools.partial(_adam, objective, method.adam_steps)
+    flat_MxP, loss_M = jax.vmap(adam)(flat_MxP, rate_M)
+    best_M = jnp.argsort(loss_M)[: method.polished]
+    found = jax.vmap(functools.partial(_lbfgs, objective, method.steps))(flat_MxP[best_M])
+    order_M = jnp.argsort(found.loss_M)
+    return jax.tree.map(lambda x: x[order_M], found)
 
 
 def _adam(
@@ -139,22 +181,27 @@ def _adam(
     return flat_P, objective(flat_P)[0]
 
 
-def _lbfgs(evaluate: Any, flat_P: Any, steps: int, on_steps: Callable[[int], None]) -> Any:
-    def fun(x_P: np.ndarray) -> tuple[float, np.ndarray]:
-        (loss, _), gradient_P = evaluate(jnp.asarray(x_P))
-        return float(loss), np.asarray(gradient_P)
+def _lbfgs(objective: Objective, steps: int, flat_P: jax.Array) -> _Found:
+    def value(flat_P: jax.Array) -> jax.Array:
+        return objective(flat_P)[0]
 
-    return scipy.optimize.minimize(
-        fun,
-        np.asarray(flat_P),
-        jac=True,
-        method="L-BFGS-B",
-        callback=lambda _: on_steps(0),  # An interrupted sweep stops here.
-        options={
-            "maxiter": steps,
-            "maxfun": 2 * steps,
-            "maxcor": 30,
-            "ftol": 0,
-            "gtol": GRADIENT_TOLERANCE,
-        },
-    )
+    lbfgs = optax.lbfgs(memory_size=30)
+    value_and_gradient = optax.value_and_grad_from_state(value)
+
+    def going_on(state: Any) -> jax.Array:
+        _, _, gradient_P, i = state
+        return (i < steps) & (jnp.abs(gradient_P).max() > GRADIENT_TOLERANCE)
+
+    def step(state: Any) -> Any:
+        flat_P, memory, _, i = state
+        loss, gradient_P = value_and_gradient(flat_P, state=memory)
+        update_P, memory = lbfgs.update(
+            gradient_P, memory, flat_P, value=loss, grad=gradient_P, value_fn=value
+        )
+        flat_P = flat_P + update_P
+        return flat_P, memory, optax.tree.get(memory, "grad"), i + 1
+
+    start = (flat_P, lbfgs.init(flat_P), jax.grad(value)(flat_P), jnp.asarray(0))
+    flat_P, _, gradient_P, i = jax.lax.while_loop(going_on, step, start)
+    loss, accuracy = objective(flat_P)
+    return _Found(flat_P, loss, accuracy, jnp.abs(gradient_P).max(), i)

@@ -18,7 +18,7 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import models
-from memobench.specs import Optimum, Run, Training
+from memobench.specs import Run, Training
 
 # Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
 # after all is halved by the executor.
@@ -116,20 +116,16 @@ def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
     weighing one more compilation against the arithmetic that padding wastes.
     """
     groups = collections.defaultdict(list)
-    packs = []
     for run in runs:
         module = models.build(run)
-        if isinstance(run.method, Optimum):
-            packs.append(together([run], platform=platform))
-        else:
-            groups[_program(module, run)].append((module, run))
-    packs += [pack for group in groups.values() for pack in _plan_group(group, platform)]
+        groups[_program(module, run)].append((module, run))
+    packs = [pack for group in groups.values() for pack in _plan_group(group, platform)]
     return sorted(packs, key=lambda pack: -pack.seconds)
 
 
 def work_per_step(module: Any, run: Run) -> float:
     """Predicted floating-point operations of one training step, forward and backward."""
-    n_rows = _rows_per_step(run)
+    n_rows = _rows_per_step(run) * _starts(run)
     if hasattr(module, "work"):
         return 6.0 * module.work(n_rows)
     n_params, _ = models.count_parameters(module, run.task.context_length)
@@ -142,7 +138,7 @@ def memory_per_run(module: nn.Module, run: Run) -> float:
     widths = sum(_paddable_sizes(module).values())
     n_layers = run.architecture.n_layers * run.task.context_length
     per_row = 4 * run.task.vocab_size + 8 * n_layers * widths
-    return 4.0 * (6 * n_params + _rows_per_step(run) * per_row)
+    return 4.0 * _starts(run) * (6 * n_params + _rows_per_step(run) * per_row)
 
 
 def memory_of_evaluation(run: Run) -> float:
@@ -152,6 +148,10 @@ def memory_of_evaluation(run: Run) -> float:
 
 def _rows_per_step(run: Run) -> int:
     return getattr(run.method, "batch_size", None) or run.task.n_examples
+
+
+def _starts(run: Run) -> int:
+    return getattr(run.method, "starts", 1)
 
 
 def _paddable_sizes(module: nn.Module) -> dict[str, Any]:
@@ -173,7 +173,9 @@ def _structure(module: nn.Module, run: Run) -> tuple:
 def _program(module: nn.Module, run: Run) -> tuple:
     """Everything that must agree within a program, which serves any number of epochs."""
     module, task, method = _structure(module, run)
-    return module, task, dataclasses.replace(method, epochs=1)
+    if isinstance(method, Training):
+        method = dataclasses.replace(method, epochs=1)
+    return module, task, method
 
 
 def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[Pack]:

@@ -74,12 +74,23 @@ def test_double_precision_stays_inside():
 
 def test_progress_adds_up_to_the_steps():
     counted = []
-    optimum.solve(packing.together([_encoder(1, polished=3, steps=10)]), counted.append)
-    assert sum(counted) == 10
+    runs = [_encoder(1, steps=10), _encoder(2, steps=10)]
+    optimum.solve(packing.together(runs), counted.append)
+    assert sum(counted) == 20
 
 
-def test_each_optimum_is_a_pack_of_its_own():
-    runs = [_encoder(1), _encoder(2)]
-    assert [len(pack.runs) for pack in packing.plan(runs, "cpu")] == [1, 1]
-    with pytest.raises(ValueError, match="values to unpack"):
-        optimum.solve(packing.together(runs[:1] * 2))
+def test_packed_equals_alone():
+    tasks = [DIRICHLET, dataclasses.replace(DIRICHLET, seed=1)]
+    runs = [_encoder(d, task, steps=30) for d in (1, 3) for task in tasks]
+    (pack,) = packing.plan(runs, "cpu")
+    packed = optimum.solve(pack)
+    for i, run in enumerate(pack.runs):
+        alone = optimum.solve(packing.together([run]))
+        np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], atol=1e-6)
+    padded = packed.variables["params"]["encoding"][0]
+    assert not np.asarray(padded[:, 1:]).any()
+
+
+def test_only_an_optimum_is_solved(make_run):
+    with pytest.raises(ValueError, match="whose method is an Optimum"):
+        optimum.solve(packing.together([make_run()]))

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 
 from memobench import analysis, claims
 from memobench.experiment import Experiment, Figure
-from memobench.theory import LOWER_BOUNDS
+from memobench.theory import LOWER_BOUNDS, encoder_bound
 
 NAMES = {
     "accuracy": "accuracy",
@@ -191,12 +191,34 @@ def _theory(axis: plt.Axes, shown: Figure, summary: pd.DataFrame, colors: dict[A
                     linewidth=1,
                     zorder=1,
                 )
+    if shown.y == "loss" and shown.x == "d_model":
+        _theorem_2(axis, summary, colors)
     if shown.y == "loss" and summary["floor"].notna().any():
         for hue, line in summary.groupby(shown.hue):
             floor, t_eps = line["floor"].iloc[0], line["t_eps"].iloc[0]
             if line["architecture"].iloc[0] != "sequence_encoder":
                 axis.axhline(max(floor, LEAST_LOSS), color=colors[hue], linewidth=1, linestyle=":")
                 axis.axvline(t_eps, color=colors[hue], linewidth=1, linestyle=":")
+
+
+def _theorem_2(axis: plt.Axes, summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
+    """The bound on encoders where it is finite, and the width from which on they reach all."""
+    n = int(summary["vocab_size"].iloc[0])
+    axis.axvline(n - 1, color="0.4", linewidth=1, linestyle=":")
+    widths = np.geomspace(10, 100 * summary["d_model"].max(), 200).astype(int)
+    distributions = summary[summary["task"] == "distributions"].drop_duplicates("conditional")
+    rows: Any = distributions.itertuples()
+    for row in rows:
+        parameter = None if pd.isna(row.conditional_parameter) else row.conditional_parameter
+        bound = [encoder_bound(n, d, int(row.n_next), row.conditional, parameter) for d in widths]
+        finite = np.isfinite(bound)
+        axis.plot(
+            widths[finite],
+            np.asarray(bound)[finite],
+            color=colors[row.conditional],
+            linestyle="--",
+            linewidth=1,
+        )
 
 
 def _fits(experiment: Experiment, table: pd.DataFrame) -> dict[str, Sequence[claims.Fit]]:
@@ -269,6 +291,9 @@ def _legend(
         keys.append(_key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":
         keys.append(_key("encoder's floor; T_eps (vertical)", color="0.4", linestyle=":"))
+    if shown.y == "loss" and shown.x == "d_model":
+        keys.append(_key("Theorem 2's bound", color="0.4", linestyle="--"))
+        keys.append(_key("d = N − 1", color="0.4", linestyle=":"))
     if any(line.get_alpha() == FIT_ALPHA for axis in axes.flat for line in axis.get_lines()):
         keys.append(_key("fit at the fewer steps", color="0.4", alpha=FIT_ALPHA, linewidth=5))
     return keys
