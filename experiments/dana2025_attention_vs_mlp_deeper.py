@@ -37,5 +37,6 @@ EXPERIMENT = Experiment(
     "64 and 128 of 8,192 and 16,384 steps, too few to memorize: quick shows that it runs, and "
     "decides nothing",
     figure=Figure(x="n_params", hue="architecture", row="d_model", bounds=False),
+    decides=("full",),
     claims=CLAIMS,
 )

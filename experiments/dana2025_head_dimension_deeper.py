@@ -35,5 +35,6 @@ EXPERIMENT = Experiment(
     left_out="the exact gradient; five of ten d_h; 3 seeds of 5; 64 and 128 of 8,192 and 16,384 "
     "steps, too few to memorize: quick shows that it runs, and decides nothing",
     figure=Figure(x="d_head", hue="n_heads", bounds=False),
+    decides=("full",),
     claims=(QUADRATIC, QUADRATIC_BELOW, JUMP),
 )

@@ -45,5 +45,6 @@ EXPERIMENT = Experiment(
     left_out="the exact gradient; five of eleven d_h; 3 seeds of 5; 64 and 128 of 4,096 and 8,192 "
     "steps, too few to memorize: quick shows that it runs, and decides nothing",
     figure=Figure(x="d_head", hue="n_heads"),
+    decides=("full",),
     claims=(LINEAR, JUMP),
 )

@@ -38,5 +38,6 @@ EXPERIMENT = Experiment(
     "and 256 of 8,192 and 16,384 steps, too few to memorize: quick shows that it runs, "
     "and decides nothing",
     figure=Figure(x="n_heads", hue="d_model", bounds=False),
+    decides=("full",),
     claims=(LINEAR_IN_HEADS,),
 )

@@ -38,5 +38,6 @@ EXPERIMENT = Experiment(
     "and 256 of 4,096 and 8,192 steps, too few to memorize: quick shows that it runs, "
     "and decides nothing",
     figure=Figure(x="n_heads", hue="d_model"),
+    decides=("full",),
     claims=(LINEAR_IN_HEADS, ABOVE_THE_BOUND),
 )

@@ -34,6 +34,7 @@ class Experiment:
     published: accuracies from the paper, each with the sizes (in our column names) it belongs to
     and with `published` and `published_steps`.
     claims: what the paper says of them; each is tested on every variant and number of steps.
+    decides: the presets that train long enough for the claims to be tested on them.
     notes: what a reader must know to compare, in Markdown.
     """
 
@@ -44,7 +45,12 @@ class Experiment:
     figure: Figure
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
+    decides: tuple[str, ...] = ("quick", "full")
     notes: str = ""
+
+    def claims_of(self, preset: str) -> tuple[Claim, ...]:
+        """The claims that a preset can decide."""
+        return self.claims if preset in self.decides else ()
 
     def published_table(self) -> pd.DataFrame:
         """The published accuracies as a table."""

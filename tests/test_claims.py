@@ -289,7 +289,7 @@ def test_profile_finds_the_nonlinear_parameter_of_every_row():
 
 def test_slopes_are_those_of_unsaturated_points():
     table = heads_and_widths(lambda h, d: min(0.04 * h, 1.0) if d == 5 else 1.0, noise=0)
-    found = claims.slopes(table).set_index("d_model")
+    found = claims.slopes_in_heads(table).set_index("d_model")
     assert found.loc[5, "n_points"] == 6
     assert found.loc[5, "slope"] == pytest.approx(0.04, rel=0.05)
     assert found.loc[10, "n_points"] == 1

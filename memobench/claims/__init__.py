@@ -36,7 +36,12 @@ from memobench.claims.growth import (
     linear_in_heads,
     power_law,
 )
-from memobench.claims.slopes import equal_slopes, exponent_of_slopes, slope_over_bound, slopes
+from memobench.claims.slopes import (
+    equal_slopes,
+    exponent_of_slopes,
+    slope_over_bound,
+    slopes_in_heads,
+)
 from memobench.claims.statistics import (
     SATURATED,
     aicc,
@@ -85,7 +90,7 @@ __all__ = [
     "power_law",
     "profile",
     "slope_over_bound",
-    "slopes",
+    "slopes_in_heads",
     "unsaturated",
     "variant",
     "verdicts",

@@ -35,7 +35,7 @@ from memobench.claims.statistics import (
 )
 
 
-def slopes(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame:
+def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame:
     """Slope of accuracy on the heads over unsaturated points, per variant, steps and group."""
     rows = []
     for label, of_variant in by_variant(table):

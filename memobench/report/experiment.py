@@ -40,8 +40,8 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
-    verdicts = claims.verdicts(experiment.claims, known)
-    figure.draw(experiment, known, base.with_suffix(".png"))
+    verdicts = claims.verdicts(experiment.claims_of(preset), known)
+    figure.draw(experiment, preset, known, base.with_suffix(".png"))
     table.drop(columns=_CURVES).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
     verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
     text = _page(experiment, preset, table, verdicts)
@@ -74,6 +74,8 @@ def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd
 def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
     if not experiment.claims:
         return []
+    if verdicts.empty:
+        return ["## Verdicts", "This preset is too short to decide any claim."]
     statements = [
         f"- **{claim.name}**: {claim.statement} ({claim.source})" for claim in experiment.claims
     ]

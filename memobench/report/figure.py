@@ -49,8 +49,8 @@ _BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
 LEAST_LOSS = 1e-9
 
 
-def draw(experiment: Experiment, table: pd.DataFrame, path: pathlib.Path) -> None:
-    """Writes the figure of an experiment's runs, a table from `analysis.with_theory`, as a PNG."""
+def draw(experiment: Experiment, preset: str, table: pd.DataFrame, path: pathlib.Path) -> None:
+    """Writes the figure of a preset's runs, a table from `analysis.with_theory`, as a PNG."""
     sns.set_theme(context="notebook", style="whitegrid")
     shown = experiment.figure
     summary = _summary(table)
@@ -67,7 +67,7 @@ def draw(experiment: Experiment, table: pd.DataFrame, path: pathlib.Path) -> Non
         sharey=True,
         layout="constrained",
     )
-    fits = _fits(experiment, table)
+    fits = _fits(experiment.claims_of(preset), table)
     for axes_of_row, row in zip(axes, rows, strict=True):
         for axis, variant in zip(axes_of_row, columns, strict=True):
             here = points[(points["row"] == row) & (points["variant"] == variant)]
@@ -119,7 +119,7 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
     """What is drawn: row, variant, hue, steps, x, y, low, high."""
     summary["row"] = summary[shown.row] if shown.row else 0
     if shown.y == "slope":
-        slopes = claims.slopes(table)
+        slopes = claims.slopes_in_heads(table)
         named = slopes.rename(columns={"slope": "y", "d_model": "x"})
         return named.assign(row=0, hue="attention_only").sort_values(["variant", "steps", "x"])
     y, half = summary[shown.y], summary[f"{shown.y}_interval"].fillna(0)
@@ -221,10 +221,10 @@ def _theorem_2(axis: plt.Axes, summary: pd.DataFrame, colors: dict[Any, Any]) ->
         )
 
 
-def _fits(experiment: Experiment, table: pd.DataFrame) -> dict[str, Sequence[claims.Fit]]:
+def _fits(tested: Sequence[claims.Claim], table: pd.DataFrame) -> dict[str, Sequence[claims.Fit]]:
     """Per variant the fits of the first claim that has any, at the fewest steps."""
     fits: dict[str, Sequence[claims.Fit]] = {}
-    for _, variant, _, finding in claims.findings(experiment.claims, table):
+    for _, variant, _, finding in claims.findings(tested, table):
         if finding.fits:
             fits.setdefault(variant, finding.fits)
     return fits

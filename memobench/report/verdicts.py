@@ -1,7 +1,7 @@
 """All claims of several experiments on one page: what is capacity, and what is optimisation."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,11 +13,12 @@ from memobench.report import tables
 INTRODUCTION = """\
 # Verdicts
 
-Every claim under every variant; behind the arrow, where it differs, the verdict with twice the
-steps. At equal steps, what (b) decides differently from (a) is a matter of optimisation, and what
+Every claim under every variant, with the steps in brackets; behind the arrow the verdict with twice
+the steps. At equal steps, what (b) decides differently from (a) is a matter of optimisation, and what
 (c) decides differently from (b) is a matter of the released code's compressed heads (where d_h = d
 there is no compression, and (c) differs only in where positions are added). Quick presets take
-fewer steps under (b) and (c) than under (a). Evidence and steps stand on each experiment's page.
+fewer steps under (b) and (c) than under (a), and those too short to decide anything are left out.
+Evidence stands on each experiment's page.
 
 Written by `memobench report`; never edited by hand.
 """
@@ -30,7 +31,7 @@ def write(
     rows = [
         {"experiment": name, **row}
         for name, (experiment, table) in experiments.items()
-        for row in _rows(experiment, analysis.with_theory(table))
+        for row in _rows(experiment.claims_of(preset), analysis.with_theory(table))
     ]
     table = pd.DataFrame(rows).fillna("")
     table = table[[column for column in table.columns if (table[column] != "").any()]]
@@ -41,15 +42,15 @@ def write(
     return text
 
 
-def _rows(experiment: Experiment, table: pd.DataFrame) -> list[dict[str, str]]:
-    verdicts = claims.verdicts(experiment.claims, table)
+def _rows(tested: Sequence[claims.Claim], table: pd.DataFrame) -> list[dict[str, str]]:
+    verdicts = claims.verdicts(tested, table)
     rows: dict[str, dict[str, str]] = {}
     by_steps = verdicts.sort_values("steps", kind="stable")
     groups: Any = by_steps.groupby(["claim", "variant"], sort=False)
     for (claim, variant), found in groups:
-        decided = list(dict.fromkeys(found["verdict"]))
+        decided = [f"{row.verdict} ({row.steps:,})" for row in found.itertuples()]
         row = rows.setdefault(
             claim, {"claim": claim, **dict.fromkeys(claims.VARIANTS.values(), "")}
         )
         row[variant] = " → ".join(decided)
-    return [rows[claim.name] for claim in experiment.claims if claim.name in rows]
+    return [rows[claim.name] for claim in tested if claim.name in rows]
