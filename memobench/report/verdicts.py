@@ -13,12 +13,12 @@ from memobench.report import tables
 INTRODUCTION = """\
 # Verdicts
 
-Every claim under every variant, with the steps in brackets; behind the arrow the verdict with twice
-the steps. At equal steps, what (b) decides differently from (a) is a matter of optimisation, and what
-(c) decides differently from (b) is a matter of the released code's compressed heads (where d_h = d
-there is no compression, and (c) differs only in where positions are added). Quick presets take
-fewer steps under (b) and (c) than under (a), and those too short to decide anything are left out.
-Evidence stands on each experiment's page.
+Every claim under every variant, with the steps in brackets; behind the arrow the verdict with
+twice the steps. At equal steps, what (b) decides differently from (a) is a matter of optimisation,
+and what (c) decides differently from (b) is a matter of the released code's compressed heads (where
+d_h = d there is no compression, and (c) differs only in where positions are added). Quick presets
+take fewer steps under (b) and (c) than under (a), and those too short to decide anything are left
+out. Evidence stands on each experiment's page.
 
 Written by `memobench report`; never edited by hand.
 """
