@@ -80,14 +80,15 @@ def verdicts(claims: Iterable[Claim], table: pd.DataFrame) -> pd.DataFrame:
     """One row per claim, variant and number of steps, with the verdict and its evidence.
 
     `doubling` says what twice the steps change: `same verdict`, `becomes VERDICT`, `not run`;
-    it is empty where the row itself has twice the steps of another, and for claims across steps.
+    it is empty where the row itself has twice the steps of another, for claims across steps, and
+    for optima, which are certified instead.
     """
     found = list(findings(claims, table))
     known = {(claim.name, label, steps): finding.verdict for claim, label, steps, finding in found}
 
     def doubling(claim: Claim, label: str, steps: int) -> str:
         doubled = known.get((claim.name, label, 2 * steps))
-        if claim.across_steps:
+        if claim.across_steps or label == VARIANTS["optimal", "compressed"]:
             return ""
         if doubled is None:
             return "" if (claim.name, label, steps / 2) in known else "not run"

@@ -4,7 +4,7 @@ Lines are means over seeds, bars their 95% intervals; crosses are the published 
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -43,6 +43,7 @@ WORDS = {
 BOUND_STYLES = ("-.", ":")
 GUESSING = (0, (1, 3))
 FIT_ALPHA = 0.35
+FIT_STYLES = ["-", "--"]
 # Line, marker and its filling for the fewer and for twice the steps.
 _BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
 # Below it an infimum is zero to the eye and to rounding.
@@ -84,13 +85,14 @@ def draw(experiment: Experiment, preset: str, table: pd.DataFrame, path: pathlib
     for axis in axes[-1]:
         axis.set_xlabel(NAMES[shown.x])
     if shown.y == "accuracy":
-        axes[0, 0].set_ylim(0, 1.03)
+        largest = max([points["high"].max(), *(row["published"] for row in experiment.published)])
+        axes[0, 0].set_ylim(0, min(1.03, 1.2 * largest))
     elif shown.y == "loss":
         axes[0, 0].set_yscale("log")
     if shown.y == "loss" and shown.x == "d_model":
         axes[0, 0].set_xscale("log")
     figure.suptitle(experiment.title)
-    handles = _legend(experiment, points, colors, axes)
+    handles = _legend(experiment, points, colors, {} if shown.row else fits)
     figure.legend(
         handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize="small"
     )
@@ -231,7 +233,7 @@ def _fits(tested: Sequence[claims.Claim], table: pd.DataFrame) -> dict[str, Sequ
 
 
 def _fitted(axis: plt.Axes, fits: Sequence[claims.Fit], colors: dict[Any, Any]) -> None:
-    for fit, style in zip(fits, ["-", "--"] * len(fits), strict=False):
+    for fit, style in zip(fits, FIT_STYLES * len(fits), strict=False):
         grouped = fit.group in colors
         axis.plot(
             fit.x,
@@ -241,7 +243,6 @@ def _fitted(axis: plt.Axes, fits: Sequence[claims.Fit], colors: dict[Any, Any]) 
             alpha=FIT_ALPHA,
             linewidth=5,
             solid_capstyle="butt",
-            label="_" if grouped else fit.label,
             zorder=1,
         )
 
@@ -269,7 +270,10 @@ def _published(
 
 
 def _legend(
-    experiment: Experiment, points: pd.DataFrame, colors: dict[Any, Any], axes: np.ndarray
+    experiment: Experiment,
+    points: pd.DataFrame,
+    colors: dict[Any, Any],
+    fits: Mapping[str, Sequence[claims.Fit]],
 ) -> list[Line2D]:
     shown = experiment.figure
     keys = [
@@ -294,9 +298,19 @@ def _legend(
     if shown.y == "loss" and shown.x == "d_model":
         keys.append(_key("Theorem 2's bound", color="0.4", linestyle="--"))
         keys.append(_key("d = N − 1", color="0.4", linestyle=":"))
-    if any(line.get_alpha() == FIT_ALPHA for axis in axes.flat for line in axis.get_lines()):
-        keys.append(_key("fit at the fewer steps", color="0.4", alpha=FIT_ALPHA, linewidth=5))
+    for name, dashes in _names_of(fits).items():
+        band = {"color": "0.4", "alpha": FIT_ALPHA, "linewidth": 5, "linestyle": dashes}
+        keys.append(_key(f"{name} fitted at the fewer steps", **band))
     return keys
+
+
+def _names_of(fits: Mapping[str, Sequence[claims.Fit]]) -> dict[str, str]:
+    """What was fitted, without the numbers that differ between variants, and how it is drawn."""
+    names: dict[str, str] = {}
+    for several in fits.values():
+        for fit, style in zip(several, FIT_STYLES * len(several), strict=False):
+            names.setdefault(fit.label.split(",")[0], style if fit.group is None else "-")
+    return names
 
 
 def _key(label: str, **style: Any) -> Line2D:
