@@ -23,7 +23,7 @@ from memobench.specs import Run, Training
 # Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
 # after all is halved by the executor.
 COMPILE_SECONDS = 5.0
-FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 2e12, "tpu": 2e12}
+FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
 # What the runs of a pack may take together: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}

@@ -35,7 +35,7 @@ def test_a_plan_holds_every_run_once_in_a_module_that_encloses_it(make_run, plat
 def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run):
     short = packing.plan(_grid(make_run, batch_size=8, n_batches=2, epochs=1), "gpu")
     assert len(short) == 1
-    long = packing.plan(_grid(make_run, batch_size=2**14, n_batches=2**16, epochs=64), "gpu")
+    long = packing.plan(_grid(make_run, batch_size=2**14, n_batches=2**18, epochs=64), "gpu")
     assert len(long) == 9
     assert all(pack.waste == 0 for pack in long)
 
