@@ -12,7 +12,7 @@ out.
 """
 
 from memobench.experiment import Experiment, Figure
-from memobench.experiments.dana2025 import DEEPER, attention_only, short, variants
+from memobench.experiments.dana2025 import DEEPER, attention_only, published, short, variants
 from memobench.experiments.dana2025_heads import LINEAR_IN_HEADS
 from memobench.specs import Task
 
@@ -38,6 +38,8 @@ EXPERIMENT = Experiment(
     "and 256 of 8,192 and 16,384 steps, too few to memorize: quick shows that it runs, "
     "and decides nothing",
     figure=Figure(x="n_heads", hue="d_model", bounds=False),
+    # The only one of the published means that we hold.
+    published=published([attention_only(7, 7, 5, n_layers=3)], [0.114], DEEPER.steps),
     decides=("full",),
     claims=(LINEAR_IN_HEADS,),
 )
