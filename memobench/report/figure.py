@@ -191,6 +191,7 @@ def _theory(axis: plt.Axes, shown: Figure, summary: pd.DataFrame, colors: dict[A
                     color=colors[hue],
                     linestyle=style,
                     linewidth=1,
+                    alpha=0.7,
                     zorder=1,
                 )
     if shown.y == "loss" and shown.x == "d_model":
