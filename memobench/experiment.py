@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 
 from memobench.claims import Claim
-from memobench.specs import Architecture, Method, Run, Task
+from memobench.specs import Architecture, Method, Run, Task, columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,10 @@ class Experiment:
     def claims_of(self, preset: str) -> tuple[Claim, ...]:
         """The claims that a preset can decide."""
         return self.claims if preset in self.decides else ()
+
+    def wanted(self, preset: str) -> pd.DataFrame:
+        """The specs of a preset's runs as a table."""
+        return pd.DataFrame([columns(run) for run in self.presets[preset]])
 
     def published_table(self) -> pd.DataFrame:
         """The published accuracies as a table."""

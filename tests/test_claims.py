@@ -388,6 +388,19 @@ def test_the_same_verdict_after_doubling_is_said():
     assert found["doubling"].tolist() == ["same verdict", ""]
 
 
+def test_nothing_is_decided_while_configurations_are_missing():
+    table = along("n_heads", N_HEADS, lambda x: 0.02 * x).assign(
+        n_layers=1, conditional=[None] * 5 * len(N_HEADS)
+    )
+    (whole,) = claims.verdicts(CLAIMS[:1], table, table).itertuples()
+    assert whole.verdict == HOLDS
+    fewer_seeds = table[table["seed"] < 3].assign(conditional=np.nan)
+    assert claims.verdicts(CLAIMS[:1], fewer_seeds, table)["verdict"].tolist() == [HOLDS]
+    (partial,) = claims.verdicts(CLAIMS[:1], table[table["n_heads"] > 6], table).itertuples()
+    assert partial.verdict == UNDECIDED
+    assert partial.evidence.startswith("undecided while 2 configurations are missing; slope ratio")
+
+
 def test_the_order_of_rows_does_not_matter():
     table = three_budgets()
     shuffled = table.sample(frac=1, random_state=0)

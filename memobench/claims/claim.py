@@ -1,5 +1,6 @@
 """What a paper says, and what was found of it, on every variant and number of steps."""
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -59,12 +60,14 @@ class Claim:
 
 
 def findings(
-    claims: Iterable[Claim], table: pd.DataFrame
+    claims: Iterable[Claim], table: pd.DataFrame, wanted: pd.DataFrame | None = None
 ) -> Iterator[tuple[Claim, str, int, Finding]]:
     """Every claim on every variant and number of steps in the table, in this order.
 
-    A claim across steps is reported once per variant, at the fewest steps.
+    A claim across steps is reported once per variant, at the fewest steps. Where the table lacks
+    configurations that are wanted (rows of `specs.columns`), no claim is decided.
     """
+    missing = _missing(table, wanted) if wanted is not None else {}
     for claim, (label, rows) in itertools.product(claims, by_variant(table)):
         budgets = sorted(set(rows["steps"]))
         for steps in budgets[:1] if claim.across_steps else budgets:
@@ -73,17 +76,39 @@ def findings(
             if diverged := int((chosen["status"] == "diverged").sum()):
                 evidence = f"{finding.evidence}; {diverged} of {len(chosen)} runs diverged"
                 finding = dataclasses.replace(finding, evidence=evidence)
+            lacking = [missing.get((label, n), 0) for n in set(chosen["steps"])]
+            if any(lacking):
+                evidence = f"undecided while {sum(lacking)} configurations are missing; "
+                evidence += finding.evidence
+                finding = dataclasses.replace(finding, verdict=UNDECIDED, evidence=evidence)
             yield claim, label, int(steps), finding
 
 
-def verdicts(claims: Iterable[Claim], table: pd.DataFrame) -> pd.DataFrame:
+_SIZES = ["architecture", "vocab_size", "context_length", "conditional", "n_layers"]
+_SIZES += ["d_model", "d_head", "n_heads", "d_mlp"]
+
+
+def _missing(table: pd.DataFrame, wanted: pd.DataFrame) -> dict[tuple[str, int], int]:
+    """Per variant and steps how many configurations no run of the table has."""
+
+    def configurations(rows: pd.DataFrame) -> set[tuple]:
+        sizes = rows[_SIZES].astype(object).where(rows[_SIZES].notna(), None)
+        return set(zip(variant(rows), rows["steps"], *(sizes[name] for name in sizes), strict=True))
+
+    lacking = configurations(wanted) - configurations(table)
+    return dict(collections.Counter((label, steps) for label, steps, *_ in lacking))
+
+
+def verdicts(
+    claims: Iterable[Claim], table: pd.DataFrame, wanted: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """One row per claim, variant and number of steps, with the verdict and its evidence.
 
     `doubling` says what twice the steps change: `same verdict`, `becomes VERDICT`, `not run`;
     it is empty where the row itself has twice the steps of another, for claims across steps, and
     for optima, which are certified instead.
     """
-    found = list(findings(claims, table))
+    found = list(findings(claims, table, wanted))
     known = {(claim.name, label, steps): finding.verdict for claim, label, steps, finding in found}
 
     def doubling(claim: Claim, label: str, steps: int) -> str:

@@ -40,7 +40,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
-    verdicts = claims.verdicts(experiment.claims_of(preset), known)
+    verdicts = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
     figure.draw(experiment, preset, known, base.with_suffix(".png"))
     table.drop(columns=_CURVES).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
     verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")

@@ -1,7 +1,7 @@
 """All claims of several experiments on one page: what is capacity, and what is optimisation."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -31,7 +31,7 @@ def write(
     rows = [
         {"experiment": name, **row}
         for name, (experiment, table) in experiments.items()
-        for row in _rows(experiment.claims_of(preset), analysis.with_theory(table))
+        for row in _rows(experiment, preset, analysis.with_theory(table))
     ]
     table = pd.DataFrame(rows).fillna("")
     table = table[[column for column in table.columns if (table[column] != "").any()]]
@@ -42,8 +42,9 @@ def write(
     return text
 
 
-def _rows(tested: Sequence[claims.Claim], table: pd.DataFrame) -> list[dict[str, str]]:
-    verdicts = claims.verdicts(tested, table)
+def _rows(experiment: Experiment, preset: str, table: pd.DataFrame) -> list[dict[str, str]]:
+    tested = experiment.claims_of(preset)
+    verdicts = claims.verdicts(tested, table, experiment.wanted(preset))
     rows: dict[str, dict[str, str]] = {}
     by_steps = verdicts.sort_values("steps", kind="stable")
     groups: Any = by_steps.groupby(["claim", "variant"], sort=False)
