@@ -309,7 +309,9 @@ def test_without_heads_of_full_width_no_jump_is_judged():
 
 def test_saturation_is_no_break_no_exponent_and_no_jump():
     table = along("d_model", range(5, 16), lambda x: min(1, 0.3 + 0.14 * (x - 5)))
-    assert claims.broken_line("d_model", at=10)(table).verdict != HOLDS
+    assert "not well within" in claims.broken_line("d_model", at=10)(table).evidence
+    above = along("d_model", range(5, 16), lambda x: 0.1 * (x - 4) if x < 10 else 0.6 + (x == 10))
+    assert claims.broken_line("d_model", at=10)(above).verdict == HOLDS
     clipped = widths_of_heads(range(1, 11), lambda x: min(1, 0.02 * x**2), d_model=10)
     assert TESTS["power"](clipped).verdict == HOLDS
     assert TESTS["jump"](clipped).verdict == UNDECIDED

@@ -198,13 +198,16 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
 def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
     """Growth slows down to at most half its slope, at a point known up to the tolerance.
 
-    Up to the first saturated point: where all is known, growth ends without saying anything.
+    Without saturated points: where all is known, growth ends without saying anything.
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        means = _growing(table, x)
+        means = bootstrap_means(table, x)
+        means = means.where(means.mean_X <= SATURATED)
         if len(means.at) < 5:
             return too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
+        if not means.x(x)[1] < at < means.x(x)[-2]:
+            return too_few(f"{x} = {at:g} is not well within the unsaturated ones")
         if not varies(means.mean_X):
             return Finding(UNDECIDED, "all means are equal, so that no break is defined")
         x_X = means.x(x)
