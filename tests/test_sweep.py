@@ -152,7 +152,9 @@ def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypat
 
 
 SWEEP = """
-import sys, memobench
+import signal, sys, memobench
+# A test run in the background of a shell has interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from memobench.specs import *
 from memobench.sweep import Interrupted
 runs = [
@@ -191,7 +193,10 @@ def _start(folder):
 def test_ctrl_c_says_what_is_saved_and_how_to_resume(tmp_path):
     process = _start(tmp_path)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    try:
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert "said: interrupted: 1 of 2 runs are saved in" in errors
     assert "the same command resumes" in errors
     assert "Traceback" not in errors
