@@ -116,6 +116,7 @@ EXPERIMENT = Experiment(
         [attention_only(10, 10, h) for h in N_HEADS], ACCURACY["attention_only"], ATTENTION.steps
     )
     + published([mlp(10, w) for w in widths_of_mlp(10, N_HEADS)], ACCURACY["mlp"], MLP.steps),
+    decides=("full",),
     claims=CLAIMS,
     notes="At the first abscissa both families are one and the same model: one head, no MLP.",
 )

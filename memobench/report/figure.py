@@ -94,7 +94,11 @@ def draw(experiment: Experiment, preset: str, table: pd.DataFrame, path: pathlib
     figure.suptitle(experiment.title)
     handles = _legend(experiment, points, colors, {} if shown.row else fits)
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize="small"
+        handles=handles,
+        loc="outside lower center",
+        ncols=3 if len(columns) > 2 else 2,
+        frameon=False,
+        fontsize="small",
     )
     figure.savefig(path, dpi=130)
     plt.close(figure)
