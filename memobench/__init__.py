@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from memobench.errors import UserError
 from memobench.results import load_results
-from memobench.specs import Architecture, Optimum, Run, Task, Training
+from memobench.specs import Annealing, Architecture, LabelledContexts, Optimum, Run, Task, Training
 from memobench.version import __version__
 
 if TYPE_CHECKING:
     from memobench.sweep import plan, run
 
 __all__ = [
+    "Annealing",
     "Architecture",
+    "LabelledContexts",
     "Optimum",
     "Run",
     "Task",

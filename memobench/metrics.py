@@ -6,6 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from memobench.specs import LabelledContexts, Task
+
+# A scalar uniform(0, 1) counts as known within this distance.
+TOLERANCE = 0.05
+
 
 def kl_and_correct(
     logits_N: jax.Array, next_K: jax.Array, probability_K: jax.Array
@@ -21,14 +26,33 @@ def kl_and_correct(
     return jax.nn.logsumexp(logits_N) - (probability_K * logit_K).sum() - entropy, correct
 
 
-def chance_corrected(accuracy: Any, n_examples: Any, vocab_size: Any) -> Any:
-    """Associations memorized, X in accuracy = 1/N + (1 - 1/N) X/T (Dana et al. 2025, section 5).
+def loss_and_correct(output_C: jax.Array, label: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The loss of one labelled example, and whether it is known.
 
-    >>> chance_corrected(1.0, 2500, 50)
+    Of a class, int32: cross-entropy in nats, known if it alone has the top logit. Of a scalar,
+    float32: squared error, known if the error is at most TOLERANCE.
+    """
+    if jnp.issubdtype(label.dtype, jnp.integer):
+        return kl_and_correct(output_C, label[None], jnp.ones(1))
+    error = output_C[0] - label
+    return error**2, jnp.abs(error) <= TOLERANCE
+
+
+def chance(task: Task | LabelledContexts) -> float:
+    """The accuracy of a model that knows nothing but how labels are distributed."""
+    if isinstance(task, Task):
+        return 1 / task.vocab_size
+    # The likeliest interval of a uniform(0, 1) scalar is any within it.
+    return 2 * TOLERANCE if task.n_classes is None else 1 / task.n_classes
+
+
+def chance_corrected(accuracy: Any, n_examples: Any, guessing: Any) -> Any:
+    """Examples memorized, X in accuracy = c + (1 - c) X/T (Dana et al. 2025, section 5).
+
+    >>> chance_corrected(1.0, 2500, 1 / 50)
     2500.0
     """
-    chance = 1 / vocab_size
-    return n_examples * (accuracy - chance) / (1 - chance)
+    return n_examples * (accuracy - guessing) / (1 - guessing)
 
 
 def memorized_bits(mean_nll_nats: Any, n_examples: Any, vocab_size: Any) -> Any:

@@ -8,6 +8,7 @@ stacked and trained as one. Imports models and specs; trains nothing, touches no
 import collections
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import models
-from memobench.specs import Run, Training
+from memobench.specs import Annealing, LabelledContexts, Run, Training
 
 # Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
 # after all is halved by the executor.
@@ -34,11 +35,13 @@ MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
 class Pack:
     """Runs trained together, the module they are padded to, and what that is predicted to cost.
 
+    slots: how many of them train at a time; all, but where runs may end early and others follow.
     waste: share of the arithmetic spent on padding. memory_bytes, seconds: predictions.
     """
 
     runs: tuple[Run, ...]
     module: nn.Module
+    slots: int
     waste: float
     memory_bytes: float
     seconds: float
@@ -59,15 +62,43 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
     if len({_structure(module, run) for module, run in zip(modules, runs, strict=True)}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclosing(modules)
-    work = len(runs) * work_per_step(padded, runs[0])
-    true_work = sum(work_per_step(m, run) for m, run in zip(modules, runs, strict=True))
+    work = sum(run.method.steps * work_per_step(padded, run) for run in runs)
+    true_work = sum(
+        run.method.steps * work_per_step(m, run) for m, run in zip(modules, runs, strict=True)
+    )
+    slots = _slots(runs, padded, platform)
     return Pack(
         runs=tuple(runs),
         module=padded,
+        slots=slots,
         waste=1 - true_work / work,
-        memory_bytes=memory_of_evaluation(runs[0]) + len(runs) * memory_per_run(padded, runs[0]),
-        seconds=_seconds(work * runs[0].method.steps, platform),
+        memory_bytes=memory_shared(runs) + slots * memory_per_run(padded, runs[0]),
+        seconds=_seconds(work, platform),
     )
+
+
+def largest_task(pack: Pack) -> LabelledContexts:
+    """The labelled contexts of which every run of the pack memorizes a prefix.
+
+    Raises ValueError for other tasks.
+    """
+    tasks = [run.task for run in pack.runs if isinstance(run.task, LabelledContexts)]
+    if len(tasks) < len(pack.runs):
+        raise ValueError("only labelled contexts are prefixes of each other")
+    largest = max(task.n_examples for task in tasks)
+    longest = max(task.context_length for task in tasks)
+    return dataclasses.replace(tasks[0], n_examples=largest, context_length=longest)
+
+
+def width(slots: int, n_runs: int) -> int:
+    """How many slots so few runs are given: half as many, again and again, while they suffice.
+
+    >>> [width(6, n) for n in range(1, 7)]
+    [1, 2, 3, 6, 6, 6]
+    """
+    while slots > 1 and n_runs <= (half := (slots + 1) // 2):
+        slots = half
+    return slots
 
 
 def pad_to(tree: Any, shapes: Any) -> Any:
@@ -126,24 +157,56 @@ def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
 def work_per_step(module: Any, run: Run) -> float:
     """Predicted floating-point operations of one training step, forward and backward."""
     n_rows = _rows_per_step(run) * _starts(run)
-    if hasattr(module, "work"):
-        return 6.0 * module.work(n_rows)
-    n_params, _ = models.count_parameters(module, run.task.context_length)
-    return 6.0 * n_rows * n_params
+    if not hasattr(module, "work"):
+        n_params, _ = models.count_parameters(module, run.task.context_length)
+        return 6.0 * n_rows * n_params
+    step = 6.0 * module.work(n_rows)
+    if isinstance(run.method, Annealing):
+        step += 2.0 * module.work(run.task.n_examples) / run.method.evaluate_every
+    return step
 
 
-def memory_per_run(module: nn.Module, run: Run) -> float:
+def memory_per_run(module: Any, run: Run) -> float:
     """Predicted bytes of one run in training: weights, gradient, Adam moments, activations."""
     n_params, _ = models.count_parameters(module, run.task.context_length)
-    widths = sum(_paddable_sizes(module).values())
-    n_layers = run.architecture.n_layers * run.task.context_length
-    per_row = 4 * run.task.vocab_size + 8 * n_layers * widths
+    if isinstance(run.task, LabelledContexts):
+        per_row = module.activations()
+    else:
+        n_layers = run.architecture.n_layers * run.task.context_length
+        per_row = 4 * run.task.vocab_size + 8 * n_layers * sum(_paddable_sizes(module).values())
     return 4.0 * _starts(run) * (6 * n_params + _rows_per_step(run) * per_row)
 
 
-def memory_of_evaluation(run: Run) -> float:
-    """Predicted bytes of the logits of all examples, which are evaluated one run at a time."""
-    return 4.0 * 3 * run.task.n_examples * run.task.vocab_size
+def memory_shared(runs: Sequence[Run]) -> float:
+    """Predicted bytes that a pack takes however many runs train at a time.
+
+    The logits of all examples, which are evaluated one run at a time, or the labelled contexts.
+    """
+    return max(map(_memory_shared, runs))
+
+
+def _memory_shared(run: Run) -> float:
+    task = run.task
+    if not isinstance(task, LabelledContexts):
+        return 4.0 * 3 * task.n_examples * task.vocab_size
+    own = {"random": task.context_length * task.input_dim, "bag": task.context_length}
+    return 4.0 * task.n_examples * (task.input_dim + own.get(task.contexts, 0))
+
+
+def _slots(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
+    """How many of the runs train at a time."""
+    return min(len(runs), _fits(runs, module, platform) if _queues(runs[0]) else len(runs))
+
+
+def _queues(run: Run) -> bool:
+    """Whether runs of this kind may end early, so that others take their place."""
+    return isinstance(run.method, Annealing)
+
+
+def _fits(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
+    memory = MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"]) - memory_shared(runs)
+    memory = min(memory, WORKING_SET_BYTES.get(platform, memory))
+    return max(1, int(memory / memory_per_run(module, runs[0])))
 
 
 def _rows_per_step(run: Run) -> int:
@@ -155,17 +218,23 @@ def _starts(run: Run) -> int:
 
 
 def _paddable_sizes(module: nn.Module) -> dict[str, Any]:
-    if not getattr(module, "paddable", True):
-        return {}
-    return {name: getattr(module, name) for name in models.PADDABLE if hasattr(module, name)}
+    names = getattr(module, "paddable", models.PADDABLE)
+    return {name: getattr(module, name) for name in names if hasattr(module, name)}
 
 
 def _structure(module: nn.Module, run: Run) -> tuple:
     """Everything that must agree within a pack: all that is static but the padded sizes."""
-    method = run.method
+    method, task = run.method, run.task
     if isinstance(method, Training):
         method = dataclasses.replace(method, learning_rate=0, final_learning_rate=0)
-    task = dataclasses.replace(run.task, seed=0)
+    elif isinstance(method, Annealing):
+        every, batch_size = method.evaluate_every, method.batch_size
+        method = Annealing(batch_size=batch_size, evaluate_every=every, steps=every)
+    if isinstance(task, LabelledContexts):
+        # One set serves all, so that the seed must agree.
+        task = dataclasses.replace(task, n_examples=1, context_length=1)
+    else:
+        task = dataclasses.replace(task, seed=0)
     zeros: dict[str, Any] = dict.fromkeys(_paddable_sizes(module), 0)
     return module.clone(**zeros), task, method
 
@@ -200,10 +269,13 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
     while stop > 0:
         start = best[stop][1]
         chosen = modules[start:stop]
+        longest_first = sorted(
+            itertools.chain.from_iterable(by_module[module] for module in chosen),
+            key=lambda run: -run.method.steps,
+        )
         by_steps = collections.defaultdict(list)
-        for module in chosen:
-            for run in by_module[module]:
-                by_steps[run.method.steps].append(run)
+        for run in longest_first:
+            by_steps[_queues(run) or run.method.steps].append(run)
         for runs in by_steps.values():
             yield from _split(runs, enclosing(chosen), platform)
         stop = start
@@ -218,10 +290,9 @@ def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
 
     Packs of one size share a compilation, which is worth packs up to half as small.
     """
-    memory = MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"]) - memory_of_evaluation(runs[0])
-    memory = min(memory, WORKING_SET_BYTES.get(platform, memory))
-    fits = max(1, int(memory / memory_per_run(module, runs[0])))
-    most = min(fits, MAX_RUNS.get(platform, MAX_RUNS["gpu"]), len(runs))
+    most = min(MAX_RUNS.get(platform, MAX_RUNS["gpu"]), len(runs))
+    if not _queues(runs[0]):
+        most = min(most, _fits(runs, module, platform))
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]
     size = even[0] if even else math.ceil(len(runs) / math.ceil(len(runs) / most))
     for start in range(0, len(runs), size):

@@ -29,13 +29,21 @@ _log = logging.getLogger("memobench")
 MEASURES = ("accuracy", "accuracy_protocol", "memorized", "bits", "loss")
 _TEXTS = ("run_id", "task", "architecture", "heads", "method", "protocol", "status")
 _INTEGERS = (
-    *("vocab_size", "context_length", "task_seed", "d_model", "d_head", "n_heads", "n_layers"),
+    *("context_length", "task_seed", "d_model", "d_head", "n_heads", "n_layers"),
     *("d_mlp", "seed", "n_params", "n_params_memory", "n_examples", "steps"),
 )
-# Columns that shards of schema 1 did not have from the beginning.
+SATURATION = (
+    "saturated",
+    "saturated_by_head",
+    "examples_by_serving_heads",
+    "largest_attention",
+)
+# Columns that shards of schema 1 did not have from the beginning, or that few runs have.
 _YOUNGER = (
     *("n_sequences", "conditional", "n_next", "conditional_parameter", "zipf_exponent"),
-    *("starts", "adam_steps", "polished", "curve_loss"),
+    *("starts", "adam_steps", "polished", "curve_loss", "contexts", "n_classes", "input_dim"),
+    *("n_bag", "positions", "d_value", "score_scale", "residual", "first_share", "warmup"),
+    *("evaluate_every", "stop_early", "stopped_at", "best_step", *SATURATION),
 )
 STATUSES = ("ok", "diverged")
 
@@ -167,6 +175,7 @@ def _check_row(row: Any) -> None:
     kinds: list[tuple[tuple[str, ...], Any]] = [
         (_TEXTS, str),
         (_INTEGERS, int),
+        (("vocab_size",), (int, type(None))),
         (MEASURES, (int, float, type(None))),
     ]
     for names, kind in kinds:

@@ -13,7 +13,10 @@ from memobench.errors import UserError
 SPEC_VERSION = 1
 
 CONDITIONALS = ("uniform", "power_law", "dirichlet")
+CONTEXTS = ("shared", "random", "bag")
 HEADS = ("full", "compressed")
+POSITIONS = ("sinusoidal", "learned", "none")
+SCORE_SCALES = ("d_model", "d_head")
 PROTOCOLS = ("published", "exact")
 
 
@@ -29,6 +32,11 @@ def _require_integers(spec: Any, minimum: int, *fields: str) -> None:
             isinstance(value, int) and not isinstance(value, bool) and value >= minimum,
             f"{field}={value!r} is not an integer >= {minimum}; give {field} such a value",
         )
+
+
+def _require_choice(spec: Any, field: str, choices: tuple[str, ...]) -> None:
+    value = getattr(spec, field)
+    _require(value in choices, f"{field}={value!r} is unknown; choose one of {', '.join(choices)}")
 
 
 def _require_number(spec: Any, *fields: str) -> None:
@@ -96,10 +104,7 @@ class Task:
                     f"{field}={getattr(self, field)!r} needs name='distributions'",
                 )
             return
-        _require(
-            self.conditional in CONDITIONALS,
-            f"conditional={self.conditional!r} is unknown; choose one of {', '.join(CONDITIONALS)}",
-        )
+        _require_choice(self, "conditional", CONDITIONALS)
         _require_integers(self, 1, "n_next")
         _require(
             self.n_next is not None and self.n_next <= self.vocab_size,
@@ -120,12 +125,49 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledContexts:
+    """What is to be memorized: a label for each of `n_examples` pairs of a query and a context.
+
+    A query is a vector in R^input_dim, a context `context_length` of them, all entries
+    uniform(0, 1). `contexts` says whether one is `shared` by all examples, every example has a
+    `random` one, or it arranges vectors from one `bag` of `n_bag`. A label is one of `n_classes`,
+    or where that is None a scalar uniform(0, 1). Of two such tasks that differ in n_examples or
+    context_length alone, the smaller is a prefix of the larger (Mahdavi et al. 2024, section 6).
+    """
+
+    name: str = "labelled_contexts"
+    n_examples: int
+    context_length: int = 32
+    contexts: str = "shared"
+    n_classes: int | None = 100
+    input_dim: int = 64
+    n_bag: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.name == "labelled_contexts", "name must be 'labelled_contexts'")
+        _require_integers(self, 1, "n_examples", "context_length", "input_dim")
+        _require_integers(self, 0, "seed")
+        _require_choice(self, "contexts", CONTEXTS)
+        if self.n_classes is not None:
+            _require_integers(self, 2, "n_classes")
+        if self.contexts == "bag":
+            _require_integers(self, self.context_length, "n_bag")
+        else:
+            _require(self.n_bag is None, f"n_bag={self.n_bag!r} needs contexts='bag'")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture:
     """Who memorizes: a name from `memobench.models.ARCHITECTURES` and the model's true sizes.
 
     `heads` chooses the parameterisation of Dana et al. (2025): `full` is that of their equations
     (W_Q, W_K, W_V in R^{d_head x d_model}), `compressed` that of their released experiments
     (one shared map into R^{d_head} before all heads and one back).
+
+    The last four are options of `query_attention`; None takes what Mahdavi et al. (2024) did:
+    `positions` sinusoidal, `d_value` 1, scores scaled by 1/sqrt of `score_scale` d_model, and
+    no `residual` connection.
     """
 
     name: str
@@ -135,14 +177,21 @@ class Architecture:
     n_layers: int = 1
     d_mlp: int = 0
     heads: str = "compressed"
+    positions: str | None = None
+    d_value: int | None = None
+    score_scale: str | None = None
+    residual: bool | None = None
 
     def __post_init__(self) -> None:
         _require_integers(self, 1, "d_model", "d_head", "n_heads", "n_layers")
         _require_integers(self, 0, "d_mlp")
-        _require(
-            self.heads in HEADS,
-            f"heads={self.heads!r} is unknown; choose one of {', '.join(HEADS)}",
-        )
+        _require_choice(self, "heads", HEADS)
+        if self.positions is not None:
+            _require_choice(self, "positions", POSITIONS)
+        if self.d_value is not None:
+            _require_integers(self, 1, "d_value")
+        if self.score_scale is not None:
+            _require_choice(self, "score_scale", SCORE_SCALES)
         _require(
             self.heads != "full" or self.d_head <= self.d_model,
             f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "
@@ -169,10 +218,7 @@ class Training:
     final_learning_rate: float = 5e-4
 
     def __post_init__(self) -> None:
-        _require(
-            self.protocol in PROTOCOLS,
-            f"protocol={self.protocol!r} is unknown; choose one of {', '.join(PROTOCOLS)}",
-        )
+        _require_choice(self, "protocol", PROTOCOLS)
         if self.protocol == "published":
             _require_integers(self, 1, "batch_size")
         else:
@@ -205,7 +251,7 @@ class Optimum:
 
     `starts` initial weights are trained side by side by `adam_steps` of Adam; from the `polished`
     best of them L-BFGS goes on until the gradient vanishes to rounding or for `steps` iterations.
-    Meant for small models; it costs one compilation per size.
+    Meant for small models.
     """
 
     protocol: str = "optimal"
@@ -223,7 +269,50 @@ class Optimum:
         )
 
 
-Method = Training | Optimum
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Annealing:
+    """How the weights come about: Adam with a rate that warms up and falls to zero by a cosine.
+
+    As Mahdavi et al. (2024) train: the rate grows linearly from `first_share` of `learning_rate`
+    over the first `warmup` of the `steps`; batches run through reshuffled epochs; every
+    `evaluate_every` steps all examples are evaluated, and the weights of the least loss are kept.
+    With `stop_early` a classifier that knows every label then stops.
+    """
+
+    protocol: str = "annealed"
+    batch_size: int = 256
+    steps: int = 50_000
+    learning_rate: float = 1e-3
+    first_share: float = 0.01
+    warmup: float = 0.05
+    evaluate_every: int = 500
+    stop_early: bool = True
+
+    def __post_init__(self) -> None:
+        _require(self.protocol == "annealed", "protocol must be 'annealed' for an Annealing")
+        _require_integers(self, 1, "batch_size", "steps", "evaluate_every")
+        _require_number(self, "learning_rate", "first_share")
+        _require(
+            isinstance(self.warmup, (int, float)) and 0 <= self.warmup < 1,
+            f"warmup={self.warmup!r} is not a share in [0, 1); give warmup such a value",
+        )
+        _require(
+            self.steps % self.evaluate_every == 0,
+            f"steps={self.steps} is no multiple of evaluate_every={self.evaluate_every}; round it",
+        )
+
+    def for_examples(self, n_examples: int, epochs: int = 500) -> Self:
+        """The same with as many epochs of n_examples if they are more steps, rounded up.
+
+        >>> Annealing().for_examples(130_000).steps, Annealing().for_examples(10_000).steps
+        (254000, 50000)
+        """
+        steps = max(self.steps, -(-epochs * n_examples // self.batch_size))
+        whole = -(-steps // self.evaluate_every) * self.evaluate_every
+        return dataclasses.replace(self, steps=whole)
+
+
+Method = Training | Optimum | Annealing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,13 +324,18 @@ class Run:
     True
     """
 
-    task: Task
+    task: Task | LabelledContexts
     architecture: Architecture
     method: Method = Training()
     seed: int = 0
 
     def __post_init__(self) -> None:
         _require_integers(self, 0, "seed")
+        _require(
+            isinstance(self.task, LabelledContexts) == isinstance(self.method, Annealing),
+            f"method: {type(self.method).__name__} does not train the task {self.task.name!r}; "
+            "labelled contexts need an Annealing, and only they can have one",
+        )
 
     def canonical(self) -> str:
         """The spec as JSON with sorted keys; fields that are None do not apply and are left out."""
@@ -261,38 +355,30 @@ def _without_none(tree: Any) -> Any:
     return int(tree) if isinstance(tree, float) and tree.is_integer() else tree
 
 
+_TASK_COLUMNS = (
+    *("vocab_size", "context_length", "n_sequences", "conditional", "n_next"),
+    *("conditional_parameter", "zipf_exponent", "contexts", "n_classes", "input_dim", "n_bag"),
+)
+_METHOD_COLUMNS = (
+    *("protocol", "starts", "adam_steps", "polished", "batch_size", "n_batches", "epochs"),
+    *("learning_rate", "final_learning_rate", "first_share", "warmup", "evaluate_every"),
+    "stop_early",
+)
+
+
 def columns(run: Run) -> dict[str, Any]:
     """The spec as the flat columns of the results table; what does not apply is None."""
-    task, architecture, method = run.task, run.architecture, run.method
-    training = dataclasses.asdict(method) if isinstance(method, Training) else {}
+    task, method = dataclasses.asdict(run.task), dataclasses.asdict(run.method)
+    architecture = dataclasses.asdict(run.architecture)
     return {
         "run_id": run.run_id,
-        "task": task.name,
-        "vocab_size": task.vocab_size,
-        "context_length": task.context_length,
-        "n_sequences": task.n_sequences,
-        "conditional": task.conditional,
-        "n_next": task.n_next,
-        "conditional_parameter": task.conditional_parameter,
-        "zipf_exponent": task.zipf_exponent,
-        "task_seed": task.seed,
-        "architecture": architecture.name,
-        "heads": architecture.heads,
-        "d_model": architecture.d_model,
-        "d_head": architecture.d_head,
-        "n_heads": architecture.n_heads,
-        "n_layers": architecture.n_layers,
-        "d_mlp": architecture.d_mlp,
-        "method": "trained" if training else "optimised",
-        "protocol": method.protocol,
-        "starts": getattr(method, "starts", None),
-        "adam_steps": getattr(method, "adam_steps", None),
-        "polished": getattr(method, "polished", None),
-        "batch_size": training.get("batch_size"),
-        "n_batches": training.get("n_batches"),
-        "epochs": training.get("epochs"),
-        "learning_rate": training.get("learning_rate"),
-        "final_learning_rate": training.get("final_learning_rate"),
-        "steps": method.steps,
+        "task": task["name"],
+        **{name: task.get(name) for name in _TASK_COLUMNS},
+        "task_seed": run.task.seed,
+        "architecture": architecture.pop("name"),
+        **architecture,
+        "method": "optimised" if isinstance(run.method, Optimum) else "trained",
+        **{name: method.get(name) for name in _METHOD_COLUMNS},
+        "steps": run.method.steps,
         "seed": run.seed,
     }

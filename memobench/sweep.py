@@ -19,7 +19,7 @@ import jaxlib
 import pandas as pd
 import tqdm
 
-from memobench import metrics, models, packing, specs, tasks, training
+from memobench import checkpoints, metrics, models, packing, specs, tasks, training
 from memobench import results as store
 from memobench.errors import UserError
 from memobench.executors import local
@@ -58,10 +58,13 @@ def run(
     folder = None if results is None else store.check_writable(results)
     rows = {} if folder is None else _rows_in(folder, wanted)
     packs = plan(wanted.values(), done=rows)
+    # Hidden, so that a folder of shards holds nothing else to its readers.
+    unfinished = None if folder is None else checkpoints.Folder(folder / ".checkpoints")
     try:
-        for shard in _train(packs, progress):
-            if folder is not None:
+        for shard in _train(packs, progress, unfinished):
+            if folder is not None and unfinished is not None:
                 _write(folder, *shard)
+                unfinished.discard(row["run_id"] for row in shard[0])
             rows |= {row["run_id"]: row for row in store.with_provenance(*shard)}
     except KeyboardInterrupt as error:
         kept = "nothing was saved, for no results folder was given"
@@ -100,13 +103,16 @@ def _rows_in(folder: pathlib.Path, wanted: dict[str, Run]) -> dict[str, dict]:
     return {run_id: rows[run_id] for run_id in wanted if run_id in rows}
 
 
-def _train(packs: list[packing.Pack], progress: bool) -> Iterator[tuple[list[dict], dict]]:
+def _train(
+    packs: list[packing.Pack], progress: bool, unfinished: checkpoints.Folder | None
+) -> Iterator[tuple[list[dict], dict]]:
     """Yields (rows, provenance) of every pack as it is done, behind one progress line."""
     if not packs:
         return
+    train = functools.partial(local.train, checkpoints=unfinished)
     with (
         _Progress(packs, enabled=progress) as bar,
-        contextlib.closing(local.run_packs(packs, bar.steps_done)) as trained,
+        contextlib.closing(local.run_packs(packs, bar.steps_done, train)) as trained,
     ):
         for pack, result in trained:
             bar.runs_done(len(pack.runs))
@@ -126,7 +132,7 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
             "accuracy": result.accuracy_R[i],
             "accuracy_protocol": accuracy_protocol_R[i],
             "memorized": metrics.chance_corrected(
-                result.accuracy_R[i], task.n_examples, task.vocab_size
+                result.accuracy_R[i], task.n_examples, metrics.chance(task)
             ),
             "bits": result.bits_R[i],
             "loss": result.loss_R[i],
@@ -152,8 +158,11 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
     return rows
 
 
-def _meaningful(task: specs.Task) -> tuple[str, ...]:
+def _meaningful(task: specs.Task | specs.LabelledContexts) -> tuple[str, ...]:
     """The measures that mean something: with several right answers only the divergence does."""
+    if isinstance(task, specs.LabelledContexts):
+        bits = ("bits",) if task.n_classes else ()
+        return ("accuracy", "accuracy_protocol", "loss", "memorized", *bits)
     if task.name != "associations":
         return ("loss",)
     # Weighed by a prior, accuracy and loss do not count sequences.

@@ -7,7 +7,6 @@ progress and keeps the program free of callbacks.
 import dataclasses
 import functools
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,12 +18,10 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from memobench import metrics, models, packing, tasks
+from memobench import compiling, metrics, models, packing, tasks
 from memobench.specs import Run, Task, Training
 
 MAX_STEPS_PER_CHUNK = 64
-# A scatter by atomics, as GPUs do by default, would give a run other bits each time.
-COMPILER_OPTIONS: dict[str, Any] = {"xla_gpu_deterministic_ops": True}
 
 _ADAM = optax.scale_by_adam()
 
@@ -74,14 +71,14 @@ def train_many(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: N
     Returns:
       A PackResult with one entry per run; a run that diverged has a loss that is not finite.
     """
-    runs, task, methods = pack.runs, pack.runs[0].task, [_training(run) for run in pack.runs]
-    method = methods[0]
-    instances = list(dict.fromkeys(run.task for run in runs))
+    runs, methods = pack.runs, [_training(run) for run in pack.runs]
+    task, method = tasks.of_tokens(runs[0]), methods[0]
+    instances = list(dict.fromkeys(tasks.of_tokens(run) for run in runs))
     shape = program_shape(pack)
-    program, compile_seconds = _compile_once(shape)
+    program, compile_seconds = compiling.timed(compile_program, shape)
 
     started = time.perf_counter()
-    data = _data(instances, [instances.index(run.task) for run in runs], method)
+    data = _data(instances, [instances.index(tasks.of_tokens(run)) for run in runs], method)
     variables = packing.init_pack(pack)
     state = {"variables": variables, "optimizer": jax.vmap(_ADAM.init)(variables["params"])}
     key_R = jnp.stack([packing.shuffle_key(run) for run in runs])
@@ -141,10 +138,7 @@ def objective(
     if exact:
         examples_B = jnp.arange(task.n_examples)
     with jax.default_matmul_precision("highest"):
-        if task.n_sequences is None:
-            tokens_BxS = tasks.tokens_of(examples_B, task.vocab_size, task.context_length)
-        else:
-            tokens_BxS = instance.tokens_TxS[examples_B]
+        tokens_BxS = tasks.tokens_of_example(task, instance, examples_B)
         if exact and task.n_sequences is None:
             logits_BxN = models.all_logits(module, variables, tokens_BxS)
         else:
@@ -214,27 +208,16 @@ def program_shape(pack: packing.Pack) -> Shape:
     run = pack.runs[0]
     return (
         pack.module,
-        dataclasses.replace(run.task, seed=0),
+        dataclasses.replace(tasks.of_tokens(run), seed=0),
         dataclasses.replace(_training(run), epochs=1, learning_rate=0, final_learning_rate=0),
         len(pack.runs),
         len({run.task for run in pack.runs}),
     )
 
 
-_COMPILE_LOCK = threading.Lock()
-
-
-def _compile_once(shape: Shape) -> tuple[Program, float]:
-    with _COMPILE_LOCK:
-        misses = compile_program.cache_info().misses
-        program, seconds = compile_program(shape)
-        return program, seconds if compile_program.cache_info().misses > misses else 0.0
-
-
 @functools.lru_cache(maxsize=32)
-def compile_program(shape: Shape) -> tuple[Program, float]:
-    """The compiled functions of every pack of this shape, and the seconds that took."""
-    started = time.perf_counter()
+def compile_program(shape: Shape) -> Program:
+    """The compiled functions of every pack of this shape."""
     module, task, method, n_runs, n_instances = shape
     batch_size = method.batch_size or 0
 
@@ -280,16 +263,11 @@ def compile_program(shape: Shape) -> tuple[Program, float]:
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_runs))
     epoch = jax.ShapeDtypeStruct((), jnp.int32)
 
-    def compiled(function: Callable[..., Any], *arguments: Any, donate: tuple = ()) -> Any:
-        jitted = jax.jit(function, donate_argnums=donate, compiler_options=COMPILER_OPTIONS)
-        return jitted.lower(*arguments).compile()
-
-    program = Program(
-        shuffle=compiled(shuffle, keys, epoch),
-        chunk=compiled(chunk, state, data, rate_R, order, donate=(0,)),
-        evaluate=compiled(evaluate, variables, data),
+    return Program(
+        shuffle=compiling.compiled(shuffle, keys, epoch),
+        chunk=compiling.compiled(chunk, state, data, rate_R, order, donate=(0,)),
+        evaluate=compiling.compiled(evaluate, variables, data),
     )
-    return program, time.perf_counter() - started
 
 
 def protocol_accuracy(result: PackResult) -> np.ndarray:

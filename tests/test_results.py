@@ -18,7 +18,7 @@ PROVENANCE = {"device": "test", "commit": None}
 def _row(run_id, **changes):
     row = {
         **dict.fromkeys(results._TEXTS, "x"),
-        **dict.fromkeys(results._INTEGERS, 1),
+        **dict.fromkeys((*results._INTEGERS, "vocab_size"), 1),
         **dict.fromkeys(results.MEASURES, 0.5),
     }
     return {**row, "status": "ok", "run_id": run_id, **changes}

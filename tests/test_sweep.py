@@ -118,7 +118,7 @@ def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, mon
 
     run_packs = local.run_packs
     monkeypatch.setattr(
-        local, "run_packs", lambda packs, on_steps: run_packs(packs, on_steps, train)
+        local, "run_packs", lambda packs, on_steps, _: run_packs(packs, on_steps, train)
     )
     monkeypatch.setattr(sweep, "plan", lambda *_, **__: packs)
     monkeypatch.setattr(local, "_workers", lambda: 1)

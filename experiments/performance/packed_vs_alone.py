@@ -42,7 +42,7 @@ import numpy as np
 import pandas as pd
 from absl import app, flags, logging
 
-from memobench import models, packing, results, sweep, training
+from memobench import compiling, models, packing, results, sweep, training
 from memobench.errors import UserError
 from memobench.executors import local
 from memobench.report import tables
@@ -240,7 +240,7 @@ def _progress(packs: Sequence[packing.Pack]) -> list[list[float]]:
 
 
 def _compile_seconds(case: Case) -> float:
-    _, seconds = training.compile_program(training.program_shape(case.packs(1)[0]))
+    _, seconds = compiling.timed(training.compile_program, training.program_shape(case.packs(1)[0]))
     return seconds
 
 

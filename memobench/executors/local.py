@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Sequence
 
 import jax
 
-from memobench import optimum, training
+from memobench import annealing, optimum, training
 from memobench.packing import Pack
-from memobench.specs import Optimum
+from memobench.specs import Annealing, Optimum
 
 _log = logging.getLogger("memobench")
 
@@ -21,9 +21,16 @@ class _Stopped(Exception):
     """The sweep was interrupted; raised inside the workers at their next chunk."""
 
 
-def train(pack: Pack, on_steps: Callable[[int], None]) -> training.PackResult:
-    """Trains or optimises a pack, as its runs' method says."""
-    by = optimum.solve if isinstance(pack.runs[0].method, Optimum) else training.train_many
+def train(
+    pack: Pack,
+    on_steps: Callable[[int], None],
+    checkpoints: annealing.Checkpoints | None = None,
+) -> training.PackResult:
+    """Trains or optimises a pack, as its runs' method says; long methods keep checkpoints."""
+    method = pack.runs[0].method
+    if isinstance(method, Annealing):
+        return annealing.anneal(pack, on_steps, checkpoints)
+    by = optimum.solve if isinstance(method, Optimum) else training.train_many
     return by(pack, on_steps)
 
 

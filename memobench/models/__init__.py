@@ -1,12 +1,13 @@
 """Architectures: who memorizes. One file per architecture; `ARCHITECTURES` lists them once.
 
 An entry builds a Flax module from the task's and the architecture's sizes. The module takes one
-example, `tokens_S -> logits_N`, and keeps in its "constants" collection whatever depends on its
-true sizes and not on parameters. Modules that differ only in the attributes named in `PADDABLE`
-are zero-padded to one shape and trained in one program; a class that such padding would change
-says `paddable = False`. Three offers save time (see `transformer.py`): with `tables` and `read`
-the exact protocol evaluates all sequences without repeating a token's work, with `initial` weights
-are drawn without a compilation for every size, and `work` tells the planner what a step costs.
+example, `tokens_S -> logits_N` (or, where it offers other `inputs`, those), and keeps in its
+"constants" collection whatever depends on its true sizes and not on parameters. Modules that differ
+only in the attributes named in `PADDABLE`, or in their class's own `paddable`, are zero-padded to
+one shape and trained in one program; a class that such padding would change says `paddable = ()`.
+Further offers (see `transformer.py`): with `tables` and `read` the exact protocol evaluates all
+sequences without repeating a token's work, with `initial` weights are drawn without a compilation
+for every size, `work` tells the planner what a step costs, `attention` shows where heads look.
 """
 
 import functools
@@ -18,13 +19,15 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench.errors import UserError
-from memobench.models import sequence_encoder, transformer
-from memobench.specs import Architecture, Run, Task
+from memobench.models import query_attention, sequence_encoder, transformer
+from memobench.specs import Architecture, Run
 
-ARCHITECTURES: dict[str, Callable[[Task, Architecture], nn.Module]] = {
+# From the task (a `Task`, a `LabelledContexts`) and the architecture's sizes.
+ARCHITECTURES: dict[str, Callable[[Any, Architecture], nn.Module]] = {
     "attention_only": transformer.attention_only,
     "mlp": transformer.mlp,
     "sequence_encoder": sequence_encoder.sequence_encoder,
+    "query_attention": query_attention.query_attention,
 }
 
 PADDABLE = ("d_model", "d_head", "n_heads", "d_mlp")
@@ -55,7 +58,9 @@ def _initializer(module: nn.Module, context_length: int) -> Any:
 
 
 def _flax_init(module: nn.Module, context_length: int, key: jax.Array) -> Any:
-    variables = module.init(key, jnp.zeros(context_length, jnp.int32))
+    tokens: Any = (jnp.zeros(context_length, jnp.int32),)
+    inputs: Any = getattr(module, "inputs", lambda: tokens)()
+    variables = module.init(key, *inputs)
     return {"constants": {}, **variables}
 
 

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench.errors import UserError
-from memobench.specs import Architecture, Task
+from memobench.models.tokens import require_tokens
+from memobench.specs import Architecture, LabelledContexts, Task
 
 
 class SequenceEncoder(nn.Module):
@@ -34,8 +35,9 @@ class SequenceEncoder(nn.Module):
         return unembedding_ND @ encoding_TxD[tokens_S @ place_S]
 
 
-def sequence_encoder(task: Task, architecture: Architecture) -> SequenceEncoder:
+def sequence_encoder(task: Task | LabelledContexts, architecture: Architecture) -> SequenceEncoder:
     """The encoder of a task that takes all sequences. Raises UserError for sizes it has not."""
+    task = require_tokens(task, architecture)
     if task.n_sequences is not None:
         raise UserError(
             f"n_sequences={task.n_sequences}: sequence_encoder numbers all sequences; "

@@ -8,7 +8,6 @@ Shape letters: N vocab_size, S context_length, D d_model, I width of a head's in
 d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
 """
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -18,25 +17,11 @@ import numpy as np
 from flax import linen as nn
 
 from memobench.errors import UserError
-from memobench.specs import Architecture, Task
+from memobench.models.initial_weights import Table, draw, fan_in, uniform
+from memobench.models.tokens import require_tokens
+from memobench.specs import Architecture, LabelledContexts, Task
 
 Rows = dict[str, jax.Array]
-
-
-def _uniform(bound: float) -> nn.initializers.Initializer:
-    def initialize(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    return initialize
-
-
-def _fan_in(fan_in: int) -> float:
-    return 1 / math.sqrt(max(fan_in, 1))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _draw(key: jax.Array, n: int) -> jax.Array:
-    return jax.random.uniform(key, (n,), jnp.float32, -1, 1)
 
 
 class Layer(NamedTuple):
@@ -70,7 +55,7 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         weights = {
-            name: self.param(name, _uniform(bound), shape)
+            name: self.param(name, uniform(bound), shape)
             for name, (shape, bound) in self.parameters().items()
         }
         # Depends on the true size and not on the parameters: it survives padding as data.
@@ -82,16 +67,16 @@ class Transformer(nn.Module):
         self.layers = [self._layer_weights(layer, weights) for layer in range(self.n_layers)]
         self.unembedding_ND = weights["unembedding"]
 
-    def parameters(self) -> dict[str, tuple[tuple[int, ...], float]]:
+    def parameters(self) -> Table:
         """Every parameter's shape and the bound b of its initial distribution, uniform(-b, b)."""
         n, d_model, d_head = self.vocab_size, self.d_model, self.d_head
         d_in = d_head if self.compress else d_model
-        by_model, by_head, by_mlp = _fan_in(d_model), _fan_in(d_head), _fan_in(self.d_mlp)
+        by_model, by_head, by_mlp = fan_in(d_model), fan_in(d_head), fan_in(self.d_mlp)
         xavier = math.sqrt(6 / (3 * d_head + d_in))
         into_heads, out_of_heads = (self.n_heads, d_head, d_in), (self.n_heads, d_in, d_head)
-        table: dict[str, tuple[tuple[int, ...], float]] = {
+        table: Table = {
             "token_embedding": ((n, d_model), by_model),
-            "position_embedding": ((self.context_length, d_in), _fan_in(d_in)),
+            "position_embedding": ((self.context_length, d_in), fan_in(d_in)),
             "unembedding": ((n, d_model), by_model),
         }
         if self.compress:
@@ -111,15 +96,8 @@ class Transformer(nn.Module):
 
     def initial(self, key: jax.Array) -> Any:
         """The same distribution as `init`'s, drawn without a compilation for every size."""
-        table = self.parameters()
-        n_total = sum(math.prod(shape) for shape, _ in table.values())
-        uniform = np.asarray(_draw(key, 1 << (n_total - 1).bit_length()))
-        params, start = {}, 0
-        for name, (shape, bound) in table.items():
-            stop = start + math.prod(shape)
-            params[name] = np.float32(bound) * uniform[start:stop].reshape(shape)
-            start = stop
-        return {"params": params, "constants": {"score_scale": np.asarray(self._score_scale())}}
+        constants = {"score_scale": np.asarray(self._score_scale())}
+        return {"params": draw(self.parameters(), key), "constants": constants}
 
     def work(self, n_examples: int) -> float:
         """Multiplications of a forward pass over as many examples; each token is projected once."""
@@ -150,11 +128,17 @@ class Transformer(nn.Module):
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
         """logits_N of the token that follows tokens_S."""
-        rows = [
+        return self.read(self._rows(tokens_S))
+
+    def attention(self, tokens_S: jax.Array) -> jax.Array:
+        """attention_HxS of the last layer from the last token to all; rows sum to 1."""
+        return self._attention_SH(self._last_rows(self._rows(tokens_S))).T
+
+    def _rows(self, tokens_S: jax.Array) -> list[Rows]:
+        return [
             jax.tree.map(lambda table_N, t=token: table_N[t], table)
             for token, table in zip(tokens_S, self.tables(), strict=True)
         ]
-        return self.read(rows)
 
     def tables(self) -> list[Rows]:
         """For each position, the rows of every token: a list of S trees with leading axis N."""
@@ -172,13 +156,15 @@ class Transformer(nn.Module):
 
     def read(self, rows: list[Rows]) -> jax.Array:
         """logits_N of one example from the first layer's rows of its S tokens."""
-        for layer in range(self.n_layers):
-            last = layer == self.n_layers - 1
-            positions = [self.context_length - 1] if last else range(self.context_length)
-            streams_D = [self._layer(layer, rows[: s + 1]) for s in positions]
-            if not last:
-                rows = [self._project(layer + 1, s, x_D) for s, x_D in enumerate(streams_D)]
-        return self.unembedding_ND @ streams_D[-1]
+        rows = self._last_rows(rows)
+        return self.unembedding_ND @ self._layer(self.n_layers - 1, rows)
+
+    def _last_rows(self, rows: list[Rows]) -> list[Rows]:
+        """The rows of the last layer from those of the first."""
+        for layer in range(self.n_layers - 1):
+            streams_D = [self._layer(layer, rows[: s + 1]) for s in range(self.context_length)]
+            rows = [self._project(layer + 1, s, x_D) for s, x_D in enumerate(streams_D)]
+        return rows
 
     def _project(self, layer: int, position: int, x_D: jax.Array) -> Rows:
         """What attention needs of one row of the stream.
@@ -199,9 +185,7 @@ class Transformer(nn.Module):
     def _layer(self, layer: int, rows: list[Rows]) -> jax.Array:
         """The stream at the last of the rows after attention and MLP, both residual."""
         weights = self.layers[layer]
-        query_HI = rows[-1]["query_HI"]
-        scores_SH = jnp.stack([jnp.einsum("hi,i->h", query_HI, row["key_I"]) for row in rows])
-        attention_SH = jax.nn.softmax(scores_SH, axis=0)
+        attention_SH = self._attention_SH(rows)
         attended_SI = [
             jnp.einsum("h,hi->i", attention_H, row["value_HI"])
             for attention_H, row in zip(attention_SH, rows, strict=True)
@@ -213,8 +197,14 @@ class Transformer(nn.Module):
         hidden_W = nn.gelu(weights.mlp_in_WD @ x_D + weights.mlp_in_bias_W, approximate=False)
         return x_D + weights.mlp_out_DW @ hidden_W
 
+    def _attention_SH(self, rows: list[Rows]) -> jax.Array:
+        query_HI = rows[-1]["query_HI"]
+        scores_SH = jnp.stack([jnp.einsum("hi,i->h", query_HI, row["key_I"]) for row in rows])
+        return jax.nn.softmax(scores_SH, axis=0)
 
-def _transformer(task: Task, architecture: Architecture) -> Transformer:
+
+def _transformer(task: Task | LabelledContexts, architecture: Architecture) -> Transformer:
+    task = require_tokens(task, architecture)
     full = architecture.heads == "full"
     return Transformer(
         vocab_size=task.vocab_size,
@@ -229,7 +219,7 @@ def _transformer(task: Task, architecture: Architecture) -> Transformer:
     )
 
 
-def attention_only(task: Task, architecture: Architecture) -> Transformer:
+def attention_only(task: Task | LabelledContexts, architecture: Architecture) -> Transformer:
     """The attention-only Transformer (AoT). Raises UserError where an MLP is asked for."""
     if architecture.d_mlp:
         raise UserError(
@@ -239,6 +229,6 @@ def attention_only(task: Task, architecture: Architecture) -> Transformer:
     return _transformer(task, architecture)
 
 
-def mlp(task: Task, architecture: Architecture) -> Transformer:
+def mlp(task: Task | LabelledContexts, architecture: Architecture) -> Transformer:
     """The MLP Transformer: attention followed by a residual MLP of width d_mlp in every layer."""
     return _transformer(task, architecture)

@@ -1,7 +1,8 @@
-"""Tasks: what is to be memorized. One file per task; `TASKS` lists them once.
+"""Tasks: what is to be memorized. One file per task; `TASKS` lists those of tokens once.
 
 A task's entry draws the next tokens of its sequences; which sequences there are and how often each
-occurs (the prior) is the same for every task and drawn here.
+occurs (the prior) is the same for every task and drawn here. What is not made of tokens stands by
+itself, in `labelled_contexts.py`.
 
 Shape letters: T sequences, K possible next tokens of a sequence, S tokens, M draws, N vocabulary.
 """
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from memobench.errors import UserError
-from memobench.specs import Task
+from memobench.specs import LabelledContexts, Run, Task
 from memobench.tasks import associations, distributions
 
 # Sequences are numbered in int32, and beyond this many are drawn token by token.
@@ -42,10 +43,17 @@ TASKS: dict[str, Callable[[jax.Array, Task], tuple[jax.Array, jax.Array]]] = {
 }
 
 
-def check(task: Task) -> None:
+def check(task: Task | LabelledContexts) -> None:
     """Raises UserError for a task that no entry serves."""
-    if task.name not in TASKS:
+    if isinstance(task, Task) and task.name not in TASKS:
         raise UserError(f"task name={task.name!r} is unknown; choose one of {', '.join(TASKS)}")
+
+
+def of_tokens(run: Run) -> Task:
+    """The run's task, or ValueError where it is not one of tokens."""
+    if not isinstance(run.task, Task):
+        raise ValueError(f"{run.task.name} are not sequences of tokens")
+    return run.task
 
 
 def sample(task: Task) -> Instance:
@@ -101,6 +109,13 @@ def _sample_sequences(key: jax.Array, task: Task) -> jax.Array:
     drawn = np.asarray(jax.random.randint(key, (2 * n_sequences + 16, length), 0, n_tokens))
     _, first = np.unique(drawn, axis=0, return_index=True)
     return jnp.asarray(drawn[np.sort(first)[:n_sequences]], jnp.int32)
+
+
+def tokens_of_example(task: Task, instance: Instance, example: jax.Array) -> jax.Array:
+    """tokens_S of an example number of a task's instance; elementwise on any leading shape."""
+    if task.n_sequences is None:
+        return tokens_of(example, task.vocab_size, task.context_length)
+    return instance.tokens_TxS[example]
 
 
 def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.Array:

@@ -1,0 +1,57 @@
+"""Checkpoints of unfinished runs: one file per run id, replaced whole or not at all.
+
+Imports no JAX. Arrays by name in NumPy's own format, never pickled.
+"""
+
+import logging
+import os
+import pathlib
+import tempfile
+import zipfile
+from collections.abc import Iterable
+
+import numpy as np
+
+_log = logging.getLogger("memobench")
+
+Arrays = dict[str, np.ndarray]
+
+
+class Folder:
+    """Checkpoints in a folder, which is made when the first is saved."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def load(self, run_id: str) -> Arrays | None:
+        """What was saved last; None where there is nothing or, with a warning, a spoiled file."""
+        path = self._path(run_id)
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            _log.warning("skipped %s: %s; its run starts anew", path, error)
+            return None
+
+    def save(self, run_id: str, arrays: Arrays) -> None:
+        """Replaces what was saved: temporary file, fsync, rename."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
+        try:
+            with open(handle, "wb") as file:
+                np.savez(file, allow_pickle=False, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._path(run_id))
+        finally:
+            pathlib.Path(temporary).unlink(missing_ok=True)
+
+    def discard(self, run_ids: Iterable[str]) -> None:
+        """Forgets runs whose results are kept elsewhere."""
+        for run_id in run_ids:
+            self._path(run_id).unlink(missing_ok=True)
+
+    def _path(self, run_id: str) -> pathlib.Path:
+        return self.folder / f"{run_id}.npz"

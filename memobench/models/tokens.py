@@ -1,0 +1,21 @@
+"""What architectures that read tokens ask of a run."""
+
+from memobench.errors import UserError
+from memobench.specs import Architecture, LabelledContexts, Task
+
+_OPTIONS = ("positions", "d_value", "score_scale", "residual")
+
+
+def require_tokens(task: Task | LabelledContexts, architecture: Architecture) -> Task:
+    """The task if it is one of tokens and no option of other architectures is set, or UserError."""
+    if not isinstance(task, Task):
+        raise UserError(
+            f"{architecture.name} reads tokens, not {task.name}; choose query_attention for them"
+        )
+    for option in _OPTIONS:
+        if getattr(architecture, option) is not None:
+            raise UserError(
+                f"{option}={getattr(architecture, option)!r} means nothing to {architecture.name}; "
+                f"leave {option} out"
+            )
+    return task

@@ -1,0 +1,91 @@
+"""Which heads look at one token only: saturation, as Mahdavi et al. (2024) define it.
+
+A head is saturated on an example if its largest attention weight exceeds 0.99. Such a head adds
+the same for every example on which it looks at the same token of a shared context; what tells
+examples apart comes from the heads that are not saturated on them, the heads that serve them.
+
+Shape letters: T examples, H n_heads, N tokens attended to, B examples of a block.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+from memobench import models, tasks
+from memobench.specs import LabelledContexts, Run, Task
+from memobench.tasks import labelled_contexts
+
+SATURATED = 0.99
+EXAMPLES_AT_ONCE = 1024
+
+# From what all examples share and an example's number: the module's inputs.
+Example = Callable[[Any, jax.Array], tuple[Any, ...]]
+
+
+def largest_attention(run: Run, variables: Any) -> np.ndarray:
+    """largest_TxH: the largest attention weight of each head of the last layer on each example.
+
+    Args:
+      run: any run whose architecture offers `attention`.
+      variables: its weights, at their true size.
+
+    Raises:
+      ValueError: the architecture has no attention.
+    """
+    module, task = models.build(run), run.task
+    if not hasattr(module, "attention"):
+        raise ValueError(f"{run.architecture.name} has no attention to look at")
+    if isinstance(task, LabelledContexts):
+        data: Any = labelled_contexts.sample(task)
+        return of_module(module, variables, labelled_contexts.example, data, task.n_examples)
+    tokens = functools.partial(_tokens, task)
+    return of_module(module, variables, tokens, tasks.sample(task), task.n_examples)
+
+
+def _tokens(task: Task, instance: tasks.Instance, i: jax.Array) -> tuple[jax.Array]:
+    return (tasks.tokens_of_example(task, instance, i),)
+
+
+def of_module(
+    module: nn.Module, variables: Any, example: Example, data: Any, n_examples: int
+) -> np.ndarray:
+    """largest_TxH of a module whose inputs are `example(data, i)`, i < n_examples."""
+    data = jax.device_put(data)
+    block_size = min(EXAMPLES_AT_ONCE, n_examples)
+    blocks = [
+        _largest(module, example, variables, data, np.arange(start, start + block_size))
+        for start in range(0, n_examples, block_size)
+    ]
+    return np.concatenate(blocks)[:n_examples]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _largest(
+    module: nn.Module, example: Example, variables: Any, data: Any, example_B: jax.Array
+) -> jax.Array:
+    def largest(i: jax.Array) -> jax.Array:
+        attention_HxN: Any = module.apply(variables, *example(data, i), method="attention")
+        return attention_HxN.max(axis=-1)
+
+    return jax.vmap(largest)(example_B)
+
+
+def columns(largest_TxH: np.ndarray) -> dict[str, Any]:
+    """What a results row says of it.
+
+    saturated, saturated_by_head: the share of pairs, and of each head's examples.
+    examples_by_serving_heads: how many examples have 0, 1, .., H heads that serve them.
+    """
+    saturated_TxH = largest_TxH > SATURATED
+    serving_T = (~saturated_TxH).sum(axis=1)
+    return {
+        "saturated": float(saturated_TxH.mean()),
+        "saturated_by_head": saturated_TxH.mean(axis=0).tolist(),
+        "examples_by_serving_heads": np.bincount(
+            serving_T, minlength=largest_TxH.shape[1] + 1
+        ).tolist(),
+    }
