@@ -17,6 +17,14 @@ from memobench.experiments import (
     dana2025_sequence_encoder,
     dana2025_slopes,
     dana2025_smallest,
+    mahdavi2024_classification_context,
+    mahdavi2024_classification_head_dimension,
+    mahdavi2024_classification_heads,
+    mahdavi2024_depth,
+    mahdavi2024_regression_context,
+    mahdavi2024_regression_heads,
+    mahdavi2024_saturation,
+    mahdavi2024_theorem,
 )
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -37,5 +45,13 @@ EXPERIMENTS: dict[str, Experiment] = {
         dana2025_distributions,
         dana2025_sequence_encoder,
         dana2025_contexts,
+        mahdavi2024_classification_heads,
+        mahdavi2024_classification_context,
+        mahdavi2024_classification_head_dimension,
+        mahdavi2024_regression_heads,
+        mahdavi2024_regression_context,
+        mahdavi2024_saturation,
+        mahdavi2024_theorem,
+        mahdavi2024_depth,
     )
 }

@@ -7,6 +7,7 @@ import pandas as pd
 import scipy.stats
 
 from memobench import theory
+from memobench.specs import TOLERANCE
 
 # What makes two runs repetitions of each other: everything but the seeds of run and task.
 CONFIGURATION = [
@@ -18,6 +19,10 @@ CONFIGURATION = [
     "n_next",
     "conditional_parameter",
     "zipf_exponent",
+    "contexts",
+    "n_classes",
+    "input_dim",
+    "n_bag",
     "architecture",
     "heads",
     "d_model",
@@ -25,6 +30,10 @@ CONFIGURATION = [
     "n_heads",
     "n_layers",
     "d_mlp",
+    "positions",
+    "d_value",
+    "score_scale",
+    "residual",
     "method",
     "protocol",
     "batch_size",
@@ -33,6 +42,10 @@ CONFIGURATION = [
     "steps",
     "learning_rate",
     "final_learning_rate",
+    "first_share",
+    "warmup",
+    "evaluate_every",
+    "stop_early",
     "n_params",
     "n_params_memory",
     "n_examples",
@@ -70,7 +83,8 @@ def over_seeds(
         columns[f"{measure}_interval"] = groups[measure].agg(half_width)
     if "device" in table:
         columns["device"] = groups["device"].agg(_distinct)
-    order = ["task", "vocab_size", "architecture", "heads", "protocol", "steps", "d_model"]
+    order = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architecture", "heads"]
+    order += ["protocol", "steps", "d_model"]
     return pd.DataFrame(columns).reset_index().sort_values([*order, "n_params"], ignore_index=True)
 
 
@@ -81,12 +95,15 @@ _TASK += ["conditional_parameter", "zipf_exponent"]
 
 
 def with_theory(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with what theory says of its rows, runs or means, in three further columns.
+    """The table with what theory says of its rows, runs or means, in further columns.
 
-    promised: H d_h + d. t_eps: T_eps of the task's prior for EPS. floor: the loss of the best
-    sequence encoder of the same width on the same task, NaN where the table has no optimised one.
+    promised: the examples that some weights of these sizes memorize, H d_h + d, or for labelled
+    contexts H (min(n, d_h) - 1) + 1. load: examples over promised. t_eps: T_eps of the task's
+    prior for EPS. floor: the loss of the best sequence encoder of the same width on the same task,
+    NaN where the table has no optimised one.
     """
-    promised = theory.COROLLARY_2.value(table["n_heads"], table["d_head"], table["d_model"])
+    labelled = table["task"] == "labelled_contexts"
+    promised = theory.THEOREM_1.value(table).where(labelled, theory.COROLLARY_2.value(table))
     priors = zip(table["n_examples"], table["zipf_exponent"], strict=True)
     t_eps = [theory.t_eps(n, None if pd.isna(zipf) else zipf, EPS) for n, zipf in priors]
     keys = [*_TASK, *(["task_seed"] if "task_seed" in table else []), "d_model"]
@@ -100,7 +117,14 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
         if is_encoder:
             floors[task] = min(loss, floors.get(task, float("inf")))
     floor = [floors.get(task, float("nan")) for task in identity]
-    return table.assign(floor=floor, promised=promised, t_eps=t_eps)
+    load = table["n_examples"] / promised
+    return table.assign(floor=floor, promised=promised, load=load, t_eps=t_eps)
+
+
+def chance(table: pd.DataFrame) -> pd.Series:
+    """The accuracy of guessing, of every row."""
+    labels = table["vocab_size"].astype(float).fillna(table["n_classes"].astype(float))
+    return (1 / labels).fillna(2 * TOLERANCE)
 
 
 def cost(table: pd.DataFrame) -> pd.DataFrame:
@@ -163,5 +187,5 @@ def against_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.Data
 
 def predicted_accuracy(memorized: pd.Series, summary: pd.DataFrame) -> pd.Series:
     """The accuracy of models that memorized so many associations and guess the rest, at most 1."""
-    chance = 1 / summary["vocab_size"]
-    return chance + (1 - chance) * (memorized / summary["n_examples"]).clip(0, 1)
+    by_guessing = chance(summary)
+    return by_guessing + (1 - by_guessing) * (memorized / summary["n_examples"]).clip(0, 1)

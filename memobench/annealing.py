@@ -24,13 +24,15 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from memobench import compiling, metrics, models, packing, saturation, training
+from memobench import compiling, metrics, models, packing, ranks, saturation, training
 from memobench.specs import Annealing, LabelledContexts, Run
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 EVALUATED_AT_ONCE = 1024
+# A narrower program is worth its compilation in packs predicted to take so many seconds or more.
+NARROWED_FROM_SECONDS = 60.0
 # Pictures of which heads serve which examples are kept up to so many pairs.
 MAX_PAIRS = 16_384
 
@@ -131,7 +133,7 @@ class _Slots:
         self.data = jax.device_put(labelled_contexts.sample(self.task))
         self.all = [_load(run, checkpoints) for run in pack.runs]
         self.waiting = collections.deque(each for each in self.all if not each.done)
-        width = packing.width(pack.slots, len(self.waiting))
+        width = self._width(pack.slots, len(self.waiting))
         self.here = [self._next() for _ in range(width)] if self.waiting else []
         self.stacked = self._stack(self.here) if self.here else None
 
@@ -194,10 +196,15 @@ class _Slots:
             self.stacked = jax.tree.map(lambda x, y: x.at[where].set(y), self.stacked, new)
         by_idleness = sorted(range(len(self.here)), key=lambda i: self.here[i].done)
         n_working = sum(not each.done for each in self.here)
-        kept = np.array(by_idleness[: packing.width(len(self.here), n_working)])
+        kept = np.array(by_idleness[: self._width(len(self.here), n_working)])
         if n_working and len(kept) < len(self.here):
             self.here = [self.here[i] for i in kept]
             self.stacked = jax.tree.map(lambda x: x[kept], self.stacked)
+
+    def _width(self, slots: int, n_working: int) -> int:
+        # Nothing measured decides, so that a resumed pack has the width it was left with.
+        worth = self.pack.seconds >= NARROWED_FROM_SECONDS
+        return packing.width(slots, n_working) if worth else slots
 
     def _stack(self, entering: Sequence[_Progress]) -> Any:
         target = _shapes(self.pack.module)
@@ -231,11 +238,13 @@ class _Slots:
         return packing.pad_to(variables, models.shapes(self.pack.module, 0))
 
     def _certificate(self, each: _Progress) -> dict[str, Any]:
-        state, run = _of(each), each.run
+        state, run, best = _of(each), each.run, self._best(each)
         n_examples, n_heads = run.task.n_examples, run.architecture.n_heads
         largest_TxH = saturation.of_module(
-            self.pack.module, self._best(each), labelled_contexts.example, self.data, n_examples
+            self.pack.module, best, labelled_contexts.example, self.data, n_examples
         )[:, :n_heads]
+        # Of those only that are compared with and without residuals: it is a second compilation.
+        deep = run.architecture.residual is not None
         small = largest_TxH.size <= MAX_PAIRS
         points = np.unique(np.geomspace(1, len(each.curve), 24).round().astype(int)) - 1
         steps, losses, accuracies = zip(*(each.curve[i] for i in points), strict=True)
@@ -247,6 +256,7 @@ class _Slots:
             "best_step": int(state.best_step),
             **saturation.columns(largest_TxH),
             "largest_attention": np.round(largest_TxH.T, 3).tolist() if small else None,
+            **(ranks.columns(self.pack.module, best, self.data, n_examples) if deep else {}),
         }
 
 

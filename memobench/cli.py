@@ -25,6 +25,7 @@ An EXPERIMENT may be a pattern: 'dana2025/*' names all of that paper.
 PRESET = flags.DEFINE_enum("preset", "quick", ["quick", "full"], "How much of an experiment.")
 RESULTS = flags.DEFINE_string("results", "results/runs", "Folder of the shards.")
 OUTPUT = flags.DEFINE_string("output", "results", "Folder for figures, tables and leaderboard.")
+SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lower_bound=1)
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the packs of `run` and train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
 
@@ -89,6 +90,8 @@ def _run(names: list[str]) -> None:
     from memobench import sweep
 
     runs = [run for experiment in experiments for run in experiment.presets[PRESET.value]]
+    if SEEDS.value:
+        runs = [run for run in runs if run.seed < SEEDS.value]
     if DRY_RUN.value:
         done = load_results(RESULTS.value)["run_id"]
         packs = sweep.plan(runs, done=done)

@@ -11,11 +11,12 @@ from memobench.specs import Architecture, Method, Run, Task, columns
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
-    """What an experiment's figure shows; a column of panels for every protocol and kind of heads.
+    """What an experiment's figure shows; a column of panels for every variant.
 
-    x: column along the axis. hue: column that tells the lines apart. y: `accuracy`, or `loss` on a
-    logarithmic axis, or `slope` of accuracy on the heads. row: column with a row of panels for each
-    value. bounds: whether the lower bounds of theory are drawn.
+    x: column along the axis. hue: column that tells the lines apart. y: `accuracy`, `known`
+    examples (accuracy times how many there are), `loss` on a logarithmic axis, `slope` of accuracy
+    on the heads. row: column with a row of panels for each value. bounds: whether the lower bounds
+    of theory are drawn.
     """
 
     x: str
@@ -23,6 +24,11 @@ class Figure:
     y: str = "accuracy"
     row: str | None = None
     bounds: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Picture:
+    """Of runs with saturation: which heads serve which examples, a panel for every size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,7 @@ class Experiment:
     title: str
     presets: Mapping[str, tuple[Run, ...]]
     left_out: str
-    figure: Figure
+    figure: Figure | Picture
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
     decides: tuple[str, ...] = ("quick", "full")

@@ -6,10 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench.specs import LabelledContexts, Task
-
-# A scalar uniform(0, 1) counts as known within this distance.
-TOLERANCE = 0.05
+from memobench.specs import TOLERANCE
 
 
 def kl_and_correct(
@@ -36,14 +33,6 @@ def loss_and_correct(output_C: jax.Array, label: jax.Array) -> tuple[jax.Array, 
         return kl_and_correct(output_C, label[None], jnp.ones(1))
     error = output_C[0] - label
     return error**2, jnp.abs(error) <= TOLERANCE
-
-
-def chance(task: Task | LabelledContexts) -> float:
-    """The accuracy of a model that knows nothing but how labels are distributed."""
-    if isinstance(task, Task):
-        return 1 / task.vocab_size
-    # The likeliest interval of a uniform(0, 1) scalar is any within it.
-    return 2 * TOLERANCE if task.n_classes is None else 1 / task.n_classes
 
 
 def chance_corrected(accuracy: Any, n_examples: Any, guessing: Any) -> Any:

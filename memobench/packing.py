@@ -78,16 +78,22 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
 
 
 def largest_task(pack: Pack) -> LabelledContexts:
-    """The labelled contexts of which every run of the pack memorizes a prefix.
+    """Labelled contexts of which every run of the pack memorizes a prefix.
 
-    Raises ValueError for other tasks.
+    Their number is rounded up to 2^i or 3 * 2^i, so that more packs share a compilation. Raises
+    ValueError for other tasks.
     """
     tasks = [run.task for run in pack.runs if isinstance(run.task, LabelledContexts)]
     if len(tasks) < len(pack.runs):
         raise ValueError("only labelled contexts are prefixes of each other")
     largest = max(task.n_examples for task in tasks)
-    longest = max(task.context_length for task in tasks)
-    return dataclasses.replace(tasks[0], n_examples=largest, context_length=longest)
+    unit = 1 << max(largest.bit_length() - 2, 0)
+    module: Any = pack.module
+    return dataclasses.replace(
+        tasks[0],
+        n_examples=math.ceil(largest / unit) * unit,
+        context_length=module.context_length,
+    )
 
 
 def width(slots: int, n_runs: int) -> int:

@@ -44,6 +44,7 @@ _YOUNGER = (
     *("starts", "adam_steps", "polished", "curve_loss", "contexts", "n_classes", "input_dim"),
     *("n_bag", "positions", "d_value", "score_scale", "residual", "first_share", "warmup"),
     *("evaluate_every", "stop_early", "stopped_at", "best_step", *SATURATION),
+    *("stream_ranks", "attention_rank"),
 )
 STATUSES = ("ok", "diverged")
 

@@ -18,8 +18,8 @@ from flax import linen as nn
 from memobench import models, tasks
 from memobench.specs import LabelledContexts, Run, Task
 from memobench.tasks import labelled_contexts
+from memobench.theory import SATURATED_ATTENTION
 
-SATURATED = 0.99
 EXAMPLES_AT_ONCE = 1024
 
 # From what all examples share and an example's number: the module's inputs.
@@ -80,7 +80,7 @@ def columns(largest_TxH: np.ndarray) -> dict[str, Any]:
     saturated, saturated_by_head: the share of pairs, and of each head's examples.
     examples_by_serving_heads: how many examples have 0, 1, .., H heads that serve them.
     """
-    saturated_TxH = largest_TxH > SATURATED
+    saturated_TxH = largest_TxH > SATURATED_ATTENTION
     serving_T = (~saturated_TxH).sum(axis=1)
     return {
         "saturated": float(saturated_TxH.mean()),

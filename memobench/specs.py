@@ -11,6 +11,8 @@ from typing import Any, Self
 from memobench.errors import UserError
 
 SPEC_VERSION = 1
+# A scalar label, uniform(0, 1), counts as known within this distance.
+TOLERANCE = 0.05
 
 CONDITIONALS = ("uniform", "power_law", "dirichlet")
 CONTEXTS = ("shared", "random", "bag")
@@ -119,6 +121,11 @@ class Task:
             _require_number(self, "conditional_parameter")
 
     @property
+    def chance(self) -> float:
+        """The accuracy of guessing."""
+        return 1 / self.vocab_size
+
+    @property
     def n_examples(self) -> int:
         """Number of sequences, T_0: N^S or as many as were drawn."""
         return self.n_sequences or self.vocab_size**self.context_length
@@ -155,6 +162,11 @@ class LabelledContexts:
             _require_integers(self, self.context_length, "n_bag")
         else:
             _require(self.n_bag is None, f"n_bag={self.n_bag!r} needs contexts='bag'")
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing: one of the classes, or a scalar that is not near 0 or 1."""
+        return 1 / self.n_classes if self.n_classes else 2 * TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -374,6 +386,7 @@ def columns(run: Run) -> dict[str, Any]:
         "run_id": run.run_id,
         "task": task["name"],
         **{name: task.get(name) for name in _TASK_COLUMNS},
+        "n_examples": run.task.n_examples,
         "task_seed": run.task.seed,
         "architecture": architecture.pop("name"),
         **architecture,

@@ -132,7 +132,7 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
             "accuracy": result.accuracy_R[i],
             "accuracy_protocol": accuracy_protocol_R[i],
             "memorized": metrics.chance_corrected(
-                result.accuracy_R[i], task.n_examples, metrics.chance(task)
+                result.accuracy_R[i], task.n_examples, task.chance
             ),
             "bits": result.bits_R[i],
             "loss": result.loss_R[i],
@@ -146,7 +146,6 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
                 **specs.columns(run),
                 "n_params": n_params,
                 "n_params_memory": n_params_memory,
-                "n_examples": task.n_examples,
                 "status": "diverged" if diverged else "ok",
                 **{name: float(x) if name in known else None for name, x in measures.items()},
                 "curve_steps": steps,

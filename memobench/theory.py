@@ -10,28 +10,38 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A bound on the number of associations that some weights of these sizes memorize.
+    """A bound on the number of examples that some weights memorize.
 
-    value takes n_heads, d_head, d_model (numbers or columns) and returns associations.
+    value takes sizes by name (a row or a table of them) and returns examples.
     """
 
     name: str
     source: str
-    value: Callable[[Any, Any, Any], Any]
+    value: Callable[[Any], Any]
 
 
 COROLLARY_2 = Bound(
     name="Dana 2025: H·d_h + d",
     source="Dana, Pydi & Chevaleyre 2025, Corollary 2",
-    value=lambda n_heads, d_head, d_model: n_heads * d_head + d_model,
+    value=lambda sizes: sizes["n_heads"] * sizes["d_head"] + sizes["d_model"],
 )
 MAHDAVI_1 = Bound(
     name="Mahdavi 2024: H·(d_h − 1) + 1",
     source="Mahdavi, Liao & Thrampoulidis 2024, Theorem 1",
-    value=lambda n_heads, d_head, d_model: n_heads * (d_head - 1) + 1,
+    value=lambda sizes: sizes["n_heads"] * (sizes["d_head"] - 1) + 1,
 )
 # Lower bounds for one layer of attention, as drawn in the figures of Dana et al. (2025).
 LOWER_BOUNDS = (COROLLARY_2, MAHDAVI_1)
+# A head is saturated on an example if its largest attention weight exceeds this.
+SATURATED_ATTENTION = 0.99
+# For labelled contexts of n vectors; tight where all share one (Proposition 2).
+THEOREM_1 = Bound(
+    name="Mahdavi 2024: H·(min(n, d_h) − 1) + 1",
+    source="Mahdavi, Liao & Thrampoulidis 2024, Theorem 1",
+    value=lambda sizes: (
+        sizes["n_heads"] * (np.minimum(sizes["context_length"], sizes["d_head"]) - 1) + 1
+    ),
+)
 
 
 def t_eps(n_examples: int, zipf_exponent: float | None, eps: float) -> int:

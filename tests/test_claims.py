@@ -22,6 +22,7 @@ def row(accuracy, seed=0, **sizes):
     method = {"protocol": "exact", "heads": "compressed", "status": "ok", "seed": seed}
     measures = {"accuracy": accuracy, "accuracy_protocol": accuracy}
     task = {"vocab_size": VOCABULARY, "n_examples": EXAMPLES, "context_length": 2}
+    task |= {"contexts": None, "n_classes": None, "residual": None}
     return {**task, "n_params": n_params, **method, **measures, **sizes}
 
 
@@ -53,6 +54,16 @@ def heads_and_widths(accuracy, widths=(5, 10), **options):
     return make(lambda point: accuracy(point["n_heads"], point["d_model"]), points, **options)
 
 
+def sets(column, values, accuracy, **options):
+    """A table over one column for two sets; accuracy takes its value and the set's size."""
+    points = [
+        {column: value, "n_examples": n, "context_length": 8}
+        for value in values
+        for n in (200, 400)
+    ]
+    return make(lambda point: accuracy(point[column], point["n_examples"]), points, **options)
+
+
 def families(difference, steps=(100,), **options):
     """Attention and MLP of two widths, sizes a percent apart; difference takes steps."""
     points = [
@@ -80,8 +91,8 @@ def promised(factor):
     return accuracy
 
 
-def bound(n_heads, d_head, d_model):
-    return n_heads * d_head + d_model
+def bound(sizes):
+    return sizes["n_heads"] * sizes["d_head"] + sizes["d_model"]
 
 
 def quadratic(x):
@@ -104,6 +115,8 @@ TESTS = {
     "bound": claims.above_bound(bound, "Corollary 2"),
     "gains": claims.gains_more_from_steps(),
     "equal slopes": claims.equal_slopes("d_model"),
+    "never falls": claims.never_falls("n_heads"),
+    "levels off": claims.levels_off("d_head", at="context_length"),
     "every run": claims.every_run(
         "accuracy",
         lambda table: table["accuracy"],
@@ -174,6 +187,37 @@ CASES = [
     ("bound", heads_and_widths(promised(5), noise=0.001), HOLDS, "the worst of 14 configurations"),
     ("bound", heads_and_widths(promised(0.5), noise=0.001), FAILS, "Corollary 2 promises"),
     ("bound", heads_and_widths(promised(1.0), noise=0.001), UNDECIDED, "at least 1"),
+    ("never falls", sets("n_heads", XS, lambda x, n: 0.1 + 0.03 * x), HOLDS, "holds for 2 of 2"),
+    ("never falls", sets("n_heads", XS, lambda x, n: 0.9 - 0.03 * x), FAILS, "n_examples = 200"),
+    (
+        "never falls",
+        sets("n_heads", XS, lambda x, n: 0.1 + 0.03 * x - (0.2 * (x == 11) if n == 400 else 0)),
+        FAILS,
+        "n_examples = 400: least step, at n_heads = 11, -0.1",
+    ),
+    ("never falls", sets("n_heads", XS, lambda x, n: 0.5), FAILS, "gain from"),
+    ("never falls", sets("n_heads", XS, lambda x, n: 0.5 + 0.002 * x, **EDGE), UNDECIDED, "gain"),
+    ("never falls", sets("n_heads", XS, lambda x, n: 0.97), UNDECIDED, "too few points"),
+    (
+        "levels off",
+        sets("d_head", XS, lambda x, n: 0.1 + 0.05 * min(x, 8), noise=0.003),
+        HOLDS,
+        "holds for 2 of 2",
+    ),
+    (
+        "levels off",
+        sets("d_head", XS, lambda x, n: 0.1 + 0.05 * x),
+        FAILS,
+        "gained up to d_head = 8",
+    ),
+    ("levels off", sets("d_head", XS, lambda x, n: 0.9 - 0.05 * x), FAILS, "inf"),
+    (
+        "levels off",
+        sets("d_head", XS, lambda x, n: 0.1 + 0.01 * min(x, 9), **EDGE),
+        UNDECIDED,
+        "gain after over before",
+    ),
+    ("levels off", sets("d_head", XS[2:], lambda x, n: 0.1 * n), UNDECIDED, "on both sides"),
     ("gains", families(lambda steps: steps / 1000, steps=(100, 200)), HOLDS, "100 to 200 steps"),
     ("gains", families(lambda steps: -steps / 1000, steps=(100, 200)), FAILS, "mlp gains -0."),
     ("gains", families(lambda steps: 0.1, steps=(100, 200)), UNDECIDED, "difference of gains"),

@@ -56,6 +56,12 @@ def test_a_pattern_names_all_of_a_paper(tmp_path):
     assert "138 runs in" in done.stdout
 
 
+def test_fewer_seeds_are_fewer_runs(tmp_path):
+    done = _memobench("run", "mahdavi2024/saturation", "--dry_run", "--seeds=1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 runs in" in done.stdout
+
+
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(tmp_path):
     done = _memobench("run", "dana2025/heads", "--preset=quick", "--dry_run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

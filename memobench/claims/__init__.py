@@ -33,7 +33,9 @@ from memobench.claims.growth import (
     STRAIGHT,
     broken_line,
     jump_at_full_width,
+    levels_off,
     linear_in_heads,
+    never_falls,
     power_law,
 )
 from memobench.claims.slopes import (
@@ -83,8 +85,10 @@ __all__ = [
     "gains_more_from_steps",
     "interval",
     "jump_at_full_width",
+    "levels_off",
     "linear_in_heads",
     "measured",
+    "never_falls",
     "only",
     "power",
     "power_law",

@@ -84,8 +84,8 @@ def findings(
             yield claim, label, int(steps), finding
 
 
-_SIZES = ["architecture", "vocab_size", "context_length", "conditional", "n_layers"]
-_SIZES += ["d_model", "d_head", "n_heads", "d_mlp"]
+_SIZES = ["architecture", "vocab_size", "context_length", "conditional", "n_classes", "n_layers"]
+_SIZES += ["d_model", "d_head", "n_heads", "d_mlp", "n_examples", "residual"]
 
 
 def _missing(table: pd.DataFrame, wanted: pd.DataFrame) -> dict[tuple[str, int], int]:
@@ -157,11 +157,15 @@ def only(test: Test, **values: Any) -> Test:
 
 
 def variant(table: pd.DataFrame) -> pd.Series:
-    """The label of each run's protocol and parameterisation of the heads."""
-    pairs = zip(table["protocol"], table["heads"], strict=True)
-    return pd.Series(
-        [VARIANTS.get(pair, ", ".join(pair)) for pair in pairs], index=table.index, dtype=object
-    )
+    """The label of each run's protocol and heads, or of the kind of its contexts."""
+    keys = zip(table["protocol"], table["heads"], table["contexts"], strict=True)
+    return pd.Series([_variant(*key) for key in keys], index=table.index, dtype=object)
+
+
+def _variant(protocol: str, heads: str, contexts: str | None) -> str:
+    if isinstance(contexts, str):
+        return f"{contexts} contexts"
+    return VARIANTS.get((protocol, heads), f"{protocol}, {heads}")
 
 
 def by_variant(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

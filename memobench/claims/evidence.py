@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
 from memobench.claims.statistics import interval
@@ -73,6 +74,26 @@ def statistic_of(
     # Too few seeds say nothing of their spread: no interval, hence no verdict.
     low, high = interval(values_B) if seeds >= MIN_SEEDS else (float("nan"), float("nan"))
     return Statistic(name, float(values_B[0]), low, high, region, seeds, details, fits)
+
+
+def smallest(
+    name: str, values_BX: np.ndarray, region: Region, runs_X: np.ndarray, details: str = ""
+) -> Statistic:
+    """The smallest of many means, of so many runs each, with Student's intervals.
+
+    The lower end of its interval needs no correction, since one of them is the smallest; the upper
+    end takes Bonferroni's, since any of them may look it.
+    """
+    low = high = float("nan")
+    if runs_X.min() >= MIN_SEEDS:
+        error_X = values_BX[1:].std(axis=0)
+        below_X, above_X = (
+            scipy.stats.t.ppf(1 - 0.025 / tries, runs_X - 1) * error_X for tries in (1, len(runs_X))
+        )
+        low = float((values_BX[0] - below_X).min())
+        high = float((values_BX[0] + above_X).min())
+    estimate = float(values_BX[0].min())
+    return Statistic(name, estimate, low, high, region, int(runs_X.min()), details)
 
 
 def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:

@@ -18,6 +18,7 @@ from memobench.claims.evidence import (
     joined,
     plural,
     rounded,
+    smallest,
     stated,
     statistic_of,
     too_few,
@@ -96,6 +97,73 @@ def _straightness(means: Means, group: Any) -> Statistic:
     )
     fit = Fit("line", group, x_X, fitted_X)
     return statistic_of("slope ratio", ratio_B, STRAIGHT, means.seeds, details, (fit,))
+
+
+def never_falls(
+    x: str, group: str | None = "n_examples", by: float = 0.02, least_gain: float = 0.02
+) -> Test:
+    """Accuracy grows with x: in every group it gains in all, and falls nowhere.
+
+    A step down by up to `by` counts as none, and so does a gain below `least_gain`. Where the first
+    point is saturated there is nothing to gain.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        statistics = {}
+        for value, means in grouped(table, group or "n_examples", x).items():
+            if len(means.at) < 3 or means.mean_X[0] > SATURATED:
+                continue
+            gain = statistic_of(
+                f"gain from {x} = {means.x(x)[0]:g} to {means.x(x)[-1]:g}",
+                means.y_BX[:, -1] - means.y_BX[:, 0],
+                (least_gain, np.inf),
+                means.seeds,
+            )
+            steps_BX = np.diff(means.y_BX, axis=1)
+            lowest = int(steps_BX[0].argmin())
+            step = smallest(
+                f"least step, at {x} = {means.x(x)[lowest + 1]:g},",
+                steps_BX,
+                (-by, np.inf),
+                np.minimum(means.x("runs")[1:], means.x("runs")[:-1]),
+            )
+            both = [gain, step]
+            statistics[value] = min(both, key=lambda one: SEVERITY.index(one.verdict))
+        return conclude_groups(statistics, group or "", "no group has three values to grow between")
+
+    return test
+
+
+def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") -> Test:
+    """From where x first reaches the column `at` on, accuracy gains at most a share of all before.
+
+    In every group that is not saturated there.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        statistics = {}
+        for value, means in grouped(table, group, x, at).items():
+            reached_X = means.x(x) >= means.x(at)
+            if not 0 < reached_X.sum() < len(reached_X) or len(means.at) < 3:
+                continue
+            there = int(reached_X.argmax())
+            if there == len(reached_X) - 1 or means.mean_X[there] > SATURATED:
+                continue
+            before_B = means.y_BX[:, there] - means.y_BX[:, 0]
+            after_B = means.y_BX[:, -1] - means.y_BX[:, there]
+            details = (
+                f"{rounded(before_B[0])} gained up to {x} = {means.x(x)[there]:g}, "
+                f"{rounded(after_B[0])} from there to {means.x(x)[-1]:g}"
+            )
+            # Without any gain before there is nothing that could level off.
+            share_B = ratio_or(after_B, before_B, np.inf)
+            region = (-np.inf, most)
+            statistics[value] = statistic_of(
+                "gain after over before", share_B, region, means.seeds, details
+            )
+        return conclude_groups(statistics, group, f"no unsaturated group has {x} on both sides")
+
+    return test
 
 
 def power_law(low: float, high: float, narrow: bool = False) -> Test:

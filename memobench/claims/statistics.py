@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from memobench.analysis import CONFIGURATION
+from memobench.analysis import CONFIGURATION, chance
 
 N_BOOTSTRAP = 1000
 SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.
@@ -236,5 +236,5 @@ def dense(x_X: np.ndarray) -> np.ndarray:
 
 def memorized(means: Means) -> np.ndarray:
     """Associations known beyond guessing, of every row."""
-    chance_X = 1 / means.x("vocab_size")
+    chance_X = chance(means.at).to_numpy()
     return means.x("n_examples") * (means.y_BX - chance_X) / (1 - chance_X)

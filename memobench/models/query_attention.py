@@ -165,7 +165,7 @@ class QueryAttention(nn.Module):
         return self.weights[f"layer{layer % self.n_layers}_{name}"]
 
     def _offset_MxD(self) -> jax.Array:
-        return self.weights["embedding_bias"] + self.position_MxD
+        return self.weights["embedding_bias"][None] + self.position_MxD
 
     def _softmax(self, score_HxN: jax.Array) -> jax.Array:
         return _masked_softmax(score_HxN, self.mask_N[None])

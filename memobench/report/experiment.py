@@ -5,8 +5,8 @@ import pathlib
 import pandas as pd
 
 from memobench import analysis, claims
-from memobench.experiment import Experiment
-from memobench.report import figure, tables
+from memobench.experiment import Experiment, Picture
+from memobench.report import figure, saturation, tables
 
 # Our reading of "the same as published".
 AGREES = 0.03
@@ -18,10 +18,12 @@ DIGITS = {
     "model-steps/s": 0,
 }
 CONFIGURATION_COLUMNS = [
-    *("architecture", "heads", "protocol", "context_length", "conditional", "n_layers", "d_model"),
-    *("d_head", "n_heads", "d_mlp", "n_params", "steps", "seeds", "diverged"),
+    *("contexts", "n_classes", "n_examples", "architecture", "heads", "protocol"),
+    *("context_length", "conditional", "n_layers", "residual", "d_model", "d_head", "n_heads"),
+    *("d_mlp", "n_params", "steps", "seeds", "diverged"),
 ]
-_CURVES = ["curve_steps", "curve_accuracy", "curve_loss"]
+# Long lists, which a spreadsheet cannot use.
+_LISTS = ["curve_steps", "curve_accuracy", "curve_loss", "largest_attention"]
 
 
 def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: pathlib.Path) -> str:
@@ -41,8 +43,11 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
     verdicts = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
-    figure.draw(experiment, preset, known, base.with_suffix(".png"))
-    table.drop(columns=_CURVES).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
+    if isinstance(experiment.figure, Picture):
+        saturation.draw(experiment.title, known, base.with_suffix(".png"))
+    else:
+        figure.draw(experiment, experiment.figure, preset, known, base.with_suffix(".png"))
+    table.drop(columns=_LISTS).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
     verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
     text = _page(experiment, preset, table, verdicts)
     base.with_suffix(".md").write_text(text)

@@ -18,20 +18,24 @@ from matplotlib.lines import Line2D
 
 from memobench import analysis, claims
 from memobench.experiment import Experiment, Figure
-from memobench.theory import LOWER_BOUNDS, encoder_bound
+from memobench.theory import LOWER_BOUNDS, THEOREM_1, encoder_bound
 
 NAMES = {
     "accuracy": "accuracy",
     "loss": "divergence (nats)",
     "slope": "slope of accuracy on heads",
+    "known": "memorized examples (accuracy × T)",
     "n_heads": "heads H",
     "d_head": "head dimension d_h",
     "d_model": "width d",
     "n_params": "parameters",
     "promised": "H·d_h + d",
-    "context_length": "context length S",
+    "context_length": "context length",
+    "load": "T over the theorem's",
+    "n_layers": "layers of attention",
 }
 LETTERS = {"n_heads": "H", "d_model": "d", "d_head": "d_h", "context_length": "S"}
+LETTERS |= {"n_examples": "T"}
 WORDS = {
     "attention_only": "attention only (AoT)",
     "mlp": "MLP Transformer",
@@ -39,6 +43,8 @@ WORDS = {
     "power_law": "power law",
     "dirichlet": "Dirichlet",
     "": "one next token",
+    False: "without residuals",
+    True: "with residuals",
 }
 BOUND_STYLES = ("-.", ":")
 GUESSING = (0, (1, 3))
@@ -50,10 +56,11 @@ _BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
 LEAST_LOSS = 1e-9
 
 
-def draw(experiment: Experiment, preset: str, table: pd.DataFrame, path: pathlib.Path) -> None:
+def draw(
+    experiment: Experiment, shown: Figure, preset: str, table: pd.DataFrame, path: pathlib.Path
+) -> None:
     """Writes the figure of a preset's runs, a table from `analysis.with_theory`, as a PNG."""
     sns.set_theme(context="notebook", style="whitegrid")
-    shown = experiment.figure
     summary = _summary(table)
     points = _points(shown, table, summary)
     rows = sorted(set(summary["row"]))
@@ -76,23 +83,24 @@ def draw(experiment: Experiment, preset: str, table: pd.DataFrame, path: pathlib
             _theory(axis, shown, chosen, colors)
             _curves(axis, here, colors)
             if shown.row is None:
-                _fitted(axis, fits.get(variant, ()), colors)
+                _fitted(axis, shown, fits.get(variant, ()), colors)
             if variant == claims.VARIANTS["published", "compressed"]:
-                _published(axis, experiment, chosen, colors)
+                _published(axis, experiment, shown, chosen, colors)
             title = variant if shown.row is None else f"{variant}, {_label(shown.row, row)}"
             axis.set_title(title, fontsize="small")
         axes_of_row[0].set_ylabel(NAMES[shown.y])
     for axis in axes[-1]:
         axis.set_xlabel(NAMES[shown.x])
-    if shown.y == "accuracy":
+    if shown.y in ("accuracy", "known"):
         largest = max([points["high"].max(), *(row["published"] for row in experiment.published)])
-        axes[0, 0].set_ylim(0, min(1.03, 1.2 * largest))
+        most = 1.03 if shown.y == "accuracy" else np.inf
+        axes[0, 0].set_ylim(0, min(most, 1.2 * largest))
     elif shown.y == "loss":
         axes[0, 0].set_yscale("log")
     if shown.y == "loss" and shown.x == "d_model":
         axes[0, 0].set_xscale("log")
     figure.suptitle(experiment.title)
-    handles = _legend(experiment, points, colors, {} if shown.row else fits)
+    handles = _legend(experiment, shown, points, colors, {} if shown.row else fits)
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -117,6 +125,8 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
     if transformers.any():
         summary = summary[transformers]
     summary["variant"] = claims.variant(summary)
+    for suffix in ("", "_interval"):
+        summary[f"known{suffix}"] = summary[f"accuracy{suffix}"] * summary["n_examples"]
     conditional = summary["conditional"].astype(object).fillna("")
     return summary.assign(conditional=conditional).sort_values("variant")
 
@@ -127,7 +137,8 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
     if shown.y == "slope":
         slopes = claims.slopes_in_heads(table)
         named = slopes.rename(columns={"slope": "y", "d_model": "x"})
-        return named.assign(row=0, hue="attention_only").sort_values(["variant", "steps", "x"])
+        points = named.assign(row=0, hue="attention_only").sort_values(["variant", "steps", "x"])
+        return _with_budget(points)
     y, half = summary[shown.y], summary[f"{shown.y}_interval"].fillna(0)
     low, high = y - half, y + half
     if shown.y == "loss":
@@ -142,7 +153,13 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
         "low": low,
         "high": high,
     }
-    return pd.DataFrame(columns).sort_values(["variant", "hue", "steps", "x"])
+    return _with_budget(pd.DataFrame(columns).sort_values(["variant", "hue", "steps", "x"]))
+
+
+def _with_budget(points: pd.DataFrame) -> pd.DataFrame:
+    """The points with a column that counts, for the same model and task, the numbers of steps."""
+    groups = points.groupby(["row", "variant", "hue", "x"])["steps"]
+    return points.assign(budget=groups.rank(method="dense").astype(int) - 1)
 
 
 def _colors(hues: pd.Series) -> dict[Any, Any]:
@@ -153,10 +170,9 @@ def _colors(hues: pd.Series) -> dict[Any, Any]:
 
 
 def _curves(axis: plt.Axes, points: pd.DataFrame, colors: dict[Any, Any]) -> None:
-    budgets = sorted(set(points["steps"]))
-    groups: Any = points.groupby(["hue", "steps"])
-    for (hue, steps), line in groups:
-        first = steps == budgets[0]
+    groups: Any = points.groupby(["hue", "budget"])
+    for (hue, budget), line in groups:
+        first = budget == 0
         low, high = (
             (line["y"] - line["low"]).clip(lower=0),
             (line["high"] - line["y"]).clip(lower=0),
@@ -179,16 +195,21 @@ def _curves(axis: plt.Axes, points: pd.DataFrame, colors: dict[Any, Any]) -> Non
 def _theory(axis: plt.Axes, shown: Figure, summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
     """The lower bounds and guessing, or the encoder's floor and T_eps."""
     if shown.y == "accuracy":
-        for n in set(summary["vocab_size"]):
-            axis.axhline(1 / n, color="0.4", linewidth=1, linestyle=GUESSING)
-    if shown.bounds:
+        for by_guessing in set(analysis.chance(summary)):
+            axis.axhline(by_guessing, color="0.4", linewidth=1, linestyle=GUESSING)
+    if shown.bounds and shown.y == "known":
+        line = summary.drop_duplicates(shown.x).sort_values(shown.x)
+        promised = line["promised"].clip(upper=summary["n_examples"].max())
+        axis.plot(line[shown.x], promised, color="black", linestyle="-.", linewidth=1)
+    if shown.x == "load":
+        axis.axvline(1, color="black", linewidth=1, linestyle="-.")
+    if shown.bounds and shown.y == "accuracy":
         attention = summary[summary["architecture"] == "attention_only"]
         groups: Any = attention.drop_duplicates([shown.hue, shown.x]).groupby(shown.hue)
         for hue, line in groups:
             line = line.sort_values(shown.x)
             for bound, style in zip(LOWER_BOUNDS, BOUND_STYLES, strict=True):
-                memorized = bound.value(line["n_heads"], line["d_head"], line["d_model"])
-                accuracy = analysis.predicted_accuracy(memorized, line)
+                accuracy = analysis.predicted_accuracy(bound.value(line), line)
                 axis.plot(
                     line[shown.x],
                     accuracy,
@@ -237,12 +258,14 @@ def _fits(tested: Sequence[claims.Claim], table: pd.DataFrame) -> dict[str, Sequ
     return fits
 
 
-def _fitted(axis: plt.Axes, fits: Sequence[claims.Fit], colors: dict[Any, Any]) -> None:
+def _fitted(
+    axis: plt.Axes, shown: Figure, fits: Sequence[claims.Fit], colors: dict[Any, Any]
+) -> None:
     for fit, style in zip(fits, FIT_STYLES * len(fits), strict=False):
         grouped = fit.group in colors
         axis.plot(
             fit.x,
-            fit.y,
+            fit.y * (fit.group if shown.y == "known" else 1),
             color=colors[fit.group] if grouped else "black",
             linestyle="-" if grouped else style,
             alpha=FIT_ALPHA,
@@ -253,9 +276,13 @@ def _fitted(axis: plt.Axes, fits: Sequence[claims.Fit], colors: dict[Any, Any]) 
 
 
 def _published(
-    axis: plt.Axes, experiment: Experiment, summary: pd.DataFrame, colors: dict[Any, Any]
+    axis: plt.Axes,
+    experiment: Experiment,
+    shown: Figure,
+    summary: pd.DataFrame,
+    colors: dict[Any, Any],
 ) -> None:
-    published, shown = experiment.published_table(), experiment.figure
+    published = experiment.published_table()
     sizes = [column for column in published.columns if not column.startswith("published")]
     # A size without d_model in its own hue or x keeps one row for each of them.
     known = published.merge(
@@ -276,11 +303,11 @@ def _published(
 
 def _legend(
     experiment: Experiment,
+    shown: Figure,
     points: pd.DataFrame,
     colors: dict[Any, Any],
     fits: Mapping[str, Sequence[claims.Fit]],
 ) -> list[Line2D]:
-    shown = experiment.figure
     keys = [
         _key(_label(shown.hue, hue), color=color, marker="o", markersize=4)
         for hue, color in colors.items()
@@ -293,7 +320,9 @@ def _legend(
         steps = sorted({str(row["published_steps"]) for row in experiment.published})
         cross = {"marker": "X", "linestyle": "", "markeredgecolor": "black", "color": "0.7"}
         keys.append(_key(f"published mean ({' or '.join(steps)} steps)", **cross))
-    if shown.bounds:
+    if shown.x == "load" or (shown.bounds and shown.y == "known"):
+        keys.append(_key(THEOREM_1.name, linestyle="-.", linewidth=1))
+    elif shown.bounds:
         for bound, line in zip(LOWER_BOUNDS, BOUND_STYLES, strict=True):
             keys.append(_key(f"AoT lower bound, {bound.name}", color="0.4", linestyle=line))
     if shown.y == "accuracy":
@@ -324,14 +353,16 @@ def _key(label: str, **style: Any) -> Line2D:
 
 def _budgets(points: pd.DataFrame) -> list[str]:
     """What the fewer and the more steps are, such as "(a) 2,048; (b), (c) 512 steps"."""
-    by_steps: list[dict[int, list[str]]] = [{}, {}]
-    for variant, rows in points.groupby("variant"):
+    by_steps: list[dict[str, list[str]]] = [{}, {}]
+    groups: Any = points.groupby(["variant", "budget"])
+    for (variant, budget), rows in groups:
         name = str(variant)
         short = name.split(" ")[0] if name.startswith("(") else name
-        for place, steps in zip(by_steps, sorted(set(rows["steps"])), strict=False):
-            place.setdefault(steps, []).append(short)
+        least, most = rows["steps"].min(), rows["steps"].max()
+        steps = f"{least:,}" + (f" to {most:,}" if most > least else "")
+        by_steps[budget].setdefault(steps, []).append(short)
     return [
-        "; ".join(f"{', '.join(names)} {steps:,}" for steps, names in place.items()) + " steps"
+        "; ".join(f"{', '.join(names)} {steps}" for steps, names in place.items()) + " steps"
         for place in by_steps
         if place
     ]

@@ -1,5 +1,6 @@
 """All claims of several experiments on one page: what is capacity, and what is optimisation."""
 
+import itertools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -13,31 +14,41 @@ from memobench.report import tables
 INTRODUCTION = """\
 # Verdicts
 
-Every claim under every variant, with the steps in brackets; behind the arrow the verdict with
-twice the steps. At equal steps, what (b) decides differently from (a) is a matter of optimisation,
-and what (c) decides differently from (b) is a matter of the released code's compressed heads (where
-d_h = d there is no compression, and (c) differs only in where positions are added). Quick presets
-take fewer steps under (b) and (c) than under (a), and those too short to decide anything are left
-out. Evidence stands on each experiment's page.
+Every claim under every variant, with the steps in brackets (the fewest, where they differ between
+sizes); behind an arrow the verdict with twice the steps. Presets too short to decide anything are
+left out. Evidence stands on each experiment's page.
 
 Written by `memobench report`; never edited by hand.
 """
+# What a reader must know of a paper's variants.
+OF_PAPER = {
+    "dana2025": "At equal steps, what (b) decides differently from (a) is a matter of "
+    "optimisation, and what (c) decides differently from (b) is a matter of the released code's "
+    "compressed heads (where d_h = d there is no compression, and (c) differs only in where "
+    "positions are added). Quick presets take fewer steps under (b) and (c) than under (a).",
+    "mahdavi2024": "Quick presets are the same sweeps on models of a quarter of the width and sets "
+    "of hundreds of examples.",
+}
 
 
 def write(
     experiments: Mapping[str, tuple[Experiment, pd.DataFrame]], preset: str, folder: pathlib.Path
 ) -> str:
     """Writes VERDICTS.md of experiments and their runs into the folder and returns its text."""
-    rows = [
-        {"experiment": name, **row}
-        for name, (experiment, table) in experiments.items()
-        for row in _rows(experiment, preset, analysis.with_theory(table))
-    ]
-    table = pd.DataFrame(rows).fillna("")
-    table = table[[column for column in table.columns if (table[column] != "").any()]]
     devices = {device for _, runs in experiments.values() for device in runs["device"]}
-    measured = f"Preset `{preset}`, measured on: {'; '.join(sorted(devices))}.\n"
-    text = "\n".join([INTRODUCTION, measured, tables.markdown(table, {}), ""])
+    parts = [INTRODUCTION, f"Preset `{preset}`, measured on: {'; '.join(sorted(devices))}.\n"]
+    by_paper = itertools.groupby(experiments.items(), key=lambda item: item[0].partition("/")[0])
+    for paper, items in by_paper:
+        rows = [
+            {"experiment": name, **row}
+            for name, (experiment, table) in items
+            for row in _rows(experiment, preset, analysis.with_theory(table))
+        ]
+        table = pd.DataFrame(rows).fillna("")
+        table = table[[column for column in table.columns if (table[column] != "").any()]]
+        told = [OF_PAPER[paper], ""] if paper in OF_PAPER else []
+        parts += [f"## {paper}", "", *told, tables.markdown(table, {}), ""]
+    text = "\n".join(parts)
     (folder / "VERDICTS.md").write_text(text)
     return text
 

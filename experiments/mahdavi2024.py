@@ -1,0 +1,131 @@
+"""What the experiments of Mahdavi, Liao & Thrampoulidis (ICLR 2024, arXiv 2306.02010) share.
+
+One layer of attention is read out at a query: Linear(64 -> 64) on query and context, sinusoidal
+positions, value dimension 1, scores over sqrt(d). Seeds draw the data as well as the weights.
+
+Their protocol: Adam, warm-up and cosine, batches of 256, max(500 epochs, 50,000) steps, the whole
+set evaluated every 500, the weights of the least loss kept, and classifiers stopped once they know
+every label. `full` is their grid with one seed (`SEEDS` of them are what they ran); `quick` the
+same on 16 dimensions with contexts of 8 and a few hundred examples.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.specs import TOLERANCE, Annealing, Architecture, LabelledContexts, Run
+from memobench.theory import THEOREM_1
+
+SOURCE = "Mahdavi, Liao & Thrampoulidis 2024"
+SEEDS = 6
+QUICK_SEEDS = 3
+
+PUBLISHED = Annealing()
+# Of the sweep over d_h and of saturation.
+LONG = dataclasses.replace(PUBLISHED, steps=300_000)
+QUICK = Annealing(batch_size=64, steps=4_000, learning_rate=4e-3, evaluate_every=200)
+
+N_HEADS = (1, 5, *range(10, 61, 10))
+LENGTHS = (1, 5, *range(10, 61, 10))
+QUICK_HEADS = (1, 2, 4, 6, 8)
+QUICK_LENGTHS = (1, 2, 4, 8, 12)
+
+NOTES = (
+    "Every run is reported at the weights of its least loss over all examples; data and weights "
+    "differ between seeds. In the CSV `stopped_at` and `best_step` are the steps at which a run "
+    "ended and at which it was best."
+)
+REGRESSION_NOTES = (
+    f"{NOTES} A scalar counts as memorized if the output lies within {TOLERANCE} of it, which "
+    f"guessing reaches for {2 * TOLERANCE:.0%}."
+)
+
+LINEAR_IN_HEADS = Claim(
+    name="linear in H",
+    statement="For every set, memorization grows linearly with the number of heads.",
+    source=f"{SOURCE}, section 6",
+    test=claims.linear_in_heads("n_examples"),
+    across_steps=True,
+)
+MONOTONE_IN_CONTEXT = Claim(
+    name="grows with n",
+    statement="For every set, memorization grows with the length of the context, falling nowhere.",
+    source=f"{SOURCE}, section 6",
+    test=claims.never_falls("context_length"),
+    across_steps=True,
+)
+GROWS_WITH_HEAD_DIMENSION = Claim(
+    name="grows with d_h < n",
+    statement="For every set, memorization grows with the dimension of the heads up to n.",
+    source=f"{SOURCE}, section 6",
+    test=lambda table: claims.never_falls("d_head")(
+        table[table["d_head"] <= table["context_length"]]
+    ),
+    across_steps=True,
+)
+LEVELS_OFF = Claim(
+    name="no gain beyond d_h = n",
+    statement="From d_h = n on, wider heads add at most a tenth of what was gained before.",
+    source=f"{SOURCE}, section 6",
+    test=claims.levels_off("d_head", at="context_length"),
+    across_steps=True,
+)
+ABOVE_THE_THEOREM = Claim(
+    name="above the theorem",
+    statement="Training memorizes at least the H·(min(n, d_h) − 1) + 1 examples that some weights "
+    "of these sizes memorize.",
+    source=f"{SOURCE}, Theorem 1",
+    test=claims.above_bound(THEOREM_1.value, "Theorem 1"),
+    across_steps=True,
+)
+
+
+def paper_model(n_heads: int, d_head: int = 64) -> Architecture:
+    """The paper's model."""
+    return Architecture(
+        name="query_attention", d_model=64, d_head=d_head, n_heads=n_heads, heads="full"
+    )
+
+
+def small_model(n_heads: int, d_head: int = 16) -> Architecture:
+    """The same with a quarter of the width."""
+    return dataclasses.replace(paper_model(n_heads, d_head), d_model=16)
+
+
+def paper_task(
+    contexts: str, n_examples: int, length: int = 32, classes: int | None = 100
+) -> LabelledContexts:
+    """The paper's task; classes=None asks for scalars."""
+    return LabelledContexts(
+        contexts=contexts, n_examples=n_examples, context_length=length, n_classes=classes
+    )
+
+
+def small_task(
+    contexts: str, n_examples: int, length: int = 8, classes: int | None = 20
+) -> LabelledContexts:
+    """The same in 16 dimensions."""
+    return dataclasses.replace(paper_task(contexts, n_examples, length, classes), input_dim=16)
+
+
+def runs(
+    tasks: Iterable[LabelledContexts],
+    architectures: Iterable[Architecture],
+    method: Annealing,
+    seeds: int = 1,
+    epochs: int = 500,
+) -> tuple[Run, ...]:
+    """Every task and architecture with seeds of both data and weights, at least so many epochs."""
+    architectures = list(architectures)
+    return tuple(
+        Run(
+            task=dataclasses.replace(task, seed=seed),
+            architecture=architecture,
+            method=method.for_examples(task.n_examples, epochs),
+            seed=seed,
+        )
+        for task in tasks
+        for architecture in architectures
+        for seed in range(seeds)
+    )

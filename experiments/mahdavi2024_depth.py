@@ -1,0 +1,79 @@
+"""mahdavi2024/depth: examples memorized by 1 to 4 layers of attention, with and without residuals.
+
+A question that the reviewers of Mahdavi, Liao & Thrampoulidis (ICLR 2024, arXiv 2306.02010) left
+open. Layers before the last keep all tokens; no token attends to itself. Beside what is memorized,
+the table of runs has the ranks (in float64) that bound it: of the vectors that enter each layer at
+the query, and of the attention weights of the last.
+
+Expected: nothing was published.
+
+    memobench run mahdavi2024/depth --preset=quick
+    memobench report mahdavi2024/depth --preset=quick
+"""
+
+import dataclasses
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Figure
+from memobench.experiments.mahdavi2024 import (
+    NOTES,
+    PUBLISHED,
+    QUICK,
+    QUICK_SEEDS,
+    SEEDS,
+    SOURCE,
+    paper_model,
+    paper_task,
+    runs,
+    small_model,
+    small_task,
+)
+from memobench.specs import Architecture
+
+LAYERS = (1, 2, 3, 4)
+
+
+def layered(model: Architecture) -> list[Architecture]:
+    """The model with every number of layers, without and with residuals."""
+    return [
+        dataclasses.replace(model, n_layers=n_layers, residual=residual)
+        for residual in (False, True)
+        for n_layers in LAYERS
+    ]
+
+
+def _grows(residual: bool) -> Claim:
+    words = "with" if residual else "without"
+    return Claim(
+        name=f"grows with depth {words} residuals",
+        statement=f"More layers of attention {words} residuals memorize more.",
+        source=f"asked by the reviewers of {SOURCE}",
+        test=claims.only(claims.never_falls("n_layers"), residual=residual),
+        across_steps=True,
+    )
+
+
+EXPERIMENT = Experiment(
+    name="mahdavi2024/depth",
+    title="Memorized examples against layers of attention",
+    presets={
+        "quick": runs(
+            [small_task("random", 600), small_task("shared", 300)],
+            layered(small_model(4)),
+            QUICK,
+            seeds=QUICK_SEEDS,
+        ),
+        "full": runs(
+            [paper_task("random", 50_000), paper_task("shared", 20_000)],
+            layered(paper_model(20)),
+            PUBLISHED,
+            seeds=SEEDS,
+        ),
+    },
+    left_out="d = 16, n = 8, H = 4 and hundreds of examples in place of d = 64, n = 32, H = 20 and "
+    "thousands; 4,000 steps of 64 examples; 3 seeds of 6",
+    figure=Figure(x="n_layers", hue="residual", y="known", bounds=False),
+    claims=(_grows(residual=False), _grows(residual=True)),
+    notes=NOTES,
+)

@@ -1,0 +1,57 @@
+"""mahdavi2024/regression-heads: scalars memorized against the number of heads.
+
+Source: Mahdavi, Liao & Thrampoulidis, Memorization Capacity of Multi-Head Attention in Transformers
+(ICLR 2024, arXiv 2306.02010), section 6, regression against H at n = 32, d = d_h = 64.
+
+Expected: linear growth with H until a set is known, with random and with shared contexts.
+
+    memobench run mahdavi2024/regression-heads --preset=quick
+    memobench report mahdavi2024/regression-heads --preset=quick
+"""
+
+from memobench.experiment import Experiment, Figure
+from memobench.experiments.mahdavi2024 import (
+    ABOVE_THE_THEOREM,
+    LINEAR_IN_HEADS,
+    N_HEADS,
+    PUBLISHED,
+    QUICK,
+    QUICK_HEADS,
+    QUICK_SEEDS,
+    REGRESSION_NOTES,
+    SEEDS,
+    paper_model,
+    paper_task,
+    runs,
+    small_model,
+    small_task,
+)
+
+RANDOM = range(10_000, 90_001, 20_000)
+SHARED = range(10_000, 30_001, 5_000)
+
+EXPERIMENT = Experiment(
+    name="mahdavi2024/regression-heads",
+    title="Regression: memorized examples against heads",
+    presets={
+        "quick": runs(
+            [small_task("random", n, classes=None) for n in (300, 600)]
+            + [small_task("shared", n, classes=None) for n in (75, 150)],
+            [small_model(h) for h in QUICK_HEADS],
+            QUICK,
+            seeds=QUICK_SEEDS,
+        ),
+        "full": runs(
+            [paper_task("random", n, classes=None) for n in RANDOM]
+            + [paper_task("shared", n, classes=None) for n in SHARED],
+            [paper_model(h) for h in N_HEADS],
+            PUBLISHED,
+            seeds=SEEDS,
+        ),
+    },
+    left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
+    "H to 8 of 60; 4,000 steps of 64 examples; 3 seeds of 6",
+    figure=Figure(x="n_heads", hue="n_examples", y="known"),
+    claims=(LINEAR_IN_HEADS, ABOVE_THE_THEOREM),
+    notes=REGRESSION_NOTES,
+)
