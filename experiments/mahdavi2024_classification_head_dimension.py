@@ -17,12 +17,10 @@ from memobench.experiments.mahdavi2024 import (
     LEVELS_OFF,
     LONG,
     NOTES,
-    QUICK,
-    QUICK_SEEDS,
-    SEEDS,
+    full_runs,
     paper_model,
     paper_task,
-    runs,
+    quick_runs,
     small_model,
     small_task,
 )
@@ -33,21 +31,18 @@ EXPERIMENT = Experiment(
     name="mahdavi2024/classification-head-dimension",
     title="Classification: memorized examples against the heads' dimension",
     presets={
-        "quick": runs(
-            [small_task("shared", t) for t in (300, 400)],
+        "quick": quick_runs(
+            [small_task("shared", t) for t in (500, 700)],
             [small_model(8, k) for k in (1, 2, 4, 6, 8, 12, 16)],
-            QUICK,
-            seeds=QUICK_SEEDS,
         ),
-        "full": runs(
+        "full": full_runs(
             [paper_task("shared", t) for t in (10_000, 15_000, 20_000)],
             [paper_model(30, k) for k in WIDTHS],
             LONG,
-            seeds=SEEDS,
         ),
     },
     left_out="d = 16, n = 8, H = 8 and hundreds of examples in place of d = 64, n = 32, H = 30 and "
-    "thousands; 4,000 steps of 64 examples; 3 seeds of 6",
+    "thousands; 4,000 steps of 64 examples; 5 seeds of 6",
     figure=Figure(x="d_head", hue="n_examples", y="known"),
     claims=(GROWS_WITH_HEAD_DIMENSION, LEVELS_OFF, ABOVE_THE_THEOREM),
     notes=NOTES,

@@ -15,14 +15,11 @@ from memobench.experiments.mahdavi2024 import (
     LINEAR_IN_HEADS,
     N_HEADS,
     NOTES,
-    PUBLISHED,
-    QUICK,
     QUICK_HEADS,
-    QUICK_SEEDS,
-    SEEDS,
+    full_runs,
     paper_model,
     paper_task,
-    runs,
+    quick_runs,
     small_model,
     small_task,
 )
@@ -34,22 +31,18 @@ EXPERIMENT = Experiment(
     name="mahdavi2024/classification-heads",
     title="Classification: memorized examples against heads",
     presets={
-        "quick": runs(
-            [small_task("random", n) for n in (300, 600)]
-            + [small_task("shared", n) for n in (150, 300)],
+        "quick": quick_runs(
+            [small_task("random", n) for n in (600, 1_000)]
+            + [small_task("shared", n) for n in (300, 500)],
             [small_model(h) for h in QUICK_HEADS],
-            QUICK,
-            seeds=QUICK_SEEDS,
         ),
-        "full": runs(
+        "full": full_runs(
             [paper_task("random", n) for n in RANDOM] + [paper_task("shared", n) for n in SHARED],
             [paper_model(h) for h in N_HEADS],
-            PUBLISHED,
-            seeds=SEEDS,
         ),
     },
     left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
-    "H to 8 of 60; 4,000 steps of 64 examples; 3 seeds of 6",
+    "H to 8 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
     figure=Figure(x="n_heads", hue="n_examples", y="known"),
     claims=(LINEAR_IN_HEADS, ABOVE_THE_THEOREM),
     notes=NOTES,

@@ -18,14 +18,11 @@ from memobench.claims import Claim
 from memobench.experiment import Experiment, Figure
 from memobench.experiments.mahdavi2024 import (
     NOTES,
-    PUBLISHED,
-    QUICK,
-    QUICK_SEEDS,
-    SEEDS,
     SOURCE,
+    full_runs,
     paper_model,
     paper_task,
-    runs,
+    quick_runs,
     small_model,
     small_task,
 )
@@ -58,21 +55,17 @@ EXPERIMENT = Experiment(
     name="mahdavi2024/depth",
     title="Memorized examples against layers of attention",
     presets={
-        "quick": runs(
-            [small_task("random", 600), small_task("shared", 300)],
+        "quick": quick_runs(
+            [small_task("random", 1_000), small_task("shared", 500)],
             layered(small_model(4)),
-            QUICK,
-            seeds=QUICK_SEEDS,
         ),
-        "full": runs(
+        "full": full_runs(
             [paper_task("random", 50_000), paper_task("shared", 20_000)],
             layered(paper_model(20)),
-            PUBLISHED,
-            seeds=SEEDS,
         ),
     },
     left_out="d = 16, n = 8, H = 4 and hundreds of examples in place of d = 64, n = 32, H = 20 and "
-    "thousands; 4,000 steps of 64 examples; 3 seeds of 6",
+    "thousands; 4,000 steps of 64 examples; 5 seeds of 6",
     figure=Figure(x="n_layers", hue="residual", y="known", bounds=False),
     claims=(_grows(residual=False), _grows(residual=True)),
     notes=NOTES,

@@ -14,15 +14,12 @@ from memobench.experiments.mahdavi2024 import (
     ABOVE_THE_THEOREM,
     LENGTHS,
     MONOTONE_IN_CONTEXT,
-    PUBLISHED,
-    QUICK,
     QUICK_LENGTHS,
-    QUICK_SEEDS,
     REGRESSION_NOTES,
-    SEEDS,
+    full_runs,
     paper_model,
     paper_task,
-    runs,
+    quick_runs,
     small_model,
     small_task,
 )
@@ -34,23 +31,19 @@ EXPERIMENT = Experiment(
     name="mahdavi2024/regression-context",
     title="Regression: memorized examples against the context's length",
     presets={
-        "quick": runs(
-            [small_task("random", t, n, classes=None) for t in (300, 600) for n in QUICK_LENGTHS]
-            + [small_task("shared", t, n, classes=None) for t in (75, 150) for n in QUICK_LENGTHS],
+        "quick": quick_runs(
+            [small_task("random", t, n, classes=None) for t in (600, 1_000) for n in QUICK_LENGTHS]
+            + [small_task("shared", t, n, classes=None) for t in (150, 300) for n in QUICK_LENGTHS],
             [small_model(4)],
-            QUICK,
-            seeds=QUICK_SEEDS,
         ),
-        "full": runs(
+        "full": full_runs(
             [paper_task("random", t, n, classes=None) for t in RANDOM for n in LENGTHS]
             + [paper_task("shared", t, n, classes=None) for t in SHARED for n in LENGTHS],
             [paper_model(20)],
-            PUBLISHED,
-            seeds=SEEDS,
         ),
     },
     left_out="d = 16, H = 4 and hundreds of examples in place of d = 64, H = 20 and thousands; "
-    "n to 12 of 60; 4,000 steps of 64 examples; 3 seeds of 6",
+    "n to 12 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
     figure=Figure(x="context_length", hue="n_examples", y="known"),
     claims=(MONOTONE_IN_CONTEXT, ABOVE_THE_THEOREM),
     notes=REGRESSION_NOTES,

@@ -19,12 +19,11 @@ from memobench.experiments.mahdavi2024 import (
     LONG,
     NOTES,
     QUICK,
-    QUICK_SEEDS,
-    SEEDS,
     SOURCE,
+    full_runs,
     paper_model,
     paper_task,
-    runs,
+    quick_runs,
     small_model,
     small_task,
 )
@@ -46,13 +45,13 @@ EXPERIMENT = Experiment(
     name="mahdavi2024/saturation",
     title="Which heads serve which examples",
     presets={
-        "quick": runs([small_task("shared", 100)], [small_model(4)], QUICK_ON, seeds=QUICK_SEEDS)
-        + runs([small_task("shared", 200)], [small_model(8)], QUICK_ON, seeds=QUICK_SEEDS),
-        "full": runs([paper_task("shared", 550)], [paper_model(4)], ON, seeds=SEEDS)
-        + runs([paper_task("shared", 1_300)], [paper_model(8)], ON, seeds=SEEDS),
+        "quick": quick_runs([small_task("shared", 100)], [small_model(4)], QUICK_ON)
+        + quick_runs([small_task("shared", 200)], [small_model(8)], QUICK_ON),
+        "full": full_runs([paper_task("shared", 550)], [paper_model(4)], ON)
+        + full_runs([paper_task("shared", 1_300)], [paper_model(8)], ON),
     },
     left_out="d = 16, n = 8 and 100 or 200 examples in place of d = 64, n = 32 and 550 or 1,300; "
-    "12,000 steps of 64 examples; 3 seeds of 6",
+    "12,000 steps of 64 examples; 5 seeds of 6",
     figure=Picture(),
     claims=(SPECIALISE,),
     notes=NOTES,

@@ -10,25 +10,24 @@ Expected: nothing was published. Training need not find what exists, and may go 
 """
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Figure
 from memobench.experiments.mahdavi2024 import (
     NOTES,
-    PUBLISHED,
     QUICK,
-    QUICK_SEEDS,
-    SEEDS,
     SOURCE,
+    full_runs,
     paper_model,
     paper_task,
-    runs,
+    quick_runs,
     small_model,
     small_task,
 )
-from memobench.specs import Annealing, Architecture, LabelledContexts, Run
+from memobench.specs import Architecture, LabelledContexts
 from memobench.theory import THEOREM_1
 
 # T over H (min(n, d_h) - 1) + 1.
@@ -49,51 +48,39 @@ ALL_UP_TO_THE_BOUND = Claim(
 )
 
 
-def loads(task: LabelledContexts, architecture: Architecture) -> list[LabelledContexts]:
-    """The task with as many examples as the loads say."""
-    sizes = {
-        "n_heads": architecture.n_heads,
-        "d_head": architecture.d_head,
-        "context_length": task.context_length,
-    }
-    promised = THEOREM_1.value(sizes)
-    return [dataclasses.replace(task, n_examples=round(load * promised)) for load in LOADS]
-
-
-def around(
-    tasks: Sequence[LabelledContexts],
-    architectures: Sequence[Architecture],
-    method: Annealing,
-    seeds: int,
-) -> tuple[Run, ...]:
-    """Every task and architecture at all loads."""
-    return tuple(
-        run
-        for task in tasks
-        for architecture in architectures
-        for run in runs(loads(task, architecture), [architecture], method, seeds)
-    )
+def loads(
+    task: LabelledContexts, architectures: Sequence[Architecture]
+) -> Iterator[tuple[LabelledContexts, Architecture]]:
+    """The task with as many examples as the loads say, for every architecture."""
+    for architecture, load in itertools.product(architectures, LOADS):
+        sizes = {
+            "n_heads": architecture.n_heads,
+            "d_head": architecture.d_head,
+            "context_length": task.context_length,
+        }
+        n_examples = round(load * THEOREM_1.value(sizes))
+        yield dataclasses.replace(task, n_examples=n_examples), architecture
 
 
 EXPERIMENT = Experiment(
     name="mahdavi2024/theorem",
     title="Around the theorem's number of examples",
     presets={
-        "quick": around(
-            [small_task("random", 1), small_task("shared", 1)],
-            [small_model(4), small_model(8)],
-            QUICK_ON,
-            QUICK_SEEDS,
+        "quick": tuple(
+            run
+            for contexts in ("random", "shared")
+            for task, model in loads(small_task(contexts, 1), [small_model(4), small_model(8)])
+            for run in quick_runs([task], [model], QUICK_ON)
         ),
-        "full": around(
-            [paper_task("random", 1), paper_task("shared", 1)],
-            [paper_model(4), paper_model(20)],
-            PUBLISHED,
-            SEEDS,
+        "full": tuple(
+            run
+            for contexts in ("random", "shared")
+            for task, model in loads(paper_task(contexts, 1), [paper_model(4), paper_model(20)])
+            for run in full_runs([task], [model])
         ),
     },
     left_out="d = 16, n = 8 in place of d = 64, n = 32; H = 4 and 8 in place of 4 and 20; "
-    "8,000 steps of 64 examples in place of 50,000 of 256; 3 seeds of 6",
+    "8,000 steps of 64 examples in place of 50,000 of 256; 5 seeds of 6",
     figure=Figure(x="load", hue="n_heads"),
     claims=(ALL_UP_TO_THE_BOUND,),
     notes=NOTES,

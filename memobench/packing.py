@@ -25,6 +25,8 @@ from memobench.specs import Annealing, LabelledContexts, Run, Training
 # after all is halved by the executor.
 COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
+# What a step takes at least, however small: starting its kernels.
+STEP_SECONDS = {"cpu": 0.0, "gpu": 2e-4, "tpu": 2e-4}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
 # What the runs of a pack may take together: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}
@@ -67,13 +69,14 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
         run.method.steps * work_per_step(m, run) for m, run in zip(modules, runs, strict=True)
     )
     slots = _slots(runs, padded, platform)
+    steps = [run.method.steps for run in runs]
     return Pack(
         runs=tuple(runs),
         module=padded,
         slots=slots,
         waste=1 - true_work / work,
         memory_bytes=memory_shared(runs) + slots * memory_per_run(padded, runs[0]),
-        seconds=_seconds(work, platform),
+        seconds=_seconds(work, max(max(steps), sum(steps) / slots), platform),
     )
 
 
@@ -260,14 +263,16 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
     example = group[0][1]
     work = functools.lru_cache(maxsize=None)(lambda module: work_per_step(module, example))
     modules = sorted(by_module, key=lambda module: (work(module), repr(module)))
-    steps = [sum(run.method.steps for run in by_module[module]) for module in modules]
+    steps = [[run.method.steps for run in by_module[module]] for module in modules]
+    total, longest = [sum(each) for each in steps], [max(each) for each in steps]
 
     best: list[tuple[float, int]] = [(0.0, 0)]
     for stop in range(1, len(modules) + 1):
         options = []
         for start in range(stop):
             padded = enclosing(modules[start:stop])
-            seconds = _seconds(work(padded) * sum(steps[start:stop]), platform)
+            arithmetic = work(padded) * sum(total[start:stop])
+            seconds = _seconds(arithmetic, max(longest[start:stop]), platform)
             options.append((best[start][0] + COMPILE_SECONDS + seconds, start))
         best.append(min(options))
 
@@ -287,8 +292,10 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
         stop = start
 
 
-def _seconds(work: float, platform: str) -> float:
-    return work / FLOPS_PER_SECOND.get(platform, FLOPS_PER_SECOND["gpu"])
+def _seconds(work: float, steps: float, platform: str) -> float:
+    """Of so many floating-point operations in so many steps of a pack."""
+    known = platform if platform in FLOPS_PER_SECOND else "gpu"
+    return work / FLOPS_PER_SECOND[known] + steps * STEP_SECONDS[known]
 
 
 def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
