@@ -18,6 +18,7 @@ from memobench.claims import Claim
 from memobench.experiment import Experiment, Figure
 from memobench.experiments.mahdavi2024 import (
     NOTES,
+    QUICK,
     SOURCE,
     full_runs,
     paper_model,
@@ -56,16 +57,17 @@ EXPERIMENT = Experiment(
     title="Memorized examples against layers of attention",
     presets={
         "quick": quick_runs(
-            [small_task("random", 1_000), small_task("shared", 500)],
-            layered(small_model(4)),
+            [small_task("shared", 1_000)],
+            [model for model in layered(small_model(4)) if model.n_layers < max(LAYERS)],
+            dataclasses.replace(QUICK, steps=2_000),
         ),
         "full": full_runs(
             [paper_task("random", 50_000), paper_task("shared", 20_000)],
             layered(paper_model(20)),
         ),
     },
-    left_out="d = 16, n = 8, H = 4 and hundreds of examples in place of d = 64, n = 32, H = 20 and "
-    "thousands; 4,000 steps of 64 examples; 5 seeds of 6",
+    left_out="d = 16, n = 8, H = 4 and 1,000 examples in place of d = 64, n = 32, H = 20 and "
+    "thousands; random contexts; the fourth layer; 2,000 steps of 64 examples; 5 seeds of 6",
     figure=Figure(x="n_layers", hue="residual", y="known", bounds=False),
     claims=(_grows(residual=False), _grows(residual=True)),
     notes=NOTES,

@@ -2,20 +2,22 @@
 
 A pack has slots. All slots take `evaluate_every` steps in one compiled program, then every set is
 evaluated; a run that is done leaves its slot to the next one waiting, and when none waits and half
-the slots are idle a program of half the width takes over. All runs read one set of examples, of
-which each takes its prefix. State is kept per run, so that a checkpoint serves whatever pack a run
-comes to be in. No files, no printing.
+the slots are idle a program of half the width takes over. All runs of a seed read one set of
+examples, of which each takes its prefix. State is kept per run, so that a checkpoint serves
+whatever pack a run comes to be in. No files, no printing.
 
 Shape letters: R slots, T examples of the largest set, B batch, C steps of a round, E examples
 evaluated together.
 """
 
 import collections
+import concurrent.futures
 import dataclasses
 import functools
+import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -36,7 +38,10 @@ NARROWED_FROM_SECONDS = 60.0
 # Pictures of which heads serve which examples are kept up to so many pairs.
 MAX_PAIRS = 16_384
 
+_log = logging.getLogger("memobench")
+
 _ADAM = optax.scale_by_adam()
+_POOL = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="shuffle")
 
 Arrays = dict[str, np.ndarray]
 
@@ -75,6 +80,7 @@ class Schedule(NamedTuple):
     learning_rate: Any
     first_share: Any
     n_examples: Any
+    which_set: Any
 
 
 @dataclasses.dataclass
@@ -130,12 +136,14 @@ class _Slots:
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None) -> None:
         self.pack, self.compile_seconds = pack, 0.0
         self.task = packing.largest_task(pack)
-        self.data = jax.device_put(labelled_contexts.sample(self.task))
+        self.seeds = sorted({run.task.seed for run in pack.runs})
+        self.data = jax.device_put(_stack(self._set(seed) for seed in self.seeds))
+        self.shuffled = _Shuffled()
         self.all = [_load(run, checkpoints) for run in pack.runs]
         self.waiting = collections.deque(each for each in self.all if not each.done)
         width = self._width(pack.slots, len(self.waiting))
         self.here = [self._next() for _ in range(width)] if self.waiting else []
-        self.stacked = self._stack(self.here) if self.here else None
+        self.stacked = self._enter(self.here) if self.here else None
 
     def busy(self) -> bool:
         """Whether any run is not done."""
@@ -147,15 +155,19 @@ class _Slots:
         program, seconds = compiling.timed(
             compile_round,
             self.pack.module,
-            dataclasses.replace(self.task, seed=0),
+            self.task,
             _static(first),
             len(self.here),
+            len(self.seeds),
         )
         self.compile_seconds += seconds
-        schedule = Schedule(*map(np.stack, zip(*map(_schedule, self.here), strict=True)))
-        rows_RxCxB = np.stack([batches(each.run, each.step) for each in self.here])
+        each_schedule = [_schedule(each, self.seeds) for each in self.here]
+        schedule = Schedule(*map(np.stack, zip(*each_schedule, strict=True)))
+        rows_RxCxB = np.stack([self.shuffled(each.run, each.step) for each in self.here])
         self.stacked, loss_R, correct_R = program(self.stacked, self.data, schedule, rows_RxCxB)
         working = [not each.done for each in self.here]
+        for each in self.here:
+            self.shuffled.ahead(each.run, each.step + _annealing(first).evaluate_every)
         for each, loss, correct in zip(
             self.here, *map(np.asarray, (loss_R, correct_R)), strict=True
         ):
@@ -191,7 +203,7 @@ class _Slots:
         for i in entering:
             self.here[i] = self._next()
         if entering:
-            new = self._stack([self.here[i] for i in entering])
+            new = self._enter([self.here[i] for i in entering])
             where = np.array(entering)
             self.stacked = jax.tree.map(lambda x, y: x.at[where].set(y), self.stacked, new)
         by_idleness = sorted(range(len(self.here)), key=lambda i: self.here[i].done)
@@ -206,12 +218,16 @@ class _Slots:
         worth = self.pack.seconds >= NARROWED_FROM_SECONDS
         return packing.width(slots, n_working) if worth else slots
 
-    def _stack(self, entering: Sequence[_Progress]) -> Any:
+    def _set(self, seed: int) -> Labelled:
+        return labelled_contexts.sample(dataclasses.replace(self.task, seed=seed))
+
+    def _enter(self, entering: Sequence[_Progress]) -> Any:
+        """The states of runs, padded and stacked on the device."""
         target = _shapes(self.pack.module)
-        trees = [packing.pad_to(each.state or _start(each.run), target) for each in entering]
+        states = [packing.pad_to(each.state or _start(each.run), target) for each in entering]
         for each in entering:
             each.state = None
-        return jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *trees)
+        return jax.device_put(_stack(states))
 
     def result(self, started: float) -> training.PackResult:
         """Everything about runs that are all done."""
@@ -228,7 +244,7 @@ class _Slots:
             step_loss_RxL=loss_R[:, None],
             compile_seconds=self.compile_seconds,
             run_seconds=time.perf_counter() - started - self.compile_seconds,
-            variables=jax.tree.map(lambda *xs: np.stack(xs), *[self._best(x) for x in self.all]),
+            variables=_stack(self._best(each) for each in self.all),
             certificates=certificates,
         )
 
@@ -240,8 +256,10 @@ class _Slots:
     def _certificate(self, each: _Progress) -> dict[str, Any]:
         state, run, best = _of(each), each.run, self._best(each)
         n_examples, n_heads = run.task.n_examples, run.architecture.n_heads
+        mine = self.seeds.index(run.task.seed)
+        data = jax.tree.map(lambda x: x[mine], self.data)
         largest_TxH = saturation.of_module(
-            self.pack.module, best, labelled_contexts.example, self.data, n_examples
+            self.pack.module, best, labelled_contexts.example, data, n_examples
         )[:, :n_heads]
         # Of those only that are compared with and without residuals: it is a second compilation.
         deep = run.architecture.residual is not None
@@ -256,8 +274,30 @@ class _Slots:
             "best_step": int(state.best_step),
             **saturation.columns(largest_TxH),
             "largest_attention": np.round(largest_TxH.T, 3).tolist() if small else None,
-            **(ranks.columns(self.pack.module, best, self.data, n_examples) if deep else {}),
+            **(ranks.columns(self.pack.module, best, data, n_examples) if deep else {}),
         }
+
+
+class _Shuffled:
+    """Batches that the host's cores shuffle while the device trains."""
+
+    def __init__(self) -> None:
+        self.ready: dict[tuple[Run, int], concurrent.futures.Future] = {}
+
+    def ahead(self, run: Run, step: int) -> None:
+        """Begins with the batches from a step on; those begun before for the run are forgotten."""
+        for key in [key for key in self.ready if key[0] == run]:
+            del self.ready[key]
+        self.ready[run, step] = _POOL.submit(batches, run, step)
+
+    def __call__(self, run: Run, step: int) -> np.ndarray:
+        """`batches`, at once if they were begun ahead."""
+        begun = self.ready.pop((run, step), None)
+        return begun.result() if begun else batches(run, step)
+
+
+def _stack(trees: Iterable[Any]) -> Any:
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 
 def _of(each: _Progress) -> State:
@@ -301,13 +341,15 @@ def rate(schedule: Schedule, step: jax.Array) -> jax.Array:
 
 
 def objective(
-    module: nn.Module, variables: Any, data: Labelled, rows_B: jax.Array
+    module: nn.Module, variables: Any, data: Labelled, which_set: jax.Array, rows_B: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """loss_B and correct_B: cross-entropy in nats, or the squared error and whether it is small."""
+    # Where there is one set only, what runs read of it is the same for all of them.
+    which = 0 if len(data.label_T) == 1 else which_set
 
     def one(row: jax.Array) -> tuple[jax.Array, jax.Array]:
-        output_C: Any = module.apply(variables, *labelled_contexts.example(data, row))
-        return metrics.loss_and_correct(output_C, data.label_T[row])
+        output_C: Any = module.apply(variables, *labelled_contexts.example(data, which, row))
+        return metrics.loss_and_correct(output_C, data.label_T[which, row])
 
     with jax.default_matmul_precision("highest"):
         return jax.vmap(one)(rows_B)
@@ -321,7 +363,7 @@ def step(
 
     def loss(params: Any) -> jax.Array:
         variables = {"params": params, "constants": constants}
-        return objective(module, variables, data, rows_B)[0].mean()
+        return objective(module, variables, data, schedule.which_set, rows_B)[0].mean()
 
     params = state.variables["params"]
     update, moments = _ADAM.update(jax.grad(loss)(params), state.moments)
@@ -331,15 +373,17 @@ def step(
 
 
 def evaluate(
-    module: nn.Module, data: Labelled, variables: Any, n_examples: jax.Array
+    module: nn.Module, data: Labelled, variables: Any, schedule: Schedule
 ) -> tuple[jax.Array, jax.Array]:
     """Mean loss, and how many examples are correct, of R runs on the prefixes they memorize."""
-    n_all = len(data.label_T)
+    n_examples, n_all = schedule.n_examples, data.label_T.shape[1]
     block = math.ceil(n_all / math.ceil(n_all / EVALUATED_AT_ONCE))
 
     def add(i: jax.Array, sums: Any) -> Any:
         rows_E = i * block + jnp.arange(block)
-        loss_RxE, correct_RxE = jax.vmap(lambda v: objective(module, v, data, rows_E))(variables)
+        loss_RxE, correct_RxE = jax.vmap(
+            lambda variables, which_set: objective(module, variables, data, which_set, rows_E)
+        )(variables, schedule.which_set)
         mine_RxE = rows_E[None] < n_examples[:, None]
         loss_R = jnp.where(mine_RxE, loss_RxE, 0).sum(axis=1)
         return sums[0] + loss_R, sums[1] + (correct_RxE & mine_RxE).sum(axis=1)
@@ -351,7 +395,9 @@ def evaluate(
 
 
 @functools.lru_cache(maxsize=32)
-def compile_round(module: nn.Module, task: LabelledContexts, method: Annealing, width: int) -> Any:
+def compile_round(
+    module: nn.Module, task: LabelledContexts, method: Annealing, width: int, n_sets: int
+) -> Any:
     """A round of as many slots: (state, data, schedule, rows_RxCxB) -> state, loss_R, correct_R."""
 
     def train(state: State, data: Labelled, schedule: Schedule, rows_CxB: jax.Array) -> State:
@@ -363,22 +409,23 @@ def compile_round(module: nn.Module, task: LabelledContexts, method: Annealing, 
 
     def whole(state: State, data: Labelled, schedule: Schedule, rows_RxCxB: jax.Array) -> Any:
         state = jax.vmap(train, in_axes=(0, None, 0, 0))(state, data, schedule, rows_RxCxB)
-        loss_R, correct_R = evaluate(module, data, state.variables, schedule.n_examples)
+        loss_R, correct_R = evaluate(module, data, state.variables, schedule)
         step_R = (schedule.step + len(rows_RxCxB[0])).astype(jnp.int32)
         state = jax.vmap(_keep_best)(state, loss_R, correct_R, step_R)
         return state, loss_R, correct_R
 
-    def stacked(tree: Any) -> Any:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((width, *x.shape), x.dtype), tree)
+    def stacked(tree: Any, n: int = width) -> Any:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
 
     number = jax.ShapeDtypeStruct((), jnp.float32)
-    schedule: Any = Schedule(*[number] * 6)
-    schedule = schedule._replace(n_examples=jax.ShapeDtypeStruct((), jnp.int32))
+    whole_number = jax.ShapeDtypeStruct((), jnp.int32)
+    schedule: Any = Schedule
+    schedule = schedule(*[number] * 5, whole_number, whole_number)
     rows = jax.ShapeDtypeStruct((method.evaluate_every, method.batch_size), jnp.int32)
     return compiling.compiled(
         whole,
         stacked(_shapes(module)),
-        labelled_contexts.shapes(task),
+        stacked(labelled_contexts.shapes(task), n_sets),
         stacked(schedule),
         stacked(rows),
         donate=(0,),
@@ -406,7 +453,7 @@ def _static(run: Run) -> Annealing:
     return Annealing(batch_size=method.batch_size, evaluate_every=every, steps=every)
 
 
-def _schedule(each: _Progress) -> Schedule:
+def _schedule(each: _Progress, seeds: Sequence[int]) -> Schedule:
     method = _annealing(each.run)
     return Schedule(
         step=np.float32(each.step),
@@ -415,6 +462,7 @@ def _schedule(each: _Progress) -> Schedule:
         learning_rate=np.float32(method.learning_rate),
         first_share=np.float32(method.first_share),
         n_examples=np.int32(each.run.task.n_examples),
+        which_set=np.int32(seeds.index(each.run.task.seed)),
     )
 
 
@@ -465,9 +513,12 @@ def _load(run: Run, checkpoints: Checkpoints | None) -> _Progress:
     arrays = checkpoints.load(run.run_id) if checkpoints else None
     if arrays is None:
         return _Progress(run)
-    shapes = _shapes(models.build(run))
-    paths, tree = jax.tree_util.tree_flatten_with_path(shapes)
-    leaves = [arrays[jax.tree_util.keystr(path)] for path, _ in paths]
+    shapes, tree = jax.tree_util.tree_flatten_with_path(_shapes(models.build(run)))
+    leaves = [arrays.get(jax.tree_util.keystr(path)) for path, _ in shapes]
+    expected = [shape.shape for _, shape in shapes]
+    if [None if leaf is None else leaf.shape for leaf in leaves] != expected:
+        _log.warning("the checkpoint of run %s is of another version; it starts anew", run.run_id)
+        return _Progress(run)
     curve = [(int(step), loss, accuracy) for step, loss, accuracy in arrays["curve"].tolist()]
     done = bool(arrays["done"])
     state = jax.tree.unflatten(tree, leaves)

@@ -27,7 +27,8 @@ class Folder:
         """What was saved last; None where there is nothing or, with a warning, a spoiled file."""
         path = self._path(run_id)
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            # Opened here, for NumPy leaves a spoiled file open.
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
         except FileNotFoundError:
             return None

@@ -49,10 +49,16 @@ class Pack:
     seconds: float
 
     def halves(self) -> tuple["Pack", "Pack"]:
-        """The same runs as two packs of the same shape, for a device that was too small."""
+        """The same runs as two packs that train half as many at a time, for too small a device."""
         middle = (len(self.runs) + 1) // 2
-        first, second = self.runs[:middle], self.runs[middle:]
-        return together(first, self.module), together(second, self.module)
+        first, second = (
+            together(runs, self.module) for runs in (self.runs[:middle], self.runs[middle:])
+        )
+        slots = (self.slots + 1) // 2
+        return (
+            dataclasses.replace(first, slots=min(slots, len(first.runs))),
+            dataclasses.replace(second, slots=min(slots, len(second.runs))),
+        )
 
 
 def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str = "cpu") -> Pack:
@@ -81,7 +87,7 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
 
 
 def largest_task(pack: Pack) -> LabelledContexts:
-    """Labelled contexts of which every run of the pack memorizes a prefix.
+    """Labelled contexts of which, for its own seed, every run of the pack memorizes a prefix.
 
     Their number is rounded up to 2^i or 3 * 2^i, so that more packs share a compilation. Raises
     ValueError for other tasks.
@@ -96,6 +102,7 @@ def largest_task(pack: Pack) -> LabelledContexts:
         tasks[0],
         n_examples=math.ceil(largest / unit) * unit,
         context_length=module.context_length,
+        seed=0,
     )
 
 
@@ -191,7 +198,8 @@ def memory_shared(runs: Sequence[Run]) -> float:
 
     The logits of all examples, which are evaluated one run at a time, or the labelled contexts.
     """
-    return max(map(_memory_shared, runs))
+    largest = max(map(_memory_shared, runs))
+    return largest * len({run.task.seed for run in runs if _queues(run)} or {0})
 
 
 def _memory_shared(run: Run) -> float:
@@ -213,7 +221,7 @@ def _queues(run: Run) -> bool:
 
 
 def _fits(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
-    memory = MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"]) - memory_shared(runs)
+    memory = _memory(platform) - memory_shared(runs)
     memory = min(memory, WORKING_SET_BYTES.get(platform, memory))
     return max(1, int(memory / memory_per_run(module, runs[0])))
 
@@ -240,10 +248,8 @@ def _structure(module: nn.Module, run: Run) -> tuple:
         every, batch_size = method.evaluate_every, method.batch_size
         method = Annealing(batch_size=batch_size, evaluate_every=every, steps=every)
     if isinstance(task, LabelledContexts):
-        # One set serves all, so that the seed must agree.
         task = dataclasses.replace(task, n_examples=1, context_length=1)
-    else:
-        task = dataclasses.replace(task, seed=0)
+    task = dataclasses.replace(task, seed=0)
     zeros: dict[str, Any] = dict.fromkeys(_paddable_sizes(module), 0)
     return module.clone(**zeros), task, method
 
@@ -288,7 +294,8 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
         for run in longest_first:
             by_steps[_queues(run) or run.method.steps].append(run)
         for runs in by_steps.values():
-            yield from _split(runs, enclosing(chosen), platform)
+            for fitting in _by_seeds(runs, platform):
+                yield from _split(fitting, enclosing(chosen), platform)
         stop = start
 
 
@@ -296,6 +303,21 @@ def _seconds(work: float, steps: float, platform: str) -> float:
     """Of so many floating-point operations in so many steps of a pack."""
     known = platform if platform in FLOPS_PER_SECOND else "gpu"
     return work / FLOPS_PER_SECOND[known] + steps * STEP_SECONDS[known]
+
+
+def _by_seeds(runs: list[Run], platform: str) -> Iterator[list[Run]]:
+    """All of the runs, or those of each seed where the sets of all would fill half the memory."""
+    if not _queues(runs[0]) or memory_shared(runs) <= _memory(platform) / 2:
+        yield runs
+        return
+    by_seed = collections.defaultdict(list)
+    for run in runs:
+        by_seed[run.task.seed].append(run)
+    yield from by_seed.values()
+
+
+def _memory(platform: str) -> float:
+    return MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"])
 
 
 def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:

@@ -55,10 +55,10 @@ def of_module(
 ) -> np.ndarray:
     """largest_TxH of a module whose inputs are `example(data, i)`, i < n_examples."""
     data = jax.device_put(data)
-    block_size = min(EXAMPLES_AT_ONCE, n_examples)
+    # Blocks of one size, which compile once; what lies beyond the last example is cut off.
     blocks = [
-        _largest(module, example, variables, data, np.arange(start, start + block_size))
-        for start in range(0, n_examples, block_size)
+        _largest(module, example, variables, data, np.arange(start, start + EXAMPLES_AT_ONCE))
+        for start in range(0, n_examples, EXAMPLES_AT_ONCE)
     ]
     return np.concatenate(blocks)[:n_examples]
 

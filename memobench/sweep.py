@@ -3,6 +3,7 @@
 The same call resumes: what a results folder holds is never trained again.
 """
 
+import collections
 import contextlib
 import datetime
 import functools
@@ -115,7 +116,7 @@ def _train(
         contextlib.closing(local.run_packs(packs, bar.steps_done, train)) as trained,
     ):
         for pack, result in trained:
-            bar.runs_done(len(pack.runs))
+            bar.runs_done(pack)
             yield rows_of(pack, result), provenance(pack, result)
 
 
@@ -223,6 +224,8 @@ class _Progress:
         }
         self._n_runs = sum(len(pack.runs) for pack in packs)
         self._runs_done = self._steps_done = 0
+        # Seconds told of each pack, by its first run.
+        self._told: dict[str, float] = collections.defaultdict(float)
         self._lock = threading.Lock()
         self._bar = tqdm.tqdm(
             total=sum(pack.seconds for pack in packs),
@@ -240,13 +243,19 @@ class _Progress:
     def steps_done(self, pack: packing.Pack, steps: int) -> None:
         with self._lock:
             self._steps_done += steps
-            self._bar.update(steps * self._seconds_per_step[pack.runs[0].run_id])
-            self._show()
+            self._advance(pack, steps * self._seconds_per_step[pack.runs[0].run_id])
 
-    def runs_done(self, runs: int) -> None:
+    def runs_done(self, pack: packing.Pack) -> None:
         with self._lock:
-            self._runs_done += runs
-            self._show()
+            self._runs_done += len(pack.runs)
+            predicted = sum(self._seconds_per_step[x.run_id] * x.method.steps for x in pack.runs)
+            # What runs did not need because they ended early or were resumed is done too.
+            self._advance(pack, predicted - self._told[pack.runs[0].run_id])
+
+    def _advance(self, pack: packing.Pack, seconds: float) -> None:
+        self._told[pack.runs[0].run_id] += seconds
+        self._bar.update(seconds)
+        self._show()
 
     def _show(self) -> None:
         rate = self._steps_done / (self._bar.format_dict["elapsed"] or math.inf)

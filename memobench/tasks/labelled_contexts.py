@@ -67,11 +67,17 @@ def shapes(task: LabelledContexts) -> Any:
     )
 
 
-def example(data: Labelled, i: jax.Array) -> tuple[Any, Any]:
-    """query_I and context_NxI of example i; a shared context does not depend on i."""
-    if data.place_TxN.shape[1]:
-        return data.query_TxI[i], data.context[data.place_TxN[i]]
-    return data.query_TxI[i], data.context if data.context.ndim == 2 else data.context[i]
+def example(data: Labelled, *index: Any) -> tuple[Any, Any]:
+    """query_I and context_NxI of example i of one set, or of example k, i of sets stacked along k.
+
+    A shared context does not depend on i.
+    """
+    *which, _ = index
+    query_I = data.query_TxI[index]
+    if data.place_TxN.shape[-1]:
+        return query_I, data.context[(*which, data.place_TxN[index])]
+    shared = data.context.ndim < data.query_TxI.ndim + 1
+    return query_I, data.context[tuple(which) if shared else index]
 
 
 def _stream(task: LabelledContexts, kind: int, position: int) -> np.random.Generator:

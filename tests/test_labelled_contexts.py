@@ -1,0 +1,189 @@
+"""Labelled contexts: prefixes, distributions, and what a user may ask for."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from memobench.errors import UserError
+from memobench.specs import Annealing, Architecture, LabelledContexts, Optimum, Run, Task, Training
+from memobench.tasks import labelled_contexts
+from memobench.tasks.labelled_contexts import Labelled
+
+KINDS = {"shared": {}, "random": {}, "bag": {"n_bag": 7}}
+every_kind = pytest.mark.parametrize("contexts", KINDS)
+every_label = pytest.mark.parametrize("n_classes", [5, None], ids=["classes", "scalars"])
+
+
+def _task(contexts="shared", **fields):
+    sizes = {"n_examples": 23, "context_length": 4, "n_classes": 5, "input_dim": 6}
+    return LabelledContexts(contexts=contexts, **(sizes | KINDS[contexts] | fields))
+
+
+def _prefix(task, data):
+    """The set that a task with fewer examples or a shorter context has within a larger one's."""
+    n, length = task.n_examples, task.context_length
+    whole = {"shared": data.context[:length], "bag": data.context}
+    own = data.context[:n, :length] if task.contexts == "random" else whole[task.contexts]
+    return Labelled(data.query_TxI[:n], own, data.place_TxN[:n, :length], data.label_T[:n])
+
+
+def _assert_equal(ours, theirs):
+    for name, x, y in zip(Labelled._fields, ours, theirs, strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=name)
+
+
+@every_kind
+@every_label
+@pytest.mark.parametrize("smaller", [(11, 4), (23, 3), (1, 1), (10, 2)])
+def test_a_smaller_task_is_a_prefix_of_a_larger_one(contexts, n_classes, smaller):
+    larger = _task(contexts, n_classes=n_classes, seed=3)
+    n_examples, context_length = smaller
+    task = dataclasses.replace(larger, n_examples=n_examples, context_length=context_length)
+    ours = labelled_contexts.sample(task)
+    _assert_equal(ours, _prefix(task, labelled_contexts.sample(larger)))
+    assert ours.query_TxI.shape == (n_examples, 6)
+
+
+@every_kind
+def test_the_set_is_that_of_its_seed_alone(contexts):
+    task = _task(contexts)
+    here, again = labelled_contexts.sample(task), labelled_contexts.sample(task)
+    _assert_equal(here, again)
+    other = labelled_contexts.sample(dataclasses.replace(task, seed=1))
+    for name, x, y in zip(Labelled._fields, here, other, strict=True):
+        if x.size:
+            assert not np.array_equal(x, y), name
+
+
+@every_kind
+@every_label
+def test_shapes_are_those_of_the_sample(contexts, n_classes):
+    task = _task(contexts, n_classes=n_classes)
+    data, shapes = labelled_contexts.sample(task), labelled_contexts.shapes(task)
+    for name, x, shape in zip(Labelled._fields, data, shapes, strict=True):
+        assert x.shape == shape.shape, name
+        assert x.dtype == shape.dtype, name
+    assert data.label_T.dtype == (np.float32 if n_classes is None else np.int32)
+    assert data.context.dtype == data.query_TxI.dtype == np.float32
+
+
+@every_kind
+def test_an_example_is_the_row_of_its_number(contexts):
+    task = _task(contexts)
+    data = labelled_contexts.sample(task)
+    # A shared context must not depend on the number, or nothing could be folded into it.
+    out_axes = 0, None if contexts == "shared" else 0
+    every = jax.jit(jax.vmap(labelled_contexts.example, (None, 0), out_axes))
+    query_TxI, context = every(data, jnp.arange(task.n_examples))
+    np.testing.assert_array_equal(query_TxI, data.query_TxI)
+    if contexts == "bag":
+        by_hand = [[data.context[place] for place in place_N] for place_N in data.place_TxN]
+        np.testing.assert_array_equal(context, by_hand)
+    else:
+        np.testing.assert_array_equal(context, data.context)
+    alone = labelled_contexts.example(data, np.int32(9))
+    np.testing.assert_array_equal(alone[0], query_TxI[9])
+    np.testing.assert_array_equal(alone[1], context if contexts == "shared" else context[9])
+
+
+@every_kind
+def test_entries_are_uniform_below_one_and_no_vector_comes_twice(contexts):
+    data = labelled_contexts.sample(_task(contexts, n_examples=300))
+    vectors = np.concatenate([data.query_TxI, data.context.reshape(-1, 6)])
+    assert vectors.min() >= 0
+    assert vectors.max() < 1
+    assert len(np.unique(vectors, axis=0)) == len(vectors)
+    assert len(np.unique(vectors)) > 0.999 * vectors.size
+    assert scipy.stats.kstest(vectors.reshape(-1), "uniform").pvalue > 1e-3
+    # Examples and coordinates have nothing to do with each other.
+    correlation = np.corrcoef(vectors.T) - np.eye(6)
+    assert abs(correlation).max() < 0.25
+
+
+@pytest.mark.parametrize("n_bag", [3, 5])
+def test_bag_contexts_are_arrangements_all_equally_likely(n_bag):
+    n_arrangements = {3: 6, 5: 60}[n_bag]
+    task = _task("bag", n_examples=100 * n_arrangements, context_length=3, n_bag=n_bag, seed=2)
+    place_TxN = labelled_contexts.sample(task).place_TxN
+    assert place_TxN.shape == (100 * n_arrangements, 3)
+    assert (np.diff(np.sort(place_TxN), axis=1) > 0).all()
+    every = dict.fromkeys(itertools.permutations(range(n_bag), 3), 0)
+    assert len(every) == n_arrangements
+    for places in place_TxN.tolist():
+        every[tuple(places)] += 1
+    assert scipy.stats.chisquare(list(every.values())).pvalue > 1e-3
+
+
+def test_classes_are_uniform_and_independent_of_each_other():
+    label_T = labelled_contexts.sample(_task(n_examples=7_000, n_classes=7)).label_T
+    counts = np.bincount(label_T, minlength=7)
+    assert len(counts) == 7
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+    pairs = np.bincount(7 * label_T[:-1] + label_T[1:], minlength=49)
+    assert scipy.stats.chisquare(pairs).pvalue > 1e-3
+
+
+def test_scalars_are_uniform_and_are_not_read_off_the_queries():
+    data = labelled_contexts.sample(_task(n_examples=4_000, n_classes=None))
+    assert scipy.stats.kstest(data.label_T, "uniform").pvalue > 1e-3
+    for vector_T in data.query_TxI.T:
+        assert abs(np.corrcoef(vector_T, data.label_T)[0, 1]) < 0.06
+
+
+SHORT = {"batch_size": 4, "steps": 10, "evaluate_every": 5}
+SMALL = Architecture(name="query_attention", d_model=4, d_head=3, heads="full")
+
+
+def _run(task, method):
+    return Run(task=task, architecture=SMALL, method=method)
+
+
+MISTAKES = {
+    "n_bag=9 needs contexts='bag'": lambda: LabelledContexts(
+        n_examples=4, contexts="random", n_bag=9
+    ),
+    "n_bag=2 is not an integer >= 4": lambda: _task("bag", n_bag=2),
+    "n_bag=None is not an integer >= 4": lambda: _task("bag", n_bag=None),
+    "n_classes=1 is not an integer >= 2": lambda: _task(n_classes=1),
+    "n_examples=0 is not an integer >= 1": lambda: _task(n_examples=0),
+    "context_length=0 is not an integer >= 1": lambda: _task(context_length=0),
+    "input_dim=2.0 is not an integer >= 1": lambda: _task(input_dim=2.0),
+    "seed=-1 is not an integer >= 0": lambda: _task(seed=-1),
+    "contexts='own' is unknown; choose one of shared, random, bag": lambda: LabelledContexts(
+        n_examples=4, contexts="own"
+    ),
+    "name must be 'labelled_contexts'": lambda: _task(name="associations"),
+    "method: Annealing does not train the task 'associations'": lambda: _run(
+        Task(), Annealing(**SHORT)
+    ),
+    "method: Training does not train the task 'labelled_contexts'": lambda: _run(
+        _task(), Training()
+    ),
+    "method: Optimum does not train the task 'labelled_contexts'": lambda: _run(_task(), Optimum()),
+    "steps=12 is no multiple of evaluate_every=5": lambda: Annealing(steps=12, evaluate_every=5),
+    "batch_size=0 is not an integer >= 1": lambda: Annealing(batch_size=0),
+    "learning_rate=0 is not a number > 0": lambda: Annealing(learning_rate=0),
+    "first_share=inf is not a number > 0": lambda: Annealing(first_share=float("inf")),
+    "warmup=1 is not a share in [0, 1)": lambda: Annealing(warmup=1),
+    "protocol must be 'annealed'": lambda: Annealing(protocol="exact"),
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_line_that_names_the_field(line):
+    with pytest.raises(UserError) as caught:
+        MISTAKES[line]()
+    message = str(caught.value)
+    assert message.startswith(line)
+    assert "\n" not in message
+
+
+def test_a_right_spec_is_none_of_these():
+    run = _run(_task("bag"), Annealing(**SHORT))
+    assert dataclasses.replace(run, task=_task("bag", n_bag=8)).run_id != run.run_id
+    assert dataclasses.replace(run).run_id == run.run_id

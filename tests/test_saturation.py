@@ -1,0 +1,157 @@
+"""Saturation: the largest attention weights of heads, and what a results row says of them."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memobench import models, saturation, tasks
+from memobench.specs import Annealing, Architecture, LabelledContexts, Run, Task
+from memobench.tasks import labelled_contexts
+
+SHORT = Annealing(batch_size=4, steps=10, evaluate_every=5)
+
+
+def _labelled(contexts="shared", n_examples=20, **sizes):
+    task = LabelledContexts(
+        n_examples=n_examples,
+        context_length=3,
+        contexts=contexts,
+        n_classes=4,
+        input_dim=6,
+        n_bag=5 if contexts == "bag" else None,
+    )
+    sizes = {"d_model": 8, "d_head": 5, "n_heads": 3, "heads": "full", **sizes}
+    return Run(task=task, architecture=Architecture(name="query_attention", **sizes), method=SHORT)
+
+
+def _tokens(task=None, **sizes):
+    sizes = {"d_model": 4, "d_head": 4, "n_heads": 3, **sizes}
+    return Run(
+        task=task or Task(vocab_size=4, context_length=3),
+        architecture=Architecture(name="attention_only", **sizes),
+    )
+
+
+RUNS = {
+    "shared": _labelled(),
+    "random": _labelled("random"),
+    "bag, deep": _labelled("bag", n_layers=2, residual=True),
+    "tokens": _tokens(),
+    "tokens, deep": _tokens(n_layers=2, d_head=2),
+    "some sequences": _tokens(Task(vocab_size=9, context_length=3, n_sequences=20)),
+}
+every_run = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+
+
+def _variables(run, **factors):
+    """Initial weights, those named times a factor, or all queries times four."""
+    length = run.task.context_length
+    variables = models.init(models.build(run), length, jax.random.key(1))
+
+    factors = factors or {"query": 4}
+    params = {
+        name: factors.get(name.rpartition("_")[2], 1) * x for name, x in variables["params"].items()
+    }
+    return {**variables, "params": params}
+
+
+def _inputs(run):
+    """Every example's inputs, one after another."""
+    if isinstance(run.task, LabelledContexts):
+        data = labelled_contexts.sample(run.task)
+        return [labelled_contexts.example(data, i) for i in range(run.task.n_examples)]
+    if run.task.n_sequences:
+        return [(tokens_S,) for tokens_S in tasks.sample(run.task).tokens_TxS]
+    indices = np.ndindex(*[run.task.vocab_size] * run.task.context_length)
+    return [(jnp.asarray(tokens_S),) for tokens_S in indices]
+
+
+@every_run
+def test_the_largest_weights_are_those_of_each_example(run, monkeypatch):
+    # Blocks that do not divide the examples: the last one must not count any twice.
+    monkeypatch.setattr(saturation, "EXAMPLES_AT_ONCE", 13)
+    module, variables = models.build(run), _variables(run)
+    largest_TxH = saturation.largest_attention(run, variables)
+    assert largest_TxH.shape == (run.task.n_examples, 3)
+    attention = jax.jit(lambda *inputs: module.apply(variables, *inputs, method="attention"))
+    attention_TxHxN = np.array([attention(*inputs) for inputs in _inputs(run)])
+    np.testing.assert_allclose(attention_TxHxN.sum(axis=-1), 1, atol=1e-5)
+    np.testing.assert_allclose(largest_TxH, attention_TxHxN.max(axis=-1), atol=1e-5)
+    assert 1 / 3 <= largest_TxH.min() < largest_TxH.max() <= 1 + 1e-6
+    assert largest_TxH.std(axis=0).min() > 1e-4
+    assert largest_TxH.std(axis=1).max() > 1e-3
+
+
+@every_run
+def test_heads_that_ask_nothing_look_everywhere(run):
+    largest_TxH = saturation.largest_attention(run, _variables(run, query=0))
+    np.testing.assert_allclose(largest_TxH, 1 / run.task.context_length, atol=1e-6)
+    assert saturation.columns(largest_TxH)["saturated"] == 0
+
+
+@every_run
+def test_huge_queries_and_keys_saturate_every_head(run):
+    n_examples = run.task.n_examples
+    columns = saturation.columns(
+        saturation.largest_attention(run, _variables(run, query=1e4, key=1e4))
+    )
+    if isinstance(run.task, LabelledContexts):
+        assert columns["saturated"] == 1
+        assert columns["saturated_by_head"] == [1, 1, 1]
+        assert columns["examples_by_serving_heads"] == [n_examples, 0, 0, 0]
+    else:
+        assert columns["saturated"] > 0.95
+
+
+def test_one_saturated_head_is_that_head():
+    run = _labelled()
+    variables = _variables(run, query=0)
+    query = np.array(variables["params"]["layer0_query"])
+    query[1] = 1e4 * np.array(_variables(run)["params"]["layer0_query"][1])
+    variables["params"]["layer0_query"] = jnp.asarray(query)
+    columns = saturation.columns(saturation.largest_attention(run, variables))
+    assert columns["saturated_by_head"] == [0, 1, 0]
+    assert columns["saturated"] == pytest.approx(1 / 3)
+    assert columns["examples_by_serving_heads"] == [0, 0, 20, 0]
+
+
+def test_a_context_of_one_token_saturates_whatever_the_weights_are():
+    run = Run(
+        task=LabelledContexts(n_examples=7, context_length=1, n_classes=4, input_dim=6),
+        architecture=RUNS["shared"].architecture,
+        method=SHORT,
+    )
+    largest_TxH = saturation.largest_attention(run, _variables(run))
+    np.testing.assert_array_equal(largest_TxH, np.ones((7, 3)))
+
+
+def test_columns_count_pairs_heads_and_examples():
+    largest_TxH = np.array(
+        [[0.995, 0.5, 0.4], [0.999, 0.995, 1.0], [0.2, 0.3, 0.9], [0.99, 1.0, 0.98]]
+    )
+    columns = saturation.columns(largest_TxH)
+    # A weight of exactly 0.99 is not beyond it.
+    assert columns == {
+        "saturated": 5 / 12,
+        "saturated_by_head": [0.5, 0.5, 0.25],
+        "examples_by_serving_heads": [1, 0, 2, 1],
+    }
+    assert json.loads(json.dumps(columns)) == columns
+
+
+def test_what_no_example_shows_is_counted_as_zero():
+    columns = saturation.columns(np.full((5, 2), 0.5))
+    assert columns["examples_by_serving_heads"] == [0, 0, 5]
+    assert columns["saturated_by_head"] == [0, 0]
+
+
+def test_an_architecture_without_attention_has_none():
+    run = Run(
+        task=Task(vocab_size=4),
+        architecture=Architecture(name="sequence_encoder", d_model=2, d_head=2),
+    )
+    with pytest.raises(ValueError, match="sequence_encoder has no attention"):
+        saturation.largest_attention(run, {})
