@@ -113,7 +113,7 @@ class QueryAttention(nn.Module):
             read = h * n * d_in + h * (n + self.n_outputs) * self.d_value
             if not self.shared_context:
                 fold += d_in * d_in * head
-                read += h * d_in * d_in + h * n * d_in * (1 + self.d_value)
+                read += h * d_in * d_in + h * d_in * (2 * n + self.d_value)
             return fold + n_examples * read
         project = d_model * h * (2 * self.d_head + 2 * self.d_value)
         attend = h * (n + 1) * (self.d_head + self.d_value)
@@ -131,8 +131,7 @@ class QueryAttention(nn.Module):
 
     def __call__(self, query_I: jax.Array, context_NxI: jax.Array) -> jax.Array:
         """output_C of one example."""
-        score_HxN, value_HxNxV = self._last_layer(query_I, context_NxI)
-        head_HxV = jnp.einsum("hn,hnv->hv", self._softmax(score_HxN), value_HxNxV)
+        _, head_HxV = self._last_layer(query_I, context_NxI)
         output_HVD, decoder_DC = self._weight(-1, "output"), self.weights["decoder"]
         decode_HVC = jnp.einsum("hvd,dc->hvc", output_HVD, decoder_DC)
         output_C = jnp.einsum("hv,hvc->c", head_HxV, decode_HVC) + self.weights["decoder_bias"]
@@ -142,20 +141,17 @@ class QueryAttention(nn.Module):
 
     def attention(self, query_I: jax.Array, context_NxI: jax.Array) -> jax.Array:
         """attention_HxN of the last layer from the query to the context; rows sum to 1."""
-        return self._softmax(self._last_layer(query_I, context_NxI)[0])
+        return self._last_layer(query_I, context_NxI)[0]
 
     def streams(self, query_I: jax.Array, context_NxI: jax.Array) -> list[jax.Array]:
         """stream_MxD at the input of each layer; token 0 is the query."""
         tokens_MxI = jnp.concatenate([query_I[None], context_NxI])
         stream_MxD = tokens_MxI @ self.weights["embedding"] + self._offset_MxD()
         streams = [stream_MxD]
-        seen_MxM = jnp.concatenate([jnp.ones(1), self.mask_N])[None] * (
-            1 - jnp.eye(len(stream_MxD))
-        )
+        seen_M = jnp.concatenate([jnp.ones(1), self.mask_N])
+        seen_MxM = seen_M[None] * (1 - jnp.eye(len(seen_M)))
         for layer in range(self.n_layers - 1):
-            score_HxMxM, value_HxMxV = self._plain(layer, stream_MxD, stream_MxD)
-            attention_HxMxM = _masked_softmax(score_HxMxM, seen_MxM[None])
-            head_HxMxV = jnp.einsum("hmn,hnv->hmv", attention_HxMxM, value_HxMxV)
+            _, head_HxMxV = self._plain(layer, stream_MxD, stream_MxD, seen_MxM)
             out_MxD = jnp.einsum("hmv,hvd->md", head_HxMxV, self._weight(layer, "output"))
             stream_MxD = stream_MxD + out_MxD if self.residual else out_MxD
             streams.append(stream_MxD)
@@ -167,28 +163,31 @@ class QueryAttention(nn.Module):
     def _offset_MxD(self) -> jax.Array:
         return self.weights["embedding_bias"][None] + self.position_MxD
 
-    def _softmax(self, score_HxN: jax.Array) -> jax.Array:
-        return _masked_softmax(score_HxN, self.mask_N[None])
-
     def _last_layer(self, query_I: jax.Array, context_NxI: jax.Array) -> tuple[Any, Any]:
-        """score_HxN of the query against the context, and value_HxNxV of the context."""
+        """attention_HxN from the query, and head_HxV, what the heads read with it."""
         if self.n_layers == 1:
             return self._folded(query_I, context_NxI)
         stream_MxD = self.streams(query_I, context_NxI)[-1]
-        score_Hx1xN, value_HxNxV = self._plain(-1, stream_MxD[:1], stream_MxD[1:])
-        return score_Hx1xN[:, 0], value_HxNxV
+        read = self._plain(-1, stream_MxD[:1], stream_MxD[1:], self.mask_N[None])
+        return read[0][:, 0], read[1][:, 0]
 
-    def _plain(self, layer: int, to_MxD: jax.Array, from_NxD: jax.Array) -> tuple[Any, Any]:
+    def _plain(
+        self, layer: int, to_MxD: jax.Array, from_NxD: jax.Array, seen_MxN: jax.Array
+    ) -> tuple[Any, Any]:
+        """attention_HxMxN and head_HxMxV, straight from the definition."""
         query_HxMxK = jnp.einsum("md,hdk->hmk", to_MxD, self._weight(layer, "query"))
         key_HxNxK = jnp.einsum("nd,hdk->hnk", from_NxD, self._weight(layer, "key"))
+        value_HxNxV = jnp.einsum("nd,hdv->hnv", from_NxD, self._weight(layer, "value"))
         score_HxMxN = self.scale * jnp.einsum("hmk,hnk->hmn", query_HxMxK, key_HxNxK)
-        return score_HxMxN, jnp.einsum("nd,hdv->hnv", from_NxD, self._weight(layer, "value"))
+        attention_HxMxN = _masked_softmax(score_HxMxN, seen_MxN[None])
+        return attention_HxMxN, jnp.einsum("hmn,hnv->hmv", attention_HxMxN, value_HxNxV)
 
     def _folded(self, query_I: jax.Array, context_NxI: jax.Array) -> tuple[Any, Any]:
-        """The same as `_plain` on the embedded tokens of a single layer, weights first.
+        """attention_HxN and head_HxV of a single layer; what `_plain` gives, weights first.
 
         A score is q^T (W_q W_k^T) x. For a shared context x is known before the query; otherwise
-        x = W^T c + offset, and the maps are multiplied down to the raw vectors of both.
+        x = W^T c + offset, the maps are multiplied down to the raw vectors c, and these are mixed
+        before they are mapped to values.
         """
         embedding_ID, offset_MxD = self.weights["embedding"], self._offset_MxD()
         # A constant 1 after the raw query carries its offset.
@@ -198,21 +197,25 @@ class QueryAttention(nn.Module):
         if self.shared_context:
             known_NxD += context_NxI @ embedding_ID
         map_HDK, key_HDK = self.scale * self._weight(0, "query"), self._weight(0, "key")
+        value_HDV = self._weight(0, "value")
         key_HNK = jnp.einsum("nd,hdk->hnk", known_NxD, key_HDK)
-        into_JHN = jnp.einsum(
-            "jd,hdn->jhn", embedding_JD, jnp.einsum("hdk,hnk->hdn", map_HDK, key_HNK)
-        )
+        into_HDN = jnp.einsum("hdk,hnk->hdn", map_HDK, key_HNK)
+        into_JHN = jnp.einsum("jd,hdn->jhn", embedding_JD, into_HDN)
         score_HxN = jnp.einsum("j,jhn->hn", query_J, into_JHN)
-        value_HxNxV = jnp.einsum("nd,hdv->hnv", known_NxD, self._weight(0, "value"))
         if not self.shared_context:
             query_HJK = jnp.einsum("jd,hdk->hjk", embedding_JD, map_HDK)
             key_HIK = jnp.einsum("id,hdk->hik", embedding_ID, key_HDK)
             into_HJI = jnp.einsum("hjk,hik->hji", query_HJK, key_HIK)
             query_HI = jnp.einsum("j,hji->hi", query_J, into_HJI)
             score_HxN += jnp.einsum("hi,ni->hn", query_HI, context_NxI)
-            value_IHV = jnp.einsum("id,hdv->ihv", embedding_ID, self._weight(0, "value"))
-            value_HxNxV += jnp.einsum("ni,ihv->hnv", context_NxI, value_IHV)
-        return score_HxN, value_HxNxV
+        attention_HxN = _masked_softmax(score_HxN, self.mask_N[None])
+        value_HNV = jnp.einsum("nd,hdv->hnv", known_NxD, value_HDV)
+        head_HxV = jnp.einsum("hn,hnv->hv", attention_HxN, value_HNV)
+        if not self.shared_context:
+            mixed_HxI = jnp.einsum("hn,ni->hi", attention_HxN, context_NxI)
+            value_HIV = jnp.einsum("id,hdv->hiv", embedding_ID, value_HDV)
+            head_HxV += jnp.einsum("hi,hiv->hv", mixed_HxI, value_HIV)
+        return attention_HxN, head_HxV
 
 
 def _masked_softmax(scores: jax.Array, seen: jax.Array) -> jax.Array:
