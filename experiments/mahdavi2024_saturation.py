@@ -11,6 +11,7 @@ Expected: most pairs of a head and an example saturated, each example served by 
 """
 
 import dataclasses
+import math
 
 from memobench import claims
 from memobench.claims import Claim
@@ -37,7 +38,12 @@ SPECIALISE = Claim(
     statement="Heads are saturated on most examples: more than half of all pairs of an example and "
     "a head have an attention weight above 0.99.",
     source=f"{SOURCE}, figure 3",
-    test=claims.every_run("share of saturated pairs", lambda table: table["saturated"], (0.5, 1.0)),
+    test=claims.on_average(
+        "least mean share of saturated pairs",
+        lambda table: table["saturated"].astype(float),
+        (0.5, math.inf),
+        ["n_heads", "n_examples"],
+    ),
     across_steps=True,
 )
 

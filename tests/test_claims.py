@@ -117,6 +117,9 @@ TESTS = {
     "equal slopes": claims.equal_slopes("d_model"),
     "never falls": claims.never_falls("n_heads"),
     "levels off": claims.levels_off("d_head", at="context_length"),
+    "on average": claims.on_average(
+        "accuracy", lambda table: table["accuracy"], (0.5, np.inf), ["n_heads"]
+    ),
     "every run": claims.every_run(
         "accuracy",
         lambda table: table["accuracy"],
@@ -217,6 +220,9 @@ CASES = [
         UNDECIDED,
         "gain after over before",
     ),
+    ("on average", along("n_heads", XS, lambda x: 0.6), HOLDS, "means 0.6"),
+    ("on average", along("n_heads", XS, lambda x: 0.6 - 0.2 * (x == 8)), FAILS, "(n_heads = 8)"),
+    ("on average", along("n_heads", XS, lambda x: 0.505), UNDECIDED, "accuracy 0.5"),
     ("levels off", sets("d_head", XS[2:], lambda x, n: 0.1 * n), UNDECIDED, "on both sides"),
     ("gains", families(lambda steps: steps / 1000, steps=(100, 200)), HOLDS, "100 to 200 steps"),
     ("gains", families(lambda steps: -steps / 1000, steps=(100, 200)), FAILS, "mlp gains -0."),

@@ -280,8 +280,10 @@ def test_every_experiment_is_well_declared(experiment, preset):
 
 def test_labelled_contexts_are_counted_in_examples(tmp_path):
     architectures = [
-        specs.Architecture(name="query_attention", d_model=4, d_head=4, n_heads=h, heads="full")
-        for h in (1, 2)
+        specs.Architecture(
+            name="query_attention", d_model=4, d_head=4, n_heads=h, heads="full", residual=residual
+        )
+        for h, residual in ((1, None), (2, True))
     ]
     runs = [
         specs.Run(
@@ -318,7 +320,9 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
     )
     text = page.write(experiment, "quick", classifiers, tmp_path)
     assert "8 of 8 runs are here" in text
-    assert "shared" in text
+    # Ranks are of interest where residuals are compared: of two heads over three tokens each.
+    ranks = text.partition("## Ranks")[2].partition("## Cost")[0]
+    assert "| shared | 10 | True | 1 | 5 | 4 | 5 |" in ranks
     pictured = dataclasses.replace(experiment, figure=Picture())
     page.write(pictured, "quick", classifiers, tmp_path)
     assert (tmp_path / "test/labelled.png").read_bytes().startswith(b"\x89PNG")

@@ -24,7 +24,7 @@ from memobench.claims.claim import (
     variant,
     verdicts,
 )
-from memobench.claims.counts import above_bound, every_run
+from memobench.claims.counts import above_bound, every_run, on_average
 from memobench.claims.evidence import MIN_SEEDS, POSITIVE, Region, decide, every
 from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
 from memobench.claims.growth import (
@@ -89,6 +89,7 @@ __all__ = [
     "linear_in_heads",
     "measured",
     "never_falls",
+    "on_average",
     "only",
     "power",
     "power_law",

@@ -1,6 +1,6 @@
 """How much every configuration, or every run, memorizes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,31 @@ _LETTERS = {
     "d_h": "d_head",
     "H": "n_heads",
 }
+
+
+def on_average(
+    name: str, value: Callable[[pd.DataFrame], pd.Series], region: Region, keys: Sequence[str]
+) -> Test:
+    """The mean over seeds of a value lies in the region, open above, for every configuration.
+
+    Args:
+      name: of the value.
+      value: from the rows to a number each.
+      region: from its lower end on.
+      keys: the columns by which configurations differ.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        means = bootstrap_means(table, keys, value=value)
+        if not len(means.at):
+            return too_few("no run that did not diverge")
+        each = ", ".join(
+            f"{rounded(mean)} ({', '.join(f'{key} = {row[key]}' for key in keys)})"
+            for mean, (_, row) in zip(means.mean_X, means.at.iterrows(), strict=True)
+        )
+        return conclude([smallest(name, means.y_BX, region, means.x("runs"), f"means {each}")])
+
+    return test
 
 
 def every_run(

@@ -126,6 +126,7 @@ def never_falls(
                 steps_BX,
                 (-by, np.inf),
                 np.minimum(means.x("runs")[1:], means.x("runs")[:-1]),
+                str(gain),
             )
             both = [gain, step]
             statistics[value] = min(both, key=lambda one: SEVERITY.index(one.verdict))

@@ -1,6 +1,8 @@
 """The page of an experiment: figure, verdicts, published against ours, cost, all configurations."""
 
 import pathlib
+from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
@@ -66,6 +68,7 @@ def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd
         f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)",
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
+        *_ranks(table),
         "## Cost",
         "Seconds inside packs; packs that ran side by side count each in full. Compilation is paid "
         "once for a shape, by the pack that came first.",
@@ -127,6 +130,36 @@ def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
     ]
 
 
+def _ranks(table: pd.DataFrame) -> list[str]:
+    table = table[table["attention_rank"].notna()]
+    if table.empty:
+        return []
+    keys = ["contexts", "n_examples", "residual", "n_layers", "promised"]
+    groups: Any = analysis.with_theory(table).groupby(keys)
+    rows = [
+        {
+            **dict(zip(keys, key, strict=True)),
+            "streams": ", ".join(map(_range, zip(*rows["stream_ranks"], strict=True))),
+            "attention": _range(rows["attention_rank"]),
+        }
+        for key, rows in groups
+    ]
+    return [
+        "## Ranks",
+        "Of the T vectors that enter each layer at the query (`streams`), and of the T × H·n "
+        "weights of the last layer from the query (`attention`), in float64 at the weights of "
+        "least loss; a range where seeds differ. `attention` is at most H·(n − 1) + 1, for the "
+        "weights of a head add up to one; where a single layer reads a shared context, no weights "
+        "fit more scalars than that exactly. `promised` is the theorem's number.",
+        tables.markdown(pd.DataFrame(rows).astype({"residual": str}), {}),
+    ]
+
+
+def _range(values: Iterable[float]) -> str:
+    values = [int(value) for value in values]
+    return f"{min(values)}" + (f" to {max(values)}" if max(values) > min(values) else "")
+
+
 def _configurations(table: pd.DataFrame) -> list[str]:
     accuracies = table["accuracy"].notna().any()
     measures = ("accuracy", "loss") if accuracies else ("loss",)
@@ -135,8 +168,9 @@ def _configurations(table: pd.DataFrame) -> list[str]:
     for measure in measures:
         shown += [measure, f"{measure}_interval"]
     return [
-        "At the final weights, over all sequences by their prior: `accuracy`, and `loss`, the "
-        "divergence from the task in nats (for one next token the cross-entropy); `_interval` is "
-        "half the 95% interval of the mean.",
+        "At the final weights (of an annealed run those of least loss), over all examples by their "
+        "prior: `accuracy`, and `loss`, the divergence from the task in nats (for one next token "
+        "or class the cross-entropy, for a scalar the squared error); `_interval` is half the 95% "
+        "interval of the mean.",
         tables.markdown(summary[shown], DIGITS),
     ]

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from memobench import analysis, claims
 from memobench.experiment import Experiment, Figure
@@ -91,6 +92,8 @@ def draw(
         axes_of_row[0].set_ylabel(NAMES[shown.y])
     for axis in axes[-1]:
         axis.set_xlabel(NAMES[shown.x])
+        if pd.api.types.is_integer_dtype(points["x"]):
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     if shown.y in ("accuracy", "known"):
         largest = max([points["high"].max(), *(row["published"] for row in experiment.published)])
         most = 1.03 if shown.y == "accuracy" else np.inf
