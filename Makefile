@@ -3,6 +3,8 @@
 # make test-slow        minutes-long checks against published numbers
 # make lint             ruff and mypy
 # make performance      packed training against one model at a time
+# make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
+# make test-pretrained  the tests that need the extra [pretrained]
 #
 # ACCEL=cpu|cuda12|cuda13|tpu chooses JAX's build; the default asks nvidia-smi.
 
@@ -21,9 +23,9 @@ ifeq ($(ACCEL),cpu)
 export JAX_PLATFORMS = cpu
 endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
-test test-slow: export JAX_PLATFORMS = cpu
+test test-slow test-pretrained: export JAX_PLATFORMS = cpu
 
-.PHONY: bench test test-slow lint performance clean
+.PHONY: bench test test-slow test-pretrained lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -37,6 +39,9 @@ test: $(VENV)/.installed-test
 test-slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m slow
 
+test-pretrained: $(VENV)/.installed-test $(VENV)/.installed-pretrained
+	$(VENV)/bin/python -m pytest tests/test_assumptions.py
+
 lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -44,6 +49,10 @@ lint: $(VENV)/.installed-lint
 
 performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/packed_vs_alone.py
+	$(VENV)/bin/python experiments/performance/labelled_contexts.py
+
+assumptions: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-pretrained
+	$(VENV)/bin/python experiments/assumptions/kruskal_rank.py
 
 clean:
 	rm -rf $(VENV)
@@ -57,6 +66,6 @@ $(VENV)/.installed-$(ACCEL): setup.cfg pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 
-$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch $(VENV)/.installed-pretrained: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
