@@ -19,7 +19,7 @@ USAGE = """memobench: how much does a transformer memorize, per parameter?
   memobench report EXPERIMENT...      figure, verdicts and tables into --output
   memobench leaderboard               LEADERBOARD.md and leaderboard.csv into --output
 
-An EXPERIMENT may be a pattern: 'dana2025/*' names all of that paper.
+An EXPERIMENT may be a pattern: 'dana2025/*' names all of that paper. --seeds=1 runs one seed alone.
 """
 
 PRESET = flags.DEFINE_enum("preset", "quick", ["quick", "full"], "How much of an experiment.")
@@ -80,9 +80,11 @@ def _experiments(names: list[str]) -> list:
 def _list(names: list[str]) -> None:
     from memobench.experiments import EXPERIMENTS
 
-    for experiment in _experiments(names or list(EXPERIMENTS)):
+    chosen = _experiments(names or list(EXPERIMENTS))
+    width = max(len(experiment.name) for experiment in chosen)
+    for experiment in chosen:
         sizes = ", ".join(f"{name} {len(runs)} runs" for name, runs in experiment.presets.items())
-        print(f"{experiment.name:28s} {experiment.title} ({sizes})")
+        print(f"{experiment.name:{width}s} {experiment.title} ({sizes})")
 
 
 def _run(names: list[str]) -> None:
