@@ -32,12 +32,19 @@ def test_a_plan_holds_every_run_once_in_a_module_that_encloses_it(make_run, plat
             assert packing.enclosing([module, pack.module]) == pack.module
 
 
-def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run):
+def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run, monkeypatch):
     short = packing.plan(_grid(make_run, batch_size=8, n_batches=2, epochs=1), "gpu")
     assert len(short) == 1
-    long = packing.plan(_grid(make_run, batch_size=2**14, n_batches=2**18, epochs=64), "gpu")
-    assert len(long) == 9
-    assert all(pack.waste == 0 for pack in long)
+    long = _grid(make_run, batch_size=2**14, n_batches=2**18, epochs=64)
+    monkeypatch.setitem(packing.STEP_SECONDS, "gpu", 0.0)
+    packs = packing.plan(long, "gpu")
+    assert len(packs) == 9
+    assert all(pack.waste == 0 for pack in packs)
+    # Where a step costs the same however much is in it, everything goes into it.
+    monkeypatch.setitem(packing.STEP_SECONDS, "gpu", 1e9)
+    monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", 2**60)
+    (pack,) = packing.plan(long, "gpu")
+    assert pack.seconds > 1e9 * long[0].method.steps
 
 
 def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
