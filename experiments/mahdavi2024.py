@@ -10,10 +10,11 @@ the same in 16 dimensions with contexts of 8 and a few hundred examples.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.experiment import Experiment, Figure
 from memobench.specs import TOLERANCE, Annealing, Architecture, LabelledContexts, Run
 from memobench.theory import THEOREM_1
 
@@ -26,8 +27,7 @@ PUBLISHED = Annealing()
 LONG = dataclasses.replace(PUBLISHED, steps=300_000)
 QUICK = Annealing(batch_size=64, steps=4_000, learning_rate=1e-2, evaluate_every=200)
 
-N_HEADS = (1, 5, *range(10, 61, 10))
-LENGTHS = (1, 5, *range(10, 61, 10))
+SIZES = (1, 5, *range(10, 61, 10))
 QUICK_HEADS = (1, 2, 4, 6, 8)
 QUICK_LENGTHS = (1, 2, 4, 8, 12)
 
@@ -149,4 +149,57 @@ def _runs(
         for task in tasks
         for architecture in architectures
         for seed in range(seeds)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sets:
+    """How many examples, with random and with shared contexts; `classes` as in `paper_task`."""
+
+    random: Iterable[int]
+    shared: Iterable[int]
+    classes: int | None
+
+    def of(self, task: Callable[..., LabelledContexts], length: int) -> list[LabelledContexts]:
+        """The sets of one length."""
+        return [
+            task(contexts, n_examples, length, self.classes)
+            for contexts, numbers in (("random", self.random), ("shared", self.shared))
+            for n_examples in numbers
+        ]
+
+
+def against_heads(kind: str, quick: Sets, full: Sets) -> Experiment:
+    """The sweep over the number of heads, of classification or regression."""
+    return Experiment(
+        name=f"mahdavi2024/{kind}-heads",
+        title=f"{kind.capitalize()}: memorized examples against heads",
+        presets={
+            "quick": quick_runs(quick.of(small_task, 8), [small_model(h) for h in QUICK_HEADS]),
+            "full": full_runs(full.of(paper_task, 32), [paper_model(h) for h in SIZES]),
+        },
+        left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
+        "H to 8 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
+        figure=Figure(x="n_heads", hue="n_examples", y="known"),
+        claims=(LINEAR_IN_HEADS, ABOVE_THE_THEOREM),
+        notes=REGRESSION_NOTES if full.classes is None else NOTES,
+    )
+
+
+def against_length(kind: str, quick: Sets, full: Sets) -> Experiment:
+    """The sweep over the length of the context, of classification or regression."""
+    small = [task for n in QUICK_LENGTHS for task in quick.of(small_task, n)]
+    large = [task for n in SIZES for task in full.of(paper_task, n)]
+    return Experiment(
+        name=f"mahdavi2024/{kind}-context",
+        title=f"{kind.capitalize()}: memorized examples against the context's length",
+        presets={
+            "quick": quick_runs(small, [small_model(4)]),
+            "full": full_runs(large, [paper_model(20)]),
+        },
+        left_out="d = 16, H = 4 and hundreds of examples in place of d = 64, H = 20 and thousands; "
+        "n to 12 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
+        figure=Figure(x="context_length", hue="n_examples", y="known"),
+        claims=(MONOTONE_IN_CONTEXT, ABOVE_THE_THEOREM),
+        notes=REGRESSION_NOTES if full.classes is None else NOTES,
     )

@@ -9,42 +9,14 @@ Expected: linear growth with H until a set is known, with random and with shared
     memobench report mahdavi2024/regression-heads --preset=quick
 """
 
-from memobench.experiment import Experiment, Figure
-from memobench.experiments.mahdavi2024 import (
-    ABOVE_THE_THEOREM,
-    LINEAR_IN_HEADS,
-    N_HEADS,
-    QUICK_HEADS,
-    REGRESSION_NOTES,
-    full_runs,
-    paper_model,
-    paper_task,
-    quick_runs,
-    small_model,
-    small_task,
-)
+from memobench.experiments.mahdavi2024 import Sets, against_heads
 
-RANDOM = range(10_000, 90_001, 20_000)
-SHARED = range(10_000, 30_001, 5_000)
-
-EXPERIMENT = Experiment(
-    name="mahdavi2024/regression-heads",
-    title="Regression: memorized examples against heads",
-    presets={
-        "quick": quick_runs(
-            [small_task("random", n, classes=None) for n in (600, 1_000)]
-            + [small_task("shared", n, classes=None) for n in (150, 300)],
-            [small_model(h) for h in QUICK_HEADS],
-        ),
-        "full": full_runs(
-            [paper_task("random", n, classes=None) for n in RANDOM]
-            + [paper_task("shared", n, classes=None) for n in SHARED],
-            [paper_model(h) for h in N_HEADS],
-        ),
-    },
-    left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
-    "H to 8 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
-    figure=Figure(x="n_heads", hue="n_examples", y="known"),
-    claims=(LINEAR_IN_HEADS, ABOVE_THE_THEOREM),
-    notes=REGRESSION_NOTES,
+EXPERIMENT = against_heads(
+    "regression",
+    quick=Sets(random=(600, 1_000), shared=(150, 300), classes=None),
+    full=Sets(
+        random=range(10_000, 90_001, 20_000),
+        shared=range(10_000, 30_001, 5_000),
+        classes=None,
+    ),
 )
