@@ -85,7 +85,7 @@ def page(board: pd.DataFrame) -> str:
         prior = "" if pd.isna(zipf) else f" by Zipf's law with exponent {zipf:g}"
         examples = f"batches of {batch_size:,.0f}" if batch_size == batch_size else "all examples"
         parts += [
-            f"## {n_examples:,} {task}{prior}, N = {vocab_size}, S = {context_length}: "
+            f"## {n_examples:,} {task}{prior}, N = {vocab_size:.0f}, S = {context_length}: "
             f"{', '.join(method)} protocol, {steps:,} steps of {examples}",
             "",
             tables.markdown(
