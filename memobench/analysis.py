@@ -133,7 +133,8 @@ def cost(table: pd.DataFrame) -> pd.DataFrame:
     A pack's seconds are shared out evenly among its runs; packs side by side count each in full.
     """
     each = table.assign(
-        model_steps=table["steps"],
+        # Annealed runs may end early.
+        model_steps=table["stopped_at"].astype(float).fillna(table["steps"]),
         compile_s=table["compile_seconds"] / table["pack_size"],
         run_s=table["run_seconds"] / table["pack_size"],
     )

@@ -32,7 +32,6 @@ from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
-EVALUATED_AT_ONCE = 1024
 # A narrower program is worth its compilation in packs predicted to take so many seconds or more.
 NARROWED_FROM_SECONDS = 60.0
 # Pictures of which heads serve which examples are kept up to so many pairs.
@@ -59,8 +58,8 @@ class Checkpoints(Protocol):
 class State(NamedTuple):
     """What rounds carry on, of a run at its true size or of a pack stacked along R.
 
-    best: the parameters of the least loss over all examples so far; with that loss, how many
-    examples they know, and their step.
+    best: the parameters of the least loss over all examples so far, or those that end the run by
+    knowing all; with their loss, how many examples they know, and their step.
     """
 
     variables: Any
@@ -72,7 +71,10 @@ class State(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """What a round needs to know of a run beside its state, as traced numbers."""
+    """What a round needs to know of a run beside its state, as traced numbers.
+
+    stops_at: the number of known examples that ends the run, beyond reach where none does.
+    """
 
     step: Any
     steps: Any
@@ -81,6 +83,7 @@ class Schedule(NamedTuple):
     first_share: Any
     n_examples: Any
     which_set: Any
+    stops_at: Any
 
 
 @dataclasses.dataclass
@@ -127,6 +130,8 @@ def anneal(
         if checkpoints and time.perf_counter() - saved > SECONDS_BETWEEN_CHECKPOINTS:
             slots.save(checkpoints)
             saved = time.perf_counter()
+    if checkpoints:
+        slots.save(checkpoints)
     return slots.result(started)
 
 
@@ -137,7 +142,7 @@ class _Slots:
         self.pack, self.compile_seconds = pack, 0.0
         self.task = packing.largest_task(pack)
         self.seeds = sorted({run.task.seed for run in pack.runs})
-        self.data = jax.device_put(_stack(self._set(seed) for seed in self.seeds))
+        self.data = jax.device_put(_sets(self.task, self.seeds))
         self.shuffled = _Shuffled()
         self.all = [_load(run, checkpoints) for run in pack.runs]
         self.waiting = collections.deque(each for each in self.all if not each.done)
@@ -152,22 +157,16 @@ class _Slots:
     def round(self) -> int:
         """Trains and evaluates every slot once; returns the model-steps that took."""
         first = self.pack.runs[0]
-        program, seconds = compiling.timed(
-            compile_round,
-            self.pack.module,
-            self.task,
-            _static(first),
-            len(self.here),
-            len(self.seeds),
-        )
+        shape = self.pack.module, self.task, _static(first), len(self.here), len(self.seeds)
+        program, seconds = compiling.timed(compile_round, *shape)
         self.compile_seconds += seconds
         each_schedule = [_schedule(each, self.seeds) for each in self.here]
         schedule = Schedule(*map(np.stack, zip(*each_schedule, strict=True)))
-        rows_RxCxB = np.stack([self.shuffled(each.run, each.step) for each in self.here])
-        self.stacked, loss_R, correct_R = program(self.stacked, self.data, schedule, rows_RxCxB)
         working = [not each.done for each in self.here]
+        rows_RxCxB = np.stack([self.shuffled(each) for each in self.here])
+        self.stacked, loss_R, correct_R = program(self.stacked, self.data, schedule, rows_RxCxB)
         for each in self.here:
-            self.shuffled.ahead(each.run, each.step + _annealing(first).evaluate_every)
+            self.shuffled.ahead(each)
         for each, loss, correct in zip(
             self.here, *map(np.asarray, (loss_R, correct_R)), strict=True
         ):
@@ -178,10 +177,11 @@ class _Slots:
 
     def save(self, checkpoints: Checkpoints) -> None:
         """Saves every run that has begun, those that are done once."""
-        on_host = jax.device_get(self.stacked)
-        for i, each in enumerate(self.here):
-            if not each.done:
-                checkpoints.save(each.run.run_id, _arrays(each, _crop(on_host, i, each.run)))
+        if self.busy():
+            on_host = jax.device_get(self.stacked)
+            for i, each in enumerate(self.here):
+                if not each.done:
+                    checkpoints.save(each.run.run_id, _arrays(each, _crop(on_host, i, each.run)))
         for each in self.all:
             if each.done and not each.saved:
                 checkpoints.save(each.run.run_id, _arrays(each, _of(each)))
@@ -196,9 +196,11 @@ class _Slots:
         finished = [i for i, each in enumerate(self.here) if working[i] and each.done]
         if not finished:
             return
-        on_host = jax.device_get(self.stacked)
-        for i in finished:
-            self.here[i].state = _crop(on_host, i, self.here[i].run)
+        which = np.array(finished)
+        on_host = jax.device_get(jax.tree.map(lambda x: x[which], self.stacked))
+        for place, i in enumerate(finished):
+            self.shuffled.forget(self.here[i])
+            self.here[i].state = _crop(on_host, place, self.here[i].run)
         entering = finished[: len(self.waiting)]
         for i in entering:
             self.here[i] = self._next()
@@ -217,9 +219,6 @@ class _Slots:
         # Nothing measured decides, so that a resumed pack has the width it was left with.
         worth = self.pack.seconds >= NARROWED_FROM_SECONDS
         return packing.width(slots, n_working) if worth else slots
-
-    def _set(self, seed: int) -> Labelled:
-        return labelled_contexts.sample(dataclasses.replace(self.task, seed=seed))
 
     def _enter(self, entering: Sequence[_Progress]) -> Any:
         """The states of runs, padded and stacked on the device."""
@@ -282,18 +281,38 @@ class _Shuffled:
     """Batches that the host's cores shuffle while the device trains."""
 
     def __init__(self) -> None:
-        self.ready: dict[tuple[Run, int], concurrent.futures.Future] = {}
+        self.ready: dict[str, concurrent.futures.Future] = {}
 
-    def ahead(self, run: Run, step: int) -> None:
-        """Begins with the batches from a step on; those begun before for the run are forgotten."""
-        for key in [key for key in self.ready if key[0] == run]:
-            del self.ready[key]
-        self.ready[run, step] = _POOL.submit(batches, run, step)
+    def ahead(self, each: _Progress) -> None:
+        """Begins with the batches of a run's next round, if there will be one."""
+        method = _annealing(each.run)
+        step = each.step + method.evaluate_every
+        if not each.done and step < method.steps:
+            self.ready[each.run.run_id] = _POOL.submit(batches, each.run, step)
 
-    def __call__(self, run: Run, step: int) -> np.ndarray:
-        """`batches`, at once if they were begun ahead."""
-        begun = self.ready.pop((run, step), None)
-        return begun.result() if begun else batches(run, step)
+    def __call__(self, each: _Progress) -> np.ndarray:
+        """`batches` of a run's round, at once if begun ahead; those of an idle slot are zeros."""
+        method = _annealing(each.run)
+        if each.done:
+            return np.zeros((method.evaluate_every, method.batch_size), np.int32)
+        begun = self.ready.pop(each.run.run_id, None)
+        return begun.result() if begun else batches(each.run, each.step)
+
+    def forget(self, each: _Progress) -> None:
+        """Of a run that ended early."""
+        self.ready.pop(each.run.run_id, None)
+
+
+def _sets(task: LabelledContexts, seeds: Sequence[int]) -> Any:
+    """The sets of all seeds, stacked as they are drawn: they may take gigabytes."""
+    sets = jax.tree.map(
+        lambda x: np.empty((len(seeds), *x.shape), x.dtype), labelled_contexts.shapes(task)
+    )
+    for k, seed in enumerate(seeds):
+        drawn = labelled_contexts.sample(dataclasses.replace(task, seed=seed))
+        for into, x in zip(sets, drawn, strict=True):
+            into[k] = x
+    return sets
 
 
 def _stack(trees: Iterable[Any]) -> Any:
@@ -311,7 +330,10 @@ def _crop(stacked: Any, i: int, run: Run) -> Any:
     """The state in slot i at its true size."""
     shapes = _shapes(models.build(run))
     return jax.tree.map(
-        lambda x, shape: x[i][tuple(slice(size) for size in shape.shape)], stacked, shapes
+        # Copied, so that it does not keep what the others have.
+        lambda x, shape: np.array(x[i][tuple(slice(size) for size in shape.shape)]),
+        stacked,
+        shapes,
     )
 
 
@@ -377,7 +399,7 @@ def evaluate(
 ) -> tuple[jax.Array, jax.Array]:
     """Mean loss, and how many examples are correct, of R runs on the prefixes they memorize."""
     n_examples, n_all = schedule.n_examples, data.label_T.shape[1]
-    block = math.ceil(n_all / math.ceil(n_all / EVALUATED_AT_ONCE))
+    block = math.ceil(n_all / math.ceil(n_all / packing.EVALUATED_AT_ONCE))
 
     def add(i: jax.Array, sums: Any) -> Any:
         rows_E = i * block + jnp.arange(block)
@@ -411,7 +433,8 @@ def compile_round(
         state = jax.vmap(train, in_axes=(0, None, 0, 0))(state, data, schedule, rows_RxCxB)
         loss_R, correct_R = evaluate(module, data, state.variables, schedule)
         step_R = (schedule.step + len(rows_RxCxB[0])).astype(jnp.int32)
-        state = jax.vmap(_keep_best)(state, loss_R, correct_R, step_R)
+        better_R = (loss_R < state.best_loss) | (correct_R >= schedule.stops_at)
+        state = jax.vmap(_keep_best)(state, better_R, loss_R, correct_R, step_R)
         return state, loss_R, correct_R
 
     def stacked(tree: Any, n: int = width) -> Any:
@@ -420,7 +443,7 @@ def compile_round(
     number = jax.ShapeDtypeStruct((), jnp.float32)
     whole_number = jax.ShapeDtypeStruct((), jnp.int32)
     schedule: Any = Schedule
-    schedule = schedule(*[number] * 5, whole_number, whole_number)
+    schedule = schedule(*[number] * 5, *[whole_number] * 3)
     rows = jax.ShapeDtypeStruct((method.evaluate_every, method.batch_size), jnp.int32)
     return compiling.compiled(
         whole,
@@ -432,8 +455,9 @@ def compile_round(
     )
 
 
-def _keep_best(state: State, loss: jax.Array, correct: jax.Array, at_step: jax.Array) -> State:
-    better = loss < state.best_loss
+def _keep_best(
+    state: State, better: jax.Array, loss: jax.Array, correct: jax.Array, at_step: jax.Array
+) -> State:
     new = state.variables["params"], loss, correct, at_step
     old = state.best, state.best_loss, state.best_correct, state.best_step
     best = jax.tree.map(lambda x, y: jnp.where(better, x, y), new, old)
@@ -463,6 +487,7 @@ def _schedule(each: _Progress, seeds: Sequence[int]) -> Schedule:
         first_share=np.float32(method.first_share),
         n_examples=np.int32(each.run.task.n_examples),
         which_set=np.int32(seeds.index(each.run.task.seed)),
+        stops_at=np.int32(_stops_at(each.run)),
     )
 
 
@@ -470,10 +495,15 @@ def _advance(each: _Progress, loss: float, correct: int) -> None:
     method, task = _annealing(each.run), each.run.task
     each.step += method.evaluate_every
     each.curve.append((each.step, loss, correct / task.n_examples))
-    classes = isinstance(task, LabelledContexts) and task.n_classes is not None
-    knows_all = method.stop_early and classes and correct == task.n_examples
+    ended = correct >= _stops_at(each.run) or each.step >= method.steps
     # What is not finite stays so: only earlier weights count.
-    each.done = knows_all or each.step >= method.steps or not math.isfinite(loss)
+    each.done = ended or not math.isfinite(loss)
+
+
+def _stops_at(run: Run) -> int:
+    task = run.task
+    classes = isinstance(task, LabelledContexts) and task.n_classes is not None
+    return task.n_examples if classes and _annealing(run).stop_early else np.iinfo(np.int32).max
 
 
 @functools.lru_cache(maxsize=1024)

@@ -3,6 +3,7 @@
 Imports no JAX. Arrays by name in NumPy's own format, never pickled.
 """
 
+import contextlib
 import logging
 import os
 import pathlib
@@ -37,7 +38,14 @@ class Folder:
             return None
 
     def save(self, run_id: str, arrays: Arrays) -> None:
-        """Replaces what was saved: temporary file, fsync, rename."""
+        """Replaces what was saved, or warns where that cannot be: training goes on without."""
+        try:
+            self._save(run_id, arrays)
+        except OSError as error:
+            _log.warning("no checkpoint of run %s: %s", run_id, error)
+
+    def _save(self, run_id: str, arrays: Arrays) -> None:
+        """Temporary file, fsync, rename."""
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
         try:
@@ -52,7 +60,8 @@ class Folder:
     def discard(self, run_ids: Iterable[str]) -> None:
         """Forgets runs whose results are kept elsewhere."""
         for run_id in run_ids:
-            self._path(run_id).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._path(run_id).unlink(missing_ok=True)
 
     def _path(self, run_id: str) -> pathlib.Path:
         return self.folder / f"{run_id}.npz"

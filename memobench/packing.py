@@ -27,6 +27,8 @@ COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
 # What a step takes at least, however small: starting its kernels.
 STEP_SECONDS = {"cpu": 0.0, "gpu": 2e-4, "tpu": 2e-4}
+# How many labelled contexts of every run are evaluated together at most.
+EVALUATED_AT_ONCE = 1024
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
 # What the runs of a pack may take together: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}
@@ -47,12 +49,14 @@ class Pack:
     waste: float
     memory_bytes: float
     seconds: float
+    platform: str = "cpu"
 
     def halves(self) -> tuple["Pack", "Pack"]:
         """The same runs as two packs that train half as many at a time, for too small a device."""
         middle = (len(self.runs) + 1) // 2
         first, second = (
-            together(runs, self.module) for runs in (self.runs[:middle], self.runs[middle:])
+            together(runs, self.module, self.platform)
+            for runs in (self.runs[:middle], self.runs[middle:])
         )
         slots = (self.slots + 1) // 2
         return (
@@ -81,8 +85,10 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
         module=padded,
         slots=slots,
         waste=1 - true_work / work,
-        memory_bytes=memory_shared(runs) + slots * memory_per_run(padded, runs[0]),
+        memory_bytes=memory_shared(runs)
+        + slots * (memory_per_run(padded, runs[0]) + _memory_of_evaluation(padded, runs)),
         seconds=_seconds(work, max(max(steps), sum(steps) / slots), platform),
+        platform=platform,
     )
 
 
@@ -95,15 +101,18 @@ def largest_task(pack: Pack) -> LabelledContexts:
     tasks = [run.task for run in pack.runs if isinstance(run.task, LabelledContexts)]
     if len(tasks) < len(pack.runs):
         raise ValueError("only labelled contexts are prefixes of each other")
-    largest = max(task.n_examples for task in tasks)
-    unit = 1 << max(largest.bit_length() - 2, 0)
     module: Any = pack.module
     return dataclasses.replace(
         tasks[0],
-        n_examples=math.ceil(largest / unit) * unit,
+        n_examples=_rounded(max(task.n_examples for task in tasks)),
         context_length=module.context_length,
         seed=0,
     )
+
+
+def _rounded(n_examples: int) -> int:
+    unit = 1 << max(n_examples.bit_length() - 2, 0)
+    return math.ceil(n_examples / unit) * unit
 
 
 def width(slots: int, n_runs: int) -> int:
@@ -207,7 +216,15 @@ def _memory_shared(run: Run) -> float:
     if not isinstance(task, LabelledContexts):
         return 4.0 * 3 * task.n_examples * task.vocab_size
     own = {"random": task.context_length * task.input_dim, "bag": task.context_length}
-    return 4.0 * task.n_examples * (task.input_dim + own.get(task.contexts, 0))
+    return 4.0 * _rounded(task.n_examples) * (task.input_dim + own.get(task.contexts, 0))
+
+
+def _memory_of_evaluation(module: Any, runs: Sequence[Run]) -> float:
+    """Predicted bytes that evaluating labelled contexts takes of every run at a time."""
+    if not _queues(runs[0]):
+        return 0.0
+    n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
+    return 4.0 * n_rows * module.activations()
 
 
 def _slots(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
@@ -221,9 +238,9 @@ def _queues(run: Run) -> bool:
 
 
 def _fits(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
-    memory = _memory(platform) - memory_shared(runs)
-    memory = min(memory, WORKING_SET_BYTES.get(platform, memory))
-    return max(1, int(memory / memory_per_run(module, runs[0])))
+    each, memory = memory_per_run(module, runs[0]), _memory(platform) - memory_shared(runs)
+    fits = memory / (each + _memory_of_evaluation(module, runs))
+    return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
 
 
 def _rows_per_step(run: Run) -> int:

@@ -32,8 +32,14 @@ def columns(module: nn.Module, variables: Any, data: Labelled, n_examples: int) 
     it exceeds max(shape) times the epsilon of float64 times the largest.
     """
     n_examples = min(n_examples, MOST_EXAMPLES)
+    data = Labelled(
+        query_TxI=data.query_TxI[:n_examples],
+        context=data.context[:n_examples] if data.context.ndim == 3 else data.context,
+        place_TxN=data.place_TxN[:n_examples],
+        label_T=data.label_T[:n_examples],
+    )
     with jax.enable_x64(True):
-        variables, data = jax.tree.map(_double, (variables, data))
+        variables, data = jax.device_put(jax.tree.map(_double, (variables, data)))
         blocks = [
             jax.device_get(_streams_and_attention(module, variables, data, rows_B))
             for rows_B in np.array_split(np.arange(n_examples), -(-n_examples // EXAMPLES_AT_ONCE))

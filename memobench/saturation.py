@@ -54,7 +54,7 @@ def of_module(
     module: nn.Module, variables: Any, example: Example, data: Any, n_examples: int
 ) -> np.ndarray:
     """largest_TxH of a module whose inputs are `example(data, i)`, i < n_examples."""
-    data = jax.device_put(data)
+    variables, data = jax.device_put((variables, data))
     # Blocks of one size, which compile once; what lies beyond the last example is cut off.
     blocks = [
         _largest(module, example, variables, data, np.arange(start, start + EXAMPLES_AT_ONCE))
@@ -71,7 +71,8 @@ def _largest(
         attention_HxN: Any = module.apply(variables, *example(data, i), method="attention")
         return attention_HxN.max(axis=-1)
 
-    return jax.vmap(largest)(example_B)
+    with jax.default_matmul_precision("highest"):
+        return jax.vmap(largest)(example_B)
 
 
 def columns(largest_TxH: np.ndarray) -> dict[str, Any]:

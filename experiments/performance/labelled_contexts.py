@@ -288,6 +288,7 @@ def _schedule(step: int) -> annealing.Schedule:
         first_share=np.float32(METHOD.first_share),
         n_examples=np.int32(N_EXAMPLES),
         which_set=np.int32(0),
+        stops_at=np.int32(N_EXAMPLES + 1),
     )
 
 
