@@ -134,7 +134,7 @@ def cost(table: pd.DataFrame) -> pd.DataFrame:
     """
     each = table.assign(
         # Annealed runs may end early.
-        model_steps=table["stopped_at"].astype(float).fillna(table["steps"]),
+        model_steps=table["stopped_at"].astype(float).fillna(table["steps"]).astype(int),
         compile_s=table["compile_seconds"] / table["pack_size"],
         run_s=table["run_seconds"] / table["pack_size"],
     )
