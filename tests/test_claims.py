@@ -222,7 +222,7 @@ CASES = [
     ),
     ("on average", along("n_heads", XS, lambda x: 0.6), HOLDS, "means 0.6"),
     ("on average", along("n_heads", XS, lambda x: 0.6 - 0.2 * (x == 8)), FAILS, "(n_heads = 8)"),
-    ("on average", along("n_heads", XS, lambda x: 0.505), UNDECIDED, "accuracy 0.5"),
+    ("on average", along("n_heads", XS, lambda x: 0.505), UNDECIDED, "means 0.5"),
     ("levels off", sets("d_head", XS[2:], lambda x, n: 0.1 * n), UNDECIDED, "on both sides"),
     ("gains", families(lambda steps: steps / 1000, steps=(100, 200)), HOLDS, "100 to 200 steps"),
     ("gains", families(lambda steps: -steps / 1000, steps=(100, 200)), FAILS, "mlp gains -0."),
