@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -91,7 +92,9 @@ def _run(names: list[str]) -> None:
     experiments = _experiments(names)
     from memobench import sweep
 
-    runs = [run for experiment in experiments for run in experiment.presets[PRESET.value]]
+    presets = (experiment.presets[PRESET.value] for experiment in experiments)
+    # Experiments may share runs.
+    runs = list(dict.fromkeys(itertools.chain.from_iterable(presets)))
     if SEEDS.value:
         runs = [run for run in runs if run.seed < SEEDS.value]
     if DRY_RUN.value:
