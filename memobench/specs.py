@@ -20,6 +20,11 @@ HEADS = ("full", "compressed")
 POSITIONS = ("sinusoidal", "learned", "none")
 SCORE_SCALES = ("d_model", "d_head")
 PROTOCOLS = ("published", "exact")
+ACTIVATIONS = ("gelu", "relu", "silu")
+SOLVES = ("exact", "least_squares")
+# How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
+WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")
+TRAINED = ("read_out",)
 
 
 def _require(holds: bool, message: str) -> None:
@@ -177,9 +182,9 @@ class Architecture:
     (W_Q, W_K, W_V in R^{d_head x d_model}), `compressed` that of their released experiments
     (one shared map into R^{d_head} before all heads and one back).
 
-    The last four are options of `query_attention`; None takes what Mahdavi et al. (2024) did:
-    `positions` sinusoidal, `d_value` 1, scores scaled by 1/sqrt of `score_scale` d_model, and
-    no `residual` connection.
+    `positions` to `residual` are options of `query_attention`; None takes what Mahdavi et al.
+    (2024) did: `positions` sinusoidal, `d_value` 1, scores scaled by 1/sqrt of `score_scale`
+    d_model, and no `residual` connection. `activation` is an option of `mlp`; None is gelu.
     """
 
     name: str
@@ -193,6 +198,7 @@ class Architecture:
     d_value: int | None = None
     score_scale: str | None = None
     residual: bool | None = None
+    activation: str | None = None
 
     def __post_init__(self) -> None:
         _require_integers(self, 1, "d_model", "d_head", "n_heads", "n_layers")
@@ -204,11 +210,60 @@ class Architecture:
             _require_integers(self, 1, "d_value")
         if self.score_scale is not None:
             _require_choice(self, "score_scale", SCORE_SCALES)
+        if self.activation is not None:
+            _require_choice(self, "activation", ACTIVATIONS)
         _require(
             self.heads != "full" or self.d_head <= self.d_model,
             f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "
             "lower d_head or use heads='compressed'",
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Construction:
+    """How the weights come about: by the recipe of a proof, without training.
+
+    `theorem` is a name from `memobench.constructions.CONSTRUCTIONS`. The weights are made for
+    `n_aimed` of the task's examples, the most frequent, ties at random; None aims at all. `exact` solves for
+    them exactly and refuses more than the theorem promises; `least_squares` takes any number and
+    comes as near as it can. `scale` is how large attention scores are made, None the
+    construction's own choice. `weights` says how the finished weights are stored.
+    """
+
+    theorem: str
+    protocol: str = "constructed"
+    n_aimed: int | None = None
+    solve: str = "exact"
+    scale: float | None = None
+    weights: str = "float64"
+
+    def __post_init__(self) -> None:
+        _require(self.protocol == "constructed", "protocol must be 'constructed'")
+        _require(isinstance(self.theorem, str), f"theorem={self.theorem!r} is not a name")
+        if self.n_aimed is not None:
+            _require_integers(self, 0, "n_aimed")
+        _require_choice(self, "solve", SOLVES)
+        if self.scale is not None:
+            _require_number(self, "scale")
+        _require_choice(self, "weights", WEIGHTS)
+
+    @property
+    def steps(self) -> int:
+        """Solving counts as one step."""
+        return 1
+
+    def __str__(self) -> str:
+        """What differs from the defaults, after the theorem.
+
+        >>> str(Construction(theorem="dana2025", n_aimed=0))
+        'dana2025 n_aimed=0'
+        """
+        fields = dataclasses.fields(self)[1:]
+        told = [f"{x.name}={getattr(self, x.name)}" for x in fields if self._changed(x)]
+        return " ".join([self.theorem, *told])
+
+    def _changed(self, field: dataclasses.Field) -> bool:
+        return getattr(self, field.name) != field.default
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,7 +274,9 @@ class Training:
     `batch_size * n_batches` examples, reshuffled every epoch. `exact` takes the gradient of the
     true objective over all examples at every step and has no batches: `batch_size` is None.
     The learning rate is constant within an epoch and linear over epochs, from `learning_rate`
-    in the first to `final_learning_rate`, reached after the last.
+    in the first to `final_learning_rate`, reached after the last. Weights start out random, or as
+    the construction `start` makes them. All of them are trained, or where `trained` is `read_out`
+    only those by which the logits are linear in what attention and MLP offer.
     """
 
     protocol: str = "published"
@@ -228,9 +285,13 @@ class Training:
     epochs: int = 64
     learning_rate: float = 1e-2
     final_learning_rate: float = 5e-4
+    start: Construction | None = None
+    trained: str | None = None
 
     def __post_init__(self) -> None:
         _require_choice(self, "protocol", PROTOCOLS)
+        if self.trained is not None:
+            _require_choice(self, "trained", TRAINED)
         if self.protocol == "published":
             _require_integers(self, 1, "batch_size")
         else:
@@ -324,7 +385,7 @@ class Annealing:
         return dataclasses.replace(self, steps=whole)
 
 
-Method = Training | Optimum | Annealing
+Method = Training | Optimum | Annealing | Construction
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -344,9 +405,15 @@ class Run:
     def __post_init__(self) -> None:
         _require_integers(self, 0, "seed")
         _require(
-            isinstance(self.task, LabelledContexts) == isinstance(self.method, Annealing),
+            isinstance(self.method, Construction)
+            or isinstance(self.task, LabelledContexts) == isinstance(self.method, Annealing),
             f"method: {type(self.method).__name__} does not train the task {self.task.name!r}; "
-            "labelled contexts need an Annealing, and only they can have one",
+            "labelled contexts need an Annealing or a Construction, and only they are annealed",
+        )
+        aimed = getattr(self.method, "n_aimed", None)
+        _require(
+            aimed is None or aimed <= self.task.n_examples,
+            f"n_aimed={aimed} exceeds the task's {self.task.n_examples} examples; lower n_aimed",
         )
 
     def canonical(self) -> str:
@@ -374,13 +441,19 @@ _TASK_COLUMNS = (
 _METHOD_COLUMNS = (
     *("protocol", "starts", "adam_steps", "polished", "batch_size", "n_batches", "epochs"),
     *("learning_rate", "final_learning_rate", "first_share", "warmup", "evaluate_every"),
-    "stop_early",
+    *("stop_early", "theorem", "n_aimed", "solve", "scale", "weights", "start", "trained"),
 )
+_METHODS: dict[type, str] = {Optimum: "optimised", Construction: "constructed"}
 
 
 def columns(run: Run) -> dict[str, Any]:
     """The spec as the flat columns of the results table; what does not apply is None."""
-    task, method = dataclasses.asdict(run.task), dataclasses.asdict(run.method)
+    task = dataclasses.asdict(run.task)
+    method = {
+        field.name: getattr(run.method, field.name) for field in dataclasses.fields(run.method)
+    }
+    if method.get("start"):
+        method["start"] = str(method["start"])
     architecture = dataclasses.asdict(run.architecture)
     return {
         "run_id": run.run_id,
@@ -390,7 +463,7 @@ def columns(run: Run) -> dict[str, Any]:
         "task_seed": run.task.seed,
         "architecture": architecture.pop("name"),
         **architecture,
-        "method": "optimised" if isinstance(run.method, Optimum) else "trained",
+        "method": _METHODS.get(type(run.method), "trained"),
         **{name: method.get(name) for name in _METHOD_COLUMNS},
         "steps": run.method.steps,
         "seed": run.seed,

@@ -61,17 +61,25 @@ def train_one(run: Run) -> PackResult:
     return train_many(packing.together([run]))
 
 
-def train_many(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackResult:
+def train_many(
+    pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None, initial: Any = None
+) -> PackResult:
     """Trains the runs of a pack in one program.
 
     Args:
       pack: the runs and the module they are padded to.
       on_steps: called with the number of model-steps done since its last call.
+      initial: variables to start from, padded and stacked; None draws them from the runs' seeds.
 
     Returns:
       A PackResult with one entry per run; a run that diverged has a loss that is not finite.
+
+    Raises:
+      ValueError: a run starts from a construction, and that was not given.
     """
     runs, methods = pack.runs, [_training(run) for run in pack.runs]
+    if initial is None and methods[0].start:
+        raise ValueError("a run that starts from a construction needs its initial variables")
     task, method = tasks.of_tokens(runs[0]), methods[0]
     instances = list(dict.fromkeys(tasks.of_tokens(run) for run in runs))
     shape = program_shape(pack)
@@ -79,8 +87,12 @@ def train_many(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: N
 
     started = time.perf_counter()
     data = _data(instances, [instances.index(tasks.of_tokens(run)) for run in runs], method)
-    variables = packing.init_pack(pack)
-    state = {"variables": variables, "optimizer": jax.vmap(_ADAM.init)(variables["params"])}
+    variables = packing.init_pack(pack) if initial is None else initial
+    trained = functools.partial(_trained, pack.module, method)
+    state = {
+        "variables": variables,
+        "optimizer": jax.vmap(_ADAM.init)(trained(variables["params"])),
+    }
     key_R = jnp.stack([packing.shuffle_key(run) for run in runs])
     first_R, last_R = np.array(
         [(method.learning_rate, method.final_learning_rate) for method in methods]
@@ -153,22 +165,36 @@ def objective(
     return kl_B.mean(), correct_B.mean()
 
 
+def _trained(module: nn.Module, method: Training, params: dict[str, Any]) -> dict[str, Any]:
+    """Those of the parameters that the method trains."""
+    if method.trained is None:
+        return params
+    names: Any = getattr(module, "read_out", tuple)()
+    return {name: x for name, x in params.items() if name in names}
+
+
 def step(
-    module: nn.Module, task: Task, state: Any, instance: Any, rate: jax.Array, examples_B: Any
+    module: nn.Module,
+    task: Task,
+    method: Training,
+    state: Any,
+    instance: Any,
+    rate: jax.Array,
+    examples_B: Any,
 ) -> tuple[Any, tuple[jax.Array, jax.Array]]:
     """One Adam step of one model; returns its new state, and loss and accuracy before the step."""
-    constants = state["variables"]["constants"]
+    variables = state["variables"]
 
-    def loss_and_accuracy(params: Any) -> tuple[jax.Array, jax.Array]:
-        variables = {"params": params, "constants": constants}
-        return objective(module, task, variables, instance, examples_B)
+    def loss_and_accuracy(trained: Any) -> tuple[jax.Array, jax.Array]:
+        tried = {**variables, "params": {**variables["params"], **trained}}
+        return objective(module, task, tried, instance, examples_B)
 
-    params = state["variables"]["params"]
-    (loss, accuracy), gradient = jax.value_and_grad(loss_and_accuracy, has_aux=True)(params)
+    trained = _trained(module, method, variables["params"])
+    (loss, accuracy), gradient = jax.value_and_grad(loss_and_accuracy, has_aux=True)(trained)
     update, optimizer = _ADAM.update(gradient, state["optimizer"])
-    params = jax.tree.map(lambda p, u: p - rate * u, params, update)
-    state = {"variables": {"params": params, "constants": constants}, "optimizer": optimizer}
-    return state, (loss, accuracy)
+    trained = jax.tree.map(lambda p, u: p - rate * u, trained, update)
+    variables = {**variables, "params": {**variables["params"], **trained}}
+    return {"variables": variables, "optimizer": optimizer}, (loss, accuracy)
 
 
 def _epoch_order(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int) -> jax.Array:
@@ -209,7 +235,9 @@ def program_shape(pack: packing.Pack) -> Shape:
     return (
         pack.module,
         dataclasses.replace(tasks.of_tokens(run), seed=0),
-        dataclasses.replace(_training(run), epochs=1, learning_rate=0, final_learning_rate=0),
+        dataclasses.replace(
+            _training(run), epochs=1, learning_rate=0, final_learning_rate=0, start=None
+        ),
         len(pack.runs),
         len({run.task for run in pack.runs}),
     )
@@ -232,7 +260,7 @@ def compile_program(shape: Shape) -> Program:
             memorized, draws_M = _of(data["instances"], which), data["draws"][which]
 
             def one_step(state: Any, order_B: jax.Array) -> Any:
-                return step(module, task, state, memorized, rate, draws_M[order_B])
+                return step(module, task, method, state, memorized, rate, draws_M[order_B])
 
             return jax.lax.scan(one_step, state, order_CxB)
 
@@ -251,7 +279,8 @@ def compile_program(shape: Shape) -> Program:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
 
     variables = stacked(models.shapes(module, task.context_length))
-    optimizer = jax.eval_shape(jax.vmap(_ADAM.init), variables["params"])
+    trained = _trained(module, method, variables["params"])
+    optimizer = jax.eval_shape(jax.vmap(_ADAM.init), trained)
     state = {"variables": variables, "optimizer": optimizer}
     data = {
         "instance_R": jax.ShapeDtypeStruct((n_runs,), jnp.int32),

@@ -136,7 +136,7 @@ def test_ten_adam_steps_of_the_papers_model(name):
     }
     step = jax.jit(
         lambda state: training.step(
-            module, run.task, state, instance, jnp.float32(data["adam_lr"]), examples
+            module, run.task, run.method, state, instance, jnp.float32(data["adam_lr"]), examples
         )
     )
     losses = []

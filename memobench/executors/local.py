@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Sequence
 
 import jax
 
-from memobench import annealing, optimum, training
+from memobench import annealing, constructions, optimum, training
 from memobench.packing import Pack
-from memobench.specs import Annealing, Optimum
+from memobench.specs import Annealing, Construction, Optimum, Training
 
 _log = logging.getLogger("memobench")
 
@@ -26,12 +26,17 @@ def train(
     on_steps: Callable[[int], None],
     checkpoints: annealing.Checkpoints | None = None,
 ) -> training.PackResult:
-    """Trains or optimises a pack, as its runs' method says; long methods keep checkpoints."""
+    """Trains, optimises or constructs a pack, as its runs' method says.
+
+    Long methods keep checkpoints.
+    """
     method = pack.runs[0].method
     if isinstance(method, Annealing):
         return annealing.anneal(pack, on_steps, checkpoints)
-    by = optimum.solve if isinstance(method, Optimum) else training.train_many
-    return by(pack, on_steps)
+    if isinstance(method, Training) and method.start:
+        return training.train_many(pack, on_steps, constructions.initial(pack))
+    by = {Optimum: optimum.solve, Construction: constructions.construct_pack}
+    return by.get(type(method), training.train_many)(pack, on_steps)
 
 
 def run_packs(

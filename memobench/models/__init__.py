@@ -7,7 +7,8 @@ only in the attributes named in `PADDABLE`, or in their class's own `paddable`, 
 one shape and trained in one program; a class that such padding would change says `paddable = ()`.
 Further offers (see `transformer.py`): with `tables` and `read` the exact protocol evaluates all
 sequences without repeating a token's work, with `initial` weights are drawn without a compilation
-for every size, `work` tells the planner what a step costs, `attention` shows where heads look.
+for every size, `work` tells the planner what a step costs, `attention` shows where heads look,
+`read_out` names the parameters that remain where only these are to be trained.
 """
 
 import functools
@@ -40,7 +41,10 @@ def build(run: Run) -> nn.Module:
         raise UserError(
             f"architecture name={name!r} is unknown; choose one of {', '.join(ARCHITECTURES)}"
         )
-    return ARCHITECTURES[name](run.task, run.architecture)
+    module = ARCHITECTURES[name](run.task, run.architecture)
+    if getattr(run.method, "trained", None) and not hasattr(module, "read_out"):
+        raise UserError(f"trained='read_out': {name} names no read-out; leave trained out")
+    return module
 
 
 def init(module: nn.Module, context_length: int, key: jax.Array) -> Any:

@@ -37,7 +37,7 @@ class SequenceEncoder(nn.Module):
 
 def sequence_encoder(task: Task | LabelledContexts, architecture: Architecture) -> SequenceEncoder:
     """The encoder of a task that takes all sequences. Raises UserError for sizes it has not."""
-    task = require_tokens(task, architecture)
+    task = require_tokens(task, architecture, "activation")
     if task.n_sequences is not None:
         raise UserError(
             f"n_sequences={task.n_sequences}: sequence_encoder numbers all sequences; "

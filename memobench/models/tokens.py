@@ -6,13 +6,18 @@ from memobench.specs import Architecture, LabelledContexts, Task
 _OPTIONS = ("positions", "d_value", "score_scale", "residual")
 
 
-def require_tokens(task: Task | LabelledContexts, architecture: Architecture) -> Task:
-    """The task if it is one of tokens and no option of other architectures is set, or UserError."""
+def require_tokens(
+    task: Task | LabelledContexts, architecture: Architecture, *foreign: str
+) -> Task:
+    """The task if it is one of tokens and no option of other architectures is set, or UserError.
+
+    `foreign` names further options that mean nothing to this one.
+    """
     if not isinstance(task, Task):
         raise UserError(
             f"{architecture.name} reads tokens, not {task.name}; choose query_attention for them"
         )
-    for option in _OPTIONS:
+    for option in (*_OPTIONS, *foreign):
         if getattr(architecture, option) is not None:
             raise UserError(
                 f"{option}={getattr(architecture, option)!r} means nothing to {architecture.name}; "

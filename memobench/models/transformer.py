@@ -8,7 +8,9 @@ Shape letters: N vocab_size, S context_length, D d_model, I width of a head's in
 d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +24,12 @@ from memobench.models.tokens import require_tokens
 from memobench.specs import Architecture, LabelledContexts, Task
 
 Rows = dict[str, jax.Array]
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gelu": functools.partial(nn.gelu, approximate=False),
+    "relu": nn.relu,
+    "silu": nn.silu,
+}
 
 
 class Layer(NamedTuple):
@@ -52,6 +60,7 @@ class Transformer(nn.Module):
     n_layers: int
     full: bool
     compress: bool
+    activation: str = "gelu"
 
     def setup(self) -> None:
         weights = {
@@ -109,6 +118,12 @@ class Transformer(nn.Module):
         fold = 2 * self.n_layers * self.n_heads * self.d_head * d_in**2
         deeper = (self.n_layers - 1) * length * (project + attend)
         return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
+
+    def read_out(self) -> tuple[str, ...]:
+        """The parameters by which logits are linear in what the last heads and MLP offer."""
+        last = f"layer{self.n_layers - 1}"
+        names = (f"{last}_output", f"{last}_mlp_out", "unembedding")
+        return ("decompress", *names) if self.compress else names
 
     def _score_scale(self) -> np.float32:
         return np.float32(1 / math.sqrt(self.d_head))
@@ -194,7 +209,7 @@ class Transformer(nn.Module):
         x_D = rows[-1]["stream_D"] + (
             self.decompress_DK @ attended_I if self.compress else attended_I
         )
-        hidden_W = nn.gelu(weights.mlp_in_WD @ x_D + weights.mlp_in_bias_W, approximate=False)
+        hidden_W = ACTIVATIONS[self.activation](weights.mlp_in_WD @ x_D + weights.mlp_in_bias_W)
         return x_D + weights.mlp_out_DW @ hidden_W
 
     def _attention_SH(self, rows: list[Rows]) -> jax.Array:
@@ -203,8 +218,7 @@ class Transformer(nn.Module):
         return jax.nn.softmax(scores_SH, axis=0)
 
 
-def _transformer(task: Task | LabelledContexts, architecture: Architecture) -> Transformer:
-    task = require_tokens(task, architecture)
+def _transformer(task: Task, architecture: Architecture) -> Transformer:
     full = architecture.heads == "full"
     return Transformer(
         vocab_size=task.vocab_size,
@@ -216,6 +230,7 @@ def _transformer(task: Task | LabelledContexts, architecture: Architecture) -> T
         n_layers=architecture.n_layers,
         full=full,
         compress=not full and architecture.d_head != architecture.d_model,
+        activation=architecture.activation or "gelu",
     )
 
 
@@ -226,9 +241,9 @@ def attention_only(task: Task | LabelledContexts, architecture: Architecture) ->
             f"d_mlp={architecture.d_mlp} is forbidden by attention_only; "
             "set d_mlp=0 or use the architecture 'mlp'"
         )
-    return _transformer(task, architecture)
+    return _transformer(require_tokens(task, architecture, "activation"), architecture)
 
 
 def mlp(task: Task | LabelledContexts, architecture: Architecture) -> Transformer:
     """The MLP Transformer: attention followed by a residual MLP of width d_mlp in every layer."""
-    return _transformer(task, architecture)
+    return _transformer(require_tokens(task, architecture), architecture)

@@ -1,0 +1,224 @@
+"""Weights that a proof promises, made and checked. One file per paper, listed once.
+
+A construction solves for the parameters of the project's own modules in float64. What it made is
+judged as trained weights are: by the module's forward pass on all examples of the task.
+
+Shape letters: T examples of the task, A of them aimed at, C outputs.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from memobench import metrics, models, packing, specs, tasks, theory, training
+from memobench.constructions import dana2025, evaluation, linear, precision
+from memobench.constructions.problem import Constructed, Contexts, Problem, Tokens
+from memobench.errors import UserError
+from memobench.specs import Construction, LabelledContexts, Run, Training
+
+# Scales that are tried, to name one that works where the chosen one loses rank.
+SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Theorem:
+    """A construction: the number of examples that it promises, and how weights are made."""
+
+    bound: theory.Bound
+    construct: Callable[[Problem], Constructed]
+
+
+CONSTRUCTIONS: dict[str, Theorem] = {
+    "dana2025": Theorem(theory.COROLLARY_2, dana2025.construct),
+}
+
+
+def construct(run: Run) -> Constructed:
+    """The weights that the theorem of the run's method promises, at their true size.
+
+    Raises:
+      UserError: the theorem is unknown, says nothing about this architecture or so many examples,
+        or its features lose rank in float64 at the chosen scale; the line names one that works.
+
+    >>> from memobench.specs import Architecture, Task
+    >>> full = Architecture(name="attention_only", d_model=2, d_head=2, n_heads=12, heads="full")
+    >>> method = Construction(theorem="dana2025")
+    >>> made = construct(Run(task=Task(vocab_size=5), architecture=full, method=method))
+    >>> made.certificate["feature_rank"], made.params["unembedding"].shape
+    (25, (5, 2))
+    """
+    method, problem = _method(run), _problem(run)
+    n_aimed = len(problem.examples[0])
+    if method.solve == "exact" and n_aimed > problem.most:
+        raise UserError(
+            f"theorem={method.theorem!r} promises {problem.most:,} examples at these sizes and "
+            f"{n_aimed:,} are wanted; lower n_aimed to {problem.most} or set solve='least_squares'"
+        )
+    try:
+        return CONSTRUCTIONS[method.theorem].construct(problem)
+    except linear.RankLost as lost:
+        raise UserError(f"scale={method.scale}: {lost}; {_advice(run, lost)}") from lost
+
+
+def _advice(run: Run, lost: linear.RankLost) -> str:
+    for scale in SCALES:
+        trial = dataclasses.replace(run, method=dataclasses.replace(run.method, scale=scale))
+        try:
+            CONSTRUCTIONS[_method(run).theorem].construct(_problem(trial))
+        except linear.RankLost:
+            continue
+        return f"scale={scale:g} reaches {lost.wanted}"
+    return (
+        f"no scale from {SCALES[0]:g} to {SCALES[-1]:g} reaches {lost.wanted}; "
+        f"lower n_aimed to {lost.rank} or set solve='least_squares'"
+    )
+
+
+def construct_pack(
+    pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None
+) -> training.PackResult:
+    """Constructs the weights of every run of a pack and judges them, one after another.
+
+    Returns:
+      A PackResult whose `certificates` hold what the construction said of itself, and:
+      aimed_accuracy, aimed_loss (nats): on the examples aimed at, by their prior; margin: the least
+      of them, as a share of the largest output; largest_weight; stored_bits: of one weight.
+      `variables` is empty: `construct` gives them at their true size.
+    """
+    started = time.perf_counter()
+    judged = []
+    for run in pack.runs:
+        judged.append(_judged(run, construct(run)))
+        on_steps(1)
+    accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
+    n_answers = np.array([_n_answers(run) for run in pack.runs])
+    n_examples = np.array([run.task.n_examples for run in pack.runs])
+    return training.PackResult(
+        accuracy_R=accuracy_R,
+        loss_R=loss_R,
+        bits_R=metrics.memorized_bits(loss_R, n_examples, n_answers),
+        step_accuracy_RxL=accuracy_R[:, None],
+        step_loss_RxL=loss_R[:, None],
+        compile_seconds=0.0,
+        run_seconds=time.perf_counter() - started,
+        variables={},
+        certificates=tuple(judged),
+    )
+
+
+_MEASURES = ("accuracy", "loss")
+
+
+def _judged(run: Run, made: Constructed) -> dict[str, Any]:
+    """Columns of the run's row: accuracy, loss and certificate."""
+    task, method, module = run.task, _method(run), models.build(run)
+    data = evaluation.sample(task)
+    prior_T, aimed_A = evaluation.prior(task, data), aimed(run)
+    held = {name: precision.stored(x, method.weights) for name, x in made.params.items()}
+    variables = {"params": held, "constants": _constants(run)}
+    double = method.weights == "float64"
+    output_TxC = evaluation.outputs(module, variables, task, data, double)
+    if made.read_out:
+        output_TxC = output_TxC * 2.0 ** evaluation.doublings(task, data, output_TxC, prior_T)
+    judged = evaluation.judge(task, data, output_TxC)
+    of_aimed_A = prior_T[aimed_A] / max(prior_T[aimed_A].sum(), 1e-300)
+    margin = float(judged.margin_T[aimed_A].min(initial=np.inf))
+    return {
+        "accuracy": float(prior_T @ judged.correct_T),
+        "loss": float(prior_T @ judged.loss_T),
+        **made.certificate,
+        "aimed_accuracy": float(of_aimed_A @ judged.correct_T[aimed_A]),
+        "aimed_loss": float(of_aimed_A @ judged.loss_T[aimed_A]),
+        "margin": margin if np.isfinite(margin) else None,
+        "largest_weight": float(max(np.abs(x).max(initial=0) for x in made.params.values())),
+        "stored_bits": precision.BITS_PER_WEIGHT[method.weights],
+    }
+
+
+def initial(pack: packing.Pack) -> Any:
+    """Variables of every run as the construction its training starts from makes them: axis R.
+
+    Float32, padded and stacked as `packing.init_pack` does.
+    """
+    target = models.shapes(pack.module, pack.runs[0].task.context_length)
+    trees = []
+    for run in pack.runs:
+        assert isinstance(run.method, Training)
+        assert run.method.start is not None
+        made = construct(dataclasses.replace(run, method=run.method.start))
+        variables = {"params": made.params, "constants": _constants(run)}
+        trees.append(packing.pad_to(variables, target))
+    return jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *trees)
+
+
+def aimed(run: Run) -> np.ndarray:
+    """aimed_A: the numbers of the examples that the weights are made for.
+
+    The most frequent ones; ties are broken at random by the task's seed.
+    """
+    task, n_aimed = run.task, _method(run).n_aimed
+    if n_aimed is None:
+        return np.arange(task.n_examples)
+    order_T = np.random.default_rng([task.seed, 1]).permutation(task.n_examples)
+    prior_T = evaluation.prior(task, evaluation.sample(task))
+    return order_T[np.argsort(-prior_T[order_T], kind="stable")][:n_aimed]
+
+
+def _problem(run: Run) -> Problem:
+    method, task, module = _method(run), run.task, models.build(run)
+    data, aimed_A = jax.tree.map(np.asarray, evaluation.sample(task)), aimed(run)
+    examples: Tokens | Contexts
+    if isinstance(task, LabelledContexts):
+        context = data.context
+        if task.contexts == "bag":
+            context = context[data.place_TxN]
+        elif task.contexts == "shared":
+            context = np.broadcast_to(context, (task.n_examples, *context.shape))
+        examples = Contexts(
+            data.query_TxI[aimed_A].astype(np.float64),
+            context[aimed_A].astype(np.float64),
+            data.label_T[aimed_A],
+        )
+    else:
+        probability_TxK = data.probability_TxK.astype(np.float64)
+        probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
+        tokens_TxS = np.asarray(tasks.tokens_of_example(task, data, jnp.asarray(aimed_A)))
+        prior_T = evaluation.prior(task, data)
+        examples = Tokens(
+            tokens_TxS, data.next_TxK[aimed_A], probability_TxK[aimed_A], prior_T[aimed_A]
+        )
+    return Problem(
+        run=run,
+        module=module,
+        constants=_constants(run),
+        examples=examples,
+        most=int(CONSTRUCTIONS[method.theorem].bound.value(specs.columns(run))),
+        rng=np.random.default_rng([run.seed, 0]),
+    )
+
+
+def _method(run: Run) -> Construction:
+    if not isinstance(run.method, Construction):
+        raise ValueError(f"a run by protocol {run.method.protocol!r} is not constructed")
+    if run.method.theorem not in CONSTRUCTIONS:
+        raise UserError(
+            f"theorem={run.method.theorem!r} is unknown; choose one of {', '.join(CONSTRUCTIONS)}"
+        )
+    return run.method
+
+
+def _constants(run: Run) -> dict[str, np.ndarray]:
+    module, length = models.build(run), run.task.context_length
+    constants = models.init(module, length, jax.random.key(0))["constants"]
+    return {name: np.asarray(x) for name, x in constants.items()}
+
+
+def _n_answers(run: Run) -> int:
+    if isinstance(run.task, LabelledContexts):
+        return run.task.n_classes or 2
+    return run.task.vocab_size

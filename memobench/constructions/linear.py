@@ -1,0 +1,83 @@
+"""The linear systems of constructions, solved in float64 and never silently approximated.
+
+Shape letters: T examples, F features, D targets of an example.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from memobench.errors import UserError
+
+# The largest deviation, relative to the largest target, of what counts as an exact solution.
+EXACT = 1e-5
+
+
+class RankLost(UserError):
+    """Features that should be independent are not, to the precision of float64."""
+
+    def __init__(self, rank: int, wanted: int) -> None:
+        super().__init__(f"the features of {wanted} examples have rank {rank}")
+        self.rank, self.wanted = rank, wanted
+
+
+class Solution(NamedTuple):
+    """weights_FxD; the rank and condition of the features; the largest error of the fit."""
+
+    weights_FxD: np.ndarray
+    feature_rank: int
+    condition: float
+    fit_error: float
+
+    def certificate(self) -> dict[str, float]:
+        """Its columns of a row."""
+        columns = self._asdict()
+        columns.pop("weights_FxD")
+        return columns
+
+
+def solve(features_TxF: np.ndarray, targets_TxD: np.ndarray, how: str) -> Solution:
+    """Weights of least norm with features_TxF @ weights_FxD = targets_TxD.
+
+    Args:
+      features_TxF: float64.
+      targets_TxD: float64.
+      how: `exact`, or `least_squares` for the weights that come nearest.
+
+    Raises:
+      RankLost: `exact`, and the features' rank is below T. A singular value counts if it exceeds
+        max(T, F) times the epsilon of float64 times the largest.
+
+    >>> solve(np.eye(2), np.ones((2, 1)), "exact").weights_FxD.ravel().tolist()
+    [1.0, 1.0]
+    """
+    n_examples, n_features = features_TxF.shape
+    if n_examples == 0:
+        return Solution(np.zeros((n_features, targets_TxD.shape[1])), 0, 1.0, 0.0)
+    singular = np.linalg.svd(features_TxF, compute_uv=False)
+    least = max(features_TxF.shape) * np.finfo(np.float64).eps * singular[0]
+    rank = int((singular > least).sum())
+    condition = float(singular[0] / singular[rank - 1]) if rank else float("inf")
+    if how == "exact":
+        if rank < n_examples:
+            raise RankLost(rank, n_examples)
+        weights_FxD = _least_norm(features_TxF, targets_TxD)
+    else:
+        weights_FxD = np.linalg.lstsq(features_TxF, targets_TxD, rcond=None)[0]
+    error = float(np.abs(features_TxF @ weights_FxD - targets_TxD).max())
+    if how == "exact" and not error <= EXACT * max(np.abs(targets_TxD).max(), 1):
+        # Rank on paper, lost in the arithmetic.
+        raise RankLost(int((singular > singular[0] * 1e-12).sum()), n_examples)
+    return Solution(weights_FxD, rank, condition, error)
+
+
+def _least_norm(features_TxF: np.ndarray, targets_TxD: np.ndarray) -> np.ndarray:
+    """The solution of least norm for independent rows, refined once."""
+    q_FxT, r_TxT = np.linalg.qr(features_TxF.T)
+
+    def once(right_TxD: np.ndarray) -> np.ndarray:
+        return q_FxT @ scipy.linalg.solve_triangular(r_TxT, right_TxD, trans="T")
+
+    weights_FxD = once(targets_TxD)
+    return weights_FxD + once(targets_TxD - features_TxF @ weights_FxD)

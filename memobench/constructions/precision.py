@@ -1,0 +1,42 @@
+"""Weights as fewer bits hold them."""
+
+import ml_dtypes
+import numpy as np
+
+# Integers share a float32 scale with the others of their block, which is counted.
+BLOCK = 32
+_LEVELS = {"int8": 127, "int4": 7}
+BITS_PER_WEIGHT = {
+    "float64": 64.0,
+    "float32": 32.0,
+    "bfloat16": 16.0,
+    "int8": 8 + 32 / BLOCK,
+    "int4": 4 + 32 / BLOCK,
+}
+
+
+def stored(weights: np.ndarray, precision: str) -> np.ndarray:
+    """The weights, float64, rounded to what the precision can hold.
+
+    Integers are symmetric: of each block of BLOCK weights in memory order the largest magnitude is
+    the largest level.
+
+    >>> stored(np.array([1.0, 0.5, 0.2]), "int4").round(2).tolist()
+    [1.0, 0.57, 0.14]
+    """
+    if precision == "float64":
+        return weights.astype(np.float64)
+    if precision in _LEVELS:
+        return _in_blocks(weights, _LEVELS[precision])
+    kind = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}[precision]
+    return weights.astype(kind).astype(np.float64)
+
+
+def _in_blocks(weights: np.ndarray, most: int) -> np.ndarray:
+    n_blocks = -(-weights.size // BLOCK)
+    blocks_BxW = np.zeros((n_blocks, BLOCK))
+    blocks_BxW.flat[: weights.size] = weights.ravel()
+    largest_Bx1 = np.abs(blocks_BxW).max(axis=1, keepdims=True, initial=0)
+    scale_Bx1 = (np.where(largest_Bx1 > 0, largest_Bx1, 1) / most).astype(np.float32)
+    rounded_BxW = np.rint(blocks_BxW / scale_Bx1).clip(-most, most) * scale_Bx1
+    return rounded_BxW.flat[: weights.size].reshape(weights.shape)

@@ -1,0 +1,71 @@
+"""What a construction is given, and what it gives back. NumPy in float64.
+
+Shape letters: T examples aimed at, K next tokens, S tokens, I input_dim, N context vectors.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from flax import linen as nn
+
+from memobench.errors import UserError
+from memobench.specs import Construction, Run
+
+
+class Tokens(NamedTuple):
+    """Examples made of tokens: tokens_TxS, what follows and how likely, and how often they occur."""
+
+    tokens_TxS: np.ndarray
+    next_TxK: np.ndarray
+    probability_TxK: np.ndarray
+    prior_T: np.ndarray
+
+
+class Contexts(NamedTuple):
+    """Labelled contexts: query_TxI, context_TxNxI, label_T (int32 classes or float scalars)."""
+
+    query_TxI: np.ndarray
+    context_TxNxI: np.ndarray
+    label_T: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """The examples that weights are wanted for, and whose weights.
+
+    constants: of the module, as its forward pass will read them. most: how many examples the
+    theorem promises. rng: derived from the run's seed.
+    """
+
+    run: Run
+    module: nn.Module
+    constants: dict[str, np.ndarray]
+    examples: Any
+    most: int
+    rng: np.random.Generator
+
+    @property
+    def method(self) -> Construction:
+        """The construction's options."""
+        assert isinstance(self.run.method, Construction)
+        return self.run.method
+
+    def require(self, holds: bool, message: str) -> None:
+        """Raises UserError naming the theorem unless it holds."""
+        if not holds:
+            raise UserError(f"theorem={self.method.theorem!r}: {message}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Constructed:
+    """Weights, float64, at the module's true size.
+
+    certificate: columns for the run's row, such as `feature_rank`, `condition`, `fit_error`.
+    read_out: the parameters that multiply the logits, in which they are linear together; scaling
+    all of them changes no answer. Empty where the logits' scale is part of the construction.
+    """
+
+    params: dict[str, np.ndarray]
+    certificate: dict[str, Any]
+    read_out: tuple[str, ...] = ()
