@@ -34,6 +34,7 @@ CONFIGURATION = [
     "d_value",
     "score_scale",
     "residual",
+    "activation",
     "method",
     "protocol",
     "batch_size",
@@ -46,6 +47,13 @@ CONFIGURATION = [
     "warmup",
     "evaluate_every",
     "stop_early",
+    "theorem",
+    "n_aimed",
+    "solve",
+    "scale",
+    "weights",
+    "start",
+    "trained",
     "n_params",
     "n_params_memory",
     "n_examples",
@@ -97,13 +105,15 @@ _TASK += ["conditional_parameter", "zipf_exponent"]
 def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     """The table with what theory says of its rows, runs or means, in further columns.
 
-    promised: the examples that some weights of these sizes memorize, H d_h + d, or for labelled
-    contexts H (min(n, d_h) - 1) + 1. load: examples over promised. t_eps: T_eps of the task's
-    prior for EPS. floor: the loss of the best sequence encoder of the same width on the same task,
-    NaN where the table has no optimised one.
+    promised: the examples that some weights of these sizes are proven to memorize
+    (`theory.LOWER_BOUNDS`), NaN where no theorem is about them. load: examples over promised.
+    proven_ratio: memorized over promised, where the table has it. t_eps: T_eps of the task's prior
+    for EPS. floor: the loss of the best sequence encoder of the same width on the same task, NaN
+    where the table has no optimised one.
+
+    Raises theory.Violation where a run is beyond what is possible.
     """
-    labelled = table["task"] == "labelled_contexts"
-    promised = theory.THEOREM_1.value(table).where(labelled, theory.COROLLARY_2.value(table))
+    promised = pd.Series(theory.promised(table), index=table.index)
     priors = zip(table["n_examples"], table["zipf_exponent"], strict=True)
     t_eps = [theory.t_eps(n, None if pd.isna(zipf) else zipf, EPS) for n, zipf in priors]
     keys = [*_TASK, *(["task_seed"] if "task_seed" in table else []), "d_model"]
@@ -117,8 +127,43 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
         if is_encoder:
             floors[task] = min(loss, floors.get(task, float("inf")))
     floor = [floors.get(task, float("nan")) for task in identity]
-    load = table["n_examples"] / promised
-    return table.assign(floor=floor, promised=promised, load=load, t_eps=t_eps)
+    known = table.assign(
+        floor=floor, promised=promised, load=table["n_examples"] / promised, t_eps=t_eps
+    )
+    if "memorized" in table:
+        known["proven_ratio"] = table["memorized"] / promised
+    if "run_id" in table:
+        theory.check(known)
+    return known
+
+
+def bounds(known: pd.DataFrame) -> pd.DataFrame:
+    """What theorems say of the runs of a table from `with_theory`: one row per theorem.
+
+    `least` and `most` are the extremes of memorized over proven, or for what a theorem forbids of
+    measured over the limit.
+    """
+    rows: list[tuple[str, Any, Any, Any]] = []
+    for bound in theory.LOWER_BOUNDS:
+        applies = bound.applies(known) & known["memorized"].notna()
+        rows.append(("memorizes", bound, applies, known["memorized"]))
+    for limit in theory.UPPER_BOUNDS:
+        if limit is not theory.PROPOSITION_1:
+            measured = pd.to_numeric(limit.measure(known), errors="coerce")
+            rows.append(("at most", limit, limit.applies(known), measured))
+    return pd.DataFrame(
+        {
+            "says": says,
+            "theorem": theorem.name,
+            "source": theorem.source,
+            "assumptions": theorem.assumptions or "none",
+            "runs": int(applies.sum()),
+            "least": (measured / theorem.value(known))[applies].min(),
+            "most": (measured / theorem.value(known))[applies].max(),
+        }
+        for says, theorem, applies, measured in rows
+        if applies.any()
+    )
 
 
 def chance(table: pd.DataFrame) -> pd.Series:

@@ -38,13 +38,19 @@ SATURATION = (
     "examples_by_serving_heads",
     "largest_attention",
 )
+# What a construction says of its weights.
+CERTIFICATE = (
+    *("feature_rank", "condition", "fit_error", "aimed_accuracy", "aimed_loss", "margin"),
+    *("largest_weight", "stored_bits"),
+)
 # Columns that shards of schema 1 did not have from the beginning, or that few runs have.
 _YOUNGER = (
     *("n_sequences", "conditional", "n_next", "conditional_parameter", "zipf_exponent"),
     *("starts", "adam_steps", "polished", "curve_loss", "contexts", "n_classes", "input_dim"),
     *("n_bag", "positions", "d_value", "score_scale", "residual", "first_share", "warmup"),
     *("evaluate_every", "stop_early", "stopped_at", "best_step", *SATURATION),
-    *("stream_ranks", "attention_rank"),
+    *("stream_ranks", "attention_rank", "activation", "theorem", "n_aimed", "solve", "scale"),
+    *("weights", "start", "trained", *CERTIFICATE),
 )
 STATUSES = ("ok", "diverged")
 

@@ -24,7 +24,8 @@ ACTIVATIONS = ("gelu", "relu", "silu")
 SOLVES = ("exact", "least_squares")
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")
-TRAINED = ("read_out",)
+# Which parameters are trained; what each asks of the module stands in `models.trained`.
+TRAINED = ("read_out", "all_but_attention")
 
 
 def _require(holds: bool, message: str) -> None:
@@ -224,9 +225,9 @@ class Construction:
     """How the weights come about: by the recipe of a proof, without training.
 
     `theorem` is a name from `memobench.constructions.CONSTRUCTIONS`. The weights are made for
-    `n_aimed` of the task's examples, the most frequent, ties at random; None aims at all. `exact` solves for
-    them exactly and refuses more than the theorem promises; `least_squares` takes any number and
-    comes as near as it can. `scale` is how large attention scores are made, None the
+    `n_aimed` of the task's examples, the most frequent, ties at random; None aims at all. `exact`
+    solves for them exactly and refuses more than the theorem promises; `least_squares` takes any
+    number and comes as near as it can. `scale` is how large attention scores are made, None the
     construction's own choice. `weights` says how the finished weights are stored.
     """
 
@@ -275,8 +276,9 @@ class Training:
     true objective over all examples at every step and has no batches: `batch_size` is None.
     The learning rate is constant within an epoch and linear over epochs, from `learning_rate`
     in the first to `final_learning_rate`, reached after the last. Weights start out random, or as
-    the construction `start` makes them. All of them are trained, or where `trained` is `read_out`
-    only those by which the logits are linear in what attention and MLP offer.
+    the construction `start` makes them. All of them are trained, or those that `trained` names:
+    `read_out`, by which the logits are linear in what attention and MLP offer, or all but the
+    queries and keys of attention.
     """
 
     protocol: str = "published"
@@ -449,11 +451,9 @@ _METHODS: dict[type, str] = {Optimum: "optimised", Construction: "constructed"}
 def columns(run: Run) -> dict[str, Any]:
     """The spec as the flat columns of the results table; what does not apply is None."""
     task = dataclasses.asdict(run.task)
-    method = {
-        field.name: getattr(run.method, field.name) for field in dataclasses.fields(run.method)
-    }
-    if method.get("start"):
-        method["start"] = str(method["start"])
+    method = dataclasses.asdict(run.method)
+    if isinstance(run.method, Training) and run.method.start:
+        method["start"] = str(run.method.start)
     architecture = dataclasses.asdict(run.architecture)
     return {
         "run_id": run.run_id,

@@ -20,7 +20,7 @@ import jaxlib
 import pandas as pd
 import tqdm
 
-from memobench import checkpoints, metrics, models, packing, specs, tasks, training
+from memobench import checkpoints, metrics, models, packing, specs, tasks, theory, training
 from memobench import results as store
 from memobench.errors import UserError
 from memobench.executors import local
@@ -47,6 +47,7 @@ def run(
 
     Raises:
       UserError: a run names an unknown task or architecture, or the folder cannot be written.
+      theory.Violation: a run measured more than is possible; it is kept in the folder.
       Interrupted: Ctrl-C; packs that were done are in the folder.
 
     >>> architecture = specs.Architecture(name="attention_only", d_model=2, d_head=2, n_heads=3)
@@ -73,7 +74,9 @@ def run(
             kept = f"{len(rows)} of {len(wanted)} runs are saved in {folder}; "
             kept += "the same command resumes there"
         raise Interrupted(f"interrupted: {kept}") from error
-    return store.to_table([rows[run_id] for run_id in wanted])
+    table = store.to_table([rows[run_id] for run_id in wanted])
+    theory.check(table)
+    return table
 
 
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:

@@ -1,47 +1,289 @@
-"""What theorems promise or forbid, as functions of a run's sizes. Imports no JAX."""
+"""What theorems promise or forbid, as functions of a run's sizes. Imports no JAX.
 
+A bound takes sizes by name: a mapping such as `specs.columns`, a row of a table or a table, whose
+columns then give a column. What it does not apply to it says nothing of.
+"""
+
+import bisect
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
+
+from memobench.errors import UserError
+
+# A mapping, a row or a table of the sizes that `specs.columns` names.
+Sizes = Any
 
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A bound on the number of examples that some weights memorize.
+    """A number of examples that some weights memorize.
 
-    value takes sizes by name (a row or a table of them) and returns examples.
+    value: that number. applies: whether the theorem is about such runs. assumptions: what it asks
+    beyond the sizes; empty where it asks nothing that random instances could fail.
     """
 
     name: str
     source: str
-    value: Callable[[Any], Any]
+    value: Callable[[Sizes], Any]
+    assumptions: str = ""
+    applies: Callable[[Sizes], Any] = lambda sizes: True
 
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """What no weights can do: `measure` exceeds `value` in no run to which it applies."""
+
+    name: str
+    source: str
+    measure: Callable[[Sizes], Any]
+    value: Callable[[Sizes], Any]
+    assumptions: str = ""
+    applies: Callable[[Sizes], Any] = lambda sizes: True
+
+
+class Violation(UserError):
+    """A run is beyond what a theorem forbids: it, or its measurement, is wrong."""
+
+
+def _attention_on_tokens(sizes: Sizes) -> Any:
+    # Compressed heads of one dimension write one coordinate, which tells two tokens apart.
+    writes_two = (sizes["heads"] == "full") | (sizes["d_head"] > 1)
+    return _transformer(sizes) & (sizes["d_mlp"] == 0) & (sizes["d_model"] > 1) & writes_two
+
+
+def _mlp_on_tokens(sizes: Sizes) -> Any:
+    return _transformer(sizes) & (sizes["d_mlp"] > 0) & (sizes["d_model"] > 1)
+
+
+def _transformer(sizes: Sizes) -> Any:
+    return (sizes["architecture"] == "attention_only") | (sizes["architecture"] == "mlp")
+
+
+def _labelled(sizes: Sizes) -> Any:
+    # Deeper models hold the one of one layer only where residual connections pass queries on.
+    one_layer = (sizes["n_layers"] == 1) | (sizes["residual"] == True)  # noqa: E712
+    return (sizes["task"] == "labelled_contexts") & one_layer
+
+
+_DANA = "Dana, Pydi & Chevaleyre 2025"
+_MAHDAVI = "Mahdavi, Liao & Thrampoulidis 2024"
 
 COROLLARY_2 = Bound(
     name="Dana 2025: H·d_h + d",
-    source="Dana, Pydi & Chevaleyre 2025, Corollary 2",
+    source=f"{_DANA}, Theorem 1 and Corollaries 1 and 2",
     value=lambda sizes: sizes["n_heads"] * sizes["d_head"] + sizes["d_model"],
+    applies=_attention_on_tokens,
 )
 MAHDAVI_1 = Bound(
     name="Mahdavi 2024: H·(d_h − 1) + 1",
-    source="Mahdavi, Liao & Thrampoulidis 2024, Theorem 1",
+    source=f"{_MAHDAVI}, Theorem 1",
     value=lambda sizes: sizes["n_heads"] * (sizes["d_head"] - 1) + 1,
+    assumptions="as Dana et al. carry it over to tokens",
+    applies=_attention_on_tokens,
 )
-# Lower bounds for one layer of attention, as drawn in the figures of Dana et al. (2025).
-LOWER_BOUNDS = (COROLLARY_2, MAHDAVI_1)
-# A head is saturated on an example if its largest attention weight exceeds this.
-SATURATED_ATTENTION = 0.99
+RANDOM_FEATURES = Bound(
+    name="rank of an MLP: w + d",
+    source="linear algebra: random hidden neurons and the skip connection are independent",
+    value=lambda sizes: sizes["d_mlp"] + sizes["d_model"],
+    applies=_mlp_on_tokens,
+)
+PROPOSITION_3 = Bound(
+    name="Dana 2025: all sequences",
+    source=f"{_DANA}, Proposition 3",
+    value=lambda sizes: sizes["n_examples"],
+    assumptions="one next token to a sequence",
+    applies=lambda sizes: (
+        (sizes["architecture"] == "sequence_encoder")
+        & (sizes["task"] == "associations")
+        & (sizes["d_model"] > 1)
+    ),
+)
+
+
+def _linear_memory(sizes: Sizes) -> Any:
+    return (sizes["architecture"] == "linear_memory") & (sizes["d_model"] > 1)
+
+
+LINEAR_LEAST_SQUARES = Bound(
+    name="linear memory, exact: d",
+    source="linear algebra: d random keys are independent, and W takes them to any values",
+    value=lambda sizes: sizes["d_model"],
+    applies=_linear_memory,
+)
+
+
+def outer_products_guide(vocab_size: int, d_model: int) -> int:
+    """How many of T associations a sum of outer products holds, all at once: an asymptotic guide.
+
+    Keys and values are random unit vectors, labels uniform. For an association with the value v and
+    another token's value w, (v - w) W k is 1 - v.w, plus crosstalk of the other T - 1: each adds
+    k.k' (v - w).v', of variance 2/d^2, or 1/d where v' is v or w, as 2T/N of them are. Taken as
+    Gaussian, of variance s = 2T/d^2 + (1 + 2T/N)/d in all, each of T N comparisons is lost with a
+    probability below exp(-1/(2s)), and the guide is the largest T with T N exp(-1/(2s)) <= 1.
+
+    For large d and T = N that is d^2 = 8 N ln N. If a vanishing share may be lost, each association
+    stands for itself, only the largest of its N wrong answers matters, and it is 2 N ln N.
+
+    >>> [outer_products_guide(n, 256) for n in (833, 10_000)]
+    [833, 874]
+    """
+
+    def exponent(n_examples: int) -> float:
+        n_own = 1 + 2 * n_examples / vocab_size
+        variance = 2 * n_examples / d_model**2 + n_own / d_model
+        return 2 * variance * math.log(n_examples * vocab_size)
+
+    # One association has no crosstalk.
+    return 1 + bisect.bisect_right(range(2, d_model**2 + 2), 1.0, key=exponent)
+
+
+OUTER_PRODUCTS = Bound(
+    name="linear memory, outer products: about d²/(8 ln N)",
+    source="asymptotic guide, no theorem: `outer_products_guide`",
+    value=lambda sizes: np.vectorize(outer_products_guide)(sizes["vocab_size"], sizes["d_model"]),
+    assumptions="crosstalk is Gaussian; a few in a hundred instances lose one association",
+    applies=_linear_memory,
+)
 # For labelled contexts of n vectors; tight where all share one (Proposition 2).
 THEOREM_1 = Bound(
     name="Mahdavi 2024: H·(min(n, d_h) − 1) + 1",
-    source="Mahdavi, Liao & Thrampoulidis 2024, Theorem 1",
+    source=f"{_MAHDAVI}, Theorem 1",
     value=lambda sizes: (
         sizes["n_heads"] * (np.minimum(sizes["context_length"], sizes["d_head"]) - 1) + 1
     ),
+    assumptions="queries of Kruskal rank n, contexts of rank n",
+    applies=_labelled,
 )
+GENERAL_POSITION = Bound(
+    name="general position: H·(d − 1) + 1",
+    source=f"{_MAHDAVI}, discussion of prior work",
+    value=lambda sizes: sizes["n_heads"] * (sizes["d_model"] - 1) + 1,
+    assumptions="queries of Kruskal rank d, n and d_h at least d",
+    applies=lambda sizes: (
+        _labelled(sizes)
+        & (sizes["context_length"] >= sizes["d_model"])
+        & (sizes["d_head"] >= sizes["d_model"])
+    ),
+)
+
+
+def kruskal(rank: int) -> Bound:
+    """The bound of the remark after Theorem 1, for queries of Kruskal rank Q below n.
+
+    >>> kruskal(5).value({"n_heads": 3})
+    13
+    """
+    return Bound(
+        name=f"Mahdavi 2024: H·(Q − 1) + 1, Q = {rank}",
+        source=f"{_MAHDAVI}, remark after Theorem 1",
+        value=lambda sizes: sizes["n_heads"] * (rank - 1) + 1,
+        assumptions=f"queries of Kruskal rank {rank} <= d_h, contexts of rank n",
+        applies=_labelled,
+    )
+
+
+# A head is saturated on an example if its largest attention weight exceeds this.
+SATURATED_ATTENTION = 0.99
+
+# What a run is promised is the largest of those that apply to it.
+LOWER_BOUNDS = (COROLLARY_2, MAHDAVI_1, RANDOM_FEATURES, THEOREM_1, GENERAL_POSITION)
+
+# A guess at random gains k bits with probability 2^-k.
+_LUCK = 64.0
+
+COUNTING = Limit(
+    name="counting bits",
+    source="weights of B bits name at most 2^B labelings (Kraft's inequality)",
+    measure=lambda sizes: sizes["bits"],
+    value=lambda sizes: sizes["n_params"] * _bits_per_weight(sizes) + _LUCK,
+    assumptions="labels uniform and independent; fails with probability 2^-64",
+    applies=lambda sizes: pd.notna(sizes["bits"]),
+)
+PROPOSITION_2 = Limit(
+    name="rank of attention: H·(n − 1) + 1",
+    source=f"{_MAHDAVI}, Proposition 2",
+    measure=lambda sizes: sizes["attention_rank"],
+    value=lambda sizes: sizes["n_heads"] * (sizes["context_length"] - 1) + 1,
+    applies=lambda sizes: pd.notna(sizes["attention_rank"]),
+)
+RANK_OF_FEATURES = Limit(
+    name="rank of heads and skip: H·d_h + d",
+    source=f"{_DANA}, Lemma 2",
+    measure=lambda sizes: sizes["feature_rank"],
+    value=COROLLARY_2.value,
+    applies=lambda sizes: pd.notna(sizes["feature_rank"]) & _attention_on_tokens(sizes),
+)
+# Losses in float32 are known to about 1e-6.
+_ROUNDING = 1e-5
+PROPOSITION_1 = Limit(
+    name="floor of the best sequence encoder",
+    source=f"{_DANA}, Proposition 1",
+    measure=lambda sizes: sizes["floor"] - sizes["loss"],
+    value=lambda sizes: _ROUNDING,
+    assumptions="the search for the encoder found the best one",
+    applies=lambda sizes: pd.notna(sizes["floor"]),
+)
+UPPER_BOUNDS = (COUNTING, PROPOSITION_2, RANK_OF_FEATURES, PROPOSITION_1)
+
+
+def promised(sizes: Sizes) -> Any:
+    """The largest number of examples that a theorem promises; NaN where none applies.
+
+    >>> from memobench.specs import Architecture, Run, Task, columns
+    >>> heads = Architecture(name="attention_only", d_model=10, d_head=10, n_heads=20)
+    >>> float(promised(columns(Run(task=Task(), architecture=heads))))
+    210.0
+    """
+    values = [_where(bound.applies(sizes), bound.value(sizes)) for bound in LOWER_BOUNDS]
+    return np.fmax.reduce(np.broadcast_arrays(*values))
+
+
+def promised_by(sizes: Mapping[str, Any]) -> Bound | None:
+    """The bound that promises it, of one run."""
+    applying = [bound for bound in LOWER_BOUNDS if bound.applies(sizes)]
+    return max(applying, key=lambda bound: bound.value(sizes), default=None)
+
+
+def check(table: pd.DataFrame) -> None:
+    """Raises Violation where a run is beyond a limit; what lacks a limit's columns is passed over.
+
+    A limit is a theorem, so that a run beyond it is a mistake in the run, in its measurement or in
+    the code.
+    """
+    for limit in UPPER_BOUNDS:
+        try:
+            applies = limit.applies(table)
+            measured, value = limit.measure(table), limit.value(table)
+        except KeyError:
+            continue
+        measured = pd.to_numeric(measured, errors="coerce")
+        beyond = table[applies & (measured > value)]
+        if len(beyond):
+            run_id = beyond["run_id"].iloc[0]
+            raise Violation(
+                f"run {run_id} is beyond a proven limit ({limit.name}; {limit.source}): "
+                f"{measured[beyond.index[0]]:.6g} measured, and {len(beyond)} of {len(table)} runs "
+                "like it; they or their measurement are wrong, do not publish them"
+            )
+
+
+def _where(applies: Any, value: Any) -> Any:
+    return np.where(applies, np.asarray(value, np.float64), np.nan)
+
+
+def _bits_per_weight(sizes: Sizes) -> Any:
+    """What one weight can hold: constructions say it, trained weights are float32."""
+    by_method = np.where(np.asarray(sizes["protocol"]) == "optimal", 64.0, 32.0)
+    stored = sizes.get("stored_bits")
+    if stored is None:
+        return by_method
+    stored = np.asarray(stored, np.float64)
+    return np.where(np.isnan(stored), by_method, stored)
 
 
 def t_eps(n_examples: int, zipf_exponent: float | None, eps: float) -> int:

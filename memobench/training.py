@@ -167,10 +167,8 @@ def objective(
 
 def _trained(module: nn.Module, method: Training, params: dict[str, Any]) -> dict[str, Any]:
     """Those of the parameters that the method trains."""
-    if method.trained is None:
-        return params
-    names: Any = getattr(module, "read_out", tuple)()
-    return {name: x for name, x in params.items() if name in names}
+    chosen = models.trained(module, method)
+    return {name: x for name, x in params.items() if chosen(name)}
 
 
 def step(

@@ -48,7 +48,7 @@ def _cases():
     """Every registered architecture at all sizes that it accepts."""
     for name in ARCHITECTURES:
         for label, sizes in SIZES.items():
-            for context_length in (2, 3):
+            for context_length in (1, 2, 3):
                 run = Run(
                     task=Task(vocab_size=5, context_length=context_length),
                     architecture=Architecture(name=name, **sizes),

@@ -16,7 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from memobench import metrics, models, packing, specs, tasks, theory, training
-from memobench.constructions import dana2025, evaluation, linear, precision
+from memobench.constructions import (
+    dana2025,
+    evaluation,
+    linear,
+    linear_memory,
+    precision,
+    proposition3,
+)
 from memobench.constructions.problem import Constructed, Contexts, Problem, Tokens
 from memobench.errors import UserError
 from memobench.specs import Construction, LabelledContexts, Run, Training
@@ -35,6 +42,9 @@ class Theorem:
 
 CONSTRUCTIONS: dict[str, Theorem] = {
     "dana2025": Theorem(theory.COROLLARY_2, dana2025.construct),
+    "dana2025_proposition3": Theorem(theory.PROPOSITION_3, proposition3.construct),
+    "outer_products": Theorem(theory.OUTER_PRODUCTS, linear_memory.outer_products),
+    "linear_least_squares": Theorem(theory.LINEAR_LEAST_SQUARES, linear_memory.least_squares),
 }
 
 
@@ -67,7 +77,7 @@ def construct(run: Run) -> Constructed:
 
 def _advice(run: Run, lost: linear.RankLost) -> str:
     for scale in SCALES:
-        trial = dataclasses.replace(run, method=dataclasses.replace(run.method, scale=scale))
+        trial = dataclasses.replace(run, method=dataclasses.replace(_method(run), scale=scale))
         try:
             CONSTRUCTIONS[_method(run).theorem].construct(_problem(trial))
         except linear.RankLost:

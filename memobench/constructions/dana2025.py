@@ -6,9 +6,9 @@ are independent (Lemma 2), and linear maps take them to any stream: for one next
 token's code (Corollary 1), for several to the vector of the best sequence encoder (Theorem 1).
 
 The skip connection joins the linear system exactly by a change of basis. The stream x + W_O Z is
-wanted to be M^-1 E for an invertible M, with W_U = W M: then the logits are W E, and M x + (M W_O) Z
-= E is linear in the unknowns M and M W_O. (The paper changes the basis of the embeddings and lets
-all heads undo it; changing that of the unembedding leaves attention as it is.)
+wanted to be M^-1 E for an invertible M, with W_U = W M: then the logits are W E, and what is to be
+solved, M x + (M W_O) Z = E, is linear in the unknowns M and M W_O. (The paper changes the basis of
+the embeddings and lets all heads undo it; changing that of the unembedding leaves attention alone.)
 
 Shape letters: T sequences, S tokens, N vocab_size, D d_model, I width of a head's input, H n_heads,
 K d_head, C coordinates that heads can write.
@@ -23,8 +23,10 @@ from memobench.constructions import codes, linear
 from memobench.constructions.problem import Constructed, Problem, Tokens
 from memobench.specs import Architecture, Optimum, Run
 
-# The standard deviation of attention scores: smaller ones make features nearly linear in each other.
+# The standard deviation of attention scores: small ones make features nearly dependent.
 SCALE = 16.0
+# Random sequences on which it is measured.
+_SAMPLED = 512
 
 
 def construct(problem: Problem) -> Constructed:
@@ -47,22 +49,24 @@ def construct(problem: Problem) -> Constructed:
     position_SxI = draw((module.context_length, d_in))
     query_HxKxI, key_HxKxI, value_HxKxI = (draw((h, d_head, d_in)) for _ in range(3))
 
-    stream_TxSxD = embedding_NxD[examples.tokens_TxS]
-    if module.full:
-        stream_TxSxD = stream_TxSxD + position_SxI
-    read_TxSxI = stream_TxSxD if compress_IxD is None else stream_TxSxD @ compress_IxD.T
-    if not module.full:
-        read_TxSxI = read_TxSxI + position_SxI
+    def seen(tokens_TxS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The stream of every token, and what heads read of it."""
+        stream_TxSxD = embedding_NxD[tokens_TxS] + (position_SxI if module.full else 0)
+        read_TxSxI = stream_TxSxD if compress_IxD is None else stream_TxSxD @ compress_IxD.T
+        return stream_TxSxD, read_TxSxI + (0 if module.full else position_SxI)
+
     scaled = float(problem.constants["score_scale"])
-    score_TxHxS = scaled * _scores(query_HxKxI, key_HxKxI, read_TxSxI)
-    deviation_H = score_TxHxS.std(axis=(0, 2)) if len(score_TxHxS) else np.ones(h)
-    factor_H = (problem.method.scale or SCALE) / np.where(deviation_H > 0, deviation_H, 1)
+    sample_TxS = problem.rng.integers(n, size=(_SAMPLED, module.context_length))
+    score_TxHxS = scaled * _scores(query_HxKxI, key_HxKxI, seen(sample_TxS)[1])
+    factor_H = (problem.method.scale or SCALE) / score_TxHxS.std(axis=(0, 2))
     query_HxKxI = query_HxKxI * factor_H[:, None, None]
-    attention_TxHxS = _softmax(score_TxHxS * factor_H[:, None])
-    mixed_TxHxI = attention_TxHxS @ read_TxSxI
-    heads_TxHxK = np.einsum("thi,hki->thk", mixed_TxHxI, value_HxKxI)
+    stream_TxSxD, read_TxSxI = seen(examples.tokens_TxS)
+    attention_TxHxS = _softmax(scaled * _scores(query_HxKxI, key_HxKxI, read_TxSxI))
+    heads_TxHxK = np.einsum("thi,hki->thk", attention_TxHxS @ read_TxSxI, value_HxKxI)
     skip_TxD = stream_TxSxD[:, -1]
-    features_TxF = np.concatenate([skip_TxD, heads_TxHxK.reshape(len(skip_TxD), -1)], axis=1)
+    features_TxF = np.concatenate(
+        [skip_TxD, heads_TxHxK.reshape(len(skip_TxD), h * d_head)], axis=1
+    )
 
     # Of all solutions the one whose basis is nearest to the identity: it can be inverted.
     solution = linear.solve(features_TxF, targets_TxC - skip_TxD[:, :width], problem.method.solve)
@@ -112,7 +116,7 @@ def _targets(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _encoder(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """encoding_TxD of all sequences and unembedding_NxD of the best sequence encoder of the task."""
+    """encoding_TxD of all sequences and unembedding_NxD of the task's best sequence encoder."""
     d_model = run.architecture.d_model
     encoder = Architecture(name="sequence_encoder", d_model=d_model, d_head=d_model)
     best = Run(task=run.task, architecture=encoder, method=Optimum(), seed=run.seed)

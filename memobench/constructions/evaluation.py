@@ -84,13 +84,14 @@ def judge(task: Task | LabelledContexts, data: Any, output_TxC: np.ndarray) -> J
         margin_T = _advantage(output_TxC, _answers(task, data)) / np.abs(output_TxC).max()
     with jax.enable_x64(True):
         if isinstance(task, LabelledContexts):
-            label_T = np.asarray(data.label_T)
-            measured = jax.vmap(metrics.loss_and_correct)(output_TxC, label_T)
+            label_T = jnp.asarray(data.label_T)
+            measured = jax.vmap(metrics.loss_and_correct)(jnp.asarray(output_TxC), label_T)
         else:
             probability_TxK = np.asarray(data.probability_TxK, np.float64)
             probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
-            next_TxK = np.asarray(data.next_TxK)
-            measured = jax.vmap(metrics.kl_and_correct)(output_TxC, next_TxK, probability_TxK)
+            measured = jax.vmap(metrics.kl_and_correct)(
+                jnp.asarray(output_TxC), jnp.asarray(data.next_TxK), jnp.asarray(probability_TxK)
+            )
         loss_T, correct_T = (np.asarray(x) for x in measured)
     return Judged(loss_T, correct_T, margin_T)
 

@@ -14,7 +14,7 @@ from memobench.specs import Construction, Run
 
 
 class Tokens(NamedTuple):
-    """Examples made of tokens: tokens_TxS, what follows and how likely, and how often they occur."""
+    """Sequences of tokens: tokens_TxS, what follows and how likely, and how often they occur."""
 
     tokens_TxS: np.ndarray
     next_TxK: np.ndarray

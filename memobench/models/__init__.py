@@ -8,7 +8,7 @@ one shape and trained in one program; a class that such padding would change say
 Further offers (see `transformer.py`): with `tables` and `read` the exact protocol evaluates all
 sequences without repeating a token's work, with `initial` weights are drawn without a compilation
 for every size, `work` tells the planner what a step costs, `attention` shows where heads look,
-`read_out` names the parameters that remain where only these are to be trained.
+`read_out` and `attention_maps` name parameters for methods that train some of them only.
 """
 
 import functools
@@ -20,14 +20,15 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench.errors import UserError
-from memobench.models import query_attention, sequence_encoder, transformer
-from memobench.specs import Architecture, Run
+from memobench.models import linear_memory, query_attention, sequence_encoder, transformer
+from memobench.specs import Architecture, Run, Training
 
 # From the task (a `Task`, a `LabelledContexts`) and the architecture's sizes.
 ARCHITECTURES: dict[str, Callable[[Any, Architecture], nn.Module]] = {
     "attention_only": transformer.attention_only,
     "mlp": transformer.mlp,
     "sequence_encoder": sequence_encoder.sequence_encoder,
+    "linear_memory": linear_memory.linear_memory,
     "query_attention": query_attention.query_attention,
 }
 
@@ -42,9 +43,25 @@ def build(run: Run) -> nn.Module:
             f"architecture name={name!r} is unknown; choose one of {', '.join(ARCHITECTURES)}"
         )
     module = ARCHITECTURES[name](run.task, run.architecture)
-    if getattr(run.method, "trained", None) and not hasattr(module, "read_out"):
-        raise UserError(f"trained='read_out': {name} names no read-out; leave trained out")
+    if isinstance(run.method, Training):
+        trained(module, run.method)
     return module
+
+
+def trained(module: nn.Module, method: Training) -> Callable[[str], bool]:
+    """Whether the method trains a parameter, by its name. Raises UserError where none are named."""
+    offer = {"read_out": "read_out", "all_but_attention": "attention_maps"}.get(
+        method.trained or ""
+    )
+    if offer is None:
+        return lambda _: True
+    if not hasattr(module, offer):
+        raise UserError(
+            f"trained={method.trained!r}: {type(module).__name__} offers no {offer}; "
+            "leave trained out"
+        )
+    names: Any = getattr(module, offer)()
+    return lambda name: (name in names) == (method.trained == "read_out")
 
 
 def init(module: nn.Module, context_length: int, key: jax.Array) -> Any:

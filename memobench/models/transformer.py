@@ -125,6 +125,11 @@ class Transformer(nn.Module):
         names = (f"{last}_output", f"{last}_mlp_out", "unembedding")
         return ("decompress", *names) if self.compress else names
 
+    def attention_maps(self) -> tuple[str, ...]:
+        """The parameters that decide where heads look."""
+        layers = range(self.n_layers)
+        return tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
+
     def _score_scale(self) -> np.float32:
         return np.float32(1 / math.sqrt(self.d_head))
 

@@ -49,9 +49,9 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
         saturation.draw(experiment.title, known, base.with_suffix(".png"))
     else:
         figure.draw(experiment, experiment.figure, preset, known, base.with_suffix(".png"))
-    table.drop(columns=_LISTS).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
+    known.drop(columns=_LISTS).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
     verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
-    text = _page(experiment, preset, table, verdicts)
+    text = _page(experiment, preset, known, verdicts)
     base.with_suffix(".md").write_text(text)
     return text
 
@@ -69,6 +69,7 @@ def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
         *_ranks(table),
+        *_bounds(table),
         "## Cost",
         "Seconds inside packs; packs that ran side by side count each in full. Compilation is paid "
         "once for a shape, by the pack that came first.",
@@ -130,12 +131,25 @@ def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
     ]
 
 
+def _bounds(known: pd.DataFrame) -> list[str]:
+    bounds = analysis.bounds(known)
+    if bounds.empty:
+        return []
+    return [
+        "## Bounds",
+        "What theorems say of these runs. `least` and `most` are the extremes over runs of what "
+        "was memorized over the number proven to be possible, or of what was measured over the "
+        "limit; no run may exceed a limit.",
+        tables.markdown(bounds, {"least": 3, "most": 3}),
+    ]
+
+
 def _ranks(table: pd.DataFrame) -> list[str]:
     table = table[table["attention_rank"].notna()]
     if table.empty:
         return []
     keys = ["contexts", "n_examples", "residual", "n_layers", "promised"]
-    groups: Any = analysis.with_theory(table).groupby(keys)
+    groups: Any = table.groupby(keys, dropna=False)
     rows = [
         {
             **dict(zip(keys, key, strict=True)),

@@ -19,7 +19,14 @@ from matplotlib.ticker import MaxNLocator
 
 from memobench import analysis, claims
 from memobench.experiment import Experiment, Figure
-from memobench.theory import LOWER_BOUNDS, THEOREM_1, encoder_bound
+from memobench.theory import (
+    COROLLARY_2,
+    MAHDAVI_1,
+    RANDOM_FEATURES,
+    THEOREM_1,
+    Bound,
+    encoder_bound,
+)
 
 NAMES = {
     "accuracy": "accuracy",
@@ -47,7 +54,8 @@ WORDS = {
     False: "without residuals",
     True: "with residuals",
 }
-BOUND_STYLES = ("-.", ":")
+# Lower bounds that are drawn against accuracy, where they apply.
+BOUND_STYLES = {COROLLARY_2: "-.", MAHDAVI_1: ":", RANDOM_FEATURES: (0, (5, 2, 1, 2, 1, 2))}
 GUESSING = (0, (1, 3))
 FIT_ALPHA = 0.35
 FIT_STYLES = ["-", "--"]
@@ -103,7 +111,8 @@ def draw(
     if shown.y == "loss" and shown.x == "d_model":
         axes[0, 0].set_xscale("log")
     figure.suptitle(experiment.title)
-    handles = _legend(experiment, shown, points, colors, {} if shown.row else fits)
+    bounds = [bound for bound in BOUND_STYLES if bound.applies(summary).any()]
+    handles = _legend(experiment, shown, points, colors, {} if shown.row else fits, bounds)
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -207,11 +216,10 @@ def _theory(axis: plt.Axes, shown: Figure, summary: pd.DataFrame, colors: dict[A
     if shown.x == "load":
         axis.axvline(1, color="black", linewidth=1, linestyle="-.")
     if shown.bounds and shown.y == "accuracy":
-        attention = summary[summary["architecture"] == "attention_only"]
-        groups: Any = attention.drop_duplicates([shown.hue, shown.x]).groupby(shown.hue)
-        for hue, line in groups:
-            line = line.sort_values(shown.x)
-            for bound, style in zip(LOWER_BOUNDS, BOUND_STYLES, strict=True):
+        for bound, style in BOUND_STYLES.items():
+            bounded = summary[bound.applies(summary)].drop_duplicates([shown.hue, shown.x])
+            for hue, line in bounded.groupby(shown.hue):
+                line = line.sort_values(shown.x)
                 accuracy = analysis.predicted_accuracy(bound.value(line), line)
                 axis.plot(
                     line[shown.x],
@@ -310,6 +318,7 @@ def _legend(
     points: pd.DataFrame,
     colors: dict[Any, Any],
     fits: Mapping[str, Sequence[claims.Fit]],
+    bounds: Sequence[Bound],
 ) -> list[Line2D]:
     keys = [
         _key(_label(shown.hue, hue), color=color, marker="o", markersize=4)
@@ -317,8 +326,8 @@ def _legend(
     ]
     budgets = _budgets(points)
     for told, (line, marker, fill) in zip(budgets, _BUDGETS, strict=False):
-        style = {"linestyle": line, "marker": marker, "markerfacecolor": fill}
-        keys.append(_key(told, markersize=4, **style))
+        look = {"linestyle": line, "marker": marker, "markerfacecolor": fill}
+        keys.append(_key(told, markersize=4, **look))
     if experiment.published and shown.y == "accuracy":
         steps = sorted({str(row["published_steps"]) for row in experiment.published})
         cross = {"marker": "X", "linestyle": "", "markeredgecolor": "black", "color": "0.7"}
@@ -326,8 +335,9 @@ def _legend(
     if shown.x == "load" or (shown.bounds and shown.y == "known"):
         keys.append(_key(THEOREM_1.name, linestyle="-.", linewidth=1))
     elif shown.bounds:
-        for bound, line in zip(LOWER_BOUNDS, BOUND_STYLES, strict=True):
-            keys.append(_key(f"AoT lower bound, {bound.name}", color="0.4", linestyle=line))
+        for bound in bounds:
+            told = f"lower bound, {bound.name}"
+            keys.append(_key(told, color="0.4", linestyle=BOUND_STYLES[bound]))
     if shown.y == "accuracy":
         keys.append(_key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import analysis
+from memobench import analysis, theory
 from memobench.report import tables
 
 # At this accuracy the data set is used up: what was memorized is its size, not the capacity.
@@ -19,11 +19,18 @@ COLUMNS = {
     "n_heads": None,
     "n_layers": None,
     "d_mlp": None,
+    "activation": None,
+    "theorem": None,
+    "solve": None,
+    "n_aimed": None,
+    "weights": None,
     "n_params": None,
     "bits per parameter": 3,
     "± bits": 3,
     "memorized per parameter": 4,
     "memorized": 0,
+    "proven": 0,
+    "memorized / proven": 2,
     "accuracy": 3,
     "± accuracy": 3,
     "seeds": None,
@@ -35,12 +42,15 @@ INTRODUCTION = """\
 # Leaderboard
 
 How much does a Transformer memorize, per parameter? Every row is the mean over seeds of one
-architecture at one size, trained on all associations of a task; ± is half the 95% interval of that
-mean (Student). Rows compete only within a section: one task, one protocol, one number of steps.
+architecture at one size, trained on all associations of a task or constructed for them; ± is half
+the 95% interval of that mean (Student). Rows compete only within a section: one task, one protocol,
+one number of steps.
 
 - **bits per parameter**: T·log2 N minus the negative log-likelihood in bits of all T associations
   at the final weights, floored at 0, over all parameters.
 - **memorized**: associations known beyond guessing, from accuracy = 1/N + (1 − 1/N)·memorized/T.
+- **proven**: the associations that a theorem promises some weights of these sizes to memorize
+  (`memobench/theory.py`), and how many times as many were memorized.
 - **saturated**: `yes` where accuracy reached 0.99. Such a model ran out of data, so its numbers are
   lower bounds of what it can memorize.
 
@@ -51,9 +61,13 @@ Written by `memobench leaderboard`; never edited by hand.
 def build(table: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration, best bits per parameter first within its section.
 
-    Only what was trained on associations competes: nothing else has bits.
+    Only what was trained on associations or constructed for them competes: nothing else has bits.
+
+    Raises theory.Violation where a run is beyond what is possible.
     """
-    table = table[(table["task"] == "associations") & (table["method"] == "trained")]
+    theory.check(table)
+    competes = table["method"].isin(["trained", "constructed"])
+    table = table[(table["task"] == "associations") & competes]
     per_parameter = table.assign(
         **{
             "bits per parameter": table["bits"] / table["n_params"],
@@ -68,12 +82,13 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
             "accuracy_interval": "± accuracy",
             "bits per parameter_interval": "± bits",
         }
-    ).assign(saturated=saturated.map({True: "yes", False: "no"}))
+    ).assign(saturated=saturated.map({True: "yes", False: "no"}), proven=theory.promised(board))
+    board["memorized / proven"] = board["memorized"] / board["proven"]
     return board.sort_values("bits per parameter", ascending=False, kind="stable")
 
 
 SECTION = ["task", "vocab_size", "context_length", "n_examples", "zipf_exponent", "method"]
-SECTION += ["protocol", "batch_size", "steps"]
+SECTION += ["protocol", "start", "trained", "batch_size", "steps"]
 
 
 def page(board: pd.DataFrame) -> str:
@@ -81,21 +96,30 @@ def page(board: pd.DataFrame) -> str:
     parts = [INTRODUCTION]
     sections: Any = board.groupby(SECTION, dropna=False, sort=True)
     for key, rows in sections:
-        task, vocab_size, context_length, n_examples, zipf, *method, batch_size, steps = key
+        task, vocab_size, context_length, n_examples, zipf, *method = key
         prior = "" if pd.isna(zipf) else f" by Zipf's law with exponent {zipf:g}"
-        examples = f"batches of {batch_size:,.0f}" if batch_size == batch_size else "all examples"
+        shown = [column for column in COLUMNS if rows[column].notna().any()]
         parts += [
             f"## {n_examples:,} {task}{prior}, N = {vocab_size:.0f}, S = {context_length}: "
-            f"{', '.join(method)} protocol, {steps:,} steps of {examples}",
+            f"{_told(*method)}",
             "",
-            tables.markdown(
-                rows[list(COLUMNS)], {k: v for k, v in COLUMNS.items() if v is not None}
-            ),
+            tables.markdown(rows[shown], {k: v for k, v in COLUMNS.items() if v is not None}),
             "",
             f"Measured on: {'; '.join(sorted(set(rows['device'])))}.",
             "",
         ]
     return "\n".join(parts)
+
+
+def _told(
+    method: str, protocol: str, start: Any, trained: Any, batch_size: float, steps: int
+) -> str:
+    if method == "constructed":
+        return "constructed"
+    examples = f"batches of {batch_size:,.0f}" if batch_size == batch_size else "all examples"
+    begins = "" if pd.isna(start) else f", starting from the construction {start}"
+    only = "" if pd.isna(trained) else f", {trained} only"
+    return f"{method}, {protocol} protocol, {steps:,} steps of {examples}{begins}{only}"
 
 
 def write(table: pd.DataFrame, folder: pathlib.Path) -> str:

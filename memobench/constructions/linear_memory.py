@@ -1,0 +1,73 @@
+"""A linear associative memory written down: by outer products, or by least squares.
+
+Keys and values are random directions. Outer products (Kohonen 1972, Anderson 1972) add v k^T for
+every association and solve nothing; the others' crosstalk is noise, and `theory.OUTER_PRODUCTS`
+tells how many associations survive it. Least squares makes W k = v exact for as many as d_model
+keys, which are independent, and beyond comes as near as it can.
+
+Shape letters: T associations, N vocab_size, D d_model.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from memobench.constructions import linear
+from memobench.constructions.problem import Constructed, Problem, Tokens
+from memobench.models.linear_memory import LinearMemory
+
+# From key_TxD and value_TxD of the associations: memory_DxD and the certificate.
+Memorize = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, dict[str, Any]]]
+
+
+def outer_products(problem: Problem) -> Constructed:
+    """W_DxD = sum of v k^T over the associations.
+
+    Nothing is solved for: solve='exact' keeps to the guide's number of them, 'least_squares' takes
+    any, and the weights of one set are the same.
+    """
+
+    def memorize(key_TxD: np.ndarray, value_TxD: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        memory_DxD = value_TxD.T @ key_TxD
+        error = np.abs(key_TxD @ memory_DxD.T - value_TxD).max(initial=0)
+        return memory_DxD, {"fit_error": float(error)}
+
+    return _construct(problem, memorize)
+
+
+def least_squares(problem: Problem) -> Constructed:
+    """W_DxD of the least sum of |W k - v|^2 over the associations, of them that of least norm."""
+
+    def memorize(key_TxD: np.ndarray, value_TxD: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        solution = linear.solve(key_TxD, value_TxD, problem.method.solve)
+        return solution.weights_FxD.T, solution.certificate()
+
+    return _construct(problem, memorize)
+
+
+def _construct(problem: Problem, memorize: Memorize) -> Constructed:
+    module: Any = problem.module
+    problem.require(
+        isinstance(module, LinearMemory),
+        f"{problem.run.architecture.name} is no linear memory; take name='linear_memory'",
+    )
+    problem.require(
+        problem.method.scale is None, "scale means nothing without attention; leave it out"
+    )
+    problem.require(module.d_model >= 2, "one dimension holds two directions; take d_model >= 2")
+    examples: Tokens = problem.examples
+    n_next = examples.next_TxK.shape[1]
+    problem.require(n_next == 1, f"n_next={n_next}; it recalls one token, set n_next=1")
+    key_NxD, value_NxD = (
+        _unit(problem.rng.standard_normal((module.vocab_size, module.d_model))) for _ in range(2)
+    )
+    memory_DxD, certificate = memorize(
+        key_NxD[examples.tokens_TxS[:, 0]], value_NxD[examples.next_TxK[:, 0]]
+    )
+    params = {"token_embedding": key_NxD, "memory": memory_DxD, "unembedding": value_NxD}
+    return Constructed(params, certificate, read_out=("memory",))
+
+
+def _unit(vectors_NxD: np.ndarray) -> np.ndarray:
+    return vectors_NxD / np.linalg.norm(vectors_NxD, axis=1, keepdims=True)

@@ -1,0 +1,37 @@
+"""Proposition 3 of Dana, Pydi & Chevaleyre (2025): two dimensions encode what is certain.
+
+The best encoding where each sequence has one next token: the unembedding lies on a circle, a
+sequence's vector is that of its next token, and the longer it is the surer the answer.
+
+Shape letters: T sequences, K next tokens, N vocab_size, D d_model.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from memobench.constructions import codes
+from memobench.constructions.problem import Constructed, Problem, Tokens
+from memobench.models.sequence_encoder import SequenceEncoder
+
+
+def construct(problem: Problem) -> Constructed:
+    """encoding_TxD and unembedding_NxD of a sequence encoder; sequences not aimed at have zeros."""
+    module: Any = problem.module
+    problem.require(
+        isinstance(module, SequenceEncoder),
+        f"{problem.run.architecture.name} is no sequence encoder; take name='sequence_encoder'",
+    )
+    problem.require(
+        problem.method.scale is None, "scale means nothing without attention; leave it out"
+    )
+    problem.require(module.d_model >= 2, "one dimension holds two answers; take d_model >= 2")
+    examples: Tokens = problem.examples
+    n_next = examples.next_TxK.shape[1]
+    problem.require(n_next == 1, f"n_next={n_next}; it is about one next token, set n_next=1")
+    code_NxD = codes.circle(module.vocab_size, module.d_model)
+    place_S = module.vocab_size ** np.arange(module.context_length - 1, -1, -1)
+    encoding_TxD = np.zeros((problem.run.task.n_examples, module.d_model))
+    encoding_TxD[examples.tokens_TxS @ place_S] = code_NxD[examples.next_TxK[:, 0]]
+    params = {"encoding": encoding_TxD, "unembedding": code_NxD}
+    return Constructed(params, certificate={}, read_out=("unembedding",))

@@ -1,0 +1,67 @@
+"""The rank argument for an MLP Transformer: w + d sequences with any activation.
+
+Random embeddings, attention and hidden neurons give every sequence d + w features: the stream after
+attention, which the MLP's skip connection keeps, and the neurons. Where the sequences are no more
+than that the features are independent, and linear maps take them to the answers, with the change of
+basis that `random_attention` explains.
+
+Shape letters: T sequences, D d_model, W d_mlp, C coordinates written: all of D.
+"""
+
+import jax
+import numpy as np
+
+from memobench.constructions import random_attention
+from memobench.constructions.problem import Constructed, Problem
+from memobench.models.transformer import ACTIVATIONS, Transformer
+
+# The standard deviation of what hidden neurons read; small ones make them nearly linear.
+SCALE = 4.0
+# That of attention scores.
+_SCORES = 4.0
+# That of thresholds, as a share of SCALE: no neuron shall be off on all sequences.
+_THRESHOLDS = 0.5
+
+
+def construct(problem: Problem) -> Constructed:
+    """Weights of a one-layer MLP Transformer with any activation and any kind of heads."""
+    module = random_attention.transformer(problem)
+    problem.require(
+        module.d_mlp > 0, "d_mlp=0; it is about an MLP, take the architecture 'mlp' with d_mlp >= 1"
+    )
+    targets_TxD, unembedding_NxD = random_attention.targets(problem, module.d_model)
+    params = random_attention.draw(problem)
+    params = random_attention.with_scores(problem, params, _SCORES)
+    params |= random_attention.draw_output(problem)
+    x_TxD = random_attention.attended(params, *random_attention.read(problem, params))
+
+    in_WxD, bias_W = _neurons(problem, module, x_TxD)
+    hidden_TxW = _activate(module.activation, x_TxD @ in_WxD.T + bias_W)
+    solved = random_attention.solve(x_TxD, hidden_TxW, targets_TxD, problem.method.solve)
+    params |= {
+        "layer0_mlp_in": in_WxD,
+        "layer0_mlp_in_bias": bias_W,
+        "layer0_mlp_out": np.linalg.solve(solved.basis_CxD, solved.weights_FxC.T),
+        "unembedding": unembedding_NxD @ solved.basis_CxD,
+    }
+    read_out = ("unembedding",) if problem.examples.next_TxK.shape[1] == 1 else ()
+    return Constructed(params, solved.certificate, read_out)
+
+
+def _neurons(
+    problem: Problem, module: Transformer, x_TxD: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """in_WxD and bias_W of random neurons that read numbers of standard deviation `scale`."""
+    scale = problem.method.scale or SCALE
+    in_WxD = problem.rng.standard_normal((module.d_mlp, module.d_model))
+    threshold_W = problem.rng.standard_normal(module.d_mlp) * _THRESHOLDS * scale
+    if len(x_TxD) < 2:
+        return in_WxD, threshold_W
+    read_TxW = x_TxD @ in_WxD.T
+    in_WxD *= scale / read_TxW.std(axis=0)[:, None]
+    return in_WxD, threshold_W - x_TxD.mean(axis=0) @ in_WxD.T
+
+
+def _activate(name: str, before_TxW: np.ndarray) -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.asarray(ACTIVATIONS[name](jax.numpy.asarray(before_TxW)))
