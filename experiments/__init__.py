@@ -2,6 +2,9 @@
 
 from memobench.experiment import Experiment
 from memobench.experiments import (
+    constructions_load,
+    constructions_promised,
+    constructions_trained,
     dana2025_attention_vs_mlp,
     dana2025_attention_vs_mlp_deeper,
     dana2025_attention_vs_mlp_larger,
@@ -53,5 +56,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         mahdavi2024_saturation,
         mahdavi2024_theorem,
         mahdavi2024_depth,
+        constructions_promised,
+        constructions_load,
+        constructions_trained,
     )
 }

@@ -137,6 +137,67 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     return known
 
 
+_MODEL = ["architecture", "heads", "activation", "d_model", "d_head", "n_heads", "d_mlp"]
+
+
+def certificates(table: pd.DataFrame) -> pd.DataFrame:
+    """Constructed weights, one row per configuration: the worst that any seed's certificate says.
+
+    accuracy: of the examples aimed at. seconds: to construct and judge, the mean of seeds.
+    """
+    made = table[table["method"] == "constructed"]
+    numeric = ("aimed_accuracy", "margin", "condition", "fit_error", "largest_weight", "gamma")
+    made = made.assign(
+        **{name: pd.to_numeric(made[name]) for name in numeric},
+        aimed=made["n_aimed"].fillna(made["n_examples"]).astype(int),
+        seconds=made["run_seconds"] / made["pack_size"],
+    )
+    keys = ["theorem", "contexts", "n_classes", "conditional", "vocab_size", "context_length"]
+    keys += [*_MODEL, "n_examples", "aimed", "solve", "weights"]
+    return made.groupby(keys, dropna=False, sort=False, as_index=False).agg(
+        seeds=("seed", "size"),
+        accuracy=("aimed_accuracy", "min"),
+        margin=("margin", "min"),
+        condition=("condition", "max"),
+        fit_error=("fit_error", "max"),
+        largest_weight=("largest_weight", "max"),
+        gamma=("gamma", "max"),
+        seconds=("seconds", "mean"),
+    )
+
+
+def survival(table: pd.DataFrame) -> pd.DataFrame:
+    """For every construction and precision the load at which most bits per parameter survive."""
+    made = table[table["method"] == "constructed"]
+    made = made.assign(per_parameter=made["bits"] / made["n_params"])
+    keys = ["theorem", "weights", "stored_bits", "n_examples", "promised"]
+    means = made.groupby(keys, as_index=False, sort=False)[["per_parameter", "accuracy"]].mean()
+    best = means.loc[means.groupby(["theorem", "weights"], sort=False)["per_parameter"].idxmax()]
+    return pd.DataFrame(
+        {
+            "theorem": best["theorem"],
+            "weights": best["weights"],
+            "stored bits": best["stored_bits"].astype(float),
+            "bits per parameter": best["per_parameter"],
+            "of what is stored": best["per_parameter"] / best["stored_bits"].astype(float),
+            "at load": best["n_examples"] / best["promised"],
+            "accuracy there": best["accuracy"],
+        }
+    )
+
+
+def over_proven(known: pd.DataFrame, made: pd.Series) -> pd.DataFrame:
+    """Memorized over proven, the mean over seeds: a row for every size, a column for every making.
+
+    Args:
+      known: from `with_theory`.
+      made: how each run's weights came about.
+    """
+    sizes = ["n_heads", "d_head", "d_model", "n_params", "promised"]
+    means = known.assign(made=made).groupby([*sizes, "made"])["proven_ratio"].mean()
+    return means.unstack("made").reset_index()
+
+
 def bounds(known: pd.DataFrame) -> pd.DataFrame:
     """What theorems say of the runs of a table from `with_theory`: one row per theorem.
 

@@ -32,6 +32,22 @@ class Picture:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Small multiples: a row of panels for each of `y`, a column for each of `x`.
+
+    Of several `x` each column shows the runs that share the most frequent values of the others.
+    With `column`, one `x` has a column of panels for every value of that column instead. `hue`
+    tells lines apart; without `lines` only the points of single runs are drawn.
+    """
+
+    x: tuple[str, ...]
+    y: tuple[str, ...]
+    hue: str
+    column: str | None = None
+    lines: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A sweep that answers one question.
 
@@ -48,7 +64,7 @@ class Experiment:
     title: str
     presets: Mapping[str, tuple[Run, ...]]
     left_out: str
-    figure: Figure | Picture
+    figure: Figure | Picture | Panels
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
     decides: tuple[str, ...] = ("quick", "full")

@@ -19,7 +19,7 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import models
-from memobench.specs import Annealing, LabelledContexts, Run, Training
+from memobench.specs import Annealing, Construction, LabelledContexts, Run, Training
 
 # Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
 # after all is halved by the executor.
@@ -261,6 +261,9 @@ def _structure(module: nn.Module, run: Run) -> tuple:
     method, task = run.method, run.task
     if isinstance(method, Training):
         method = dataclasses.replace(method, learning_rate=0, final_learning_rate=0)
+    elif isinstance(method, Construction):
+        # Made one by one: nothing of it decides a program.
+        method = Construction(theorem=method.theorem)
     elif isinstance(method, Annealing):
         every, batch_size = method.evaluate_every, method.batch_size
         method = Annealing(batch_size=batch_size, evaluate_every=every, steps=every)

@@ -146,7 +146,7 @@ OUTER_PRODUCTS = Bound(
     name="linear memory, outer products: about d²/(8 ln N)",
     source="asymptotic guide, no theorem: `outer_products_guide`",
     value=lambda sizes: np.vectorize(outer_products_guide)(sizes["vocab_size"], sizes["d_model"]),
-    assumptions="crosstalk is Gaussian; a few in a hundred instances lose one association",
+    assumptions="crosstalk is Gaussian; up to one instance in ten loses an association",
     applies=_linear_memory,
 )
 # For labelled contexts of n vectors; tight where all share one (Proposition 2).

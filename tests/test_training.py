@@ -1,6 +1,7 @@
 """Packed training is solo training: in losses, in bits, in what padding may not touch."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -51,10 +52,11 @@ KINDS: dict[str, list[dict]] = {
 
 
 def _registered(make_run, name, kind):
-    """Two sizes of a registered architecture, with an MLP wherever it can have one."""
-    for d_mlps in ((3, 8), (0, 0)):
+    """Two sizes of a registered architecture, with two tokens and an MLP wherever it can."""
+    for context_length, d_mlps in itertools.product((2, 1), ((3, 8), (0, 0))):
+        task = Task(vocab_size=7, context_length=context_length)
         runs = [
-            make_run(name, method=TWENTY, d_mlp=d_mlp, **sizes)
+            make_run(name, task=task, method=TWENTY, d_mlp=d_mlp, **sizes)
             for d_mlp, sizes in zip(d_mlps, KINDS[kind], strict=True)
         ]
         try:
@@ -73,7 +75,8 @@ def test_every_architecture_is_the_same_padded(make_run, name, kind):
     packed = training.train_many(packing.together(runs))
     smaller = training.train_one(runs[0])
     np.testing.assert_allclose(packed.step_loss_RxL[0], smaller.step_loss_RxL[0], atol=1e-5)
-    true_shapes = jax.tree.leaves(models.shapes(models.build(runs[0]), 2)["params"])
+    length = runs[0].task.context_length
+    true_shapes = jax.tree.leaves(models.shapes(models.build(runs[0]), length)["params"])
     for shape, padded in zip(true_shapes, jax.tree.leaves(packed.variables["params"]), strict=True):
         outside = np.array(padded[0])
         outside[tuple(slice(0, size) for size in shape.shape)] = 0

@@ -11,8 +11,16 @@ evidence is not evidence. Pure functions; no files, no JAX.
 """
 
 from memobench.claims.claim import (
+    CONSTRUCTED,
+    EXACT,
     FAILS,
+    FINE_TUNED,
+    FIXED_ATTENTION,
+    FROM_SCRATCH,
     HOLDS,
+    MADE,
+    NEAREST,
+    READ_OUT,
     UNDECIDED,
     VARIANTS,
     Claim,
@@ -56,12 +64,20 @@ from memobench.claims.statistics import (
 )
 
 __all__ = [
+    "CONSTRUCTED",
+    "EXACT",
     "FAILS",
+    "FINE_TUNED",
+    "FIXED_ATTENTION",
+    "FROM_SCRATCH",
     "HOLDS",
     "LINEAR",
+    "MADE",
     "MIN_SEEDS",
+    "NEAREST",
     "POSITIVE",
     "QUADRATIC",
+    "READ_OUT",
     "SATURATED",
     "STRAIGHT",
     "UNDECIDED",

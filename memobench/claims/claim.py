@@ -17,6 +17,12 @@ VARIANTS = {
     ("exact", "full"): "(c) exact gradient, full heads",
     ("optimal", "compressed"): "optimum in double precision",
 }
+# How the weights of runs that are not simply trained came about, in the order of a report.
+CONSTRUCTED, NEAREST = "construction", "construction, least squares"
+READ_OUT, FIXED_ATTENTION = "random features, trained read-out", "fixed queries and keys"
+FINE_TUNED, FROM_SCRATCH = "construction, fine-tuned", "from scratch, published protocol"
+EXACT = "from scratch, exact gradient"
+MADE = (CONSTRUCTED, NEAREST, READ_OUT, FIXED_ATTENTION, FINE_TUNED, FROM_SCRATCH, EXACT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Claim:
 
     name: short, unique within an experiment.
     test: takes the rows of one variant at one number of steps, or, with `across_steps`, at all.
+    variants: the labels of those it speaks of; empty for all.
     """
 
     name: str
@@ -57,6 +64,7 @@ class Claim:
     source: str
     test: Test
     across_steps: bool = False
+    variants: tuple[str, ...] = ()
 
 
 def findings(
@@ -69,6 +77,8 @@ def findings(
     """
     missing = _missing(table, wanted) if wanted is not None else {}
     for claim, (label, rows) in itertools.product(claims, by_variant(table)):
+        if claim.variants and label not in claim.variants:
+            continue
         budgets = sorted(set(rows["steps"]))
         for steps in budgets[:1] if claim.across_steps else budgets:
             chosen = rows if claim.across_steps else rows[rows["steps"] == steps]
@@ -157,12 +167,21 @@ def only(test: Test, **values: Any) -> Test:
 
 
 def variant(table: pd.DataFrame) -> pd.Series:
-    """The label of each run's protocol and heads, or of the kind of its contexts."""
-    keys = zip(table["protocol"], table["heads"], table["contexts"], strict=True)
-    return pd.Series([_variant(*key) for key in keys], index=table.index, dtype=object)
+    """The label of each run's protocol and heads, of the kind of its contexts, or of its making."""
+    keys = (table[name] for name in ("protocol", "heads", "contexts", "solve", "start", "trained"))
+    labels = [_variant(*key) for key in zip(*keys, strict=True)]
+    return pd.Series(labels, index=table.index, dtype=object)
 
 
-def _variant(protocol: str, heads: str, contexts: str | None) -> str:
+def _variant(protocol: str, heads: str, contexts: Any, solve: Any, start: Any, trained: Any) -> str:
+    if isinstance(solve, str):
+        return NEAREST if solve == "least_squares" else CONSTRUCTED
+    if isinstance(trained, str):
+        return READ_OUT if trained == "read_out" else FIXED_ATTENTION
+    if isinstance(start, str):
+        return FINE_TUNED
+    if (protocol, heads) == ("published", "full"):
+        return FROM_SCRATCH
     if isinstance(contexts, str):
         return f"{contexts} contexts"
     return VARIANTS.get((protocol, heads), f"{protocol}, {heads}")

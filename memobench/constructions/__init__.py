@@ -21,12 +21,13 @@ from memobench.constructions import (
     evaluation,
     linear,
     linear_memory,
+    mahdavi2024,
     precision,
     proposition3,
 )
 from memobench.constructions.problem import Constructed, Contexts, Problem, Tokens
 from memobench.errors import UserError
-from memobench.specs import Construction, LabelledContexts, Run, Training
+from memobench.specs import Construction, LabelledContexts, Run, Task, Training
 
 # Scales that are tried, to name one that works where the chosen one loses rank.
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -45,6 +46,7 @@ CONSTRUCTIONS: dict[str, Theorem] = {
     "dana2025_proposition3": Theorem(theory.PROPOSITION_3, proposition3.construct),
     "outer_products": Theorem(theory.OUTER_PRODUCTS, linear_memory.outer_products),
     "linear_least_squares": Theorem(theory.LINEAR_LEAST_SQUARES, linear_memory.least_squares),
+    "mahdavi2024": Theorem(theory.THEOREM_1, mahdavi2024.construct),
 }
 
 
@@ -97,7 +99,8 @@ def construct_pack(
     Returns:
       A PackResult whose `certificates` hold what the construction said of itself, and:
       aimed_accuracy, aimed_loss (nats): on the examples aimed at, by their prior; margin: the least
-      of them, as a share of the largest output; largest_weight; stored_bits: of one weight.
+      of them, as a share of the largest output; gamma: how much more they diverge from what is
+      aimed at than the sequence encoder does; largest_weight; stored_bits: of one weight.
       `variables` is empty: `construct` gives them at their true size.
     """
     started = time.perf_counter()
@@ -138,12 +141,16 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
     judged = evaluation.judge(task, data, output_TxC)
     of_aimed_A = prior_T[aimed_A] / max(prior_T[aimed_A].sum(), 1e-300)
     margin = float(judged.margin_T[aimed_A].min(initial=np.inf))
+    several = isinstance(task, Task) and task.name != "associations"
+    aimed_loss = float(of_aimed_A @ judged.loss_T[aimed_A])
+    encoder_loss = made.certificate.get("encoder_loss")
     return {
         "accuracy": float(prior_T @ judged.correct_T),
         "loss": float(prior_T @ judged.loss_T),
         **made.certificate,
-        "aimed_accuracy": float(of_aimed_A @ judged.correct_T[aimed_A]),
-        "aimed_loss": float(of_aimed_A @ judged.loss_T[aimed_A]),
+        "aimed_accuracy": None if several else float(of_aimed_A @ judged.correct_T[aimed_A]),
+        "aimed_loss": aimed_loss,
+        "gamma": None if encoder_loss is None else aimed_loss - encoder_loss,
         "margin": margin if np.isfinite(margin) else None,
         "largest_weight": float(max(np.abs(x).max(initial=0) for x in made.params.values())),
         "stored_bits": precision.BITS_PER_WEIGHT[method.weights],

@@ -40,14 +40,17 @@ _SLACK = 0.9
 
 
 class Group(NamedTuple):
-    """members_G of the points; u_D, v_D, eps and delta of their neurons; condition of x_GxD."""
+    """members_G, the points; u_D, v_D, eps and delta of their neurons; condition of x_GxD.
+
+    Candidates have a leading axis C each.
+    """
 
     members_G: np.ndarray
     u_D: np.ndarray
     v_D: np.ndarray
-    eps: float
-    delta: float
-    condition: float
+    eps: np.ndarray
+    delta: np.ndarray
+    condition: np.ndarray
 
     def neurons(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """in_WxD, bias_W and out_W of the four neurons."""
@@ -87,7 +90,7 @@ def construct(problem: Problem) -> Constructed:
     }
     certificate = {
         "fit_error": float(np.abs(z_T - target_T).max(initial=0)),
-        "condition": max((group.condition for group in groups), default=1.0),
+        "condition": float(max((group.condition for group in groups), default=1)),
     }
     # Half the distance of two numbers would be too much.
     problem.require(
@@ -105,38 +108,41 @@ def partition(x_TxD: np.ndarray, target_T: np.ndarray, rng: np.random.Generator)
     left_L, groups = np.arange(len(x_TxD)), []
     while len(left_L):
         size = min(x_TxD.shape[1] - 1, len(left_L))
-        order_CxL = rng.random((_CANDIDATES, len(left_L))).argsort(axis=1)
-        best = _best(x_TxD, target_T, left_L[order_CxL[:, :size]])
-        groups.append(best)
-        left_L = np.setdiff1d(left_L, best.members_G)
+        candidates_CxL = left_L[rng.random((_CANDIDATES, len(left_L))).argsort(axis=1)]
+        tried = _tried(x_TxD, target_T, candidates_CxL[:, :size])
+        delta_C = tried.delta
+        if size < len(left_L) <= 2 * size:
+            # The last group has no choice: it is chosen with the one before.
+            delta_C = np.minimum(delta_C, _tried(x_TxD, target_T, candidates_CxL[:, size:]).delta)
+        groups.append(Group(*(of_C[delta_C.argmax()] for of_C in tried)))
+        left_L = np.setdiff1d(left_L, groups[-1].members_G)
     return groups
 
 
-def _best(x_TxD: np.ndarray, target_T: np.ndarray, members_CxG: np.ndarray) -> Group:
-    """The candidate of the largest delta."""
-    n_candidates, size = members_CxG.shape
+def _tried(x_TxD: np.ndarray, target_T: np.ndarray, members_CxG: np.ndarray) -> Group:
+    """The candidates' neurons, each with the largest delta that leaves all other points alone."""
+    size = members_CxG.shape[1]
     target_CxG = target_T[members_CxG]
-    # x_GxD = left_GxG diag(singular_G) right_GxD; what it does not reach is normal to the group.
+    # x_GxD = left_GxG diag(singular_G) right_GxD; a row of right_DxD beyond is normal to the group.
     left_CxGxG, singular_CxG, right_CxDxD = np.linalg.svd(x_TxD[members_CxG])
     u_CxD = right_CxDxD[:, -1]
     share_CxG = np.einsum("cij,ci->cj", left_CxGxG, target_CxG) / singular_CxG
     v_CxD = np.einsum("cgd,cg->cd", right_CxDxD[:, :size], share_CxG)
     off_CxT, value_CxT = u_CxD @ x_TxD.T, v_CxD @ x_TxD.T
     # eps = delta times the largest target serves the group; the others then bound delta.
-    largest_C = np.abs(target_CxG).max(axis=1)
-    bound_CxT = np.abs(off_CxT) / (largest_C[:, None] + np.abs(value_CxT))
+    largest_Cx1 = np.abs(target_CxG).max(axis=1, keepdims=True)
+    bound_CxT = np.abs(off_CxT) / (largest_Cx1 + np.abs(value_CxT))
     np.put_along_axis(bound_CxT, members_CxG, np.inf, axis=1)
-    delta_C = np.minimum(bound_CxT.min(axis=1), 1) * _SLACK
-    best = int(delta_C.argmax())
+    delta_C = _SLACK * np.minimum(bound_CxT.min(axis=1), 1)
     # Where relu is off nothing is rounded: most points shall be on that side.
-    sign = -1 if np.median(off_CxT[best]) > 0 else 1
+    sign_Cx1 = np.where(np.median(off_CxT, axis=1, keepdims=True) > 0, -1, 1)
     return Group(
-        members_G=members_CxG[best],
-        u_D=sign * u_CxD[best],
-        v_D=v_CxD[best],
-        eps=delta_C[best] * largest_C[best],
-        delta=delta_C[best],
-        condition=float(singular_CxG[best, 0] / singular_CxG[best, -1]),
+        members_G=members_CxG,
+        u_D=sign_Cx1 * u_CxD,
+        v_D=v_CxD,
+        eps=delta_C * largest_Cx1[:, 0],
+        delta=delta_C,
+        condition=singular_CxG[:, 0] / singular_CxG[:, -1],
     )
 
 

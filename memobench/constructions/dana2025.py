@@ -17,6 +17,7 @@ K d_head, C coordinates that heads can write.
 from typing import Any
 
 import numpy as np
+import scipy.special
 
 from memobench import optimum, packing
 from memobench.constructions import codes, linear
@@ -90,8 +91,11 @@ def construct(problem: Problem) -> Constructed:
         params |= {"compress": compress_IxD, "decompress": back_DxC}
         params["layer0_output"] = output_CxHxK.transpose(1, 0, 2)
     certificate = {**solution.certificate(), "basis_condition": float(np.linalg.cond(basis_CxD))}
-    read_out = ("unembedding",) if examples.next_TxK.shape[1] == 1 else ()
-    return Constructed(params, certificate, read_out)
+    if examples.next_TxK.shape[1] > 1:
+        # The divergence of the encoder, which is not to be scaled.
+        certificate["encoder_loss"] = _divergence(targets_TxC @ unembedding_NxC.T, examples)
+        return Constructed(params, certificate)
+    return Constructed(params, certificate, read_out=("unembedding",))
 
 
 def _targets(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -122,6 +126,15 @@ def _encoder(run: Run) -> tuple[np.ndarray, np.ndarray]:
     best = Run(task=run.task, architecture=encoder, method=Optimum(), seed=run.seed)
     params = optimum.solve(packing.together([best])).variables["params"]
     return tuple(np.asarray(params[name])[0] for name in ("encoding", "unembedding"))
+
+
+def _divergence(logits_TxN: np.ndarray, examples: Tokens) -> float:
+    """Mean KL divergence from the examples' next tokens, by their prior, in nats."""
+    of_next_TxK = np.take_along_axis(logits_TxN, examples.next_TxK, axis=1)
+    normalizer_T = scipy.special.logsumexp(logits_TxN, axis=1)
+    entropy_T = scipy.special.entr(examples.probability_TxK).sum(axis=1)
+    kl_T = normalizer_T - (examples.probability_TxK * of_next_TxK).sum(axis=1) - entropy_T
+    return float(examples.prior_T @ kl_T / examples.prior_T.sum())
 
 
 def _scores(query_HxKxI: np.ndarray, key_HxKxI: np.ndarray, read_TxSxI: np.ndarray) -> np.ndarray:

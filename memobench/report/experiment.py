@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from memobench import analysis, claims
-from memobench.experiment import Experiment, Picture
-from memobench.report import figure, saturation, tables
+from memobench.experiment import Experiment, Panels, Picture
+from memobench.report import figure, panels, saturation, tables
 
 # Our reading of "the same as published".
 AGREES = 0.03
@@ -47,6 +47,8 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     verdicts = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
     if isinstance(experiment.figure, Picture):
         saturation.draw(experiment.title, known, base.with_suffix(".png"))
+    elif isinstance(experiment.figure, Panels):
+        panels.draw(experiment.title, experiment.figure, known, base.with_suffix(".png"))
     else:
         figure.draw(experiment, experiment.figure, preset, known, base.with_suffix(".png"))
     known.drop(columns=_LISTS).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
@@ -69,6 +71,7 @@ def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
         *_ranks(table),
+        *_constructions(experiment, table),
         *_bounds(table),
         "## Cost",
         "Seconds inside packs; packs that ran side by side count each in full. Compilation is paid "
@@ -129,6 +132,43 @@ def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
         f"given where we took other steps than they did. {told}",
         tables.markdown(compared, DIGITS),
     ]
+
+
+def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
+    constructed = table[table["method"] == "constructed"]
+    if constructed.empty:
+        return []
+    parts = []
+    made = panels.made(table)
+    if (table["method"] == "trained").any():
+        compared = analysis.over_proven(table, made)
+        order = [column for column in claims.MADE if column in compared]
+        compared = compared[[c for c in compared if c not in order] + order]
+        parts += [
+            "## Memorized over proven",
+            "Chance-corrected associations over the number that the theorem promises, means over "
+            "seeds.",
+            tables.markdown(compared, dict.fromkeys(order, 2) | {"promised": 0}),
+        ]
+    if constructed["weights"].nunique() > 2:
+        digits = {"bits per parameter": 3, "of what is stored": 4, "accuracy there": 3}
+        parts += [
+            "## Bits that survive",
+            "For each construction and precision of its weights, the load T over promised at which "
+            "most bits per parameter survive.",
+            tables.markdown(analysis.survival(table), digits),
+        ]
+    certified = analysis.certificates(table)
+    shown = [column for column in certified if certified[column].notna().any()]
+    parts += [
+        "## Certificates",
+        "The worst of all seeds: `accuracy` and `margin` (of the least certain example, as a share "
+        "of the largest output) on the examples aimed at; `condition` of the linear system and "
+        "`fit_error`, the largest deviation from its targets, in float64; `gamma`, how much more "
+        "the Transformer diverges than the sequence encoder. `seconds` to construct and check.",
+        tables.markdown(certified[shown], {"accuracy": 4, "seconds": 2}),
+    ]
+    return parts
 
 
 def _bounds(known: pd.DataFrame) -> list[str]:

@@ -1,0 +1,246 @@
+"""Linear memories and sequence encoders written down: what they promise, and what beyond."""
+
+import numpy as np
+import pytest
+
+from memobench import constructions, models, packing, tasks, theory, training
+from memobench.constructions import linear
+from memobench.errors import UserError
+from memobench.specs import Architecture, Construction, Run, Task, Training
+
+ENCODER = "dana2025_proposition3"
+
+
+def _memory(theorem, *, d=16, n=64, seed=0, **options):
+    """A linear memory of width d for what follows each of n tokens."""
+    return Run(
+        task=Task(vocab_size=n, context_length=1, seed=seed),
+        architecture=Architecture(name="linear_memory", d_model=d, d_head=d),
+        method=Construction(theorem=theorem, **options),
+        seed=seed,
+    )
+
+
+def _encoder(*, d=2, task=None, **options):
+    return Run(
+        task=task or Task(vocab_size=10),
+        architecture=Architecture(name="sequence_encoder", d_model=d, d_head=d),
+        method=Construction(theorem=ENCODER, **options),
+    )
+
+
+def _judged(run):
+    """The pack's result of a run, and its certificate."""
+    result = constructions.construct_pack(packing.together([run]))
+    return result, result.certificates[0]
+
+
+def _aimed_accuracy(theorem, **options):
+    return _judged(_memory(theorem, **options))[1]["aimed_accuracy"]
+
+
+@pytest.mark.parametrize("weights", ["float64", "float32"])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("d", "n"), [(2, 2), (5, 64), (16, 64)])
+def test_least_squares_hold_as_many_as_there_are_dimensions(d, n, seed, weights):
+    run = _memory("linear_least_squares", d=d, n=n, seed=seed, n_aimed=d, weights=weights)
+    _, certificate = _judged(run)
+    assert certificate["aimed_accuracy"] == pytest.approx(1)
+    assert certificate["feature_rank"] == d
+    assert certificate["fit_error"] < 1e-9
+    assert certificate["margin"] > 0
+
+
+@pytest.mark.parametrize("weights", ["float64", "float32"])
+@pytest.mark.parametrize("seed", range(3))
+def test_outer_products_hold_a_few(seed, weights):
+    n_aimed = theory.outer_products_guide(vocab_size=64, d_model=64) // 2
+    assert n_aimed == 23
+    run = _memory("outer_products", d=64, seed=seed, n_aimed=n_aimed, weights=weights)
+    _, certificate = _judged(run)
+    assert certificate["aimed_accuracy"] == pytest.approx(1)
+    assert certificate["margin"] > 0
+    # Nothing was solved for: what is recalled is not the value, only nearest to it.
+    assert certificate["fit_error"] > 1e-2
+
+
+def test_the_guide_is_near_what_outer_products_hold():
+    n, sizes = 92, {"n": 92, "solve": "least_squares"}
+    assert theory.outer_products_guide(n, 91) == n
+    assert theory.outer_products_guide(n, 45) == 28
+    at, beyond = (
+        [_aimed_accuracy("outer_products", d=d, seed=seed, **sizes) for seed in range(5)]
+        for d in (91, 45)
+    )
+    assert np.mean(at) > 0.995
+    assert max(beyond) < 0.95
+
+
+def test_the_guide_grows_as_its_law_says():
+    # d^2 = 8 N ln N where nothing of lower order is left.
+    d = 10**7
+    n_low, n_high = 2, d**2
+    while n_high - n_low > 1:
+        n = (n_low + n_high) // 2
+        n_low, n_high = (n, n_high) if theory.outer_products_guide(n, d) >= n else (n_low, n)
+    assert d**2 / (n_low * np.log(n_low)) == pytest.approx(8, rel=1e-3)
+
+
+def test_outer_products_are_the_sum_of_outer_products():
+    run = _memory("outer_products", d=5, n=12, n_aimed=7, solve="least_squares")
+    params = constructions.construct(run).params
+    key_NxD, value_NxD = params["token_embedding"], params["unembedding"]
+    next_T = np.asarray(tasks.sample(run.task).next_TxK)[:, 0]
+    aimed_A = constructions.aimed(run)
+    products = [np.outer(value_NxD[next_T[token]], key_NxD[token]) for token in aimed_A]
+    np.testing.assert_allclose(params["memory"], np.sum(products, axis=0), atol=1e-12)
+    for directions_NxD in (key_NxD, value_NxD):
+        np.testing.assert_allclose(np.linalg.norm(directions_NxD, axis=1), 1)
+
+
+def test_sequences_that_were_drawn_are_held_like_all():
+    run = _memory("linear_least_squares", d=16)
+    task = Task(vocab_size=64, context_length=1, n_sequences=16)
+    result, _ = _judged(Run(task=task, architecture=run.architecture, method=run.method))
+    assert result.accuracy_R[0] == pytest.approx(1)
+    assert result.loss_R[0] < 1e-9
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_beyond_its_width_a_memory_still_knows_more_than_chance(factor):
+    n_aimed = factor * 16
+    for seed in range(3):
+        solved, added = (
+            _aimed_accuracy(theorem, n_aimed=n_aimed, seed=seed, solve="least_squares")
+            for theorem in ("linear_least_squares", "outer_products")
+        )
+        assert solved > added > 5 / 64
+        # More than the 16 associations that exact weights know.
+        assert solved * n_aimed > 16
+
+
+def test_accuracy_falls_with_the_number_of_outer_products():
+    accuracies = [
+        np.mean(
+            [
+                _aimed_accuracy("outer_products", n_aimed=n, seed=seed, solve="least_squares")
+                for seed in range(3)
+            ]
+        )
+        for n in (4, 16, 32, 64)
+    ]
+    assert (np.diff(accuracies) < -0.05).all()
+
+
+def test_one_association_too_many_loses_rank():
+    run = _memory("linear_least_squares", d=8, n_aimed=9)
+    with pytest.raises(linear.RankLost, match="the features of 9 examples have rank 8"):
+        constructions.CONSTRUCTIONS["linear_least_squares"].construct(constructions._problem(run))
+    with pytest.raises(UserError, match="promises 8 examples at these sizes and 9 are wanted"):
+        constructions.construct(run)
+
+
+@pytest.mark.parametrize("d", [2, 5])
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task(vocab_size=10),
+        Task(vocab_size=64, context_length=1),
+        Task(vocab_size=5, context_length=3, zipf_exponent=1.0),
+    ],
+    ids=["pairs", "tokens", "triples"],
+)
+@pytest.mark.parametrize("weights", ["float64", "float32"])
+def test_two_dimensions_encode_what_is_certain(d, task, weights):
+    result, certificate = _judged(_encoder(d=d, task=task, weights=weights))
+    assert result.accuracy_R[0] == pytest.approx(1)
+    assert result.loss_R[0] < 1e-9
+    assert certificate["margin"] > 0
+
+
+def test_an_encoder_knows_nothing_of_what_it_is_not_made_for():
+    _, certificate = _judged(_encoder(n_aimed=30))
+    made = constructions.construct(_encoder(n_aimed=30))
+    assert certificate["aimed_accuracy"] == pytest.approx(1)
+    assert np.count_nonzero(np.abs(made.params["encoding"]).sum(axis=1)) == 30
+
+
+@pytest.mark.parametrize("theorem", ["outer_products", "linear_least_squares", ENCODER])
+def test_constructed_weights_have_the_module_s_shapes(theorem):
+    run = _encoder() if theorem == ENCODER else _memory(theorem, solve="least_squares")
+    made = constructions.construct(run)
+    expected = models.shapes(models.build(run), run.task.context_length)["params"]
+    assert {name: x.shape for name, x in made.params.items()} == {
+        name: x.shape for name, x in expected.items()
+    }
+    assert set(made.read_out) <= set(made.params)
+
+
+def test_training_betters_outer_products():
+    start = Construction(theorem="outer_products", solve="least_squares")
+    constructed = _memory("outer_products", solve="least_squares")
+    method = Training(n_batches=64, epochs=16, start=start, trained="read_out").exact()
+    run = Run(task=constructed.task, architecture=constructed.architecture, method=method)
+    pack = packing.together([run])
+    trained = training.train_many(pack, initial=constructions.initial(pack))
+    assert trained.accuracy_R[0] > _judged(constructed)[0].accuracy_R[0] + 0.1
+    params = constructions.construct(constructed).params
+    for name, moves in (("token_embedding", False), ("memory", True), ("unembedding", False)):
+        after = trained.variables["params"][name][0]
+        assert np.allclose(after, params[name], atol=1e-6) != moves
+
+
+SEVERAL = Task(name="distributions", vocab_size=9, conditional="uniform", n_next=2)
+SEVERAL_OF_ONE = Task(
+    name="distributions", vocab_size=9, context_length=1, conditional="uniform", n_next=2
+)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (_encoder(d=1), "one dimension holds two answers; take d_model >= 2"),
+        (_encoder(task=SEVERAL), "n_next=2; it is about one next token, set n_next=1"),
+        (_encoder(scale=2.0), "scale means nothing"),
+        (_memory(ENCODER), "linear_memory is no sequence encoder"),
+        (_memory("linear_least_squares", d=1, n=2, n_aimed=1), "take d_model >= 2"),
+        (_memory("outer_products", n_aimed=1, scale=2.0), "scale means nothing"),
+        (
+            Run(
+                task=SEVERAL_OF_ONE,
+                architecture=Architecture(name="linear_memory", d_model=16, d_head=16),
+                method=Construction(theorem="linear_least_squares"),
+            ),
+            "n_next=2; it recalls one token, set n_next=1",
+        ),
+        (
+            Run(
+                task=Task(vocab_size=4),
+                architecture=Architecture(name="sequence_encoder", d_model=16, d_head=16),
+                method=Construction(theorem="linear_least_squares"),
+            ),
+            "sequence_encoder is no linear memory",
+        ),
+        (_memory("outer_products"), "promises 3 examples at these sizes and 64 are wanted"),
+        (
+            Run(
+                task=Task(),
+                architecture=Architecture(name="linear_memory", d_model=4, d_head=4),
+                method=Training(),
+            ),
+            "context_length=2: linear_memory reads one token; set context_length=1",
+        ),
+        (
+            Run(
+                task=Task(context_length=1),
+                architecture=Architecture(name="linear_memory", d_model=4, d_head=2),
+                method=Training(),
+            ),
+            "mean nothing to linear_memory; set d_head=d_model=4",
+        ),
+    ],
+)
+def test_mistakes_are_told_in_one_line(run, message):
+    with pytest.raises(UserError, match=message) as told:
+        constructions.construct(run) if isinstance(run.method, Construction) else models.build(run)
+    assert "\n" not in str(told.value)
