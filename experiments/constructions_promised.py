@@ -74,14 +74,14 @@ def plain(name: str, d_model: int) -> Architecture:
     return Architecture(name=name, d_model=d_model, d_head=d_model)
 
 
-# Three equally likely next tokens; five by a power law, and a prior by Zipf's.
+# Three equally likely next tokens; all ten by a Dirichlet law, and a prior by Zipf's.
 _ALIKE = Task(name="distributions", vocab_size=10, conditional="uniform", n_next=3)
 _ZIPF = Task(
     name="distributions",
     vocab_size=10,
-    conditional="power_law",
-    n_next=5,
-    conditional_parameter=1.0,
+    conditional="dirichlet",
+    n_next=10,
+    conditional_parameter=0.5,
     zipf_exponent=1.0,
 )
 EPS = 0.1

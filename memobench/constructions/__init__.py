@@ -27,7 +27,7 @@ from memobench.constructions import (
 )
 from memobench.constructions.problem import Constructed, Contexts, Problem, Tokens
 from memobench.errors import UserError
-from memobench.specs import Construction, LabelledContexts, Run, Task, Training
+from memobench.specs import Construction, LabelledContexts, Run, Training
 
 # Scales that are tried, to name one that works where the chosen one loses rank.
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -98,8 +98,8 @@ def construct_pack(
 
     Returns:
       A PackResult whose `certificates` hold what the construction said of itself, and:
-      aimed_accuracy, aimed_loss (nats): on the examples aimed at, by their prior; margin: the least
-      of them, as a share of the largest output; gamma: how much more they diverge from what is
+      aimed_accuracy, the share known of the examples aimed at; aimed_loss (nats), by their prior;
+      margin: the least of theirs, as a share of the largest output; gamma: how much more they diverge from what is
       aimed at than the sequence encoder does; largest_weight; stored_bits: of one weight.
       `variables` is empty: `construct` gives them at their true size.
     """
@@ -141,14 +141,14 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
     judged = evaluation.judge(task, data, output_TxC)
     of_aimed_A = prior_T[aimed_A] / max(prior_T[aimed_A].sum(), 1e-300)
     margin = float(judged.margin_T[aimed_A].min(initial=np.inf))
-    several = isinstance(task, Task) and task.name != "associations"
+    several = (getattr(task, "n_next", None) or 1) > 1
     aimed_loss = float(of_aimed_A @ judged.loss_T[aimed_A])
     encoder_loss = made.certificate.get("encoder_loss")
     return {
         "accuracy": float(prior_T @ judged.correct_T),
         "loss": float(prior_T @ judged.loss_T),
         **made.certificate,
-        "aimed_accuracy": None if several else float(of_aimed_A @ judged.correct_T[aimed_A]),
+        "aimed_accuracy": None if several else float(judged.correct_T[aimed_A].mean()),
         "aimed_loss": aimed_loss,
         "gamma": None if encoder_loss is None else aimed_loss - encoder_loss,
         "margin": margin if np.isfinite(margin) else None,

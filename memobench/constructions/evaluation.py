@@ -36,6 +36,13 @@ def prior(task: Task | LabelledContexts, data: Any) -> np.ndarray:
     return prior_T / prior_T.sum()
 
 
+def has_one_answer(task: Task | LabelledContexts) -> bool:
+    """Whether every example has a single right class or next token."""
+    if isinstance(task, LabelledContexts):
+        return task.n_classes is not None
+    return (task.n_next or 1) == 1
+
+
 def outputs(
     module: nn.Module, variables: Any, task: Task | LabelledContexts, data: Any, double: bool
 ) -> np.ndarray:
@@ -80,7 +87,7 @@ def judge(task: Task | LabelledContexts, data: Any, output_TxC: np.ndarray) -> J
     """Every example's loss, whether it is known, and its margin."""
     output_TxC = output_TxC.astype(np.float64)
     margin_T = np.full(len(output_TxC), np.nan)
-    if _has_one_answer(task):
+    if has_one_answer(task):
         margin_T = _advantage(output_TxC, _answers(task, data)) / np.abs(output_TxC).max()
     with jax.enable_x64(True):
         if isinstance(task, LabelledContexts):
@@ -103,7 +110,7 @@ def doublings(
 
     A power of two changes no digit of any weight. Zero where there is more than one right answer.
     """
-    if not _has_one_answer(task) or not np.isfinite(output_TxC).all() or not output_TxC.any():
+    if not has_one_answer(task) or not np.isfinite(output_TxC).all() or not output_TxC.any():
         return 0
     advantage = float(_advantage(output_TxC, _answers(task, data)).min())
 
@@ -121,12 +128,6 @@ def doublings(
             break
         best += direction
     return best
-
-
-def _has_one_answer(task: Task | LabelledContexts) -> bool:
-    if isinstance(task, LabelledContexts):
-        return task.n_classes is not None
-    return task.name == "associations"
 
 
 def _answers(task: Task | LabelledContexts, data: Any) -> np.ndarray:

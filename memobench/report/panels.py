@@ -63,11 +63,10 @@ def draw(title: str, shown: Panels, known: pd.DataFrame, path: pathlib.Path) -> 
             if x == "load":
                 axis.axvline(1, color="black", linestyle=":", linewidth=1)
             _scale(axis, x, y)
-            if row is axes[0]:
-                axis.set_title(told, fontsize="small")
-            if row is axes[-1]:
-                axis.set_xlabel(NAMES.get(x, x))
         row[0].set_ylabel(NAMES.get(y, y))
+    for top, bottom, (told, x, _) in zip(axes[0], axes[-1], columns, strict=True):
+        top.set_title(told, fontsize="small")
+        bottom.set_xlabel(NAMES.get(x, x))
     figure.suptitle(title)
     handles = [
         Line2D([], [], color=colors[hue], marker=markers[hue], label=str(hue)) for hue in hues
