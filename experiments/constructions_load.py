@@ -29,14 +29,14 @@ from memobench.experiments.constructions_promised import (
 )
 from memobench.specs import WEIGHTS, Construction, LabelledContexts, Run
 
-# About 210 examples are promised to each.
+# And how many examples are promised to each.
 CASES: tuple[tuple[Case, int], ...] = (
     (("dana2025", associations(50, 210), attention(10, 10, 20)), 210),
     (("random_features", associations(50, 210), mlp(10, 200)), 210),
     (("bubeck2020", associations(50, 216), mlp(10, 96, "relu")), 216),
     (labelled(7, 32, 64, 64, "shared", 50), 218),
-    (("linear_least_squares", associations(210, None, 1), plain("linear_memory", 210)), 210),
-    (("outer_products", associations(210, None, 1), plain("linear_memory", 210)), 210),
+    (("linear_least_squares", associations(32, None, 1), plain("linear_memory", 32)), 32),
+    (("outer_products", associations(41, None, 1), plain("linear_memory", 64)), 41),
 )
 LOADS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 # Each group of points has neurons of its own: there is nothing to fit beyond them.

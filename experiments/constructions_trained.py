@@ -108,11 +108,12 @@ EXPERIMENT = Experiment(
                 "memorized over H·d_h + d", lambda table: table["proven_ratio"], (1, math.inf)
             ),
             across_steps=True,
+            variants=(*claims.MADE[2:], claims.VARIANTS["exact", "full"]),
         ),
     ),
     notes="Memorized is chance-corrected, over all pairs; where it comes near their number the "
-    "set is too small to tell. All methods but the published protocol take the gradient of the true "
-    "objective over all pairs. Features and queries that stay fixed are random: for the read-out "
+    "set is too small to tell. All methods but the published protocol take the gradient of the "
+    "true objective over all pairs. Features and queries that stay fixed are random: for the read-out "
     "alone as the construction draws them (scores of standard deviation 16), for fixed queries and "
     "keys as training does.",
 )

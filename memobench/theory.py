@@ -191,7 +191,10 @@ def kruskal(rank: int) -> Bound:
 SATURATED_ATTENTION = 0.99
 
 # What a run is promised is the largest of those that apply to it.
-LOWER_BOUNDS = (COROLLARY_2, MAHDAVI_1, RANDOM_FEATURES, THEOREM_1, GENERAL_POSITION)
+LOWER_BOUNDS = (
+    *(COROLLARY_2, MAHDAVI_1, RANDOM_FEATURES, PROPOSITION_3, LINEAR_LEAST_SQUARES),
+    *(THEOREM_1, GENERAL_POSITION),
+)
 
 # A guess at random gains k bits with probability 2^-k.
 _LUCK = 64.0

@@ -9,7 +9,7 @@ import pytest
 from memobench import constructions, models, packing, theory
 from memobench.constructions import mahdavi2024
 from memobench.errors import UserError
-from memobench.specs import Architecture, Construction, LabelledContexts, Run, Task, columns
+from memobench.specs import Architecture, Construction, LabelledContexts, Run, Task
 from memobench.tasks import labelled_contexts
 
 KINDS = {"shared": {}, "random": {}, "bag": {"n_bag": 9}}
@@ -27,11 +27,10 @@ def _run(contexts="shared", task=None, method=None, seed=0, more=0, **sizes):
     fields |= KINDS[contexts] | (task or {})
     architecture = Architecture(**(MODEL | sizes))
     method = Construction(theorem="mahdavi2024", **(method or {}))
-    some = LabelledContexts(n_examples=1, contexts=contexts, **fields)
-    run = Run(task=some, architecture=architecture, method=method, seed=seed)
-    promised = int(theory.THEOREM_1.value(columns(run)))
-    n_examples = fields.get("n_examples", promised + more)
-    return dataclasses.replace(run, task=dataclasses.replace(some, n_examples=n_examples))
+    sizes = {"context_length": fields["context_length"], "d_head": architecture.d_head}
+    promised = int(theory.THEOREM_1.value(sizes | {"n_heads": architecture.n_heads}))
+    task = LabelledContexts(contexts=contexts, **{"n_examples": promised + more, **fields})
+    return Run(task=task, architecture=architecture, method=method, seed=seed)
 
 
 def _judged(run):
@@ -80,7 +79,7 @@ def test_all_that_the_theorem_promises_is_memorized(contexts, n_classes, d_head)
         judged = _judged(run)
         assert judged["accuracy"] == pytest.approx(1)
         assert judged["feature_rank"] == run.task.n_examples
-        assert judged["condition"] < 1e3
+        assert judged["condition"] < 1e4
         assert judged["fit_error"] < 1e-10
         assert judged["loss"] < 1e-12
 
@@ -135,7 +134,7 @@ def test_owned_queries_look_where_they_are_told_and_all_others_saturate(contexts
         top_TxH = attention_TxHxN.argmax(axis=-1)
         for top_T, owned_T in zip(top_TxH.T, owned_TxH.T, strict=True):
             assert set(top_T[owned_T]) == {0, 1}
-            assert set(top_T[~owned_T]) == {2, 3}
+            assert set(top_T[~owned_T]) <= {2, 3}
 
 
 def test_without_a_vector_to_spare_one_owned_query_looks_at_two_by_halves():
@@ -181,7 +180,6 @@ OPTIONS = {
     "more heads than groups": {"task": {"n_examples": 4}},
     "all one head's": {"task": {"n_examples": 2}},
     "some aimed at": {"task": {"n_examples": 40}, "method": {"n_aimed": 13}},
-    "none aimed at": {"task": {"n_examples": 3}, "method": {"n_aimed": 0}},
     "full bag": {"positions": "none", "task": {"context_length": 4}, "contexts": "bag"},
 }
 
@@ -197,10 +195,16 @@ def test_every_option_of_the_model_is_met(label, contexts):
     shapes = jax.tree.map(lambda x: x.shape, models.shapes(models.build(run), 0)["params"])
     assert {name: x.shape for name, x in made.params.items()} == shapes
     judged = _judged(run)
-    n_aimed = run.method.n_aimed
-    if n_aimed != 0:
-        assert judged["aimed_accuracy"] == 1
+    assert judged["aimed_accuracy"] == 1
     assert judged["fit_error"] < 1e-9
+
+
+@every_kind
+@every_label
+def test_nothing_aimed_at_is_no_mistake(contexts, n_classes):
+    made = constructions.construct(_run(contexts, {"n_classes": n_classes}, {"n_aimed": 0}))
+    assert all(np.isfinite(x).all() for x in made.params.values())
+    assert not made.params["layer0_value"].any()
 
 
 @every_kind
@@ -222,7 +226,7 @@ def test_a_class_is_the_nearest_of_evenly_spaced_numbers():
 
 
 def _tokens():
-    method = Construction(theorem="mahdavi2024")
+    method = Construction(theorem="mahdavi2024", n_aimed=1)
     sizes = {"d_model": 4, "d_head": 2, "heads": "full"}
     architecture = Architecture(name="attention_only", **sizes)
     return Run(task=Task(vocab_size=3), architecture=architecture, method=method)

@@ -99,8 +99,8 @@ def construct_pack(
     Returns:
       A PackResult whose `certificates` hold what the construction said of itself, and:
       aimed_accuracy, the share known of the examples aimed at; aimed_loss (nats), by their prior;
-      margin: the least of theirs, as a share of the largest output; gamma: how much more they diverge from what is
-      aimed at than the sequence encoder does; largest_weight; stored_bits: of one weight.
+      margin: the least of theirs, as a share of the largest output; gamma: by how much their loss
+      exceeds the sequence encoder's; largest_weight; stored_bits: of one weight.
       `variables` is empty: `construct` gives them at their true size.
     """
     started = time.perf_counter()
@@ -142,13 +142,14 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
     of_aimed_A = prior_T[aimed_A] / max(prior_T[aimed_A].sum(), 1e-300)
     margin = float(judged.margin_T[aimed_A].min(initial=np.inf))
     several = (getattr(task, "n_next", None) or 1) > 1
+    knows = len(aimed_A) and not several
     aimed_loss = float(of_aimed_A @ judged.loss_T[aimed_A])
     encoder_loss = made.certificate.get("encoder_loss")
     return {
         "accuracy": float(prior_T @ judged.correct_T),
         "loss": float(prior_T @ judged.loss_T),
         **made.certificate,
-        "aimed_accuracy": None if several else float(judged.correct_T[aimed_A].mean()),
+        "aimed_accuracy": float(judged.correct_T[aimed_A].mean()) if knows else None,
         "aimed_loss": aimed_loss,
         "gamma": None if encoder_loss is None else aimed_loss - encoder_loss,
         "margin": margin if np.isfinite(margin) else None,

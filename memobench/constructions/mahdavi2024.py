@@ -31,7 +31,7 @@ from memobench.constructions.problem import Constructed, Contexts, Problem
 # By how many nats the vector looked at is ahead, on the least saturated query. From 7 on conditions
 # no longer change; and the more, the less of the scores' rounding attention passes on. Arrangements
 # of one bag share vectors, so that looking at single ones may leave two examples nearly alike.
-SCALE = {"shared": 10.0, "random": 10.0, "bag": 3.0}
+SCALE = {"shared": 10.0, "random": 10.0, "bag": 5.0}
 # Singular values count from this share of the largest.
 _INDEPENDENT = 1e-6
 _CANDIDATES = {"query": 1024, "key": 16}

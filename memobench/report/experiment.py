@@ -172,7 +172,7 @@ def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
 
 
 def _shares(compared: pd.DataFrame) -> str:
-    """Of what the exact gradient memorizes from scratch, the share of every other way to weights."""
+    """What the other ways to weights reach of what the exact gradient memorizes from scratch."""
     others = [made for made in claims.MADE if made in compared and made != claims.EXACT]
     if claims.EXACT not in compared or not others:
         return ""

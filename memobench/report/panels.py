@@ -54,7 +54,7 @@ def draw(title: str, shown: Panels, known: pd.DataFrame, path: pathlib.Path) -> 
         layout="constrained",
     )
     for row, y in zip(axes, shown.y, strict=True):
-        for axis, (told, x, chosen) in zip(row, columns, strict=True):
+        for axis, (_, x, chosen) in zip(row, columns, strict=True):
             for hue, of_hue in chosen.groupby(shown.hue):
                 style = {"color": colors[hue], "marker": markers[hue], "markersize": 5}
                 (_line if shown.lines else _points)(axis, of_hue, x, y, style)
@@ -74,7 +74,7 @@ def draw(title: str, shown: Panels, known: pd.DataFrame, path: pathlib.Path) -> 
     if "memorized" in shown.y:
         handles.append(Line2D([], [], color="black", linestyle="--", label="proven"))
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize="small"
+        handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize="small"
     )
     figure.savefig(path, dpi=130)
     plt.close(figure)
