@@ -117,6 +117,7 @@ DISTRIBUTIONS: tuple[tuple[Task, int, int], ...] = (
     (_ZIPF, t_eps(100, 1.0, EPS), 14),
     (_ZIPF, 100, 24),
 )
+# Where the promised number is the rank itself; Mahdavi's is in shared contexts with d_h >= n.
 _RANKS = ("dana2025", "mahdavi2024", "random_features", "linear_least_squares")
 
 
@@ -136,6 +137,8 @@ def _one_more(case: Case) -> Case | None:
     if theorem not in _RANKS:
         return None
     if isinstance(task, LabelledContexts):
+        if task.contexts != "shared" or architecture.d_head < task.context_length:
+            return None
         return theorem, dataclasses.replace(task, n_examples=task.n_examples + 1), architecture
     if task.n_sequences is None:
         return None

@@ -113,7 +113,7 @@ EXPERIMENT = Experiment(
     ),
     notes="Memorized is chance-corrected, over all pairs; where it comes near their number the "
     "set is too small to tell. All methods but the published protocol take the gradient of the "
-    "true objective over all pairs. Features and queries that stay fixed are random: for the read-out "
-    "alone as the construction draws them (scores of standard deviation 16), for fixed queries and "
-    "keys as training does.",
+    "true objective over all pairs. Features and queries that stay fixed are random: for the "
+    "read-out alone as the construction draws them (scores of standard deviation 16), for fixed "
+    "queries and keys as training does.",
 )

@@ -153,8 +153,8 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
         seconds=made["run_seconds"] / made["pack_size"],
     )
     keys = ["theorem", "contexts", "n_classes", "conditional", "vocab_size", "context_length"]
-    keys += [*_MODEL, "n_examples", "aimed", "solve", "weights"]
-    return made.groupby(keys, dropna=False, sort=False, as_index=False).agg(
+    keys += [*_MODEL, "n_examples", "aimed", "solve", "weights", "stored_bits"]
+    grouped = made.groupby(keys, dropna=False, sort=False, as_index=False).agg(
         seeds=("seed", "size"),
         accuracy=("aimed_accuracy", "min"),
         margin=("margin", "min"),
@@ -164,6 +164,10 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
         gamma=("gamma", "max"),
         seconds=("seconds", "mean"),
     )
+    order = ["theorem", "contexts", "n_classes", "conditional", "n_examples", "d_model", "d_head"]
+    return grouped.sort_values(
+        [*order, "heads", "solve", "stored_bits"], ascending=[True] * 9 + [False]
+    ).drop(columns="stored_bits")
 
 
 def survival(table: pd.DataFrame) -> pd.DataFrame:

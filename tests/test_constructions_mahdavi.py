@@ -87,9 +87,9 @@ def test_all_that_the_theorem_promises_is_memorized(contexts, n_classes, d_head)
 @every_kind
 @every_label
 def test_single_precision_holds_as_well(contexts, n_classes):
-    task = {"n_classes": n_classes and 100, "context_length": 16, "input_dim": 16}
+    task = {"n_classes": n_classes and 100, "context_length": 16, "input_dim": 24}
     task |= {"n_bag": 20} if contexts == "bag" else {}
-    sizes = {"d_model": 16, "d_head": 16, "n_heads": 8}
+    sizes = {"d_model": 24, "d_head": 16, "n_heads": 8}
     judged = _judged(_run(contexts, task, {"weights": "float32"}, **sizes))
     assert judged["accuracy"] == pytest.approx(1)
     assert judged["loss"] < 1e-6

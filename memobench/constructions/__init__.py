@@ -17,6 +17,7 @@ import numpy as np
 
 from memobench import metrics, models, packing, specs, tasks, theory, training
 from memobench.constructions import (
+    bubeck2020,
     dana2025,
     evaluation,
     linear,
@@ -24,6 +25,7 @@ from memobench.constructions import (
     mahdavi2024,
     precision,
     proposition3,
+    random_features,
 )
 from memobench.constructions.problem import Constructed, Contexts, Problem, Tokens
 from memobench.errors import UserError
@@ -47,6 +49,8 @@ CONSTRUCTIONS: dict[str, Theorem] = {
     "outer_products": Theorem(theory.OUTER_PRODUCTS, linear_memory.outer_products),
     "linear_least_squares": Theorem(theory.LINEAR_LEAST_SQUARES, linear_memory.least_squares),
     "mahdavi2024": Theorem(theory.THEOREM_1, mahdavi2024.construct),
+    "random_features": Theorem(theory.RANDOM_FEATURES, random_features.construct),
+    "bubeck2020": Theorem(theory.BUBECK, bubeck2020.construct),
 }
 
 
@@ -74,7 +78,10 @@ def construct(run: Run) -> Constructed:
     try:
         return CONSTRUCTIONS[method.theorem].construct(problem)
     except linear.RankLost as lost:
-        raise UserError(f"scale={method.scale}: {lost}; {_advice(run, lost)}") from lost
+        told = f"theorem={method.theorem!r}" + (
+            f" at scale={method.scale:g}" if method.scale else ""
+        )
+        raise UserError(f"{told}: {lost}; {_advice(run, lost)}") from lost
 
 
 def _advice(run: Run, lost: linear.RankLost) -> str:
@@ -146,7 +153,7 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
     aimed_loss = float(of_aimed_A @ judged.loss_T[aimed_A])
     encoder_loss = made.certificate.get("encoder_loss")
     return {
-        "accuracy": float(prior_T @ judged.correct_T),
+        "accuracy": min(float(prior_T @ judged.correct_T), 1.0),
         "loss": float(prior_T @ judged.loss_T),
         **made.certificate,
         "aimed_accuracy": float(judged.correct_T[aimed_A].mean()) if knows else None,
@@ -161,17 +168,33 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
 def initial(pack: packing.Pack) -> Any:
     """Variables of every run as the construction its training starts from makes them: axis R.
 
-    Float32, padded and stacked as `packing.init_pack` does.
+    Float32, padded and stacked as `packing.init_pack` does. Where it aims at all examples, logits
+    have the scale at which it is judged.
     """
     target = models.shapes(pack.module, pack.runs[0].task.context_length)
     trees = []
     for run in pack.runs:
         assert isinstance(run.method, Training)
         assert run.method.start is not None
-        made = construct(dataclasses.replace(run, method=run.method.start))
-        variables = {"params": made.params, "constants": _constants(run)}
+        variables = _as_judged(dataclasses.replace(run, method=run.method.start))
         trees.append(packing.pad_to(variables, target))
     return jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *trees)
+
+
+def _as_judged(run: Run) -> Any:
+    """Variables as the weights are stored, and if all examples are aimed at, with logits scaled.
+
+    Without all, the best scale is that of examples which nothing was made for: often next to zero.
+    """
+    made, task = construct(run), run.task
+    held = {name: precision.stored(x, _method(run).weights) for name, x in made.params.items()}
+    variables = {"params": held, "constants": _constants(run)}
+    if made.read_out and len(aimed(run)) == task.n_examples:
+        data = evaluation.sample(task)
+        output_TxC = evaluation.outputs(models.build(run), variables, task, data, double=True)
+        scale = 2.0 ** evaluation.doublings(task, data, output_TxC, evaluation.prior(task, data))
+        held |= {name: held[name] * scale for name in made.read_out}
+    return variables
 
 
 def aimed(run: Run) -> np.ndarray:
@@ -210,12 +233,14 @@ def _problem(run: Run) -> Problem:
         examples = Tokens(
             tokens_TxS, data.next_TxK[aimed_A], probability_TxK[aimed_A], prior_T[aimed_A]
         )
+    bound, sizes = CONSTRUCTIONS[method.theorem].bound, specs.columns(run)
     return Problem(
         run=run,
         module=module,
         constants=_constants(run),
         examples=examples,
-        most=int(CONSTRUCTIONS[method.theorem].bound.value(specs.columns(run))),
+        # Where the theorem is about other models, the construction says so.
+        most=int(bound.value(sizes)) if bound.applies(sizes) else task.n_examples,
         rng=np.random.default_rng([run.seed, 0]),
     )
 

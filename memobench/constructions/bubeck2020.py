@@ -1,9 +1,9 @@
 """Four relu neurons for d - 1 sequences: Bubeck, Eldan, Lee & Mikulincer (NeurIPS 2020).
 
-"Network size and size of the weights in memorization with two-layers neural networks", Theorem 3:
-a hyperplane through d points contains no other, and a bump along it gives those points any values
-and all others zero. Four neurons per d points are optimal up to a constant, at d + O(1) weights
-each: some four parameters for each value.
+"Network size and size of the weights in memorization with two-layers neural networks", on the
+elementary construction with 4 ceil(T/d) neurons, after Baum (1988): a hyperplane through d points
+contains no other, and a ridge along it gives those points any values and all others zero. A neuron
+has d + 2 weights, so that a value takes little more than four.
 
 Random embeddings and random attention give every sequence a point x_D of the stream, whose last
 coordinate is 1, so that hyperplanes are linear: u.x = 0. With the clip phi(s) = relu(s + eps) -
@@ -11,10 +11,10 @@ relu(s - eps) the neurons of
 
     [phi(u.x + delta v.x) - phi(u.x)] / delta
 
-add up to v.x where |u.x| + delta |v.x| <= eps, that is on the hyperplane, and to zero where |u.x| >=
-eps + delta |v.x|, that is at all other points for a small delta. The MLP writes the number z of the
-next token into the first coordinate, numbers lying evenly about zero. The unembedding makes the
-nearest one the top logit: 2 m z - m^2 = z^2 - (z - m)^2.
+add up to v.x where |u.x| + delta |v.x| <= eps, that is on the hyperplane, and to zero where
+|u.x| >= eps + delta |v.x|, that is at all other points for a small delta. The MLP writes the number
+z of the next token into the first coordinate, numbers lying evenly about zero. The unembedding
+makes the nearest one the top logit: 2 m z - m^2 = z^2 - (z - m)^2.
 
 Arithmetic is as exact as delta is large, by which all is divided. Of many groups of points, at
 random from those that are left, the one with the largest delta is taken, again and again.
@@ -31,8 +31,9 @@ from memobench.constructions import random_attention
 from memobench.constructions.problem import Constructed, Problem
 from memobench.models.transformer import Transformer
 
-# The standard deviation of attention scores: large ones leave sequences with one token's stream.
-SCALE = 1.0
+# The standard deviation of attention scores: large ones look at a single token, and sequences that
+# differ in another are told apart no more.
+SCALE = 0.3
 # How many groups are tried for each one taken.
 _CANDIDATES = 64
 # By how much delta stays below the largest that would do, so that rounding does no harm.

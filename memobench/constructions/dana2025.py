@@ -29,6 +29,11 @@ def construct(problem: Problem) -> Constructed:
     problem.require(
         module.d_mlp == 0, f"d_mlp={module.d_mlp}; it is about attention alone, set d_mlp=0"
     )
+    problem.require(
+        module.d_head <= module.d_model,
+        f"d_head={module.d_head} exceeds d_model={module.d_model}, and heads see no more than the "
+        "stream; lower d_head",
+    )
     # Compressed heads write as many coordinates as they have dimensions.
     width = module.d_head if module.compress else module.d_model
     targets_TxC, unembedding_NxC = random_attention.targets(problem, width)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.constructions import linear, precision
+from memobench.constructions import linear
 from memobench.constructions.problem import Constructed, Contexts, Problem
 
 # By how many nats the vector looked at is ahead, on the least saturated query. From 7 on conditions
@@ -42,7 +42,7 @@ def construct(problem: Problem) -> Constructed:
     module: Any = problem.module
     examples: Contexts = problem.examples
     _require_a_layer(problem)
-    embedding_IxD = _stored(problem, _embedding(module.input_dim, module.d_model, problem.rng))
+    embedding_IxD = problem.held(_embedding(module.input_dim, module.d_model, problem.rng))
     position_MxD = _positions(problem)
     query_TxD = examples.query_TxI @ embedding_IxD + position_MxD[0]
     own = slice(1) if module.shared_context else slice(None)
@@ -50,7 +50,7 @@ def construct(problem: Problem) -> Constructed:
     _require_independence(problem, query_TxD, context_CxNxD)
 
     query_HxDxK, key_HxDxK = _maps(problem, query_TxD, context_CxNxD)
-    query_HxDxK, key_HxDxK = _stored(problem, query_HxDxK), _stored(problem, key_HxDxK)
+    query_HxDxK, key_HxDxK = problem.held(query_HxDxK), problem.held(key_HxDxK)
     score_HxTxN = np.stack(
         [
             _scores(query_TxD, context_CxNxD, query_DxK, key_DxK * _scaled_by(problem))
@@ -60,7 +60,7 @@ def construct(problem: Problem) -> Constructed:
     basis_DxB = _whitening(context_CxNxD)
     read_TxHxB = _softmax(score_HxTxN).transpose(1, 0, 2) @ (context_CxNxD @ basis_DxB)
     target_T, decoder_C, bias_C = _read_out(module.n_outputs, examples.label_T)
-    features_TxF = read_TxHxB.reshape(len(target_T), -1)
+    features_TxF = read_TxHxB.reshape(len(target_T), module.n_heads * basis_DxB.shape[1])
     solution = linear.solve(features_TxF, target_T[:, None], problem.method.solve)
 
     value_HxDxV = np.zeros((module.n_heads, module.d_model, module.d_value))
@@ -135,7 +135,7 @@ def _positions(problem: Problem) -> np.ndarray:
     if module.positions != "learned":
         return problem.constants["position"].astype(np.float64)
     shape = (module.context_length + 1, module.d_model)
-    return _stored(problem, problem.rng.uniform(-0.5, 0.5, shape))
+    return problem.held(problem.rng.uniform(-0.5, 0.5, shape))
 
 
 def _maps(
@@ -146,6 +146,8 @@ def _maps(
     task: Any = problem.run.task
     shape = (module.n_heads, module.d_model, module.d_head)
     query_HxDxK, key_HxDxK = np.zeros(shape), np.zeros(shape)
+    if not len(query_TxD):
+        return query_HxDxK, key_HxDxK
     n_owned = min(module.context_length, module.d_head) - 1
     every_T, span_DxB = np.arange(len(query_TxD)), _span(query_TxD)
     groups = [every_T[h * n_owned : (h + 1) * n_owned] for h in range(module.n_heads)]
@@ -322,11 +324,6 @@ def _balanced(query_DxR: np.ndarray, key_DxR: np.ndarray) -> tuple[np.ndarray, n
 
 def _scaled_by(problem: Problem) -> float:
     return float(problem.constants["score_scale"])
-
-
-def _stored(problem: Problem, weights: np.ndarray) -> np.ndarray:
-    """What is solved for next makes up for what the precision of these weights loses."""
-    return precision.stored(weights, problem.method.weights)
 
 
 def _softmax(score_HxTxN: np.ndarray) -> np.ndarray:

@@ -21,8 +21,8 @@ def stored(weights: np.ndarray, precision: str) -> np.ndarray:
     Integers are symmetric: of each block of BLOCK weights in memory order the largest magnitude is
     the largest level.
 
-    >>> stored(np.array([1.0, 0.5, 0.2]), "int4").round(2).tolist()
-    [1.0, 0.57, 0.14]
+    >>> stored(np.array([1.0, 0.4, 0.2]), "int4").round(2).tolist()
+    [1.0, 0.43, 0.14]
     """
     if precision == "float64":
         return weights.astype(np.float64)
@@ -37,6 +37,8 @@ def _in_blocks(weights: np.ndarray, most: int) -> np.ndarray:
     blocks_BxW = np.zeros((n_blocks, BLOCK))
     blocks_BxW.flat[: weights.size] = weights.ravel()
     largest_Bx1 = np.abs(blocks_BxW).max(axis=1, keepdims=True, initial=0)
-    scale_Bx1 = (np.where(largest_Bx1 > 0, largest_Bx1, 1) / most).astype(np.float32)
+    scale_Bx1 = (largest_Bx1 / most).astype(np.float32)
+    # A block of zeros, or of what is below the least float32, holds zeros whatever its scale.
+    scale_Bx1[scale_Bx1 == 0] = 1
     rounded_BxW = np.rint(blocks_BxW / scale_Bx1).clip(-most, most) * scale_Bx1
     return rounded_BxW.flat[: weights.size].reshape(weights.shape)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import linen as nn
 
+from memobench.constructions import precision
 from memobench.errors import UserError
 from memobench.specs import Construction, Run
 
@@ -50,6 +51,10 @@ class Problem:
         """The construction's options."""
         assert isinstance(self.run.method, Construction)
         return self.run.method
+
+    def held(self, weights: np.ndarray) -> np.ndarray:
+        """The weights as they will be stored: what is solved for next makes up for the rounding."""
+        return precision.stored(weights, self.method.weights)
 
     def require(self, holds: bool, message: str) -> None:
         """Raises UserError naming the theorem unless it holds."""

@@ -54,12 +54,13 @@ def draw(problem: Problem) -> Params:
 
 
 def with_scores(problem: Problem, params: Params, scale: float) -> Params:
-    """The same with queries such that every head's scores have the standard deviation `scale`."""
+    """The same, as it is stored, with queries that give scores the standard deviation `scale`."""
     module = transformer(problem)
     sample_TxS = problem.rng.integers(module.vocab_size, size=(_SAMPLED, module.context_length))
     score_TxHxS = _scores(problem, params, _seen(problem, params, sample_TxS)[1])
     factor_H = scale / score_TxHxS.std(axis=(0, 2))
-    return params | {"layer0_query": params["layer0_query"] * factor_H[:, None, None]}
+    scaled = params | {"layer0_query": params["layer0_query"] * factor_H[:, None, None]}
+    return {name: problem.held(weights) for name, weights in scaled.items()}
 
 
 def read(problem: Problem, params: Params) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +80,7 @@ def draw_output(problem: Problem) -> Params:
     params = {"layer0_output": normal((h, d_in, d_head)) / np.sqrt(d_in * d_head * h)}
     if module.compress:
         params["decompress"] = normal((d_model, d_head)) / np.sqrt(d_head)
-    return params
+    return {name: problem.held(weights) for name, weights in params.items()}
 
 
 def attended(params: Params, stream_TxD: np.ndarray, heads_TxHxK: np.ndarray) -> np.ndarray:

@@ -17,8 +17,9 @@ from memobench.models.transformer import ACTIVATIONS, Transformer
 
 # The standard deviation of what hidden neurons read; small ones make them nearly linear.
 SCALE = 4.0
-# That of attention scores.
-_SCORES = 4.0
+# That of attention scores: large ones look at a single token, and sequences that differ in another
+# are told apart no more.
+_SCORES = 0.3
 # That of thresholds, as a share of SCALE: no neuron shall be off on all sequences.
 _THRESHOLDS = 0.5
 
@@ -35,7 +36,7 @@ def construct(problem: Problem) -> Constructed:
     params |= random_attention.draw_output(problem)
     x_TxD = random_attention.attended(params, *random_attention.read(problem, params))
 
-    in_WxD, bias_W = _neurons(problem, module, x_TxD)
+    in_WxD, bias_W = map(problem.held, _neurons(problem, module, x_TxD))
     hidden_TxW = _activate(module.activation, x_TxD @ in_WxD.T + bias_W)
     solved = random_attention.solve(x_TxD, hidden_TxW, targets_TxD, problem.method.solve)
     params |= {

@@ -1,0 +1,207 @@
+"""Constructions of MLP Transformers: what they promise, what they refuse, what they rest on."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from memobench import constructions, models, packing
+from memobench.constructions import bubeck2020, evaluation, huben2023, linear, random_features
+from memobench.errors import UserError
+from memobench.specs import Architecture, Construction, Run, Task
+
+every_kind_of_heads = pytest.mark.parametrize(
+    "heads",
+    [
+        {"heads": "full"},
+        {"heads": "full", "d_head": 2, "n_heads": 2},
+        {"heads": "compressed"},
+        {"heads": "compressed", "d_head": 3},
+    ],
+)
+
+
+def _run(theorem, n_sequences, *, seed=0, task=None, method=None, **sizes):
+    sizes = {"d_model": 5, "d_head": 5, "d_mlp": 18, "heads": "full", **sizes}
+    return Run(
+        task=Task(vocab_size=7, n_sequences=n_sequences, seed=seed, **(task or {})),
+        architecture=Architecture(name="mlp", **sizes),
+        method=Construction(theorem=theorem, **(method or {})),
+        seed=seed,
+    )
+
+
+def bubeck(n_sequences=16, **options):
+    return _run("bubeck2020", n_sequences, **{"activation": "relu", **options})
+
+
+def features(n_sequences=23, **options):
+    return _run("random_features", n_sequences, **options)
+
+
+def _row(run):
+    made = constructions.construct_pack(packing.together([run]))
+    return {"accuracy": made.accuracy_R[0], **made.certificates[0]}
+
+
+def _knows_all(row):
+    return row["accuracy"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("weights", ["float64", "float32"])
+def test_bubeck_knows_as_many_as_promised(weights, seed):
+    row = _row(bubeck(seed=seed, method={"weights": weights}))
+    assert _knows_all(row)
+    assert row["fit_error"] < 1e-8
+    assert row["margin"] > 0
+
+
+@every_kind_of_heads
+def test_bubeck_takes_any_heads(heads):
+    assert _knows_all(_row(bubeck(**heads)))
+
+
+@pytest.mark.parametrize("n_sequences", [1, 3, 13])
+def test_bubeck_takes_groups_that_are_not_full(n_sequences):
+    assert _knows_all(_row(bubeck(n_sequences)))
+
+
+def test_bubeck_knows_all_pairs_and_longer_sequences():
+    assert _knows_all(_row(bubeck(None, d_mlp=52)))
+    assert _knows_all(_row(bubeck(task={"context_length": 4})))
+    assert _knows_all(_row(bubeck(8, d_model=2, d_head=2, d_mlp=32)))
+
+
+def test_a_group_leaves_all_other_points_alone():
+    rng = np.random.default_rng(0)
+    x_TxD = np.column_stack([rng.standard_normal((30, 4)), np.ones(30)])
+    target_T = rng.standard_normal(30)
+    groups = bubeck2020.partition(x_TxD, target_T, rng)
+    members = [i for group in groups for i in group.members_G]
+    assert sorted(members) == list(range(30))
+    assert [len(group.members_G) for group in groups] == 7 * [4] + [2]
+    for group in groups:
+        in_WxD, bias_W, out_W = group.neurons()
+        hidden_TxW = np.maximum(x_TxD @ in_WxD.T + bias_W, 0)
+        wanted_T = np.zeros(30)
+        wanted_T[group.members_G] = target_T[group.members_G]
+        np.testing.assert_allclose(hidden_TxW @ out_W, wanted_T, atol=1e-9)
+        # Where no neuron is on there is no rounding either, which holds for half of them.
+        off_T = (hidden_TxW == 0).all(axis=1)
+        assert off_T.sum() >= 10
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (bubeck(17), "promises 16 examples"),
+        (bubeck(activation="gelu"), "activation='relu'"),
+        (bubeck(activation=None), "activation='relu'"),
+        (bubeck(method={"solve": "least_squares"}), "solve='exact'"),
+        (bubeck(n_layers=2), "n_layers=1"),
+        (bubeck(1, d_model=1, d_head=1, method={"n_aimed": 0}), "beside the constant one"),
+        (features(24), "promises 23 examples"),
+        (features(5, d_mlp=0), "d_mlp >= 1"),
+        (features(n_layers=2), "n_layers=1"),
+    ],
+)
+def test_what_is_not_promised_is_refused_in_one_line(run, told):
+    with pytest.raises(UserError, match=told) as refused:
+        constructions.construct(run)
+    assert "\n" not in str(refused.value)
+
+
+def test_bubeck_writes_one_next_token():
+    task = {"name": "distributions", "conditional": "uniform", "n_next": 2}
+    with pytest.raises(UserError, match="n_next=1"):
+        constructions.construct(bubeck(task=task))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("activation", ["gelu", "relu", "silu"])
+def test_features_know_as_many_as_promised(activation, seed):
+    row = _row(features(seed=seed, activation=activation))
+    assert _knows_all(row)
+    assert row["feature_rank"] == 23
+    assert row["condition"] < 1e7
+
+
+@every_kind_of_heads
+def test_features_take_any_heads(heads):
+    assert _knows_all(_row(features(**heads)))
+
+
+def test_features_in_float32_and_of_longer_sequences():
+    assert _knows_all(_row(features(method={"weights": "float32"})))
+    assert _knows_all(_row(features(task={"context_length": 4})))
+    assert _knows_all(_row(features(1)))
+
+
+def test_features_have_no_higher_rank():
+    problem = constructions._problem(features(24))
+    with pytest.raises(linear.RankLost) as lost:
+        random_features.construct(problem)
+    assert (lost.value.rank, lost.value.wanted) == (23, 24)
+
+
+def test_least_squares_takes_more_than_the_rank():
+    row = _row(features(30, method={"solve": "least_squares"}))
+    assert row["feature_rank"] == 23
+    assert 0.5 < row["accuracy"] < 1
+
+
+def silu(n_heads=3, d_head=2, d_mlp=5):
+    """An architecture, and random weights with a null token."""
+    architecture = Architecture(
+        name="mlp",
+        d_model=4,
+        d_head=d_head,
+        n_heads=n_heads,
+        d_mlp=d_mlp,
+        heads="full",
+        activation="silu",
+    )
+    shapes = models.shapes(models.build(Run(task=Task(vocab_size=6), architecture=architecture)), 2)
+    rng = np.random.default_rng(0)
+    params = {name: rng.standard_normal(x.shape) for name, x in shapes["params"].items()}
+    return architecture, huben2023.with_null_token(params)
+
+
+def _logits_TxN(architecture, params):
+    """Of all pairs of tokens in order, in float64."""
+    task = Task(vocab_size=6)
+    run = Run(task=task, architecture=architecture)
+    module = models.build(run)
+    constants = models.init(module, 2, jax.random.key(0))["constants"]
+    variables = {"params": params, "constants": constants}
+    return evaluation.outputs(module, variables, task, evaluation.sample(task), double=True)
+
+
+@pytest.mark.parametrize(("n_heads", "d_mlp"), [(1, 1), (3, 5), (4, 2)])
+def test_heads_do_what_silu_neurons_do_beside_a_null_token(n_heads, d_mlp):
+    architecture, params = silu(n_heads=n_heads, d_mlp=d_mlp)
+    rewritten, heads = huben2023.neurons_as_heads(architecture, params)
+    assert (rewritten.d_model, rewritten.n_heads) == (5, max(n_heads, d_mlp))
+    wanted_TxN, given_TxN = _logits_TxN(architecture, params), _logits_TxN(rewritten, heads)
+    # The first six pairs begin with the null token.
+    np.testing.assert_allclose(given_TxN[:6], wanted_TxN[:6], rtol=1e-12, atol=1e-12)
+    # Any other first token has a score and a value of its own.
+    assert (np.abs(given_TxN[6:] - wanted_TxN[6:]).max(axis=1) > 1e-3).all()
+
+
+def test_only_silu_neurons_beside_a_null_token_become_heads():
+    architecture, params = silu()
+    wrong = [
+        (dataclasses.replace(architecture, activation="relu"), params),
+        (dataclasses.replace(architecture, heads="compressed"), params),
+        (dataclasses.replace(architecture, n_layers=2), params),
+        (architecture, params | {"token_embedding": params["unembedding"]}),
+        (architecture, params | {"position_embedding": np.ones((3, 4))}),
+    ]
+    for (arch, weights), told in zip(
+        wrong, ["silu", "heads='full'", "one layer", "null token", "context_length=2"], strict=True
+    ):
+        with pytest.raises(UserError, match=told):
+            huben2023.neurons_as_heads(arch, weights)

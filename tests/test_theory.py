@@ -1,0 +1,325 @@
+"""Bounds by hand, where they apply, and limits that stop a run that cannot be."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import memobench
+from memobench import analysis, metrics, sweep, theory
+from memobench.specs import (
+    Annealing,
+    Architecture,
+    Construction,
+    LabelledContexts,
+    Optimum,
+    Run,
+    Task,
+    Training,
+    columns,
+)
+
+SHORT = Training(n_batches=8, epochs=4).exact()
+
+
+def _sizes(task=None, method=None, **sizes):
+    """The columns of a run."""
+    task = task or Task(vocab_size=50)
+    if method is None:
+        labelled = isinstance(task, LabelledContexts)
+        method = Annealing() if labelled else Training()
+    architecture = Architecture(**({"d_model": 10, "d_head": 4, "n_heads": 3} | sizes))
+    return columns(Run(task=task, architecture=architecture, method=method))
+
+
+def _labelled(n=6, **fields):
+    return LabelledContexts(n_examples=20, context_length=n, input_dim=8, **fields)
+
+
+def _attention(**sizes):
+    return _sizes(**({"name": "attention_only"} | sizes))
+
+
+def _query(n=6, **sizes):
+    return _sizes(task=_labelled(n), **({"name": "query_attention", "heads": "full"} | sizes))
+
+
+@pytest.mark.parametrize(
+    ("bound", "sizes", "value"),
+    [
+        (theory.COROLLARY_2, _attention(), 3 * 4 + 10),
+        (theory.COROLLARY_2, _attention(n_heads=1, d_head=10), 20),
+        # Experiment 1 of Dana et al. at H = 20.
+        (theory.COROLLARY_2, _attention(n_heads=20, d_head=10), 210),
+        (theory.MAHDAVI_1, _attention(), 3 * 3 + 1),
+        (theory.MAHDAVI_1, _attention(n_heads=20, d_head=10), 181),
+        (theory.RANDOM_FEATURES, _sizes(name="mlp", d_mlp=7), 17),
+        (theory.BUBECK, _sizes(name="mlp", d_mlp=7, activation="relu"), 9),
+        (theory.BUBECK, _sizes(name="mlp", d_mlp=96, activation="relu"), 216),
+        (
+            theory.PROPOSITION_3,
+            _sizes(name="sequence_encoder", d_model=2, d_head=2, n_heads=1),
+            2500,
+        ),
+        (
+            theory.LINEAR_LEAST_SQUARES,
+            _sizes(name="linear_memory", d_head=10, n_heads=1, task=Task(context_length=1)),
+            10,
+        ),
+        (theory.THEOREM_1, _query(n=6), 3 * 3 + 1),
+        (theory.THEOREM_1, _query(n=3), 3 * 2 + 1),
+        (theory.THEOREM_1, _query(n=1), 1),
+        # The largest size of Mahdavi et al.: H = 20, n = 32, d = d_h = 64.
+        (theory.THEOREM_1, _query(n=32, d_model=64, d_head=64, n_heads=20), 621),
+        (theory.GENERAL_POSITION, _query(n=6, d_model=4, d_head=4), 3 * 3 + 1),
+        (theory.kruskal(5), _query(n=6), 3 * 4 + 1),
+        (theory.kruskal(1), _query(n=6), 1),
+        (theory.PROPOSITION_2, _query(n=6), 3 * 5 + 1),
+        (theory.RANK_OF_FEATURES, _attention(), 22),
+    ],
+)
+def test_bounds_by_hand(bound, sizes, value):
+    # Limits apply to what was measured, which sizes do not say.
+    assert isinstance(bound, theory.Limit) or bound.applies(sizes)
+    assert bound.value(sizes) == value
+
+
+def test_heads_wider_than_the_stream_prove_no_more_than_as_wide_ones():
+    wide, square = _attention(d_model=5, d_head=10), _attention(d_model=5, d_head=5)
+    for bound in (theory.COROLLARY_2, theory.MAHDAVI_1):
+        assert bound.value(wide) == bound.value(square)
+
+
+TOKENS, DEEP = Task(vocab_size=50), {"n_layers": 2}
+ONE_TOKEN = Task(vocab_size=50, context_length=1)
+# Sizes, the bounds of theory.LOWER_BOUNDS that apply to them, and what is promised.
+CASES = [
+    (_attention(), {"COROLLARY_2", "MAHDAVI_1"}, 22),
+    (_attention(heads="full"), {"COROLLARY_2", "MAHDAVI_1"}, 22),
+    (_attention(heads="full", d_head=1), {"COROLLARY_2", "MAHDAVI_1"}, 13),
+    # Compressed heads of one dimension, or streams of one, tell two tokens apart.
+    (_attention(d_head=1), set(), np.nan),
+    (_attention(d_model=1, d_head=2), set(), np.nan),
+    (_attention(**DEEP), {"COROLLARY_2", "MAHDAVI_1"}, 22),
+    (_attention(task=ONE_TOKEN), set(), np.nan),
+    (_sizes(name="mlp"), {"COROLLARY_2", "MAHDAVI_1"}, 22),
+    (_sizes(name="mlp", d_mlp=7), {"RANDOM_FEATURES"}, 17),
+    (_sizes(name="mlp", d_mlp=7, activation="gelu"), {"RANDOM_FEATURES"}, 17),
+    (_sizes(name="mlp", d_mlp=7, d_model=1), set(), np.nan),
+    (_query(), {"THEOREM_1"}, 10),
+    (_query(d_model=4), {"THEOREM_1", "GENERAL_POSITION"}, 10),
+    (_query(n=3, d_model=4), {"THEOREM_1"}, 7),
+    (_query(**DEEP), set(), np.nan),
+    (_query(**DEEP, residual=False), set(), np.nan),
+    (_query(**DEEP, residual=True), {"THEOREM_1"}, 10),
+    (_query(residual=True), {"THEOREM_1"}, 10),
+    (_sizes(name="query_attention", task=_labelled(n_classes=None)), {"THEOREM_1"}, 10),
+    (_sizes(name="a model of your own"), set(), np.nan),
+]
+
+
+def _names(sizes):
+    named = {id(bound): name for name, bound in vars(theory).items()}
+    return {named[id(x)] for x in theory.LOWER_BOUNDS if bool(x.applies(sizes))}
+
+
+@pytest.mark.parametrize(("sizes", "names", "promised"), CASES)
+def test_what_applies_to_a_run_and_what_it_is_promised(sizes, names, promised):
+    # Others may promise more to relu neurons and further models; these at least are told.
+    assert _names(sizes) - {"BUBECK"} == names
+    np.testing.assert_equal(float(theory.promised(sizes)), float(promised))
+    by = theory.promised_by(sizes)
+    assert (by is None) == np.isnan(promised)
+    assert by is None or by.value(sizes) == promised
+
+
+def test_relu_neurons_are_promised_the_larger_of_both():
+    few = _sizes(name="mlp", d_mlp=8, activation="relu")
+    assert float(theory.promised(few)) == max(8 + 10, 9 * 2)
+    many = _sizes(name="mlp", d_mlp=96, activation="relu")
+    larger = max(x.value(many) for x in theory.LOWER_BOUNDS if x.applies(many))
+    assert float(theory.promised(many)) == larger >= 106
+
+
+ENCODER = _sizes(name="sequence_encoder", d_model=2, d_head=2, n_heads=1)
+MEMORY = _sizes(name="linear_memory", d_head=10, n_heads=1, task=ONE_TOKEN)
+SEVERAL = Task(name="distributions", vocab_size=50, conditional="uniform", n_next=2)
+
+
+def test_encoders_and_linear_memories_have_their_own():
+    several = _sizes(name="sequence_encoder", d_model=2, d_head=2, n_heads=1, task=SEVERAL)
+    for bound, sizes, others in (
+        (theory.PROPOSITION_3, ENCODER, [several, MEMORY, _attention(), _query()]),
+        (theory.LINEAR_LEAST_SQUARES, MEMORY, [ENCODER, _attention(), _query()]),
+        (theory.OUTER_PRODUCTS, MEMORY, [ENCODER, _attention(), _query()]),
+    ):
+        assert bound.applies(sizes)
+        assert not any(bound.applies(other) for other in others)
+    assert 1 <= theory.OUTER_PRODUCTS.value(MEMORY) < 10
+
+
+def test_a_table_says_of_every_row_what_the_row_says_of_itself():
+    rows = [sizes for sizes, _, _ in CASES] + [ENCODER, MEMORY]
+    table = pd.DataFrame(rows, index=np.arange(len(rows))[::-1])
+    for bound in theory.LOWER_BOUNDS:
+        applies = np.broadcast_to(bound.applies(table), len(rows))
+        assert [bool(x) for x in applies] == [bool(bound.applies(row)) for row in rows]
+    each = [float(theory.promised(row)) for row in rows]
+    np.testing.assert_array_equal(theory.promised(table), each)
+    # One row of the table is a mapping too.
+    for (_, row), expected in zip(table.iterrows(), each, strict=True):
+        np.testing.assert_equal(float(theory.promised(row)), expected)
+
+
+def test_t_eps_is_the_least_number_beyond_the_mass():
+    for n, zipf, eps in ((10, None, 0.25), (50, 1.0, 0.1), (50, 2.5, 0.01), (7, 0.5, 0.0)):
+        prior_T = np.arange(1, n + 1) ** -(zipf or 0.0)
+        prior_T = prior_T / prior_T.sum()
+        found = theory.t_eps(n, zipf, eps)
+        assert prior_T[:found].sum() >= 1 - eps - 1e-12
+        assert found == 1 or prior_T[: found - 1].sum() <= 1 - eps + 1e-12
+    assert theory.t_eps(10, None, 0.25) == 8
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Real rows of every kind of method."""
+    attention = {"name": "attention_only", "d_model": 3, "d_head": 3, "n_heads": 4, "heads": "full"}
+    tokens, transformer = Task(vocab_size=5), Architecture(**attention)
+    encoder = Architecture(name="sequence_encoder", d_model=3, d_head=3)
+    # Ranks are measured where it is said whether there are residuals.
+    query = Architecture(
+        **{"name": "query_attention", "d_model": 4, "d_head": 4, "n_heads": 2},
+        **{"heads": "full", "residual": False},
+    )
+    labelled = LabelledContexts(n_examples=5, context_length=3, input_dim=4, n_classes=3)
+    constructed = Construction(theorem="dana2025", n_aimed=15)
+    nearest = Construction(theorem="dana2025", solve="least_squares")
+    annealing = Annealing(batch_size=4, steps=20, evaluate_every=10)
+    search = Optimum(starts=2, adam_steps=20, polished=1, steps=20)
+    runs = [
+        Run(task=tokens, architecture=transformer, method=SHORT),
+        Run(task=tokens, architecture=transformer, method=constructed),
+        Run(task=tokens, architecture=transformer, method=nearest),
+        Run(
+            task=tokens,
+            architecture=transformer,
+            method=dataclasses.replace(nearest, weights="int4"),
+        ),
+        Run(task=labelled, architecture=query, method=annealing),
+        Run(task=labelled, architecture=query, method=Construction(theorem="mahdavi2024")),
+        Run(task=tokens, architecture=encoder, method=search),
+    ]
+    return memobench.run(runs, progress=False)
+
+
+TRAINED, CONSTRUCTED, NEAREST, INT4, ANNEALED, LABELLED, OPTIMUM = range(7)
+
+
+def _with(table, row, **values):
+    """The table with other values in one row; NaN elsewhere where it had no such column."""
+    table = table.copy()
+    for name, value in values.items():
+        if name not in table:
+            table[name] = np.nan
+        table[name] = pd.to_numeric(table[name], errors="coerce")
+        table.loc[row, name] = value
+    return table
+
+
+def test_real_rows_pass(table):
+    assert table["status"].eq("ok").all()
+    theory.check(table)
+    known = analysis.with_theory(table)
+    theory.check(known)
+    # Each limit has runs to be checked on.
+    for limit in theory.UPPER_BOUNDS:
+        assert np.asarray(limit.applies(known)).any(), limit.name
+    assert known.loc[ANNEALED, "promised"] == known.loc[LABELLED, "promised"] == 2 * 2 + 1
+    assert known.loc[TRAINED, "promised"] == 4 * 3 + 3
+    assert known.loc[CONSTRUCTED, "feature_rank"] == 15
+
+
+@pytest.mark.parametrize(
+    ("row", "limit", "values"),
+    [
+        (TRAINED, theory.COUNTING, lambda row: {"bits": 32 * row["n_params"] + 65}),
+        (CONSTRUCTED, theory.COUNTING, lambda row: {"bits": 64 * row["n_params"] + 65}),
+        (INT4, theory.COUNTING, lambda row: {"bits": 5 * row["n_params"] + 65}),
+        (OPTIMUM, theory.COUNTING, lambda row: {"bits": 64 * row["n_params"] + 65}),
+        # Two heads over three vectors.
+        (ANNEALED, theory.PROPOSITION_2, lambda row: {"attention_rank": 2 * 2 + 2}),
+        (CONSTRUCTED, theory.RANK_OF_FEATURES, lambda row: {"feature_rank": 4 * 3 + 3 + 1}),
+        (TRAINED, theory.PROPOSITION_1, lambda row: {"floor": row["loss"] + 2e-5}),
+    ],
+)
+def test_a_row_beyond_a_limit_is_told_with_run_and_limit(table, row, limit, values):
+    new = values(table.loc[row])
+    with pytest.raises(theory.Violation) as told:
+        theory.check(_with(table, row, **new))
+    message = str(told.value)
+    assert table.loc[row, "run_id"] in message
+    assert limit.name in message
+    assert limit.source in message
+    assert "1 of 7 runs" in message
+    assert "\n" not in message
+    # At the limit itself there is nothing wrong.
+    (name, value) = next(iter(new.items()))
+    theory.check(_with(table, row, **{name: value - (2e-5 if name == "floor" else 1)}))
+
+
+def test_fewer_bits_a_weight_leave_less_room(table):
+    bits = 16.0 * table.loc[INT4, "n_params"]
+    for row in (TRAINED, CONSTRUCTED, NEAREST, OPTIMUM):
+        theory.check(_with(table, row, bits=bits))
+    with pytest.raises(theory.Violation):
+        theory.check(_with(table, INT4, bits=bits))
+    room = theory.COUNTING.value(table) - 64
+    per_weight = (room / table["n_params"]).to_numpy()
+    np.testing.assert_allclose(per_weight, [32, 64, 64, 5, 32, 64, 64])
+
+
+def test_a_violation_is_told_whatever_the_rows_are_called(table):
+    beyond = _with(table, TRAINED, bits=1e9)
+    twice = pd.concat([beyond, beyond])
+    with pytest.raises(theory.Violation, match="2 of 14 runs"):
+        theory.check(twice)
+
+
+def test_the_loss_below_the_floor_stops_a_report(table):
+    floor = table.loc[OPTIMUM, "loss"]
+    with pytest.raises(theory.Violation, match="floor of the best sequence encoder"):
+        analysis.with_theory(_with(table, TRAINED, loss=floor - 1e-3))
+    analysis.with_theory(_with(table, TRAINED, loss=floor + 1e-9))
+
+
+def test_an_impossible_measurement_is_kept_and_told(tmp_path, monkeypatch):
+    architecture = Architecture(name="attention_only", d_model=2, d_head=2)
+    run = Run(task=Task(vocab_size=5), architecture=architecture, method=SHORT)
+    with monkeypatch.context() as patched:
+        patched.setattr(metrics, "memorized_bits", lambda loss, *_: np.full(len(loss), 1e6))
+        with pytest.raises(theory.Violation, match=run.run_id):
+            memobench.run([run], results=tmp_path, progress=False)
+    kept = memobench.load_results(tmp_path)
+    assert kept["bits"].tolist() == [1e6]
+    # It is not trained again: whoever looks is told again.
+    monkeypatch.setattr(sweep.local, "run_packs", lambda packs, *_: iter(()))
+    with pytest.raises(theory.Violation, match="do not publish"):
+        memobench.run([run], results=tmp_path, progress=False)
+
+
+def test_bounds_of_a_table_count_their_runs(table):
+    known = analysis.with_theory(table)
+    bounds = analysis.bounds(known).set_index("theorem")
+    ratio = known["memorized"] / known["promised"]
+    dana = bounds.loc[theory.COROLLARY_2.name]
+    assert dana["runs"] == 4
+    assert dana["says"] == "memorizes"
+    tokens = ratio[[TRAINED, CONSTRUCTED, NEAREST, INT4]]
+    np.testing.assert_allclose([dana["least"], dana["most"]], [tokens.min(), tokens.max()])
+    assert bounds.loc[theory.THEOREM_1.name, "runs"] == 2
+    rank = bounds.loc[theory.RANK_OF_FEATURES.name]
+    assert (rank["runs"], rank["least"], rank["most"], rank["says"]) == (3, 1, 1, "at most")
+    assert bounds.loc[theory.PROPOSITION_2.name, "runs"] == 1
+    assert (bounds.loc[bounds["says"] == "at most", "most"] <= 1).all()
