@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from flax import linen as nn
 
 from memobench import metrics, models, tasks
@@ -112,10 +113,14 @@ def doublings(
     """
     if not has_one_answer(task) or not np.isfinite(output_TxC).all() or not output_TxC.any():
         return 0
-    advantage = float(_advantage(output_TxC, _answers(task, data)).min())
+    output_TxC = output_TxC.astype(np.float64)
+    answer_T = _answers(task, data)
+    right_T = output_TxC[np.arange(len(answer_T)), answer_T]
+    advantage = float(_advantage(output_TxC, answer_T).min())
 
     def loss(k: int) -> float:
-        return float(prior_T @ judge(task, data, output_TxC * 2.0**k).loss_T)
+        normalizer_T = scipy.special.logsumexp(output_TxC * 2.0**k, axis=1)
+        return float(prior_T @ (normalizer_T - right_T * 2.0**k))
 
     def sure(k: int) -> bool:
         return advantage * 2.0**k >= SURE
