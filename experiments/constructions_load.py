@@ -3,7 +3,7 @@
 The same constructions as in constructions/promised, at sets from a quarter to four times the number
 that they promise: solved exactly up to it, by least squares beyond, where the right answer need
 only be the largest. Their weights are stored in float64, float32, bfloat16, and in blocks of 8-bit
-and 4-bit integers, without solving again.
+and 4-bit integers: random ones are rounded first, and the others, solved for in float64, last.
 
 Expected: the nearer to the promised number the worse the linear system is conditioned, and the
 fewer bits of precision can be spared; in few bits more survives of a set well below it.
@@ -29,14 +29,14 @@ from memobench.experiments.constructions_promised import (
 )
 from memobench.specs import WEIGHTS, Construction, LabelledContexts, Run
 
-# And how many examples are promised to each.
+# Construction, sizes, and how many examples are promised at them.
 CASES: tuple[tuple[Case, int], ...] = (
     (("dana2025", associations(50, 210), attention(10, 10, 20)), 210),
     (("random_features", associations(50, 210), mlp(10, 200)), 210),
     (("bubeck2020", associations(50, 216), mlp(10, 96, "relu")), 216),
     (labelled(7, 32, 64, 64, "shared", 50), 218),
-    (("linear_least_squares", associations(32, None, 1), plain("linear_memory", 32)), 32),
-    (("outer_products", associations(41, None, 1), plain("linear_memory", 64)), 41),
+    (("linear_least_squares", associations(240, 32, 1), plain("linear_memory", 32)), 32),
+    (("outer_products", associations(240, 59, 1), plain("linear_memory", 64)), 59),
 )
 LOADS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 # Each group of points has neurons of its own: there is nothing to fit beyond them.
@@ -47,9 +47,6 @@ def _run(case: Case, n_examples: int, exact: bool, weights: str, seed: int) -> R
     theorem, task, architecture = case
     if isinstance(task, LabelledContexts):
         task = dataclasses.replace(task, n_examples=n_examples, seed=seed)
-    elif task.context_length == 1:
-        # One association for every token.
-        task = dataclasses.replace(task, vocab_size=n_examples, seed=seed)
     else:
         task = dataclasses.replace(task, n_sequences=n_examples, seed=seed)
     method = Construction(

@@ -194,13 +194,14 @@ CLAIMS = (
     ),
     Claim(
         name="one more is not solvable",
-        statement="With one example more the linear system has no solution: its best fit is off by "
-        "more than a thousandth of the targets' size, exact ones by less than 1e-5.",
+        statement="With one example more than features have dimensions their rank stays below the "
+        "number of examples, and the linear system has no solution (compare `fit_error` of least "
+        "squares with that of exact solutions).",
         source="rank arguments of the same papers",
         test=claims.every_run(
-            "largest error of the fit",
-            lambda table: pd.to_numeric(table["fit_error"]),
-            (1e-3, math.inf),
+            "examples minus rank",
+            lambda table: table["n_examples"] - pd.to_numeric(table["feature_rank"]),
+            (1, math.inf),
         ),
         across_steps=True,
         variants=(claims.NEAREST,),
@@ -234,7 +235,7 @@ EXPERIMENT = Experiment(
         lines=False,
     ),
     claims=CLAIMS,
-    notes="Conditions and largest weights are those of the float64 weights, margins those of the "
-    "weights as stored. With one example more (`least_squares`) accuracy may still be 1, for the "
+    notes="The largest weight is that before rounding, margins are those of the weights as stored. "
+    "With one example more (`least_squares`) accuracy may still be 1, for the "
     "right answer need only be the largest.",
 )

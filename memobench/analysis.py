@@ -106,7 +106,8 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     """The table with what theory says of its rows, runs or means, in further columns.
 
     promised: the examples that some weights of these sizes are proven to memorize
-    (`theory.LOWER_BOUNDS`), NaN where no theorem is about them. load: examples over promised.
+    (`theory.LOWER_BOUNDS`), NaN where no theorem is about them; of a construction what its own
+    theorem promises. load: examples over promised.
     proven_ratio: memorized over promised, where the table has it. t_eps: T_eps of the task's prior
     for EPS. floor: the loss of the best sequence encoder of the same width on the same task, NaN
     where the table has no optimised one.
@@ -114,6 +115,8 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     Raises theory.Violation where a run is beyond what is possible.
     """
     promised = pd.Series(theory.promised(table), index=table.index)
+    if "promises" in table:
+        promised = pd.to_numeric(table["promises"]).fillna(promised)
     priors = zip(table["n_examples"], table["zipf_exponent"], strict=True)
     t_eps = [theory.t_eps(n, None if pd.isna(zipf) else zipf, EPS) for n, zipf in priors]
     keys = [*_TASK, *(["task_seed"] if "task_seed" in table else []), "d_model"]
@@ -124,7 +127,7 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     encoders = (table["architecture"] == "sequence_encoder") & (table["protocol"] == "optimal")
     floors: dict[tuple, float] = {}
     for task, loss, is_encoder in zip(identity, table["loss"], encoders, strict=True):
-        if is_encoder:
+        if is_encoder and loss == loss:
             floors[task] = min(loss, floors.get(task, float("inf")))
     floor = [floors.get(task, float("nan")) for task in identity]
     known = table.assign(
@@ -146,19 +149,21 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
     accuracy: of the examples aimed at. seconds: to construct and judge, the mean of seeds.
     """
     made = table[table["method"] == "constructed"]
-    numeric = ("aimed_accuracy", "margin", "condition", "fit_error", "largest_weight", "gamma")
+    numeric = ["aimed_accuracy", "margin", "condition", "basis_condition", "fit_error", "seconds"]
+    numeric += ["largest_weight", "gamma"]
     made = made.assign(
         **{name: pd.to_numeric(made[name]) for name in numeric},
         aimed=made["n_aimed"].fillna(made["n_examples"]).astype(int),
-        seconds=made["run_seconds"] / made["pack_size"],
     )
     keys = ["theorem", "contexts", "n_classes", "conditional", "vocab_size", "context_length"]
-    keys += [*_MODEL, "n_examples", "aimed", "solve", "weights", "stored_bits"]
+    keys += [*_MODEL, "n_examples", "aimed", "solve", "scale", "weights", "stored_bits"]
     grouped = made.groupby(keys, dropna=False, sort=False, as_index=False).agg(
         seeds=("seed", "size"),
         accuracy=("aimed_accuracy", "min"),
         margin=("margin", "min"),
         condition=("condition", "max"),
+        basis_condition=("basis_condition", "max"),
+        rank=("feature_rank", "min"),
         fit_error=("fit_error", "max"),
         largest_weight=("largest_weight", "max"),
         gamma=("gamma", "max"),
@@ -172,7 +177,7 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
 
 def survival(table: pd.DataFrame) -> pd.DataFrame:
     """For every construction and precision the load at which most bits per parameter survive."""
-    made = table[table["method"] == "constructed"]
+    made = table[(table["method"] == "constructed") & table["bits"].notna()]
     made = made.assign(per_parameter=made["bits"] / made["n_params"])
     keys = ["theorem", "weights", "stored_bits", "n_examples", "promised"]
     means = made.groupby(keys, as_index=False, sort=False)[["per_parameter", "accuracy"]].mean()
@@ -256,8 +261,9 @@ def cost(table: pd.DataFrame) -> pd.DataFrame:
         run_s=("run_s", "sum"),
         device=("device", _distinct),
     )
-    # An optimum is searched for by more than its counted iterations.
-    rate = (sums["model_steps"] / sums["run_s"]).where(sums["protocol"] != "optimal")
+    # An optimum is searched for by more than its counted iterations; a construction has none.
+    stepwise = ~sums["protocol"].isin(["optimal", "constructed"])
+    rate = (sums["model_steps"] / sums["run_s"]).where(stepwise)
     return sums.assign(**{"model-steps/s": rate})
 
 

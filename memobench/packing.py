@@ -27,6 +27,8 @@ COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
 # What a step takes at least, however small: starting its kernels.
 STEP_SECONDS = {"cpu": 0.0, "gpu": 2e-4, "tpu": 2e-4}
+# What even the smallest construction takes, much of it spent on compiling its check.
+CONSTRUCTION_WORK = 2e10
 # How many labelled contexts of every run are evaluated together at most.
 EVALUATED_AT_ONCE = 1024
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
@@ -180,7 +182,12 @@ def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
 
 
 def work_per_step(module: Any, run: Run) -> float:
-    """Predicted floating-point operations of one training step, forward and backward."""
+    """Predicted floating-point operations of one training step, forward and backward.
+
+    Of a construction, of solving for all its examples.
+    """
+    if isinstance(run.method, Construction):
+        return CONSTRUCTION_WORK + 12.0 * run.task.n_examples**3
     n_rows = _rows_per_step(run) * _starts(run)
     if not hasattr(module, "work"):
         n_params, _ = models.count_parameters(module, run.task.context_length)

@@ -41,7 +41,8 @@ SATURATION = (
 # What a construction says of its weights.
 CERTIFICATE = (
     *("feature_rank", "condition", "fit_error", "aimed_accuracy", "aimed_loss", "margin"),
-    *("gamma", "encoder_loss", "largest_weight", "stored_bits"),
+    *("gamma", "encoder_loss", "largest_weight", "stored_bits", "basis_condition", "promises"),
+    *("seconds", "scale_used"),
 )
 # Columns that shards of schema 1 did not have from the beginning, or that few runs have.
 _YOUNGER = (

@@ -20,7 +20,8 @@ HEADS = ("full", "compressed")
 POSITIONS = ("sinusoidal", "learned", "none")
 SCORE_SCALES = ("d_model", "d_head")
 PROTOCOLS = ("published", "exact")
-ACTIVATIONS = ("gelu", "relu", "silu")
+# Beside gelu, which is what None stands for.
+ACTIVATIONS = ("relu", "silu")
 SOLVES = ("exact", "least_squares")
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")
@@ -227,8 +228,9 @@ class Construction:
     `theorem` is a name from `memobench.constructions.CONSTRUCTIONS`. The weights are made for
     `n_aimed` of the task's examples, the most frequent, ties at random; None aims at all. `exact`
     solves for them exactly and refuses more than the theorem promises; `least_squares` takes any
-    number and comes as near as it can. `scale` is how large attention scores are made, None the
-    construction's own choice. `weights` says how the finished weights are stored.
+    number and comes as near as it can. `scale` is how large attention scores (of random_features
+    what neurons read) are made, None the construction's own choice. `weights` says how weights are
+    stored; those that are random are rounded before the others are solved for.
     """
 
     theorem: str

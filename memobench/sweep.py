@@ -20,7 +20,17 @@ import jaxlib
 import pandas as pd
 import tqdm
 
-from memobench import checkpoints, metrics, models, packing, specs, tasks, theory, training
+from memobench import (
+    checkpoints,
+    constructions,
+    metrics,
+    models,
+    packing,
+    specs,
+    tasks,
+    theory,
+    training,
+)
 from memobench import results as store
 from memobench.errors import UserError
 from memobench.executors import local
@@ -47,7 +57,7 @@ def run(
 
     Raises:
       UserError: a run names an unknown task or architecture, or the folder cannot be written.
-      theory.Violation: a run measured more than is possible; it is kept in the folder.
+      theory.Violation: a run measured more than is possible; its pack is kept in the folder.
       Interrupted: Ctrl-C; packs that were done are in the folder.
 
     >>> architecture = specs.Architecture(name="attention_only", d_model=2, d_head=2, n_heads=3)
@@ -67,7 +77,9 @@ def run(
             if folder is not None and unfinished is not None:
                 _write(folder, *shard)
                 unfinished.discard(row["run_id"] for row in shard[0])
-            rows |= {row["run_id"]: row for row in store.with_provenance(*shard)}
+            trained = {row["run_id"]: row for row in store.with_provenance(*shard)}
+            theory.check(store.to_table(list(trained.values())))
+            rows |= trained
     except KeyboardInterrupt as error:
         kept = "nothing was saved, for no results folder was given"
         if folder is not None:
@@ -88,6 +100,7 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     for run in runs:
         tasks.check(run.task)
         models.build(run)
+        constructions.check(run)
     missing = [run for run in runs if run.run_id not in done]
     return packing.plan(missing, jax.default_backend())
 

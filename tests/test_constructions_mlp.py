@@ -97,7 +97,7 @@ def test_a_group_leaves_all_other_points_alone():
     ("run", "told"),
     [
         (bubeck(17), "promises 16 examples"),
-        (bubeck(activation="gelu"), "activation='relu'"),
+        (bubeck(activation="silu"), "activation='relu'"),
         (bubeck(activation=None), "activation='relu'"),
         (bubeck(method={"solve": "least_squares"}), "solve='exact'"),
         (bubeck(n_layers=2), "n_layers=1"),
@@ -120,7 +120,7 @@ def test_bubeck_writes_one_next_token():
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("activation", ["gelu", "relu", "silu"])
+@pytest.mark.parametrize("activation", [None, "relu", "silu"])
 def test_features_know_as_many_as_promised(activation, seed):
     row = _row(features(seed=seed, activation=activation))
     assert _knows_all(row)
@@ -143,7 +143,7 @@ def test_features_have_no_higher_rank():
     problem = constructions._problem(features(24))
     with pytest.raises(linear.RankLost) as lost:
         random_features.construct(problem)
-    assert (lost.value.rank, lost.value.wanted) == (23, 24)
+    assert lost.value.usable == 23
 
 
 def test_least_squares_takes_more_than_the_rank():

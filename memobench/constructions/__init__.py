@@ -37,21 +37,53 @@ SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 @dataclasses.dataclass(frozen=True)
 class Theorem:
-    """A construction: the number of examples that it promises, and how weights are made."""
+    """A construction: the number of examples that it promises, and how weights are made.
+
+    scales: what is tried in turn where the run names no scale, None for the construction's own;
+    empty where it has no scale. approximates: whether it can come near more examples than it
+    promises.
+    """
 
     bound: theory.Bound
     construct: Callable[[Problem], Constructed]
+    scales: tuple[float | None, ...] = ()
+    approximates: bool = True
 
 
 CONSTRUCTIONS: dict[str, Theorem] = {
-    "dana2025": Theorem(theory.COROLLARY_2, dana2025.construct),
-    "dana2025_proposition3": Theorem(theory.PROPOSITION_3, proposition3.construct),
-    "outer_products": Theorem(theory.OUTER_PRODUCTS, linear_memory.outer_products),
+    "dana2025": Theorem(theory.COROLLARY_2, dana2025.construct, scales=(None, 8.0, 4.0)),
+    "dana2025_proposition3": Theorem(
+        theory.PROPOSITION_3, proposition3.construct, approximates=False
+    ),
+    "mahdavi2024": Theorem(theory.THEOREM_1, mahdavi2024.construct, scales=(None, 5.0, 20.0)),
+    "bubeck2020": Theorem(theory.BUBECK, bubeck2020.construct, (None,), approximates=False),
+    "random_features": Theorem(
+        theory.RANDOM_FEATURES, random_features.construct, scales=(None, 2.0, 8.0)
+    ),
     "linear_least_squares": Theorem(theory.LINEAR_LEAST_SQUARES, linear_memory.least_squares),
-    "mahdavi2024": Theorem(theory.THEOREM_1, mahdavi2024.construct),
-    "random_features": Theorem(theory.RANDOM_FEATURES, random_features.construct),
-    "bubeck2020": Theorem(theory.BUBECK, bubeck2020.construct),
+    "outer_products": Theorem(theory.OUTER_PRODUCTS, linear_memory.outer_products),
 }
+
+
+def check(run: Run) -> None:
+    """Raises UserError for a construction that no theorem promises; computes nothing.
+
+    That of the run's method, or of the weights from which its training starts.
+    """
+    start = getattr(run.method, "start", None)
+    if start is not None:
+        run = dataclasses.replace(run, method=start)
+    if not isinstance(run.method, Construction):
+        return
+    method = _method(run)
+    theorem, most = CONSTRUCTIONS[method.theorem], _most(run)
+    n_aimed = run.task.n_examples if method.n_aimed is None else method.n_aimed
+    if method.solve == "exact" and most is not None and n_aimed > most:
+        instead = " or set solve='least_squares'" if theorem.approximates else ""
+        raise UserError(
+            f"theorem={method.theorem!r} promises {most:,} examples at these sizes and "
+            f"{n_aimed:,} are wanted; lower n_aimed to {most}{instead}"
+        )
 
 
 def construct(run: Run) -> Constructed:
@@ -68,34 +100,39 @@ def construct(run: Run) -> Constructed:
     >>> made.certificate["feature_rank"], made.params["unembedding"].shape
     (25, (5, 2))
     """
-    method, problem = _method(run), _problem(run)
-    n_aimed = len(problem.examples[0])
-    if method.solve == "exact" and n_aimed > problem.most:
-        raise UserError(
-            f"theorem={method.theorem!r} promises {problem.most:,} examples at these sizes and "
-            f"{n_aimed:,} are wanted; lower n_aimed to {problem.most} or set solve='least_squares'"
-        )
-    try:
-        return CONSTRUCTIONS[method.theorem].construct(problem)
-    except linear.RankLost as lost:
-        told = f"theorem={method.theorem!r}" + (
-            f" at scale={method.scale:g}" if method.scale else ""
-        )
-        raise UserError(f"{told}: {lost}; {_advice(run, lost)}") from lost
-
-
-def _advice(run: Run, lost: linear.RankLost) -> str:
-    for scale in SCALES:
-        trial = dataclasses.replace(run, method=dataclasses.replace(_method(run), scale=scale))
+    check(run)
+    method = _method(run)
+    theorem, lost = CONSTRUCTIONS[method.theorem], None
+    scales = theorem.scales if method.scale is None and theorem.scales else (method.scale,)
+    for scale in scales:
         try:
-            CONSTRUCTIONS[_method(run).theorem].construct(_problem(trial))
-        except linear.RankLost:
+            made = theorem.construct(_problem(_at(run, scale)))
+        except linear.Lost as error:
+            lost = lost or error
             continue
-        return f"scale={scale:g} reaches {lost.wanted}"
-    return (
-        f"no scale from {SCALES[0]:g} to {SCALES[-1]:g} reaches {lost.wanted}; "
-        f"lower n_aimed to {lost.rank} or set solve='least_squares'"
-    )
+        return dataclasses.replace(made, certificate={**made.certificate, "scale_used": scale})
+    assert lost is not None
+    at = f" at scale={method.scale:g}" if method.scale else ""
+    raise UserError(
+        f"theorem={method.theorem!r}{at}, seed={run.seed}: {lost}; {_advice(run, lost)}"
+    ) from lost
+
+
+def _at(run: Run, scale: float | None) -> Run:
+    return dataclasses.replace(run, method=dataclasses.replace(_method(run), scale=scale))
+
+
+def _advice(run: Run, lost: linear.Lost) -> str:
+    theorem, method = CONSTRUCTIONS[_method(run).theorem], _method(run)
+    for scale in SCALES if theorem.scales else ():
+        try:
+            theorem.construct(_problem(_at(run, scale)))
+        except UserError:
+            continue
+        return f"scale={scale:g} works"
+    tried = f"no scale from {SCALES[0]:g} to {SCALES[-1]:g} does; " if theorem.scales else ""
+    finer = "" if method.weights == "float64" else ", take finer weights"
+    return f"{tried}lower n_aimed to {lost.usable}{finer} or set solve='least_squares'"
 
 
 def construct_pack(
@@ -107,13 +144,16 @@ def construct_pack(
       A PackResult whose `certificates` hold what the construction said of itself, and:
       aimed_accuracy, the share known of the examples aimed at; aimed_loss (nats), by their prior;
       margin: the least of theirs, as a share of the largest output; gamma: by how much their loss
-      exceeds the sequence encoder's; largest_weight; stored_bits: of one weight.
+      exceeds the sequence encoder's; promises, the theorem's number; largest_weight; stored_bits
+      of one weight; seconds to construct and judge.
       `variables` is empty: `construct` gives them at their true size.
     """
     started = time.perf_counter()
     judged = []
     for run in pack.runs:
+        since = time.perf_counter()
         judged.append(_judged(run, construct(run)))
+        judged[-1]["seconds"] = time.perf_counter() - since
         on_steps(1)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
     n_answers = np.array([_n_answers(run) for run in pack.runs])
@@ -153,13 +193,14 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
     aimed_loss = float(of_aimed_A @ judged.loss_T[aimed_A])
     encoder_loss = made.certificate.get("encoder_loss")
     return {
-        "accuracy": min(float(prior_T @ judged.correct_T), 1.0),
+        "accuracy": float(np.average(judged.correct_T, weights=prior_T)),
         "loss": float(prior_T @ judged.loss_T),
         **made.certificate,
         "aimed_accuracy": float(judged.correct_T[aimed_A].mean()) if knows else None,
         "aimed_loss": aimed_loss,
         "gamma": None if encoder_loss is None else aimed_loss - encoder_loss,
         "margin": margin if np.isfinite(margin) else None,
+        "promises": _most(run),
         "largest_weight": float(max(np.abs(x).max(initial=0) for x in made.params.values())),
         "stored_bits": precision.BITS_PER_WEIGHT[method.weights],
     }
@@ -211,7 +252,7 @@ def aimed(run: Run) -> np.ndarray:
 
 
 def _problem(run: Run) -> Problem:
-    method, task, module = _method(run), run.task, models.build(run)
+    task, module = run.task, models.build(run)
     data, aimed_A = jax.tree.map(np.asarray, evaluation.sample(task)), aimed(run)
     examples: Tokens | Contexts
     if isinstance(task, LabelledContexts):
@@ -233,16 +274,20 @@ def _problem(run: Run) -> Problem:
         examples = Tokens(
             tokens_TxS, data.next_TxK[aimed_A], probability_TxK[aimed_A], prior_T[aimed_A]
         )
-    bound, sizes = CONSTRUCTIONS[method.theorem].bound, specs.columns(run)
     return Problem(
         run=run,
         module=module,
         constants=_constants(run),
         examples=examples,
         # Where the theorem is about other models, the construction says so.
-        most=int(bound.value(sizes)) if bound.applies(sizes) else task.n_examples,
         rng=np.random.default_rng([run.seed, 0]),
     )
+
+
+def _most(run: Run) -> int | None:
+    """How many examples the theorem promises; None where it says nothing of these sizes."""
+    bound, sizes = CONSTRUCTIONS[_method(run).theorem].bound, specs.columns(run)
+    return int(bound.value(sizes)) if bound.applies(sizes) else None
 
 
 def _method(run: Run) -> Construction:

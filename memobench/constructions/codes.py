@@ -27,8 +27,11 @@ def circle(n: int, d_model: int = 2) -> np.ndarray:
 def spread(n: int, d_model: int, rng: np.random.Generator) -> np.ndarray:
     """codes_NxD: unit vectors that repel each other, on the circle where d_model is 2.
 
-    The farther they are apart, the more error an answer survives.
+    The farther they are apart, the more error an answer survives. No more vectors than dimensions
+    are orthonormal: they span as many dimensions as they can, which the change of basis needs.
     """
+    if n <= d_model:
+        return np.linalg.qr(rng.standard_normal((d_model, n)))[0].T
     if d_model == 2:
         return circle(n)
     codes_NxD = _unit(rng.standard_normal((n, d_model)))

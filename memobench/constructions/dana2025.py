@@ -44,11 +44,10 @@ def construct(problem: Problem) -> Constructed:
     solved = random_attention.solve(stream_TxD, features_TxF, targets_TxC, problem.method.solve)
 
     output_HxKxC = solved.weights_FxC.reshape(module.n_heads, module.d_head, width)
-    back_DxC = np.linalg.pinv(solved.basis_CxD)
     if module.compress:
-        params |= {"decompress": back_DxC, "layer0_output": output_HxKxC.swapaxes(1, 2)}
+        params |= {"decompress": solved.inverse_DxC, "layer0_output": output_HxKxC.swapaxes(1, 2)}
     else:
-        params["layer0_output"] = np.einsum("dc,hkc->hdk", back_DxC, output_HxKxC)
+        params["layer0_output"] = np.einsum("dc,hkc->hdk", solved.inverse_DxC, output_HxKxC)
     params |= {
         "layer0_mlp_in": np.zeros((0, module.d_model)),
         "layer0_mlp_in_bias": np.zeros(0),

@@ -89,7 +89,8 @@ def judge(task: Task | LabelledContexts, data: Any, output_TxC: np.ndarray) -> J
     output_TxC = output_TxC.astype(np.float64)
     margin_T = np.full(len(output_TxC), np.nan)
     if has_one_answer(task):
-        margin_T = _advantage(output_TxC, _answers(task, data)) / np.abs(output_TxC).max()
+        margin_T = _advantage(output_TxC, _answers(task, data))
+        margin_T /= max(np.abs(output_TxC).max(), np.finfo(np.float64).tiny)
     with jax.enable_x64(True):
         if isinstance(task, LabelledContexts):
             label_T = jnp.asarray(data.label_T)

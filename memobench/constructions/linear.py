@@ -10,16 +10,26 @@ import scipy.linalg
 
 from memobench.errors import UserError
 
-# The largest deviation, relative to the largest target, of what counts as an exact solution.
+# The largest deviation, relative to the largest target or 1, of what counts as exact.
 EXACT = 1e-5
 
 
-class RankLost(UserError):
-    """Features that should be independent are not, to the precision of float64."""
+class Lost(UserError):
+    """What should be exact is not, to the precision of float64.
+
+    usable: how many examples are thought to be within reach.
+    """
+
+    def __init__(self, told: str, usable: int) -> None:
+        super().__init__(told)
+        self.usable = usable
+
+
+class RankLost(Lost):
+    """Features that should be independent are not."""
 
     def __init__(self, rank: int, wanted: int) -> None:
-        super().__init__(f"the features of {wanted} examples have rank {rank}")
-        self.rank, self.wanted = rank, wanted
+        super().__init__(f"the features of {wanted} examples have rank {rank}", rank)
 
 
 class Solution(NamedTuple):
@@ -55,26 +65,30 @@ def solve(features_TxF: np.ndarray, targets_TxD: np.ndarray, how: str) -> Soluti
     n_examples, n_features = features_TxF.shape
     if n_examples == 0:
         return Solution(np.zeros((n_features, targets_TxD.shape[1])), 0, 1.0, 0.0)
-    singular = np.linalg.svd(features_TxF, compute_uv=False)
+    # The triangle of a QR decomposition has the features' singular values and is smaller.
+    q_FxT, r_TxT = np.linalg.qr(features_TxF.T)
+    singular = np.linalg.svd(r_TxT, compute_uv=False)
     least = max(features_TxF.shape) * np.finfo(np.float64).eps * singular[0]
     rank = int((singular > least).sum())
     condition = float(singular[0] / singular[rank - 1]) if rank else float("inf")
+    if how == "exact" and rank < n_examples:
+        raise RankLost(rank, n_examples)
     if how == "exact":
-        if rank < n_examples:
-            raise RankLost(rank, n_examples)
-        weights_FxD = _least_norm(features_TxF, targets_TxD)
+        weights_FxD = _least_norm(features_TxF, targets_TxD, q_FxT, r_TxT)
     else:
         weights_FxD = np.linalg.lstsq(features_TxF, targets_TxD, rcond=None)[0]
     error = float(np.abs(features_TxF @ weights_FxD - targets_TxD).max())
     if how == "exact" and not error <= EXACT * max(np.abs(targets_TxD).max(), 1):
         # Rank on paper, lost in the arithmetic.
-        raise RankLost(int((singular > singular[0] * 1e-12).sum()), n_examples)
+        usable = int((singular > singular[0] * 1e-12).sum())
+        raise RankLost(min(usable, n_examples - 1), n_examples)
     return Solution(weights_FxD, rank, condition, error)
 
 
-def _least_norm(features_TxF: np.ndarray, targets_TxD: np.ndarray) -> np.ndarray:
+def _least_norm(
+    features_TxF: np.ndarray, targets_TxD: np.ndarray, q_FxT: np.ndarray, r_TxT: np.ndarray
+) -> np.ndarray:
     """The solution of least norm for independent rows, refined once."""
-    q_FxT, r_TxT = np.linalg.qr(features_TxF.T)
 
     def once(right_TxD: np.ndarray) -> np.ndarray:
         return q_FxT @ scipy.linalg.solve_triangular(r_TxT, right_TxD, trans="T")

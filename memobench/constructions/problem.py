@@ -35,15 +35,13 @@ class Contexts(NamedTuple):
 class Problem:
     """The examples that weights are wanted for, and whose weights.
 
-    constants: of the module, as its forward pass will read them. most: how many examples the
-    theorem promises. rng: derived from the run's seed.
+    constants: of the module, as its forward pass will read them. rng: derived from the run's seed.
     """
 
     run: Run
     module: nn.Module
     constants: dict[str, np.ndarray]
     examples: Any
-    most: int
     rng: np.random.Generator
 
     @property

@@ -24,6 +24,8 @@ from memobench.specs import Architecture, Optimum, Run
 
 Params = dict[str, np.ndarray]
 
+# What answers may be off, where their codes are orthogonal to each other.
+_BLUR = 0.1
 # Random sequences on which the deviation of scores is measured.
 _SAMPLED = 512
 
@@ -98,7 +100,12 @@ def targets(problem: Problem, width: int) -> tuple[np.ndarray, np.ndarray]:
     problem.require(width >= 2, "one dimension holds two answers; take d_model, d_head >= 2")
     if examples.next_TxK.shape[1] == 1:
         unembedding_NxC = codes.spread(module.vocab_size, width, problem.rng)
-        return unembedding_NxC[examples.next_TxK[:, 0]], unembedding_NxC
+        targets_TxC = unembedding_NxC[examples.next_TxK[:, 0]]
+        if len(np.unique(examples.next_TxK)) <= width:
+            # Fewer answers than dimensions span too few of them for a basis.
+            blur_TxC = problem.rng.standard_normal(targets_TxC.shape) / np.sqrt(width)
+            targets_TxC = targets_TxC + _BLUR * blur_TxC
+        return targets_TxC, unembedding_NxC
     problem.require(
         width == module.d_model,
         "compressed heads reach d_head of the encoder's dimensions; take heads='full'",
@@ -109,9 +116,10 @@ def targets(problem: Problem, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Solved(NamedTuple):
-    """basis_CxD, the M above; weights_FxC, transposed M W; what is known of them."""
+    """basis_CxD, the M above, and its inverse; weights_FxC, transposed M W; and a certificate."""
 
     basis_CxD: np.ndarray
+    inverse_DxC: np.ndarray
     weights_FxC: np.ndarray
     certificate: dict[str, float]
 
@@ -122,11 +130,18 @@ def solve(
     """The maps with M stream + (M W) features = targets, as `linear.solve` finds them."""
     d_model, width = stream_TxD.shape[1], targets_TxC.shape[1]
     all_TxF = np.concatenate([stream_TxD, features_TxF], axis=1)
-    # Of all solutions the one whose basis is nearest to the identity: it can be inverted.
+    # Of all solutions the one whose basis is nearest to the identity.
     solution = linear.solve(all_TxF, targets_TxC - stream_TxD[:, :width], how)
     basis_CxD = np.eye(width, d_model) + solution.weights_FxD[:d_model].T
-    certificate = {**solution.certificate(), "basis_condition": float(np.linalg.cond(basis_CxD))}
-    return Solved(basis_CxD, solution.weights_FxD[d_model:], certificate)
+    inverse_DxC, weights_FxC = np.linalg.pinv(basis_CxD), solution.weights_FxD[d_model:]
+    met_TxC = (stream_TxD + features_TxF @ weights_FxC @ inverse_DxC.T) @ basis_CxD.T
+    error = float(np.abs(met_TxC - targets_TxC).max(initial=0))
+    condition = float(np.linalg.cond(basis_CxD))
+    if how == "exact" and not error <= linear.EXACT * max(np.abs(targets_TxC).max(initial=0), 1):
+        told = f"the basis that answers need is not invertible (condition {condition:.0e})"
+        raise linear.Lost(told, len(targets_TxC) - 1)
+    certificate = {**solution.certificate(), "fit_error": error, "basis_condition": condition}
+    return Solved(basis_CxD, inverse_DxC, weights_FxC, certificate)
 
 
 def _seen(

@@ -42,7 +42,7 @@ def construct(problem: Problem) -> Constructed:
     params |= {
         "layer0_mlp_in": in_WxD,
         "layer0_mlp_in_bias": bias_W,
-        "layer0_mlp_out": np.linalg.solve(solved.basis_CxD, solved.weights_FxC.T),
+        "layer0_mlp_out": solved.inverse_DxC @ solved.weights_FxC.T,
         "unembedding": unembedding_NxD @ solved.basis_CxD,
     }
     read_out = ("unembedding",) if problem.examples.next_TxK.shape[1] == 1 else ()

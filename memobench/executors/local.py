@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 
 import jax
+import threadpoolctl
 
 from memobench import annealing, constructions, optimum, training
 from memobench.packing import Pack
@@ -59,7 +60,13 @@ def run_packs(
 
         return train(pack, steps_done)
 
-    with concurrent.futures.ThreadPoolExecutor(_workers()) as pool:
+    workers = _workers()
+    # Packs side by side whose linear algebra takes all cores each wait for one another.
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with (
+        threadpoolctl.threadpool_limits(threads, user_api="blas"),
+        concurrent.futures.ThreadPoolExecutor(workers) as pool,
+    ):
         futures = {pool.submit(work, pack): pack for pack in packs}
         try:
             while futures:

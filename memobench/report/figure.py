@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from memobench import analysis, claims
 from memobench.experiment import Experiment, Figure
 from memobench.theory import (
+    BUBECK,
     COROLLARY_2,
     MAHDAVI_1,
     RANDOM_FEATURES,
@@ -55,7 +56,12 @@ WORDS = {
     True: "with residuals",
 }
 # Lower bounds that are drawn against accuracy, where they apply.
-BOUND_STYLES = {COROLLARY_2: "-.", MAHDAVI_1: ":", RANDOM_FEATURES: (0, (5, 2, 1, 2, 1, 2))}
+BOUND_STYLES: dict[Bound, Any] = {
+    COROLLARY_2: "-.",
+    MAHDAVI_1: ":",
+    RANDOM_FEATURES: (0, (5, 2, 1, 2, 1, 2)),
+    BUBECK: (0, (8, 2)),
+}
 GUESSING = (0, (1, 3))
 FIT_ALPHA = 0.35
 FIT_STYLES = ["-", "--"]
