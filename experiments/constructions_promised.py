@@ -22,6 +22,7 @@ import pandas as pd
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Panels
+from memobench.experiments.dana2025_distributions import DIRICHLET, UNIFORM
 from memobench.specs import Architecture, Construction, LabelledContexts, Run, Task
 from memobench.theory import t_eps
 
@@ -74,16 +75,6 @@ def plain(name: str, d_model: int) -> Architecture:
     return Architecture(name=name, d_model=d_model, d_head=d_model)
 
 
-# Three equally likely next tokens; all ten by a Dirichlet law, and a prior by Zipf's.
-_ALIKE = Task(name="distributions", vocab_size=10, conditional="uniform", n_next=3)
-_ZIPF = Task(
-    name="distributions",
-    vocab_size=10,
-    conditional="dirichlet",
-    n_next=10,
-    conditional_parameter=0.5,
-    zipf_exponent=1.0,
-)
 EPS = 0.1
 SMALL: tuple[Case, ...] = (
     ("dana2025", associations(50, 210), attention(10, 10, 20)),
@@ -113,9 +104,9 @@ LARGE: tuple[Case, ...] = (
 )
 # The most frequent sequences of T_eps, and all.
 DISTRIBUTIONS: tuple[tuple[Task, int, int], ...] = (
-    (_ALIKE, 100, 24),
-    (_ZIPF, t_eps(100, 1.0, EPS), 14),
-    (_ZIPF, 100, 24),
+    (UNIFORM, 100, 24),
+    (DIRICHLET, t_eps(100, 1.0, EPS), 14),
+    (DIRICHLET, 100, 24),
 )
 # Where the promised number is the rank itself; Mahdavi's is in shared contexts with d_h >= n.
 _RANKS = ("dana2025", "mahdavi2024", "random_features", "linear_least_squares")

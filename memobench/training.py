@@ -79,7 +79,7 @@ def train_many(
     """
     runs, methods = pack.runs, [_training(run) for run in pack.runs]
     if initial is None and methods[0].start:
-        raise ValueError("a run that starts from a construction needs its initial variables")
+        raise ValueError("a run that starts from a construction needs `constructions.initial`")
     task, method = tasks.of_tokens(runs[0]), methods[0]
     instances = list(dict.fromkeys(tasks.of_tokens(run) for run in runs))
     shape = program_shape(pack)

@@ -201,17 +201,17 @@ SEVERAL_OF_ONE = Task(
     [
         (_encoder(d=1), "one dimension holds two answers; take d_model >= 2"),
         (_encoder(task=SEVERAL), "n_next=2; it is about one next token, set n_next=1"),
-        (_encoder(scale=2.0), "scale means nothing"),
+        (_encoder(scale=2.0), "means nothing to"),
         (_memory(ENCODER), "linear_memory is no sequence encoder"),
         (_memory("linear_least_squares", d=1, n=2, n_aimed=1), "take d_model >= 2"),
-        (_memory("outer_products", n_aimed=1, scale=2.0), "scale means nothing"),
+        (_memory("outer_products", n_aimed=1, scale=2.0), "means nothing to"),
         (
             Run(
                 task=SEVERAL_OF_ONE,
                 architecture=Architecture(name="linear_memory", d_model=16, d_head=16),
                 method=Construction(theorem="linear_least_squares"),
             ),
-            "n_next=2; it recalls one token, set n_next=1",
+            "n_next=2; it is about one next token, set n_next=1",
         ),
         (
             Run(

@@ -77,6 +77,8 @@ def check(run: Run) -> None:
         return
     method = _method(run)
     theorem, most = CONSTRUCTIONS[method.theorem], _most(run)
+    if method.scale is not None and not theorem.scales:
+        raise UserError(f"scale={method.scale:g} means nothing to {method.theorem}; leave it out")
     n_aimed = run.task.n_examples if method.n_aimed is None else method.n_aimed
     if method.solve == "exact" and most is not None and n_aimed > most:
         instead = " or set solve='least_squares'" if theorem.approximates else ""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memobench.constructions import linear
-from memobench.constructions.problem import Constructed, Problem, Tokens
+from memobench.constructions.problem import Constructed, Problem
 from memobench.models.linear_memory import LinearMemory
 
 # From key_TxD and value_TxD of the associations: memory_DxD and the certificate.
@@ -52,13 +52,7 @@ def _construct(problem: Problem, memorize: Memorize) -> Constructed:
         isinstance(module, LinearMemory),
         f"{problem.run.architecture.name} is no linear memory; take name='linear_memory'",
     )
-    problem.require(
-        problem.method.scale is None, "scale means nothing without attention; leave it out"
-    )
-    problem.require(module.d_model >= 2, "one dimension holds two directions; take d_model >= 2")
-    examples: Tokens = problem.examples
-    n_next = examples.next_TxK.shape[1]
-    problem.require(n_next == 1, f"n_next={n_next}; it recalls one token, set n_next=1")
+    examples = problem.one_answer_each(module.d_model)
     key_NxD, value_NxD = (
         _unit(problem.rng.standard_normal((module.vocab_size, module.d_model))) for _ in range(2)
     )

@@ -3,7 +3,8 @@
 import ml_dtypes
 import numpy as np
 
-# Integers share a float32 scale with the others of their block, which is counted.
+# Integers share a float32 scale with the others of their block, which is counted as if all blocks
+# were full.
 BLOCK = 32
 _LEVELS = {"int8": 127, "int4": 7}
 BITS_PER_WEIGHT = {

@@ -54,6 +54,14 @@ class Problem:
         """The weights as they will be stored: what is solved for next makes up for the rounding."""
         return precision.stored(weights, self.method.weights)
 
+    def one_answer_each(self, d_model: int) -> Tokens:
+        """The examples, or UserError where there are several answers or one dimension for them."""
+        examples: Tokens = self.examples
+        n_next = examples.next_TxK.shape[1]
+        self.require(n_next == 1, f"n_next={n_next}; it is about one next token, set n_next=1")
+        self.require(d_model >= 2, "one dimension holds two answers; take d_model >= 2")
+        return examples
+
     def require(self, holds: bool, message: str) -> None:
         """Raises UserError naming the theorem unless it holds."""
         if not holds:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from memobench.constructions import codes
-from memobench.constructions.problem import Constructed, Problem, Tokens
+from memobench.constructions.problem import Constructed, Problem
 from memobench.models.sequence_encoder import SequenceEncoder
 
 
@@ -22,13 +22,7 @@ def construct(problem: Problem) -> Constructed:
         isinstance(module, SequenceEncoder),
         f"{problem.run.architecture.name} is no sequence encoder; take name='sequence_encoder'",
     )
-    problem.require(
-        problem.method.scale is None, "scale means nothing without attention; leave it out"
-    )
-    problem.require(module.d_model >= 2, "one dimension holds two answers; take d_model >= 2")
-    examples: Tokens = problem.examples
-    n_next = examples.next_TxK.shape[1]
-    problem.require(n_next == 1, f"n_next={n_next}; it is about one next token, set n_next=1")
+    examples = problem.one_answer_each(module.d_model)
     code_NxD = codes.circle(module.vocab_size, module.d_model)
     place_S = module.vocab_size ** np.arange(module.context_length - 1, -1, -1)
     encoding_TxD = np.zeros((problem.run.task.n_examples, module.d_model))

@@ -14,7 +14,7 @@ import numpy as np
 from flax import linen as nn
 
 from memobench.errors import UserError
-from memobench.models.tokens import require_tokens
+from memobench.models.tokens import require_only_width, require_tokens
 from memobench.specs import Architecture, LabelledContexts, Task
 
 # The memory starts this much smaller than keys and values, whose norms are 1 on average.
@@ -85,10 +85,5 @@ def linear_memory(task: Task | LabelledContexts, architecture: Architecture) -> 
             f"context_length={task.context_length}: linear_memory reads one token; "
             "set context_length=1"
         )
-    a = architecture
-    if (a.d_head, a.n_heads, a.n_layers, a.d_mlp) != (a.d_model, 1, 1, 0):
-        raise UserError(
-            "d_head, n_heads, n_layers and d_mlp mean nothing to linear_memory; "
-            f"set d_head=d_model={a.d_model} and leave out the others"
-        )
-    return LinearMemory(task.vocab_size, a.d_model)
+    require_only_width(architecture)
+    return LinearMemory(task.vocab_size, architecture.d_model)

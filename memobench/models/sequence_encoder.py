@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench.errors import UserError
-from memobench.models.tokens import require_tokens
+from memobench.models.tokens import require_only_width, require_tokens
 from memobench.specs import Architecture, LabelledContexts, Task
 
 
@@ -43,10 +43,5 @@ def sequence_encoder(task: Task | LabelledContexts, architecture: Architecture) 
             f"n_sequences={task.n_sequences}: sequence_encoder numbers all sequences; "
             "set n_sequences=None"
         )
-    a = architecture
-    if (a.d_head, a.n_heads, a.n_layers, a.d_mlp) != (a.d_model, 1, 1, 0):
-        raise UserError(
-            "d_head, n_heads, n_layers and d_mlp mean nothing to sequence_encoder; "
-            f"set d_head=d_model={a.d_model} and leave out the others"
-        )
-    return SequenceEncoder(task.vocab_size, task.context_length, a.d_model)
+    require_only_width(architecture)
+    return SequenceEncoder(task.vocab_size, task.context_length, architecture.d_model)

@@ -24,3 +24,13 @@ def require_tokens(
                 f"leave {option} out"
             )
     return task
+
+
+def require_only_width(architecture: Architecture) -> None:
+    """Raises UserError for sizes beyond d_model, which d_head repeats."""
+    a = architecture
+    if (a.d_head, a.n_heads, a.n_layers, a.d_mlp) != (a.d_model, 1, 1, 0):
+        raise UserError(
+            f"d_head, n_heads, n_layers and d_mlp mean nothing to {a.name}; "
+            f"set d_head=d_model={a.d_model} and leave out the others"
+        )

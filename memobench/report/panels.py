@@ -28,7 +28,7 @@ NAMES = {
     "bits_per_parameter": "bits per parameter",
     "condition": "condition number",
     "largest_weight": "largest weight",
-    "margin": "least margin (share of largest output)",
+    "margin": "least margin / largest output",
 }
 LOGARITHMIC = ("n_examples", "condition", "largest_weight", "margin")
 _MARKERS = "osD^vPX*<>"
