@@ -229,8 +229,8 @@ EXPERIMENT = Experiment(
         lines=False,
     ),
     claims=CLAIMS,
-    notes="Where some tokens may not follow (`uniform`) the best encoder has no finite weights, and "
-    "gamma is as large as rounding makes it. The largest weight is that before rounding, margins are "
-    "those of the weights as stored. With one example more (`least_squares`) accuracy may still be "
-    "1, for the right answer need only be the largest.",
+    notes="Where some tokens may not follow (`uniform`) the best encoder has no finite weights, "
+    "and gamma is as large as rounding makes it. The largest weight is that before rounding, "
+    "margins are those of the weights as stored. With one example more (`least_squares`) accuracy "
+    "may still be 1, for the right answer need only be the largest.",
 )

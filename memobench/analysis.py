@@ -181,6 +181,7 @@ def survival(table: pd.DataFrame) -> pd.DataFrame:
     made = made.assign(per_parameter=made["bits"] / made["n_params"])
     keys = ["theorem", "weights", "stored_bits", "n_examples", "promised"]
     means = made.groupby(keys, as_index=False, sort=False)[["per_parameter", "accuracy"]].mean()
+    means = means.sort_values(["theorem", "stored_bits"], ascending=[True, False])
     best = means.loc[means.groupby(["theorem", "weights"], sort=False)["per_parameter"].idxmax()]
     return pd.DataFrame(
         {

@@ -497,3 +497,15 @@ def test_a_construction_that_no_theorem_promises_is_refused_before_any_pack():
     start = Training(n_batches=4, epochs=1, start=Construction(theorem=THEOREM))
     with pytest.raises(UserError, match="promises 24 examples"):
         memobench.plan([dataclasses.replace(_run(T=25), method=start)])
+
+
+def test_a_run_that_cannot_be_made_costs_no_other(caplog):
+    fine = [_run(seed=seed) for seed in (0, 1)]
+    lost = _run(method={"scale": 1e-9})
+    table = memobench.run([*fine, lost], progress=False)
+    assert table["status"].tolist() == ["ok", "ok", "diverged"]
+    assert "the other runs go on" in caplog.text
+    assert lost.run_id in caplog.text
+    assert table["accuracy"][:2].tolist() == [1, 1]
+    with pytest.raises(UserError, match="works"):
+        memobench.run([lost], progress=False)

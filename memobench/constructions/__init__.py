@@ -7,6 +7,8 @@ Shape letters: T examples of the task, A of them aimed at, C outputs.
 """
 
 import dataclasses
+import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +32,8 @@ from memobench.constructions import (
 from memobench.constructions.problem import Constructed, Contexts, Problem, Tokens
 from memobench.errors import UserError
 from memobench.specs import Construction, LabelledContexts, Run, Training
+
+_log = logging.getLogger("memobench")
 
 # Scales that are tried, to name one that works where the chosen one loses rank.
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -147,16 +151,28 @@ def construct_pack(
       aimed_accuracy, the share known of the examples aimed at; aimed_loss (nats), by their prior;
       margin: the least of theirs, as a share of the largest output; gamma: by how much their loss
       exceeds the sequence encoder's; promises, the theorem's number; largest_weight; stored_bits
-      of one weight; seconds to construct and judge.
+      of one weight; seconds to construct and judge. A run that cannot be made is told in a warning
+      and has neither measures nor certificate.
       `variables` is empty: `construct` gives them at their true size.
+
+    Raises:
+      UserError: no run of the pack can be made.
     """
     started = time.perf_counter()
-    judged = []
+    judged, lost = [], []
     for run in pack.runs:
         since = time.perf_counter()
-        judged.append(_judged(run, construct(run)))
+        try:
+            judged.append(_judged(run, construct(run)))
+        except UserError as error:
+            lost.append(f"run {run.run_id}: {error}")
+            judged.append(dict.fromkeys(_MEASURES, math.nan))
         judged[-1]["seconds"] = time.perf_counter() - since
         on_steps(1)
+    if len(lost) == len(pack.runs):
+        raise UserError(lost[0])
+    for told in lost:
+        _log.warning("%s; the other runs go on", told)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
     n_answers = np.array([_n_answers(run) for run in pack.runs])
     n_examples = np.array([run.task.n_examples for run in pack.runs])
