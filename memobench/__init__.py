@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from memobench.errors import UserError
 from memobench.results import load_results
-from memobench.specs import Annealing, Architecture, LabelledContexts, Optimum, Run, Task, Training
+from memobench.specs import (
+    Annealing,
+    Architecture,
+    Construction,
+    LabelledContexts,
+    Optimum,
+    Run,
+    Task,
+    Training,
+)
 from memobench.version import __version__
 
 if TYPE_CHECKING:
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Annealing",
     "Architecture",
+    "Construction",
     "LabelledContexts",
     "Optimum",
     "Run",

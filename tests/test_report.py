@@ -124,7 +124,7 @@ def test_a_saturated_model_is_marked():
     row = dict.fromkeys(analysis.CONFIGURATION, 0)
     rows = [
         {**row, "n_heads": i, "n_params": 10, "status": "ok", "bits": 1.0, "memorized": 1.0}
-        | {"task": "associations", "method": "trained"}
+        | {"task": "associations", "method": "trained", "n_aimed": None, "promises": None}
         | {"accuracy": value, "device": "d"}
         for i, value in enumerate([0.98, 1.0])
     ]
@@ -217,7 +217,8 @@ def _fake(run):
         "accuracy_protocol": accuracy if meaningful else np.nan,
         "memorized": np.nan,
         "bits": np.nan,
-        "loss": 2 - accuracy,
+        # No encoder's floor is above what it bounds.
+        "loss": 0.1 if run.architecture.name == "sequence_encoder" else 2 - accuracy,
         "curve_steps": [1],
         "curve_accuracy": [0.0],
         "curve_loss": [1.0],
@@ -238,7 +239,8 @@ def _fake(run):
 _CERTIFICATE = {
     **{"feature_rank": 1, "condition": 1e3, "fit_error": 1e-9, "aimed_accuracy": 1.0},
     **{"aimed_loss": 0.0, "margin": 0.1, "gamma": 0.0, "encoder_loss": 0.1},
-    **{"largest_weight": 2.0, "stored_bits": 64.0},
+    **{"largest_weight": 2.0, "stored_bits": 64.0, "basis_condition": 1.0, "promises": None},
+    **{"seconds": 1.0, "scale_used": None},
 }
 
 
@@ -452,7 +454,7 @@ def test_the_page_of_loads_tells_what_survives(loads, tmp_path):
     assert dana["runs"] == "18"
     assert float(dana["least"]) == pytest.approx(ratio.min(), abs=6e-4)
     assert float(dana["most"]) == pytest.approx(ratio.max(), abs=6e-4)
-    assert float(bounds.loc["rank of heads and skip: H·d_h + d", "most"]) == 1
+    assert float(bounds.loc["counting bits", "most"]) < 1
     # At half the load all is known, whatever else: a claim about twice the load alone is tested.
     (claim,) = experiment.claims
     verdict = _rows_of(text, "Verdicts").iloc[0]
@@ -496,7 +498,7 @@ def test_the_page_of_promises_tells_the_worst_of_all_seeds(loads, tmp_path, monk
     )
     axes = _axes(figure, (3, 2))
     assert [axis.get_title() for axis in axes[0]] == ["float64", "float32"]
-    names = ["condition number", "largest weight", "least margin (share of largest output)"]
+    names = ["condition number", "largest weight", "least margin / largest output"]
     assert [axis.get_ylabel() for axis in axes[:, 0]] == names
     assert {axis.get_yscale() for axis in figure.axes} == {"log"}
     assert _legend(figure) == ["dana2025"]
@@ -572,7 +574,11 @@ def test_constructions_have_a_section_of_the_leaderboard(against_training, loads
     text = leaderboard.write(table, tmp_path)
     sections = text.split("\n## ")[1:]
     told = [section.partition("\n")[0].partition(": ")[2] for section in sections]
-    assert told.count("constructed") == 4
+    # By least squares on all pairs of N = 5, and exactly at the promised 16; nothing else competes.
+    assert sorted(x for x in told if x.startswith("constructed")) == [
+        "constructed exactly",
+        "constructed, by least squares",
+    ]
     assert sum("starting from the construction dana2025" in x for x in told) == 2
     assert sum("read_out only" in x for x in told) == 1
     assert sum("all_but_attention only" in x for x in told) == 1

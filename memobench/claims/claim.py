@@ -168,9 +168,9 @@ def only(test: Test, **values: Any) -> Test:
 
 def variant(table: pd.DataFrame) -> pd.Series:
     """The label of each run's protocol and heads, of the kind of its contexts, or of its making."""
-    keys = (table[name] for name in ("protocol", "heads", "contexts", "solve", "start", "trained"))
-    labels = [_variant(*key) for key in zip(*keys, strict=True)]
-    return pd.Series(labels, index=table.index, dtype=object)
+    names = ["protocol", "heads", "contexts", "solve", "start", "trained"]
+    keys = table.reindex(columns=names).itertuples(index=False, name=None)
+    return pd.Series([_variant(*key) for key in keys], index=table.index, dtype=object)
 
 
 def _variant(protocol: str, heads: str, contexts: Any, solve: Any, start: Any, trained: Any) -> str:

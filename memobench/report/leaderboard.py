@@ -61,13 +61,15 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration, best bits per parameter first within its section.
 
     Only what was trained on associations or constructed for them competes: nothing else has bits.
+    Constructions compete at the number of associations that they promise, and on all.
 
     Raises theory.Violation where a run is beyond what is possible.
     """
     theory.check(table)
-    competes = table["method"].isin(["trained", "constructed"])
-    # Constructed for some of the examples only, weights owe nothing to the others.
-    competes &= table["n_aimed"].isna()
+    made = table["method"] == "constructed"
+    # All associations, or as many as promised; made for some only, weights owe the others nothing.
+    whole = table["n_sequences"].isna() | (table["n_examples"] == table["promises"])
+    competes = (table["method"] == "trained") | (made & whole & table["n_aimed"].isna())
     table = table[(table["task"] == "associations") & competes]
     per_parameter = table.assign(
         **{
