@@ -24,6 +24,8 @@ CONFIGURATION_COLUMNS = [
     *("context_length", "conditional", "n_layers", "residual", "d_model", "d_head", "n_heads"),
     *("d_mlp", "n_params", "steps", "seeds", "diverged"),
 ]
+# More than a reader would read; the CSV has every run's.
+MOST_CERTIFICATES = 80
 # Long lists, which a spreadsheet cannot use.
 _LISTS = ["curve_steps", "curve_accuracy", "curve_loss", "largest_attention"]
 
@@ -159,6 +161,8 @@ def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
             tables.markdown(analysis.survival(table), digits),
         ]
     certified = analysis.certificates(table)
+    if len(certified) > MOST_CERTIFICATES:
+        return parts
     shown = [column for column in certified if certified[column].notna().any()]
     parts += [
         "## Certificates",
