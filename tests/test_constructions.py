@@ -499,11 +499,12 @@ def test_a_construction_that_no_theorem_promises_is_refused_before_any_pack():
         memobench.plan([dataclasses.replace(_run(T=25), method=start)])
 
 
-def test_a_run_that_cannot_be_made_costs_no_other(caplog):
+def test_a_run_that_cannot_be_made_costs_no_other(caplog, tmp_path):
     fine = [_run(seed=seed) for seed in (0, 1)]
     lost = _run(method={"scale": 1e-9})
-    table = memobench.run([*fine, lost], progress=False)
+    table = memobench.run([*fine, lost], results=tmp_path, progress=False)
     assert table["status"].tolist() == ["ok", "ok", "diverged"]
+    assert len(memobench.load_results(tmp_path)) == 3
     assert "the other runs go on" in caplog.text
     assert lost.run_id in caplog.text
     assert table["accuracy"][:2].tolist() == [1, 1]

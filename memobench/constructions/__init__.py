@@ -55,7 +55,7 @@ class Theorem:
 
 
 CONSTRUCTIONS: dict[str, Theorem] = {
-    "dana2025": Theorem(theory.COROLLARY_2, dana2025.construct, scales=(None, 8.0, 4.0)),
+    "dana2025": Theorem(theory.COROLLARY_2, dana2025.construct, scales=(None, 8.0, 4.0, 2.0, 1.0)),
     "dana2025_proposition3": Theorem(
         theory.PROPOSITION_3, proposition3.construct, approximates=False
     ),
@@ -180,7 +180,8 @@ def construct_pack(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
         bits_R=metrics.memorized_bits(loss_R, n_examples, n_answers),
-        step_accuracy_RxL=accuracy_R[:, None],
+        # What could not be made knew nothing, and a curve has no other way to say it.
+        step_accuracy_RxL=np.nan_to_num(accuracy_R)[:, None],
         step_loss_RxL=loss_R[:, None],
         compile_seconds=0.0,
         run_seconds=time.perf_counter() - started,
