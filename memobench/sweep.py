@@ -74,12 +74,13 @@ def run(
     unfinished = None if folder is None else checkpoints.Folder(folder / ".checkpoints")
     try:
         for shard in _train(packs, progress, unfinished):
-            if folder is not None and unfinished is not None:
-                _write(folder, *shard)
-                unfinished.discard(row["run_id"] for row in shard[0])
             trained = {row["run_id"]: row for row in store.with_provenance(*shard)}
-            theory.check(store.to_table(list(trained.values())))
+            if folder is not None:
+                _write(folder, *shard)
             rows |= trained
+            if unfinished is not None:
+                unfinished.discard(trained)
+            theory.check(store.to_table(list(trained.values())))
     except KeyboardInterrupt as error:
         kept = "nothing was saved, for no results folder was given"
         if folder is not None:
