@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -304,12 +304,6 @@ def promised(sizes: Sizes) -> Any:
     """
     values = [_where(bound.applies(sizes), bound.value(sizes)) for bound in LOWER_BOUNDS]
     return np.fmax.reduce(np.broadcast_arrays(*values))
-
-
-def promised_by(sizes: Mapping[str, Any]) -> Bound | None:
-    """The bound that promises it, of one run."""
-    applying = [bound for bound in LOWER_BOUNDS if bound.applies(sizes)]
-    return max(applying, key=lambda bound: bound.value(sizes), default=None)
 
 
 def check(table: pd.DataFrame) -> None:

@@ -195,16 +195,10 @@ _MEASURES = ("accuracy", "loss")
 
 def _judged(run: Run, made: Constructed) -> dict[str, Any]:
     """Columns of the run's row: accuracy, loss and certificate."""
-    task, method, module = run.task, _method(run), models.build(run)
-    data = evaluation.sample(task)
+    task, data = run.task, evaluation.sample(run.task)
     prior_T, aimed_A = evaluation.prior(task, data), aimed(run)
-    held = {name: precision.stored(x, method.weights) for name, x in made.params.items()}
-    variables = {"params": held, "constants": _constants(run)}
-    double = method.weights == "float64"
-    output_TxC = evaluation.outputs(module, variables, task, data, double)
-    if made.read_out:
-        output_TxC = output_TxC * 2.0 ** evaluation.doublings(task, data, output_TxC, prior_T)
-    judged = evaluation.judge(task, data, output_TxC)
+    _, output_TxC, scale = _loaded(run, made)
+    judged = evaluation.judge(task, data, output_TxC * scale)
     of_aimed_A = prior_T[aimed_A] / max(prior_T[aimed_A].sum(), 1e-300)
     margin = float(judged.margin_T[aimed_A].min(initial=np.inf))
     several = (getattr(task, "n_next", None) or 1) > 1
@@ -221,8 +215,22 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
         "margin": margin if np.isfinite(margin) else None,
         "promises": _most(run),
         "largest_weight": float(max(np.abs(x).max(initial=0) for x in made.params.values())),
-        "stored_bits": precision.BITS_PER_WEIGHT[method.weights],
+        "stored_bits": precision.BITS_PER_WEIGHT[_method(run).weights],
     }
+
+
+def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
+    """Variables as the weights are stored, output_TxC, and the scale at which logits are judged."""
+    task, weights = run.task, _method(run).weights
+    data = evaluation.sample(task)
+    held = {name: precision.stored(x, weights) for name, x in made.params.items()}
+    variables = {"params": held, "constants": _constants(run)}
+    double = weights == "float64"
+    output_TxC = evaluation.outputs(models.build(run), variables, task, data, double)
+    if not made.read_out:
+        return variables, output_TxC, 1.0
+    k = evaluation.doublings(task, data, output_TxC, evaluation.prior(task, data))
+    return variables, output_TxC, 2.0**k
 
 
 def initial(pack: packing.Pack) -> Any:
@@ -246,14 +254,10 @@ def _as_judged(run: Run) -> Any:
 
     Without all, the best scale is that of examples which nothing was made for: often next to zero.
     """
-    made, task = construct(run), run.task
-    held = {name: precision.stored(x, _method(run).weights) for name, x in made.params.items()}
-    variables = {"params": held, "constants": _constants(run)}
-    if made.read_out and len(aimed(run)) == task.n_examples:
-        data = evaluation.sample(task)
-        output_TxC = evaluation.outputs(models.build(run), variables, task, data, double=True)
-        scale = 2.0 ** evaluation.doublings(task, data, output_TxC, evaluation.prior(task, data))
-        held |= {name: held[name] * scale for name in made.read_out}
+    made = construct(run)
+    variables, _, scale = _loaded(run, made)
+    if len(aimed(run)) == run.task.n_examples:
+        variables["params"] |= {name: variables["params"][name] * scale for name in made.read_out}
     return variables
 
 
@@ -298,7 +302,6 @@ def _problem(run: Run) -> Problem:
         module=module,
         constants=_constants(run),
         examples=examples,
-        # Where the theorem is about other models, the construction says so.
         rng=np.random.default_rng([run.seed, 0]),
     )
 

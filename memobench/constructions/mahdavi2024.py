@@ -24,6 +24,7 @@ of a span, W candidates, J the 1 + H unknowns of those rows.
 from typing import Any
 
 import numpy as np
+import scipy.special
 
 from memobench.constructions import linear
 from memobench.constructions.problem import Constructed, Contexts, Problem
@@ -58,7 +59,9 @@ def construct(problem: Problem) -> Constructed:
         ]
     )
     basis_DxB = _whitening(context_CxNxD)
-    read_TxHxB = _softmax(score_HxTxN).transpose(1, 0, 2) @ (context_CxNxD @ basis_DxB)
+    read_TxHxB = scipy.special.softmax(score_HxTxN, axis=-1).transpose(1, 0, 2) @ (
+        context_CxNxD @ basis_DxB
+    )
     target_T, decoder_C, bias_C = _read_out(module.n_outputs, examples.label_T)
     features_TxF = read_TxHxB.reshape(len(target_T), module.n_heads * basis_DxB.shape[1])
     solution = linear.solve(features_TxF, target_T[:, None], problem.method.solve)
@@ -324,8 +327,3 @@ def _balanced(query_DxR: np.ndarray, key_DxR: np.ndarray) -> tuple[np.ndarray, n
 
 def _scaled_by(problem: Problem) -> float:
     return float(problem.constants["score_scale"])
-
-
-def _softmax(score_HxTxN: np.ndarray) -> np.ndarray:
-    power_HxTxN = np.exp(score_HxTxN - score_HxTxN.max(axis=-1, keepdims=True))
-    return power_HxTxN / power_HxTxN.sum(axis=-1, keepdims=True)

@@ -15,6 +15,7 @@ K d_head, F features beside the stream, C coordinates that can be written.
 from typing import NamedTuple
 
 import numpy as np
+import scipy.special
 
 from memobench import optimum, packing
 from memobench.constructions import codes, linear
@@ -68,7 +69,7 @@ def with_scores(problem: Problem, params: Params, scale: float) -> Params:
 def read(problem: Problem, params: Params) -> tuple[np.ndarray, np.ndarray]:
     """stream_TxD, the last token's, and heads_TxHxK, what values read, of all sequences."""
     stream_TxSxD, read_TxSxI = _seen(problem, params, problem.examples.tokens_TxS)
-    attention_TxHxS = _softmax(_scores(problem, params, read_TxSxI))
+    attention_TxHxS = scipy.special.softmax(_scores(problem, params, read_TxSxI), axis=-1)
     mixed_TxHxI = attention_TxHxS @ read_TxSxI
     return stream_TxSxD[:, -1], np.einsum("thi,hki->thk", mixed_TxHxI, params["layer0_value"])
 
@@ -160,11 +161,6 @@ def _scores(problem: Problem, params: Params, read_TxSxI: np.ndarray) -> np.ndar
     key_TxHxIxS = np.einsum("thk,hki->thi", query_TxHxK, params["layer0_key"])
     score_TxHxS = np.einsum("thi,tsi->ths", key_TxHxIxS, read_TxSxI)
     return float(problem.constants["score_scale"]) * score_TxHxS
-
-
-def _softmax(score_TxHxS: np.ndarray) -> np.ndarray:
-    weight_TxHxS = np.exp(score_TxHxS - score_TxHxS.max(axis=-1, keepdims=True))
-    return weight_TxHxS / weight_TxHxS.sum(axis=-1, keepdims=True)
 
 
 def _encoder(run: Run) -> tuple[np.ndarray, np.ndarray]:
