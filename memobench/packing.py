@@ -19,7 +19,7 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import models
-from memobench.specs import Annealing, Construction, LabelledContexts, Run, Training
+from memobench.specs import Annealing, Construction, LabelledContexts, Run, Search, Task, Training
 
 # Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
 # after all is halved by the executor.
@@ -76,12 +76,12 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
     if len({_structure(module, run) for module, run in zip(modules, runs, strict=True)}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclosing(modules)
-    work = sum(run.method.steps * work_per_step(padded, run) for run in runs)
+    work = sum(predicted_steps(run) * work_per_step(padded, run) for run in runs)
     true_work = sum(
-        run.method.steps * work_per_step(m, run) for m, run in zip(modules, runs, strict=True)
+        predicted_steps(run) * work_per_step(m, run) for m, run in zip(modules, runs, strict=True)
     )
     slots = _slots(runs, padded, platform)
-    steps = [run.method.steps for run in runs]
+    steps = [predicted_steps(run) // lanes(run) for run in runs]
     return Pack(
         runs=tuple(runs),
         module=padded,
@@ -181,6 +181,34 @@ def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
     return sorted(packs, key=lambda pack: -pack.seconds)
 
 
+def predicted_steps(run: Run) -> int:
+    """Optimiser steps that the run takes, over all its lanes; of a search about as many."""
+    if not isinstance(run.method, Search):
+        return run.method.steps
+    # Rounds of trials: the first budget narrows a wide bracket, each later one opens it little.
+    rounds = 5 + sum(3 * 2**i for i in range(1, run.method.doublings + 1))
+    return run.method.lanes * rounds * run.method.steps
+
+
+def lanes(run: Run) -> int:
+    """How many models the run trains side by side."""
+    return getattr(run.method, "lanes", 1)
+
+
+def search_task(runs: Sequence[Run], module: Any) -> Task:
+    """The largest task of a pack's searches; every trial of theirs is on a part of its examples.
+
+    Raises ValueError for other tasks.
+    """
+    tasks = [run.task for run in runs if isinstance(run.task, Task)]
+    if len(tasks) < len(runs):
+        raise ValueError("only sets of token sequences are searched")
+    task = dataclasses.replace(max(tasks, key=lambda task: task.n_examples), seed=0)
+    if task.name == "bijection":
+        task = dataclasses.replace(task, vocab_size=module.vocab_size)
+    return task
+
+
 def work_per_step(module: Any, run: Run) -> float:
     """Predicted floating-point operations of one training step, forward and backward.
 
@@ -206,7 +234,7 @@ def memory_per_run(module: Any, run: Run) -> float:
     else:
         n_layers = run.architecture.n_layers * run.task.context_length
         per_row = 4 * run.task.vocab_size + 8 * n_layers * sum(_paddable_sizes(module).values())
-    return 4.0 * _starts(run) * (6 * n_params + _rows_per_step(run) * per_row)
+    return 4.0 * _starts(run) * lanes(run) * (6 * n_params + _rows_per_step(run) * per_row)
 
 
 def memory_shared(runs: Sequence[Run]) -> float:
@@ -276,17 +304,27 @@ def _structure(module: nn.Module, run: Run) -> tuple:
         method = Annealing(batch_size=batch_size, evaluate_every=every, steps=every)
     if isinstance(task, LabelledContexts):
         task = dataclasses.replace(task, n_examples=1, context_length=1)
+    size = 0
+    if isinstance(method, Search):
+        training = dataclasses.replace(method.training, learning_rate=0, final_learning_rate=0)
+        method = dataclasses.replace(method, training=training)
+        # Of sets of about one size the smaller are padded to the largest.
+        size = _rounded(task.n_examples)
+        counts: dict[str, Any] = (
+            {"vocab_size": 2} if task.name == "bijection" else {"n_sequences": 1}
+        )
+        task = dataclasses.replace(task, **counts)
     task = dataclasses.replace(task, seed=0)
     zeros: dict[str, Any] = dict.fromkeys(_paddable_sizes(module), 0)
-    return module.clone(**zeros), task, method
+    return module.clone(**zeros), task, method, size
 
 
 def _program(module: nn.Module, run: Run) -> tuple:
     """Everything that must agree within a program, which serves any number of epochs."""
-    module, task, method = _structure(module, run)
+    module, task, method, size = _structure(module, run)
     if isinstance(method, Training):
         method = dataclasses.replace(method, epochs=1)
-    return module, task, method
+    return module, task, method, size
 
 
 def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[Pack]:
@@ -296,7 +334,7 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
     example = group[0][1]
     work = functools.lru_cache(maxsize=None)(lambda module: work_per_step(module, example))
     modules = sorted(by_module, key=lambda module: (work(module), repr(module)))
-    steps = [[run.method.steps for run in by_module[module]] for module in modules]
+    steps = [[predicted_steps(run) for run in by_module[module]] for module in modules]
     total, longest = [sum(each) for each in steps], [max(each) for each in steps]
 
     best: list[tuple[float, int]] = [(0.0, 0)]

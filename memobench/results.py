@@ -44,6 +44,11 @@ CERTIFICATE = (
     *("gamma", "encoder_loss", "largest_weight", "stored_bits", "basis_condition", "promises"),
     *("seconds", "scale_used"),
 )
+# What a search found.
+SEARCHED = (
+    *("complete_99", "complete_100", "incomplete_99", "incomplete_100", "best_accuracy"),
+    *("rate_factor", "final_steps", "gain", "converged", "lower_bound", "trials"),
+)
 # Columns that shards of schema 1 did not have from the beginning, or that few runs have.
 _YOUNGER = (
     *("n_sequences", "conditional", "n_next", "conditional_parameter", "zipf_exponent"),
@@ -52,6 +57,7 @@ _YOUNGER = (
     *("evaluate_every", "stop_early", "stopped_at", "best_step", *SATURATION),
     *("stream_ranks", "attention_rank", "activation", "theorem", "n_aimed", "solve", "scale"),
     *("weights", "start", "trained", *CERTIFICATE),
+    *("rate_factors", "sizes", "resolution", "doublings", *SEARCHED, "n_params_distinct"),
 )
 STATUSES = ("ok", "diverged")
 

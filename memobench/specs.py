@@ -22,11 +22,13 @@ SCORE_SCALES = ("d_model", "d_head")
 PROTOCOLS = ("published", "exact")
 # Beside gelu, which is what None stands for.
 ACTIVATIONS = ("relu", "silu")
+# A capacity that gains less than this share from twice the steps counts as converged.
+GAIN = 0.02
 SOLVES = ("exact", "least_squares")
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")
 # Which parameters are trained; what each asks of the module stands in `models.trained`.
-TRAINED = ("read_out", "all_but_attention")
+TRAINED = ("read_out", "all_but_attention", "memory")
 
 
 def _require(holds: bool, message: str) -> None:
@@ -63,7 +65,8 @@ def _require_number(spec: Any, *fields: str) -> None:
 class Task:
     """What is to be memorized: what follows each of T_0 = `n_examples` sequences of tokens.
 
-    `associations`: one next token per sequence. `distributions`: `n_next` next tokens whose
+    `associations`: one next token per sequence. `bijection`: every token alone is followed by one
+    that follows no other. `distributions`: `n_next` next tokens whose
     probabilities are `uniform`, a `power_law` of their rank or `dirichlet`, with the exponent or
     concentration `conditional_parameter`. `n_sequences` distinct sequences are drawn from all
     vocab_size ** context_length; None takes all. They occur equally often, or by Zipf's law with
@@ -86,6 +89,11 @@ class Task:
         _require_integers(self, 0, "seed")
         self._check_sequences()
         self._check_conditional()
+        if self.name == "bijection":
+            _require(
+                self.context_length == 1 and self.n_sequences is None,
+                "a bijection takes every token alone; set context_length=1, n_sequences=None",
+            )
         if self.zipf_exponent is not None:
             _require_number(self, "zipf_exponent")
 
@@ -279,8 +287,8 @@ class Training:
     The learning rate is constant within an epoch and linear over epochs, from `learning_rate`
     in the first to `final_learning_rate`, reached after the last. Weights start out random, or as
     the construction `start` makes them. All of them are trained, or those that `trained` names:
-    `read_out`, by which the logits are linear in what attention and MLP offer, or all but the
-    queries and keys of attention.
+    `read_out`, by which the logits are linear in what attention and MLP offer, all but the queries
+    and keys of attention, or the `memory`: all but token embeddings and unembedding.
     """
 
     protocol: str = "published"
@@ -389,7 +397,56 @@ class Annealing:
         return dataclasses.replace(self, steps=whole)
 
 
-Method = Training | Optimum | Annealing | Construction
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """How a capacity comes about: `training`, from the start, on ever better chosen subsets.
+
+    First on all examples of the task, then on the first so many: a bisection, `sizes` of them at a
+    time and each with the learning rates times every one of `rate_factors`, until the largest set
+    memorized completely is known within `resolution` of itself (or one example). The steps are
+    then doubled, up to `doublings` times, until that gains less than GAIN. See
+    `memobench.capacity`.
+    """
+
+    training: Training
+    rate_factors: tuple[float, ...] = (1.0,)
+    sizes: int = 2
+    resolution: float = 0.02
+    doublings: int = 2
+
+    def __post_init__(self) -> None:
+        _require_integers(self, 1, "sizes")
+        _require_integers(self, 0, "doublings")
+        _require_number(self, "resolution")
+        _require(
+            isinstance(self.training, Training) and self.training.start is None,
+            "training must be a Training without start: every trial begins anew",
+        )
+        factors = self.rate_factors
+        _require(
+            isinstance(factors, tuple)
+            and all(isinstance(x, (int, float)) and 0 < x < float("inf") for x in factors)
+            and 1 <= len(set(factors)) == len(factors),
+            f"rate_factors={factors!r} is no tuple of distinct numbers > 0; give it such values",
+        )
+
+    @property
+    def lanes(self) -> int:
+        """How many trials a round makes side by side."""
+        return self.sizes * len(self.rate_factors)
+
+    @property
+    def protocol(self) -> str:
+        """The protocol of every trial."""
+        return self.training.protocol
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of a trial of the first budget."""
+        return self.training.steps
+
+
+Method = Training | Optimum | Annealing | Construction | Search
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -419,6 +476,18 @@ class Run:
             aimed is None or aimed <= self.task.n_examples,
             f"n_aimed={aimed} exceeds the task's {self.task.n_examples} examples; lower n_aimed",
         )
+        if isinstance(self.method, Search):
+            self._check_subsets()
+
+    def _check_subsets(self) -> None:
+        task = self.task
+        _require(
+            isinstance(task, Task)
+            and task.zipf_exponent is None
+            and (task.name == "bijection" or task.n_sequences is not None),
+            "a Search needs tokens of even frequency in random order; set zipf_exponent=None and "
+            f"n_sequences, to {task.n_examples} for all",
+        )
 
     def canonical(self) -> str:
         """The spec as JSON with sorted keys; fields that are None do not apply and are left out."""
@@ -434,6 +503,8 @@ class Run:
 def _without_none(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: _without_none(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, tuple):
+        return [_without_none(x) for x in tree]
     # 1 and 1.0 are equal values and must give one id.
     return int(tree) if isinstance(tree, float) and tree.is_integer() else tree
 
@@ -446,8 +517,13 @@ _METHOD_COLUMNS = (
     *("protocol", "starts", "adam_steps", "polished", "batch_size", "n_batches", "epochs"),
     *("learning_rate", "final_learning_rate", "first_share", "warmup", "evaluate_every"),
     *("stop_early", "theorem", "n_aimed", "solve", "scale", "weights", "start", "trained"),
+    *("rate_factors", "sizes", "resolution", "doublings"),
 )
-_METHODS: dict[type, str] = {Optimum: "optimised", Construction: "constructed"}
+_METHODS: dict[type, str] = {
+    Optimum: "optimised",
+    Construction: "constructed",
+    Search: "searched",
+}
 
 
 def columns(run: Run) -> dict[str, Any]:
@@ -456,6 +532,10 @@ def columns(run: Run) -> dict[str, Any]:
     method = dataclasses.asdict(run.method)
     if isinstance(run.method, Training) and run.method.start:
         method["start"] = str(run.method.start)
+    if isinstance(run.method, Search):
+        factors = " ".join(repr(float(factor)) for factor in run.method.rate_factors)
+        method = {**method.pop("training"), **method, "rate_factors": factors}
+        method["protocol"] = run.method.protocol
     architecture = dataclasses.asdict(run.architecture)
     return {
         "run_id": run.run_id,

@@ -164,6 +164,7 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
                 **specs.columns(run),
                 "n_params": n_params,
                 "n_params_memory": n_params_memory,
+                "n_params_distinct": models.count_distinct(models.build(run), task.context_length),
                 "status": "diverged" if diverged else "ok",
                 **{name: float(x) if name in known else None for name, x in measures.items()},
                 "curve_steps": steps,
@@ -180,8 +181,11 @@ def _meaningful(task: specs.Task | specs.LabelledContexts) -> tuple[str, ...]:
     if isinstance(task, specs.LabelledContexts):
         bits = ("bits",) if task.n_classes else ()
         return ("accuracy", "accuracy_protocol", "loss", "memorized", *bits)
-    if task.name != "associations":
+    if task.name not in ("associations", "bijection"):
         return ("loss",)
+    if task.name == "bijection":
+        # Its answers are known beforehand; which belongs where is not counted in bits.
+        return ("accuracy", "accuracy_protocol", "loss", "memorized")
     # Weighed by a prior, accuracy and loss do not count sequences.
     counts = () if task.zipf_exponent else ("memorized", "bits")
     return ("accuracy", "accuracy_protocol", "loss", *counts)
@@ -235,7 +239,7 @@ class _Progress:
 
     def __init__(self, packs: list[packing.Pack], enabled: bool) -> None:
         self._seconds_per_step = {
-            run.run_id: pack.seconds / len(pack.runs) / run.method.steps
+            run.run_id: pack.seconds / len(pack.runs) / packing.predicted_steps(run)
             for pack in packs
             for run in pack.runs
         }
@@ -260,14 +264,20 @@ class _Progress:
     def steps_done(self, pack: packing.Pack, steps: int) -> None:
         with self._lock:
             self._steps_done += steps
-            self._advance(pack, steps * self._seconds_per_step[pack.runs[0].run_id])
+            told = self._told[pack.runs[0].run_id]
+            seconds = steps * self._seconds_per_step[pack.runs[0].run_id]
+            # A search may take more than was predicted.
+            self._advance(pack, min(seconds, self._predicted(pack) - told))
 
     def runs_done(self, pack: packing.Pack) -> None:
         with self._lock:
             self._runs_done += len(pack.runs)
-            predicted = sum(self._seconds_per_step[x.run_id] * x.method.steps for x in pack.runs)
             # What runs did not need because they ended early or were resumed is done too.
-            self._advance(pack, predicted - self._told[pack.runs[0].run_id])
+            self._advance(pack, self._predicted(pack) - self._told[pack.runs[0].run_id])
+
+    def _predicted(self, pack: packing.Pack) -> float:
+        seconds = self._seconds_per_step
+        return sum(seconds[x.run_id] * packing.predicted_steps(x) for x in pack.runs)
 
     def _advance(self, pack: packing.Pack, seconds: float) -> None:
         self._told[pack.runs[0].run_id] += seconds

@@ -88,11 +88,7 @@ def train_many(
     started = time.perf_counter()
     data = _data(instances, [instances.index(tasks.of_tokens(run)) for run in runs], method)
     variables = packing.init_pack(pack) if initial is None else initial
-    trained = functools.partial(_trained, pack.module, method)
-    state = {
-        "variables": variables,
-        "optimizer": jax.vmap(_ADAM.init)(trained(variables["params"])),
-    }
+    state = {"variables": variables, "optimizer": optimizer(pack.module, method, variables)}
     key_R = jnp.stack([packing.shuffle_key(run) for run in runs])
     first_R, last_R = np.array(
         [(method.learning_rate, method.final_learning_rate) for method in methods]
@@ -144,7 +140,8 @@ def objective(
     """(mean KL divergence from the task's next tokens in nats, accuracy) on the examples.
 
     For associations the divergence is the cross-entropy. B = 0 stands for all examples, each
-    weighed by the prior: the true objective.
+    weighed by the prior: the true objective. Of a bijection only those answers are possible whose
+    question has a prior.
     """
     exact = not examples_B.size
     if exact:
@@ -158,6 +155,8 @@ def objective(
                 tokens_BxS
             )
     chex.assert_shape(logits_BxN, (len(examples_B), task.vocab_size))
+    if task.name == "bijection":
+        logits_BxN = jnp.where(instance.prior_T > 0, logits_BxN, -jnp.inf)
     next_BxK, probability_BxK = (x if exact else x[examples_B] for x in instance[:2])
     kl_B, correct_B = jax.vmap(metrics.kl_and_correct)(logits_BxN, next_BxK, probability_BxK)
     if exact and task.zipf_exponent is not None:
@@ -169,6 +168,11 @@ def _trained(module: nn.Module, method: Training, params: dict[str, Any]) -> dic
     """Those of the parameters that the method trains."""
     chosen = models.trained(module, method)
     return {name: x for name, x in params.items() if chosen(name)}
+
+
+def optimizer(module: nn.Module, method: Training, variables: Any) -> Any:
+    """Adam's state before the first step, of stacked variables."""
+    return jax.vmap(_ADAM.init)(_trained(module, method, variables["params"]))
 
 
 def step(
@@ -241,10 +245,8 @@ def program_shape(pack: packing.Pack) -> Shape:
     )
 
 
-@functools.lru_cache(maxsize=32)
-def compile_program(shape: Shape) -> Program:
-    """The compiled functions of every pack of this shape."""
-    module, task, method, n_runs, n_instances = shape
+def shuffler(method: Training, n_runs: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """From the runs' keys and the epoch: order_RxLxB, empty (R, L, 0) without batches."""
     batch_size = method.batch_size or 0
 
     def shuffle(key_R: jax.Array, epoch: jax.Array) -> jax.Array:
@@ -252,6 +254,15 @@ def compile_program(shape: Shape) -> Program:
             return jnp.zeros((n_runs, method.n_batches, 0), jnp.int32)
         order = functools.partial(_epoch_order, batch_size=batch_size, n_batches=method.n_batches)
         return jax.vmap(order, in_axes=(0, None))(key_R, epoch)
+
+    return shuffle
+
+
+@functools.lru_cache(maxsize=32)
+def compile_program(shape: Shape) -> Program:
+    """The compiled functions of every pack of this shape."""
+    module, task, method, n_runs, n_instances = shape
+    batch_size = method.batch_size or 0
 
     def chunk(state: Any, data: Any, rate_R: jax.Array, order_RxCxB: jax.Array) -> Any:
         def train(state: Any, which: jax.Array, rate: jax.Array, order_CxB: jax.Array) -> Any:
@@ -277,9 +288,10 @@ def compile_program(shape: Shape) -> Program:
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
 
     variables = stacked(models.shapes(module, task.context_length))
-    trained = _trained(module, method, variables["params"])
-    optimizer = jax.eval_shape(jax.vmap(_ADAM.init), trained)
-    state = {"variables": variables, "optimizer": optimizer}
+    state = {
+        "variables": variables,
+        "optimizer": jax.eval_shape(functools.partial(optimizer, module, method), variables),
+    }
     data = {
         "instance_R": jax.ShapeDtypeStruct((n_runs,), jnp.int32),
         "instances": stacked(tasks.shapes(task), n_instances),
@@ -291,7 +303,7 @@ def compile_program(shape: Shape) -> Program:
     epoch = jax.ShapeDtypeStruct((), jnp.int32)
 
     return Program(
-        shuffle=compiling.compiled(shuffle, keys, epoch),
+        shuffle=compiling.compiled(shuffler(method, n_runs), keys, epoch),
         chunk=compiling.compiled(chunk, state, data, rate_R, order, donate=(0,)),
         evaluate=compiling.compiled(evaluate, variables, data),
     )

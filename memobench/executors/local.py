@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator, Sequence
 import jax
 import threadpoolctl
 
-from memobench import annealing, constructions, optimum, training
+from memobench import annealing, constructions, optimum, search, training
 from memobench.packing import Pack
-from memobench.specs import Annealing, Construction, Optimum, Training
+from memobench.specs import Annealing, Construction, Optimum, Search, Training
 
 _log = logging.getLogger("memobench")
 
@@ -34,6 +34,8 @@ def train(
     method = pack.runs[0].method
     if isinstance(method, Annealing):
         return annealing.anneal(pack, on_steps, checkpoints)
+    if isinstance(method, Search):
+        return search.search(pack, on_steps, checkpoints)
     if isinstance(method, Training) and method.start:
         return training.train_many(pack, on_steps, constructions.initial(pack))
     by = {Optimum: optimum.solve, Construction: constructions.construct_pack}

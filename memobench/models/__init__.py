@@ -8,7 +8,8 @@ one shape and trained in one program; a class that such padding would change say
 Further offers (see `transformer.py`): with `tables` and `read` the exact protocol evaluates all
 sequences without repeating a token's work, with `initial` weights are drawn without a compilation
 for every size, `work` tells the planner what a step costs, `attention` shows where heads look,
-`read_out` and `attention_maps` name parameters for methods that train some of them only.
+`read_out` and `attention_maps` name parameters for methods that train some of them only, `products`
+tells which parameters meet only in a product.
 """
 
 import functools
@@ -33,6 +34,8 @@ ARCHITECTURES: dict[str, Callable[[Any, Architecture], nn.Module]] = {
 }
 
 PADDABLE = ("d_model", "d_head", "n_heads", "d_mlp")
+# What is no memory: parameters of these names take tokens in and out.
+EMBEDDINGS = ("token_embedding", "unembedding")
 
 
 def build(run: Run) -> nn.Module:
@@ -50,6 +53,8 @@ def build(run: Run) -> nn.Module:
 
 def trained(module: nn.Module, method: Training) -> Callable[[str], bool]:
     """Whether the method trains a parameter, by its name. Raises UserError where none are named."""
+    if method.trained == "memory":
+        return lambda name: name not in EMBEDDINGS
     offer = {"read_out": "read_out", "all_but_attention": "attention_maps"}.get(
         method.trained or ""
     )
@@ -97,7 +102,22 @@ def count_parameters(module: nn.Module, context_length: int) -> tuple[int, int]:
     params = shapes(module, context_length)["params"]
     sizes = {name: sum(x.size for x in jax.tree.leaves(sub)) for name, sub in params.items()}
     n_params = sum(sizes.values())
-    return n_params, n_params - sizes.get("token_embedding", 0) - sizes.get("unembedding", 0)
+    return n_params, n_params - sum(sizes.get(name, 0) for name in EMBEDDINGS)
+
+
+@functools.lru_cache(maxsize=4096)
+def count_distinct(module: nn.Module, context_length: int) -> int:
+    """Parameters less those that products of matrices make redundant: degrees of freedom.
+
+    A product of an m x r and an r x n matrix has r (m + n - r) of them, or m n where r is no less
+    than both. The module's `products` names (m, r, n) and how many such products it has.
+    """
+    n_params, _ = count_parameters(module, context_length)
+    offered: Any = getattr(module, "products", lambda: ())()
+    for m, r, n, count in offered:
+        kept = r * (m + n - r) if r < min(m, n) else m * n
+        n_params -= count * (r * (m + n) - kept)
+    return n_params
 
 
 def logits(module: nn.Module, variables: Any, tokens_S: jax.Array) -> jax.Array:

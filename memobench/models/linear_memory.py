@@ -27,6 +27,9 @@ class LinearMemory(nn.Module):
     vocab_size: int
     d_model: int
 
+    # Of a bijection, where tokens without a prior are no answers; other tasks fix vocab_size.
+    paddable = ("vocab_size", "d_model")
+
     def setup(self) -> None:
         weights: dict[str, Any] = {
             name: self.param(name, nn.initializers.normal(deviation), shape)

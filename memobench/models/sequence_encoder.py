@@ -34,6 +34,10 @@ class SequenceEncoder(nn.Module):
         place_S = n ** jnp.arange(length - 1, -1, -1)
         return unembedding_ND @ encoding_TxD[tokens_S @ place_S]
 
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes (m, r, n) of products of two matrices, and how many: all of it is one product."""
+        return ((self.vocab_size, self.d_model, self.vocab_size**self.context_length, 1),)
+
 
 def sequence_encoder(task: Task | LabelledContexts, architecture: Architecture) -> SequenceEncoder:
     """The encoder of a task that takes all sequences. Raises UserError for sizes it has not."""

@@ -130,6 +130,14 @@ class Transformer(nn.Module):
         layers = range(self.n_layers)
         return tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
 
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes (m, r, n) of products of two matrices, and how many there are of them.
+
+        Every head has two: of queries and keys, and of output and value.
+        """
+        d_in = self.d_head if self.compress else self.d_model
+        return ((d_in, self.d_head, d_in, 2 * self.n_layers * self.n_heads),)
+
     def _score_scale(self) -> np.float32:
         return np.float32(1 / math.sqrt(self.d_head))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from memobench.errors import UserError
 from memobench.specs import LabelledContexts, Run, Task
-from memobench.tasks import associations, distributions
+from memobench.tasks import associations, bijection, distributions
 
 # Sequences are numbered in int32, and beyond this many are drawn token by token.
 ENUMERABLE = 2**22
@@ -39,6 +39,7 @@ class Instance(NamedTuple):
 # From a key and a task: next_TxK and probability_TxK.
 TASKS: dict[str, Callable[[jax.Array, Task], tuple[jax.Array, jax.Array]]] = {
     "associations": associations.sample_next,
+    "bijection": bijection.sample_next,
     "distributions": distributions.sample_next,
 }
 
