@@ -7,7 +7,8 @@ import pandas as pd
 import scipy.stats
 
 from memobench import theory
-from memobench.specs import TOLERANCE
+from memobench.capacity import NEARLY
+from memobench.specs import GAIN, TOLERANCE
 
 # What makes two runs repetitions of each other: everything but the seeds of run and task.
 CONFIGURATION = [
@@ -47,6 +48,10 @@ CONFIGURATION = [
     "warmup",
     "evaluate_every",
     "stop_early",
+    "rate_factors",
+    "sizes",
+    "resolution",
+    "doublings",
     "theorem",
     "n_aimed",
     "solve",
@@ -94,6 +99,66 @@ def over_seeds(
     order = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architecture", "heads"]
     order += ["protocol", "steps", "d_model"]
     return pd.DataFrame(columns).reset_index().sort_values([*order, "n_params"], ignore_index=True)
+
+
+CAPACITIES = ("complete_99", "complete_100", "memorized", "bits", "accuracy")
+CONVERGED, NOT_CONVERGED, LOWER_BOUND, PROVEN = (
+    "converged",
+    "not converged",
+    "lower bound",
+    "proven",
+)
+
+
+def capacities(table: pd.DataFrame, keys: list[str] = CONFIGURATION) -> pd.DataFrame:
+    """Capacities of searched and constructed runs: means over seeds, half their 95% intervals.
+
+    A construction's complete set is the one it was made for. `verdict` says whether twice the steps
+    gained less than GAIN on average (`converged`), the set was used up in some run, so that all is
+    a lower bound, or a theorem fixes the number (`proven`). `seconds` are of one run.
+    """
+    made = table["method"] == "constructed"
+    numbers = {
+        name: pd.to_numeric(table[name])
+        for name in ("complete_99", "complete_100", "gain", "final_steps", "n_params_distinct")
+    }
+    for name, target in (("complete_99", NEARLY), ("complete_100", 1.0)):
+        known = table["n_examples"].where(table["accuracy"] >= target)
+        numbers[name] = numbers[name].where(~made, known)
+    numbers["final_steps"] = numbers["final_steps"].fillna(table["steps"])
+    shared = table["run_seconds"] / table["pack_size"]
+    numbers["seconds"] = pd.to_numeric(table["seconds"]).fillna(shared)
+    groups = table.assign(**numbers).groupby(keys, dropna=False, sort=False)
+    columns: dict[str, Any] = {
+        "n_examples": groups["n_examples"].max(),
+        "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
+        "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
+        "verdict": groups[["method", "lower_bound", "gain"]].apply(_verdict),
+        "gain": groups["gain"].mean(),
+        "final_steps": groups["final_steps"].max().astype(int),
+        "seconds": groups["seconds"].mean(),
+        "date": groups["date"].max(),
+    }
+    for measure in CAPACITIES:
+        columns[measure] = groups[measure].mean()
+        columns[f"{measure}_interval"] = groups[measure].agg(half_width)
+    for name in ("device", "memobench", "commit"):
+        columns[name] = groups[name].agg(lambda values: _distinct(values.dropna()))
+    columns = {name: column for name, column in columns.items() if name not in keys}
+    found = pd.DataFrame(columns).reset_index()
+    found["proven"] = theory.promised(found)
+    for measure in ("bits", "complete_99", "memorized"):
+        found[f"{measure}_per_parameter"] = found[measure] / found["n_params"]
+    found["complete_99_over_proven"] = found["complete_99"] / found["proven"]
+    return found
+
+
+def _verdict(rows: pd.DataFrame) -> str:
+    if (rows["method"] == "constructed").all():
+        return PROVEN
+    if rows["lower_bound"].fillna(False).astype(bool).any():
+        return LOWER_BOUND
+    return CONVERGED if rows["gain"].mean() < GAIN else NOT_CONVERGED
 
 
 # Of the sequences' mass, what T_eps may leave out.

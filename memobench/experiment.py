@@ -48,6 +48,11 @@ class Panels:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Forest:
+    """Of searches and constructions: each entry's capacities per parameter with its interval."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A sweep that answers one question.
 
@@ -64,7 +69,7 @@ class Experiment:
     title: str
     presets: Mapping[str, tuple[Run, ...]]
     left_out: str
-    figure: Figure | Picture | Panels
+    figure: Figure | Picture | Panels | Forest
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
     decides: tuple[str, ...] = ("quick", "full")

@@ -513,7 +513,7 @@ _TASK_COLUMNS = (
     *("vocab_size", "context_length", "n_sequences", "conditional", "n_next"),
     *("conditional_parameter", "zipf_exponent", "contexts", "n_classes", "input_dim", "n_bag"),
 )
-_METHOD_COLUMNS = (
+METHOD_COLUMNS = (
     *("protocol", "starts", "adam_steps", "polished", "batch_size", "n_batches", "epochs"),
     *("learning_rate", "final_learning_rate", "first_share", "warmup", "evaluate_every"),
     *("stop_early", "theorem", "n_aimed", "solve", "scale", "weights", "start", "trained"),
@@ -546,7 +546,7 @@ def columns(run: Run) -> dict[str, Any]:
         "architecture": architecture.pop("name"),
         **architecture,
         "method": _METHODS.get(type(run.method), "trained"),
-        **{name: method.get(name) for name in _METHOD_COLUMNS},
+        **{name: method.get(name) for name in METHOD_COLUMNS},
         "steps": run.method.steps,
         "seed": run.seed,
     }

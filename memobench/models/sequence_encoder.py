@@ -18,6 +18,9 @@ from memobench.models.tokens import require_only_width, require_tokens
 from memobench.specs import Architecture, LabelledContexts, Task
 
 
+MOST_ROWS = 2**22
+
+
 class SequenceEncoder(nn.Module):
     """logits_N = W E(tokens_S): a table with a row for every sequence, and an unembedding."""
 
@@ -40,12 +43,13 @@ class SequenceEncoder(nn.Module):
 
 
 def sequence_encoder(task: Task | LabelledContexts, architecture: Architecture) -> SequenceEncoder:
-    """The encoder of a task that takes all sequences. Raises UserError for sizes it has not."""
+    """The encoder of all sequences. Raises UserError for sizes it has not."""
     task = require_tokens(task, architecture, "activation")
-    if task.n_sequences is not None:
+    n_rows = task.vocab_size**task.context_length
+    if n_rows > MOST_ROWS:
         raise UserError(
-            f"n_sequences={task.n_sequences}: sequence_encoder numbers all sequences; "
-            "set n_sequences=None"
+            f"context_length={task.context_length}: sequence_encoder has a row for each of all "
+            f"{task.vocab_size}^{task.context_length} sequences; lower context_length"
         )
     require_only_width(architecture)
     return SequenceEncoder(task.vocab_size, task.context_length, architecture.d_model)

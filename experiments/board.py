@@ -1,0 +1,28 @@
+"""board/256 .. board/8192: the standard board, v1, a budget of parameters each.
+
+Attention-only Transformers with full and compressed heads, MLPs, attention and MLP at several
+splits of the budget, deeper ones, sequence encoders and constructed weights: how many associations
+each memorizes, and how many bits, per parameter (`memobench.board` says how).
+
+Expected: deeper and mixed entries ahead; constructions far behind.
+
+    memobench run board/256 --preset=quick
+    memobench leaderboard
+"""
+
+from memobench import board
+from memobench.experiment import Experiment, Forest
+
+EXPERIMENTS = tuple(
+    Experiment(
+        name=f"board/{budget}",
+        title=f"The standard board {board.VERSION}: {budget:,} parameters",
+        presets={
+            "quick": board.runs(budget, tracks=(board.EXACT, board.CONSTRUCTED), seeds=3),
+            "full": board.runs(budget),
+        },
+        left_out="3 seeds of 5; the published protocol",
+        figure=Forest(),
+    )
+    for budget in board.BUDGETS
+)

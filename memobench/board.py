@@ -1,0 +1,267 @@
+"""The standard board: what is measured, how, and its rows from a table of runs. Imports no JAX.
+
+Version v1, never mixed with another. Associations of pairs of tokens; as many of them as an entry
+may have parameters, which no entry can memorize; budgets of parameters, all counted, which an entry
+meets within 5%. An entry is any architecture searched by a track's method (`memobench.capacity`),
+or constructed at the number that its theorem promises.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pandas as pd
+
+from memobench import analysis, specs, theory
+from memobench.specs import Architecture, Construction, Run, Search, Task, Training
+
+VERSION = "v1"
+TOLERANCE = 0.05
+# Width d of the standard entries for every vocabulary size and budget.
+WIDTHS = {
+    (16, 256): 4,
+    (32, 256): 2,
+    (32, 512): 4,
+    (64, 512): 2,
+    (32, 1024): 4,
+    (64, 1024): 4,
+    (32, 2048): 8,
+    (64, 2048): 8,
+    (64, 4096): 10,
+    (128, 4096): 10,
+    (64, 8192): 16,
+    (128, 8192): 16,
+}
+BUDGETS = tuple(sorted({budget for _, budget in WIDTHS}))
+CONSTRUCTED, PUBLISHED, EXACT = "constructed", "trained-published", "trained-exact"
+# The published protocol is Dana et al.'s, its learning rate included; the exact gradient searches
+# for its own, and begins with a quarter of the steps.
+METHODS = {
+    PUBLISHED: Search(training=Training(), sizes=4, doublings=1),
+    EXACT: Search(
+        training=Training(epochs=16, batch_size=None, protocol="exact"),
+        rate_factors=(0.3, 1.0, 3.0),
+        sizes=3,
+        doublings=2,
+    ),
+}
+TRACKS = (EXACT, PUBLISHED, CONSTRUCTED)
+# What the constructions of standard entries promise.
+PROMISES = {
+    "dana2025": theory.COROLLARY_2,
+    "random_features": theory.RANDOM_FEATURES,
+    "bubeck2020": theory.BUBECK,
+}
+
+
+def task(vocab_size: int, budget: int, seed: int = 0) -> Task:
+    """As many associations of pairs as parameters, or all there are."""
+    return Task(vocab_size=vocab_size, n_sequences=min(budget, vocab_size**2), seed=seed)
+
+
+def searches(
+    architecture: Architecture, vocab_size: int, budget: int, track: str = EXACT, seeds: int = 5
+) -> list[Run]:
+    """The runs that put an architecture on the board.
+
+    >>> own = Architecture(name="mlp", d_model=4, d_head=4, d_mlp=10)
+    >>> len(searches(own, vocab_size=16, budget=256))
+    5
+    """
+    return [
+        Run(
+            task=task(vocab_size, budget, seed),
+            architecture=architecture,
+            method=METHODS[track],
+            seed=seed,
+        )
+        for seed in range(seeds)
+    ]
+
+
+def constructions(
+    architecture: Architecture, theorem: str, vocab_size: int, seeds: int = 5
+) -> list[Run]:
+    """A theorem's weights for as many associations as it promises, or no runs if it does not."""
+    method = Construction(theorem=theorem)
+    sizes = specs.columns(
+        Run(task=Task(vocab_size=vocab_size), architecture=architecture, method=method)
+    )
+    if not PROMISES[theorem].applies(sizes):
+        return []
+    n_sequences = min(int(PROMISES[theorem].value(sizes)), vocab_size**2)
+    return [
+        Run(
+            task=Task(vocab_size=vocab_size, n_sequences=n_sequences, seed=seed),
+            architecture=architecture,
+            method=method,
+            seed=seed,
+        )
+        for seed in range(seeds)
+    ]
+
+
+def standard(vocab_size: int, budget: int) -> Iterator[tuple[Architecture, str | None]]:
+    """The standard entries of a set, each with the theorem that constructs it, if one does."""
+    width = WIDTHS[vocab_size, budget]
+    memory = budget - 2 * vocab_size * width - 2 * width
+    head, neuron = 4 * width**2, 2 * width + 1
+
+    def full(n_heads: int, n_layers: int = 1) -> Architecture:
+        return _architecture("attention_only", width, n_heads=n_heads, n_layers=n_layers)
+
+    def mixed(n_heads: int, n_layers: int = 1, **options: Any) -> Architecture:
+        d_mlp = round((memory / n_layers - n_heads * head) / neuron)
+        return _architecture(
+            "mlp", width, n_heads=n_heads, n_layers=n_layers, d_mlp=d_mlp, **options
+        )
+
+    yield full(round(memory / head)), "dana2025"
+    half = width // 2
+    shared = memory + 2 * width - 2 * half - 2 * width * half
+    yield (
+        Architecture(
+            name="attention_only",
+            d_model=width,
+            d_head=half,
+            n_heads=round(shared / (4 * half**2)),
+            heads="compressed",
+        ),
+        "dana2025",
+    )
+    yield mixed(1), "random_features"
+    yield mixed(1, activation="relu"), "bubeck2020"
+    splits = {max(1, round(share * memory / head)) for share in (0.25, 0.5, 0.75)} - {1}
+    for n_heads in sorted(n for n in splits if memory - n * head >= neuron):
+        yield mixed(n_heads), None
+    n_heads = round(memory / head / 2)
+    if n_heads and abs(2 * n_heads * head - memory) <= TOLERANCE * budget:
+        yield full(n_heads, n_layers=2), None
+    if memory >= 2 * (head + neuron):
+        yield mixed(1, n_layers=2), None
+    rows = vocab_size**2 + vocab_size
+    if width_of_encoder := round(budget / rows):
+        encoder = _architecture("sequence_encoder", width_of_encoder)
+        if abs(rows * width_of_encoder / budget - 1) <= TOLERANCE:
+            yield dataclasses.replace(encoder, heads="compressed"), None
+
+
+def _architecture(name: str, width: int, **sizes: Any) -> Architecture:
+    return Architecture(
+        **{"name": name, "d_model": width, "d_head": width, "heads": "full", **sizes}
+    )
+
+
+# Architectures of the paper whose protocol the published track follows.
+_OF_THE_PAPER = 3
+
+
+def runs(budget: int, tracks: Iterable[str] = TRACKS, seeds: int = 5) -> tuple[Run, ...]:
+    """All standard entries of a budget."""
+    wanted: list[Run] = []
+    tracks = list(tracks)
+    for vocab_size, _ in (key for key in WIDTHS if key[1] == budget):
+        entries = list(standard(vocab_size, budget))
+        for (architecture, theorem), track in itertools.product(entries, tracks):
+            if track == CONSTRUCTED:
+                if theorem:
+                    wanted += constructions(architecture, theorem, vocab_size, seeds)
+            elif track == EXACT or (architecture, theorem) in entries[:_OF_THE_PAPER]:
+                wanted += searches(architecture, vocab_size, budget, track, seeds)
+    return tuple(dict.fromkeys(wanted))
+
+
+def build(table: pd.DataFrame) -> pd.DataFrame:
+    """The board's rows: means over seeds with half of their 95% intervals, best bits first.
+
+    Args:
+      table: of runs; those that are no entry are left out. A column `submitter` says whose they
+        are, memobench's own without it.
+
+    Raises theory.Violation where a run is beyond what is possible.
+    """
+    theory.check(table)
+    entries = _entries(table)
+    if entries.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    keys = ["track", "family", "budget", "submitter", "theorem", "steps", *_SIZES]
+    board = analysis.capacities(entries, keys)
+    board["version"] = VERSION
+    order = ["bits_per_parameter", "complete_99_per_parameter"]
+    return board.sort_values(order, ascending=False, ignore_index=True)[COLUMNS]
+
+
+_SIZES = ["task", "vocab_size", "context_length", "architecture", "heads", "activation", "d_model"]
+_SIZES += ["d_head", "n_heads", "n_layers", "d_mlp", "n_params", "n_params_memory"]
+_SIZES += ["n_params_distinct"]
+COLUMNS = [
+    *("version", "submitter", "track", "family", "budget", "vocab_size", "context_length", "task"),
+    *("n_examples", *_SIZES[3:], "theorem", "seeds", "diverged", "verdict", "gain"),
+    *(name for x in analysis.CAPACITIES for name in (x, f"{x}_interval")),
+    *("bits_per_parameter", "complete_99_per_parameter", "memorized_per_parameter", "proven"),
+    *("complete_99_over_proven", "final_steps", "seconds", "device", "memobench", "commit"),
+    *("date",),
+]
+
+
+def _entries(table: pd.DataFrame) -> pd.DataFrame:
+    """The runs on the board, each with its track, budget and family."""
+    track = _track(table)
+    table = table.assign(track=track, budget=_budget(table, track))
+    table = table[table["track"].notna() & table["budget"].notna()]
+    if "submitter" not in table:
+        table = table.assign(submitter="memobench")
+    return table.assign(
+        family=[family(row) for row in table[_SIZES].to_dict("records")],
+        budget=table["budget"].astype(int),
+    )
+
+
+def _track(table: pd.DataFrame) -> pd.Series:
+    """The track whose method each run has; None for other methods and tasks."""
+    track = pd.Series(None, index=table.index, dtype=object)
+    pairs = (table["task"] == "associations") & (table["context_length"] == 2)
+    pairs &= table["zipf_exponent"].isna() & table["n_sequences"].notna()
+    some = Architecture(name="mlp", d_model=1, d_head=1)
+    for name, method in METHODS.items():
+        asked = specs.columns(Run(task=task(16, 256), architecture=some, method=method))
+        same = pairs & (table["method"] == "searched")
+        for column in specs.METHOD_COLUMNS:
+            value = asked[column]
+            same &= table[column].isna() if value is None else table[column] == value
+        track[same] = name
+    made = pairs & (table["method"] == "constructed") & table["n_aimed"].isna()
+    made &= (table["solve"] == "exact") & (table["weights"] == "float64") & table["scale"].isna()
+    track[made & (table["n_examples"] == table["promises"])] = CONSTRUCTED
+    return track
+
+
+def _budget(table: pd.DataFrame, track: pd.Series) -> pd.Series:
+    """The budget that each run's parameters meet, NaN where none is met."""
+    met = pd.Series(float("nan"), index=table.index)
+    for vocab_size, budget in WIDTHS:
+        near = (table["n_params"] / budget - 1).abs() <= TOLERANCE
+        near &= table["vocab_size"] == vocab_size
+        whole = table["n_examples"] == task(vocab_size, budget).n_examples
+        met[near & (whole | (track == CONSTRUCTED))] = budget
+    return met
+
+
+def family(sizes: Any) -> str:
+    """What kind of architecture a row is, in words.
+
+    >>> family({"architecture": "mlp", "heads": "full", "d_model": 4, "d_head": 4, "n_heads": 1,
+    ...         "n_layers": 2, "d_mlp": 8, "activation": None})
+    'MLP, 2 layers'
+    """
+    name = sizes["architecture"]
+    if name == "attention_only":
+        narrow = sizes["heads"] == "compressed" and sizes["d_head"] != sizes["d_model"]
+        name = f"attention-only, {'compressed' if narrow else 'full'} heads"
+    elif name == "mlp":
+        name = "MLP" if sizes["n_heads"] == 1 else "attention + MLP"
+        name += f" ({sizes['activation']})" if isinstance(sizes["activation"], str) else ""
+    elif name == "sequence_encoder":
+        name = "sequence encoder"
+    return name + (f", {sizes['n_layers']} layers" if sizes["n_layers"] > 1 else "")
