@@ -1,6 +1,7 @@
 # make bench            from nothing to a leaderboard (PRESET=quick|full)
 # make test             the whole test suite, a few minutes on two CPU cores
 # make test-slow        minutes-long checks against published numbers
+# make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
 # make lint             ruff and mypy
 # make performance      packed training against one model at a time
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
@@ -23,9 +24,9 @@ ifeq ($(ACCEL),cpu)
 export JAX_PLATFORMS = cpu
 endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
-test test-slow test-pretrained: export JAX_PLATFORMS = cpu
+test test-slow test-pretrained test-browser: export JAX_PLATFORMS = cpu
 
-.PHONY: bench test test-slow test-pretrained lint performance assumptions clean
+.PHONY: bench test test-slow test-pretrained test-browser lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -41,6 +42,10 @@ test-slow: $(VENV)/.installed-test
 
 test-pretrained: $(VENV)/.installed-test $(VENV)/.installed-pretrained
 	$(VENV)/bin/python -m pytest tests/test_assumptions.py
+
+test-browser: $(VENV)/.installed-test $(VENV)/.installed-browser
+	@command -v chromium chromedriver >/dev/null || apt-get install --yes chromium chromium-driver
+	MEMOBENCH_BROWSER=1 $(VENV)/bin/python -m pytest -m browser tests/test_browser.py
 
 lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
@@ -66,6 +71,6 @@ $(VENV)/.installed-$(ACCEL): setup.cfg pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 
-$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch $(VENV)/.installed-pretrained: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@

@@ -5,6 +5,7 @@ from typing import Any
 from memobench.experiment import Experiment
 from memobench.experiments import (
     board,
+    capacity_exposure,
     constructions_load,
     constructions_promised,
     constructions_trained,
@@ -61,6 +62,7 @@ _MODULES: tuple[Any, ...] = (
     constructions_load,
     constructions_trained,
     board,
+    capacity_exposure,
 )
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment

@@ -1,5 +1,6 @@
 """Statistics of a results table. Pure functions; no files, no JAX."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -110,14 +111,16 @@ CONVERGED, NOT_CONVERGED, LOWER_BOUND, PROVEN = (
 )
 
 
-def capacities(table: pd.DataFrame, keys: list[str] = CONFIGURATION) -> pd.DataFrame:
+def capacities(
+    table: pd.DataFrame, keys: Iterable[str] = (*CONFIGURATION, "n_params_distinct")
+) -> pd.DataFrame:
     """Capacities of searched and constructed runs: means over seeds, half their 95% intervals.
 
     A construction's complete set is the one it was made for. `verdict` says whether twice the steps
     gained less than GAIN on average (`converged`), the set was used up in some run, so that all is
     a lower bound, or a theorem fixes the number (`proven`). `seconds` are of one run.
     """
-    made = table["method"] == "constructed"
+    made, keys = table["method"] == "constructed", list(keys)
     numbers = {
         name: pd.to_numeric(table[name])
         for name in ("complete_99", "complete_100", "gain", "final_steps", "n_params_distinct")
@@ -128,9 +131,11 @@ def capacities(table: pd.DataFrame, keys: list[str] = CONFIGURATION) -> pd.DataF
     numbers["final_steps"] = numbers["final_steps"].fillna(table["steps"])
     shared = table["run_seconds"] / table["pack_size"]
     numbers["seconds"] = pd.to_numeric(table["seconds"]).fillna(shared)
+    numbers["proven"] = pd.Series(theory.promised(table), index=table.index)
     groups = table.assign(**numbers).groupby(keys, dropna=False, sort=False)
     columns: dict[str, Any] = {
         "n_examples": groups["n_examples"].max(),
+        "proven": groups["proven"].max(),
         "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
         "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
         "verdict": groups[["method", "lower_bound", "gain"]].apply(_verdict),
@@ -145,8 +150,7 @@ def capacities(table: pd.DataFrame, keys: list[str] = CONFIGURATION) -> pd.DataF
     for name in ("device", "memobench", "commit"):
         columns[name] = groups[name].agg(lambda values: _distinct(values.dropna()))
     columns = {name: column for name, column in columns.items() if name not in keys}
-    found = pd.DataFrame(columns).reset_index()
-    found["proven"] = theory.promised(found)
+    found = pd.DataFrame(columns).reset_index().copy()
     for measure in ("bits", "complete_99", "memorized"):
         found[f"{measure}_per_parameter"] = found[measure] / found["n_params"]
     found["complete_99_over_proven"] = found["complete_99"] / found["proven"]

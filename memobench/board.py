@@ -157,11 +157,13 @@ def _architecture(name: str, width: int, **sizes: Any) -> Architecture:
 _OF_THE_PAPER = 3
 
 
-def runs(budget: int, tracks: Iterable[str] = TRACKS, seeds: int = 5) -> tuple[Run, ...]:
-    """All standard entries of a budget."""
+def runs(
+    budget: int, tracks: Iterable[str] = TRACKS, seeds: int = 5, n_vocab_sizes: int | None = None
+) -> tuple[Run, ...]:
+    """All standard entries of a budget; of its first vocabulary sizes only, if so many are told."""
     wanted: list[Run] = []
     tracks = list(tracks)
-    for vocab_size, _ in (key for key in WIDTHS if key[1] == budget):
+    for vocab_size in [n for n, of_budget in WIDTHS if of_budget == budget][:n_vocab_sizes]:
         entries = list(standard(vocab_size, budget))
         for (architecture, theorem), track in itertools.product(entries, tracks):
             if track == CONSTRUCTED:
@@ -185,19 +187,19 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     entries = _entries(table)
     if entries.empty:
         return pd.DataFrame(columns=COLUMNS)
-    keys = ["track", "family", "budget", "submitter", "theorem", "steps", *_SIZES]
+    keys = ["track", "family", "budget", "submitter", "theorem", "steps", *SIZES]
     board = analysis.capacities(entries, keys)
     board["version"] = VERSION
     order = ["bits_per_parameter", "complete_99_per_parameter"]
     return board.sort_values(order, ascending=False, ignore_index=True)[COLUMNS]
 
 
-_SIZES = ["task", "vocab_size", "context_length", "architecture", "heads", "activation", "d_model"]
-_SIZES += ["d_head", "n_heads", "n_layers", "d_mlp", "n_params", "n_params_memory"]
-_SIZES += ["n_params_distinct"]
+SIZES = ["task", "vocab_size", "context_length", "architecture", "heads", "activation", "d_model"]
+SIZES += ["d_head", "n_heads", "n_layers", "d_mlp", "n_params", "n_params_memory"]
+SIZES += ["n_params_distinct"]
 COLUMNS = [
     *("version", "submitter", "track", "family", "budget", "vocab_size", "context_length", "task"),
-    *("n_examples", *_SIZES[3:], "theorem", "seeds", "diverged", "verdict", "gain"),
+    *("n_examples", *SIZES[3:], "theorem", "seeds", "diverged", "verdict", "gain"),
     *(name for x in analysis.CAPACITIES for name in (x, f"{x}_interval")),
     *("bits_per_parameter", "complete_99_per_parameter", "memorized_per_parameter", "proven"),
     *("complete_99_over_proven", "final_steps", "seconds", "device", "memobench", "commit"),
@@ -213,7 +215,7 @@ def _entries(table: pd.DataFrame) -> pd.DataFrame:
     if "submitter" not in table:
         table = table.assign(submitter="memobench")
     return table.assign(
-        family=[family(row) for row in table[_SIZES].to_dict("records")],
+        family=[family(row) for row in table[SIZES].to_dict("records")],
         budget=table["budget"].astype(int),
     )
 

@@ -1,7 +1,8 @@
 """An experiment: a named, immutable tuple of runs, what was published about them, and claims."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -53,6 +54,25 @@ class Forest:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """What families hold per parameter against how often they saw each fact, and their ratio."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """What was memorized against a size, on logarithmic axes, with what others found or guess.
+
+    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. guides: a name
+    and y as a function of x each.
+    """
+
+    x: str
+    y: str
+    hue: str = "architecture"
+    guides: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A sweep that answers one question.
 
@@ -69,7 +89,7 @@ class Experiment:
     title: str
     presets: Mapping[str, tuple[Run, ...]]
     left_out: str
-    figure: Figure | Picture | Panels | Forest
+    figure: Figure | Picture | Panels | Forest | Exposure | Scaling
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
     decides: tuple[str, ...] = ("quick", "full")

@@ -58,6 +58,7 @@ _YOUNGER = (
     *("stream_ranks", "attention_rank", "activation", "theorem", "n_aimed", "solve", "scale"),
     *("weights", "start", "trained", *CERTIFICATE),
     *("rate_factors", "sizes", "resolution", "doublings", *SEARCHED, "n_params_distinct"),
+    *("n_subjects", "n_relations", "n_answers"),
 )
 STATUSES = ("ok", "diverged")
 
@@ -157,8 +158,10 @@ def load_rows(folder: Path) -> dict[str, dict]:
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
     """Rows as a table; measures of diverged runs are NaN, columns younger than a shard None."""
     table = pd.DataFrame(rows, columns=None if rows else [*_TEXTS, *_INTEGERS, *MEASURES])
-    younger = dict.fromkeys(column for column in _YOUNGER if column not in table)
-    return table.assign(**younger).astype(dict.fromkeys(MEASURES, float))
+    younger = {name: [None] * len(table) for name in _YOUNGER if name not in table}
+    whole = pd.concat([table, pd.DataFrame(younger, index=table.index, dtype=object)], axis=1)
+    # Copied into one piece: a table of many columns, each apart, is slow and warns of it.
+    return whole.astype(dict.fromkeys(MEASURES, float)).copy()
 
 
 def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:

@@ -7,7 +7,7 @@ the interval lies inside, fails where it lies outside, and is undecided otherwis
 evidence is not evidence. Pure functions; no files, no JAX.
 
 `claim` has the words, `statistics` and `evidence` what all tests share; the tests are in `growth`,
-`slopes`, `families` and `counts`.
+`slopes`, `families`, `exposure` and `counts`.
 """
 
 from memobench.claims.claim import (
@@ -34,6 +34,7 @@ from memobench.claims.claim import (
 )
 from memobench.claims.counts import above_bound, every_run, on_average
 from memobench.claims.evidence import MIN_SEEDS, POSITIVE, Region, decide, every
+from memobench.claims.exposure import attention_over_mlp
 from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
 from memobench.claims.growth import (
     LINEAR,
@@ -89,6 +90,7 @@ __all__ = [
     "Test",
     "above_bound",
     "aicc",
+    "attention_over_mlp",
     "better_at_equal_parameters",
     "bootstrap_means",
     "broken_line",

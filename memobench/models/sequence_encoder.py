@@ -17,7 +17,6 @@ from memobench.errors import UserError
 from memobench.models.tokens import require_only_width, require_tokens
 from memobench.specs import Architecture, LabelledContexts, Task
 
-
 MOST_ROWS = 2**22
 
 

@@ -7,8 +7,17 @@ from typing import Any
 import pandas as pd
 
 from memobench import analysis, claims
-from memobench.experiment import Experiment, Panels, Picture
-from memobench.report import figure, panels, saturation, tables
+from memobench.experiment import Experiment, Exposure, Forest, Panels, Picture, Scaling
+from memobench.report import (
+    capacity,
+    exposure,
+    figure,
+    forest,
+    panels,
+    saturation,
+    scaling,
+    tables,
+)
 
 # Our reading of "the same as published".
 AGREES = 0.03
@@ -27,7 +36,7 @@ CONFIGURATION_COLUMNS = [
 # More than a reader would read; the CSV has every run's.
 MOST_CERTIFICATES = 80
 # Long lists, which a spreadsheet cannot use.
-_LISTS = ["curve_steps", "curve_accuracy", "curve_loss", "largest_attention"]
+_LISTS = ["curve_steps", "curve_accuracy", "curve_loss", "largest_attention", "trials"]
 
 
 def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: pathlib.Path) -> str:
@@ -49,6 +58,12 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     verdicts = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
     if isinstance(experiment.figure, Picture):
         saturation.draw(experiment.title, known, base.with_suffix(".png"))
+    elif isinstance(experiment.figure, Forest):
+        forest.draw(experiment.title, known, base.with_suffix(".png"))
+    elif isinstance(experiment.figure, Exposure):
+        exposure.draw(experiment.title, known, base.with_suffix(".png"))
+    elif isinstance(experiment.figure, Scaling):
+        scaling.draw(experiment.title, experiment.figure, known, base.with_suffix(".png"))
     elif isinstance(experiment.figure, Panels):
         panels.draw(experiment.title, experiment.figure, known, base.with_suffix(".png"))
     else:
@@ -72,6 +87,8 @@ def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd
         f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)",
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
+        *capacity.section(table),
+        *(exposure.section(table) if isinstance(experiment.figure, Exposure) else []),
         *_ranks(table),
         *_constructions(experiment, table),
         *_bounds(table),

@@ -1,141 +1,95 @@
-"""The leaderboard: bits and associations memorized per parameter, one row per configuration."""
+"""The leaderboard: the standard board as Markdown, CSV, LaTeX and one HTML page."""
 
+import hashlib
 import pathlib
-from typing import Any
 
 import pandas as pd
 
-from memobench import analysis, theory
-from memobench.report import tables
+from memobench import board as standard
+from memobench.report import capacity, configurations, html, latex, tables
 
-# At this accuracy the data set is used up: what was memorized is its size, not the capacity.
-SATURATED = 0.99
-
-COLUMNS = {
-    "architecture": None,
-    "heads": None,
-    "d_model": None,
-    "d_head": None,
-    "n_heads": None,
-    "n_layers": None,
-    "d_mlp": None,
-    "activation": None,
-    "theorem": None,
-    "scale": None,
-    "weights": None,
-    "n_params": None,
-    "bits per parameter": 3,
-    "± bits": 3,
-    "memorized per parameter": 4,
-    "memorized": 0,
-    "proven": 0,
-    "memorized / proven": 2,
-    "accuracy": 3,
-    "± accuracy": 3,
-    "seeds": None,
-    "diverged": None,
-    "saturated": None,
-}
-
-INTRODUCTION = """\
+INTRODUCTION = f"""\
 # Leaderboard
 
-How much does a Transformer memorize, per parameter? Every row is the mean over seeds of one
-architecture at one size, trained on all associations of a task or constructed for them; ± is half
-the 95% interval of that mean (Student). Rows compete only within a section: one task, one protocol,
-one number of steps.
+How much does a Transformer memorize, per parameter, and who memorizes better, attention or MLP?
+The standard board {standard.VERSION}, never mixed with another version: associations of pairs of
+tokens, budgets of parameters (all counted, met within {standard.TOLERANCE:.0%}), an overfull set of
+as many associations as parameters. [All of it in one page](leaderboard.html) to sort and filter, as
+[CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex); everything else that was trained on
+associations stands in [all configurations](CONFIGURATIONS.md).
 
-- **bits per parameter**: T·log2 N minus the negative log-likelihood in bits of all T associations
-  at the final weights, floored at 0, over all parameters.
-- **memorized**: associations known beyond guessing, from accuracy = 1/N + (1 − 1/N)·memorized/T.
-- **proven**: the associations that a theorem promises some weights of these sizes to memorize
-  (`memobench/theory.py`), and how many times as many were memorized.
-- **saturated**: `yes` where accuracy reached 0.99. Such a model ran out of data, so its numbers are
-  lower bounds of what it can memorize.
+{capacity.DEFINITION}
+Tracks: `{standard.EXACT}`, the gradient over all examples, three learning rates for every set and
+up to four times the steps; `{standard.PUBLISHED}`, the protocol of Dana et al. (2025), its batches
+and its learning rate; `{standard.CONSTRUCTED}`, a proof's weights for as many associations as it
+promises, exactly solved. *Proven* is what a theorem promises weights of these sizes to memorize.
+
+Your own architecture: `memobench.board.searches(architecture, vocab_size, budget)` are the runs
+that put it here; `memobench submit` writes them for a pull request.
 
 Written by `memobench leaderboard`; never edited by hand.
 """
-
-
-def build(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per configuration, best bits per parameter first within its section.
-
-    Only what was trained on associations or constructed for them competes: nothing else has bits.
-    Constructions compete at the number of associations that they promise, and on all.
-
-    Raises theory.Violation where a run is beyond what is possible.
-    """
-    theory.check(table)
-    made = table["method"] == "constructed"
-    # All associations, or as many as promised; made for some only, weights owe the others nothing.
-    whole = table["n_sequences"].isna() | (table["n_examples"] == table["promises"])
-    competes = (table["method"] == "trained") | (made & whole & table["n_aimed"].isna())
-    table = table[(table["task"] == "associations") & competes]
-    per_parameter = table.assign(
-        **{
-            "bits per parameter": table["bits"] / table["n_params"],
-            "memorized per parameter": table["memorized"] / table["n_params"],
-        }
-    )
-    measures = ("accuracy", "bits per parameter", "memorized", "memorized per parameter")
-    board = analysis.over_seeds(per_parameter, measures)
-    saturated = board["accuracy"] >= SATURATED
-    board = board.rename(
-        columns={
-            "accuracy_interval": "± accuracy",
-            "bits per parameter_interval": "± bits",
-        }
-    ).assign(saturated=saturated.map({True: "yes", False: "no"}), proven=theory.promised(board))
-    board["memorized / proven"] = board["memorized"] / board["proven"]
-    return board.sort_values("bits per parameter", ascending=False, kind="stable")
-
-
-SECTION = ["task", "vocab_size", "context_length", "n_examples", "zipf_exponent", "method"]
-SECTION += ["protocol", "solve", "start", "trained", "batch_size", "steps"]
+EMPTY = "No run of the standard board is in this folder; `memobench run board/256` makes some.\n"
 
 
 def page(board: pd.DataFrame) -> str:
-    """The board as Markdown, a section per task, protocol and number of steps."""
+    """The board as Markdown, a section for each budget and vocabulary size."""
     parts = [INTRODUCTION]
-    sections: Any = board.groupby(SECTION, dropna=False, sort=True)
-    for key, rows in sections:
-        task, vocab_size, context_length, n_examples, zipf, *method = key
-        prior = "" if pd.isna(zipf) else f" by Zipf's law with exponent {zipf:g}"
-        shown = [column for column in COLUMNS if rows[column].notna().any()]
+    if board.empty:
+        return "\n".join([*parts, EMPTY])
+    for (budget, vocab_size), rows in board.groupby(["budget", "vocab_size"]):
+        told, digits = capacity.shown(rows)
+        first = rows[["family", "track"]].assign(
+            sizes=[_sizes(row) for row in rows.to_dict("records")]
+        )
+        kept = [name for name in told if name not in capacity.SIZES]
+        by = {"by": rows["submitter"]} if rows["submitter"].nunique() > 1 else {}
         parts += [
-            f"## {n_examples:,} {task}{prior}, N = {vocab_size:.0f}, S = {context_length}: "
-            f"{_told(*method)}",
+            f"## {budget:,} parameters, N = {vocab_size}",
             "",
-            tables.markdown(rows[shown], {k: v for k, v in COLUMNS.items() if v is not None}),
+            tables.markdown(pd.concat([first, told[kept]], axis=1).assign(**by), digits),
             "",
-            f"Measured on: {'; '.join(sorted(set(rows['device'])))}.",
+            f"Measured on: {_listed(rows['device'])}; memobench "
+            f"{_listed(rows['memobench'])} ({_listed(rows['commit'])}).",
             "",
         ]
     return "\n".join(parts)
 
 
-def _told(
-    method: str,
-    protocol: str,
-    solve: Any,
-    start: Any,
-    trained: Any,
-    batch_size: float,
-    steps: int,
-) -> str:
-    if method == "constructed":
-        return "constructed exactly" if solve == "exact" else "constructed, by least squares"
-    examples = f"batches of {batch_size:,.0f}" if batch_size == batch_size else "all examples"
-    begins = "" if pd.isna(start) else f", starting from the construction {start}"
-    only = "" if pd.isna(trained) else f", {trained} only"
-    return f"{method}, {protocol} protocol, {steps:,} steps of {examples}{begins}{only}"
+def _listed(texts: pd.Series) -> str:
+    return tables.text("; ".join(sorted(set(texts))))
+
+
+def _sizes(row: dict) -> str:
+    sizes = [f"d={row['d_model']}"]
+    if row["d_head"] != row["d_model"]:
+        sizes.append(f"d_h={row['d_head']}")
+    if row["n_heads"] > 1 or row["architecture"] == "attention_only":
+        sizes.append(f"H={row['n_heads']}")
+    return " ".join([*sizes, *([f"w={row['d_mlp']}"] if row["d_mlp"] else [])])
 
 
 def write(table: pd.DataFrame, folder: pathlib.Path) -> str:
-    """Writes LEADERBOARD.md and leaderboard.csv and returns the page's text."""
+    """Writes LEADERBOARD.md, leaderboard.csv, .tex and .html and returns the page's text.
+
+    Beside them what is no entry of the board: CONFIGURATIONS.md and configurations.csv.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    board = build(table)
+    board = standard.build(table)
+    others = configurations.build(table)
+    configurations.write(others, folder)
     text = page(board)
-    (folder / "LEADERBOARD.md").write_text(text)
-    board.to_csv(folder / "leaderboard.csv", index=False, float_format="%.6g")
+    (folder / "LEADERBOARD.md").write_text(text, "utf-8")
+    tables.write_csv(board, folder / "leaderboard.csv")
+    named = board.assign(entry=_names(board), steps=board["final_steps"])
+    (folder / "leaderboard.tex").write_text(latex.booktabs(named), "utf-8")
+    curves = configurations.curves(others)
+    (folder / "leaderboard.html").write_text(html.page(named, curves), "utf-8")
     return text
+
+
+def _names(board: pd.DataFrame) -> list[str]:
+    """A short name of each entry, from what it is: the same wherever it is measured."""
+    sizes = board[["version", "submitter", "track", "budget", *standard.SIZES, "theorem"]]
+    rows = sizes.astype(object).where(sizes.notna(), None).itertuples(index=False, name=None)
+    return [hashlib.sha256(repr(row).encode()).hexdigest()[:8] for row in rows]

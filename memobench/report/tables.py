@@ -1,17 +1,39 @@
-"""Tables as Markdown, made from rows and never by hand."""
+"""Tables as Markdown and as CSV, made from rows and never by hand."""
 
+import pathlib
+import re
 from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+# What would become markup within a cell, where names and prose come out as they went in: d_head,
+# "x < d", "1.9 [1.8, 2.0]" and "Dana & Pydi" are none. Code, emphasis and what a strike or a
+# formula begins with; tags and entities; links and images; addresses that GitHub links by itself.
+_MARKUP = re.compile(
+    r"""[`*~$|]
+    | \\(?=[!-/:-@\[-`{-~]|$)
+    | (?<![^\W_])_ | _(?![^\W_])
+    | <(?=[a-z/!?]) | &(?=\#?\w+;)
+    | \](?=[(\[:]) | !(?=\[) | \[(?=\^)
+    | :(?=//) | (?<=www)\. | @(?=\w)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+# A spreadsheet takes a cell that begins so for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
 
 def markdown(table: pd.DataFrame, digits: Mapping[str, int]) -> str:
-    r"""A GitHub table; numbers right-aligned, missing ones as a dash, text with `|` escaped.
+    r"""A GitHub table; numbers right-aligned, missing ones as a dash, text as text, never markup.
 
     >>> print(markdown(pd.DataFrame({"who": ["a|b"], "x": [0.5]}), {"x": 2}))
     | who | x |
     |:---|---:|
     | a\|b | 0.50 |
+    >>> print(markdown(pd.DataFrame({"who": ["d_head < d", "<b>_me_</b> [x](y)"]}), {}))
+    | who |
+    |:---|
+    | d_head < d |
+    | \<b>\_me\_\</b> [x\](y) |
     """
     if table.empty:
         return "*(no rows)*"
@@ -37,4 +59,28 @@ def _cell(value: object, digits: int | None) -> str:
         return f"{value:.{digits}f}" if digits is not None else f"{value:g}"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value).replace("|", "\\|").replace("\n", " ")
+    return text(str(value))
+
+
+def text(value: str) -> str:
+    """A line of text in Markdown, where none of it is markup."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(value.splitlines()))
+
+
+def write_csv(table: pd.DataFrame, path: pathlib.Path) -> None:
+    """Writes a table for spreadsheets."""
+    csv_safe(table).to_csv(path, index=False, float_format="%.6g")
+
+
+def csv_safe(table: pd.DataFrame) -> pd.DataFrame:
+    """The table for `to_csv`: no text in it can be taken for a formula; numbers stay as they are.
+
+    >>> csv_safe(pd.DataFrame({"who": ["=1+1", "me"], "x": [-1, 2]})).to_dict("list")
+    {'who': ["'=1+1", 'me'], 'x': [-1, 2]}
+    """
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    return table.assign(**{str(name): table[name].astype(object).map(_quoted) for name in texts})
+
+
+def _quoted(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

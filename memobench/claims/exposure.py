@@ -1,0 +1,62 @@
+"""Attention against MLP by how often every fact was seen."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memobench.claims.claim import Finding, Test
+from memobench.claims.evidence import Region, conclude, statistic_of, too_few
+from memobench.claims.statistics import Means, bootstrap_means
+
+ATTENTION, MLP = "attention_only", "mlp"
+
+
+def per_parameter(table: pd.DataFrame, measure: str) -> Means:
+    """Bootstrapped means per parameter of every architecture, exposure and learning rate."""
+    keys = ["architecture", "heads", "d_model", "n_heads", "d_mlp", "steps", "epochs"]
+    keys += ["learning_rate", "final_learning_rate", "n_params", "n_params_memory"]
+    return bootstrap_means(table, keys, value=lambda rows: rows[measure] / rows["n_params"])
+
+
+def best_rate(means: Means) -> Means:
+    """Of each architecture and exposure the learning rate with the best mean."""
+    order = means.at.assign(mean=means.mean_X)
+    best = order.groupby(["architecture", "heads", "d_mlp", "steps"])["mean"].idxmax()
+    return means.where(means.at.index.isin(best))
+
+
+def ratios(table: pd.DataFrame, measure: str) -> dict[int, np.ndarray]:
+    """For every exposure what attention holds over what the MLP holds, and its replicates."""
+    means = best_rate(per_parameter(table, measure))
+    found: dict[int, np.ndarray] = {}
+    for steps, at in means.by("steps").items():
+        families = at.by("architecture")
+        if ATTENTION in families and MLP in families:
+            attention_B, mlp_B = (
+                families[name]
+                .where(families[name].mean_X == families[name].mean_X.max())
+                .y_BX[:, 0]
+                for name in (ATTENTION, MLP)
+            )
+            ahead_B = np.divide(
+                attention_B, mlp_B, where=mlp_B > 0, out=np.full_like(mlp_B, np.inf)
+            )
+            found[int(steps)] = ahead_B
+    return found
+
+
+def attention_over_mlp(exposures: int, region: Region, measure: str = "memorized") -> Test:
+    """At so many exposures attention holds so many times as much per parameter as the MLP."""
+
+    def test(table: pd.DataFrame) -> Finding:
+        found: dict[int, Any] = ratios(table, measure)
+        if exposures not in found:
+            return too_few(f"both families at {exposures:,} exposures")
+        each = "; ".join(f"{n:,}: {ratio_B[0]:.2f}" for n, ratio_B in sorted(found.items()))
+        seeds = int(table.groupby(["architecture", "steps", "learning_rate"]).size().min())
+        name = f"{measure} per parameter, attention over MLP at {exposures:,} exposures"
+        details = f"at other exposures {each}"
+        return conclude([statistic_of(name, found[exposures], region, seeds, details)])
+
+    return test

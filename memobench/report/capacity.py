@@ -1,0 +1,93 @@
+"""The section on capacities of an experiment's page, and what its words mean."""
+
+from typing import Any
+
+import pandas as pd
+
+from memobench import analysis
+from memobench.report import tables
+
+DEFINITION = """\
+Three capacities of an architecture at one size, means over seeds (each with weights, labels and
+sequences of its own) ± half the 95% interval (Student):
+
+- **(a) complete**: the largest set of which at least 99%, or all, is memorized, found by bisection
+  to 2% of itself;
+- **(b) memorized**: associations known beyond guessing (accuracy = 1/N + (1 − 1/N)·X/T) of an
+  overfull set, one too large to be memorized;
+- **(c) bits**: T·log2 N minus the negative log-likelihood in bits of the same set, at least 0.
+
+Known is what the best of the checked weights know (every 32 steps of the exact gradient; the last
+ones of the published protocol). Per parameter means: of *all*; of the *memory*, all but token
+embeddings and unembedding; of the *distinct* degrees of freedom, where a product of two matrices
+of rank r between d and d dimensions counts r(2d − r). A row is `converged` where twice the steps
+gained less than 2% on average, in (a) to 99% and in what is known of the overfull set; a set that
+was memorized to 99% is not overfull, and its row a `lower bound`, no capacity.
+"""
+CONVENTIONS = {"all": "n_params", "memory": "n_params_memory", "distinct": "n_params_distinct"}
+SIZES = ["task", "vocab_size", "architecture", "heads", "d_model", "d_head", "n_heads"]
+SIZES += ["n_layers", "d_mlp", "activation", "protocol", "theorem"]
+
+
+def section(table: pd.DataFrame) -> list[str]:
+    """Paragraphs of a page; none where nothing was searched."""
+    found = table[table["method"] == "searched"]
+    if found.empty:
+        return []
+    capacities = analysis.capacities(found).sort_values(["vocab_size", "n_params", "d_model"])
+    return [
+        "## Capacities",
+        DEFINITION,
+        tables.markdown(*shown(capacities)),
+    ]
+
+
+def shown(capacities: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Capacities for readers, each with its interval, and digits of the numbers."""
+    columns: dict[str, Any] = {
+        name: capacities[name]
+        for name in SIZES
+        if name in capacities and capacities[name].notna().any() and _tells(capacities[name])
+    }
+    columns["parameters"] = capacities["n_params"]
+    for told, name in (("complete 99%", "complete_99"), ("complete", "complete_100")):
+        columns[told] = _with_interval(capacities, name, 0)
+    columns["memorized"] = _with_interval(capacities, "memorized", 0)
+    columns["bits"] = _with_interval(capacities, "bits", 0)
+    for told, count in CONVENTIONS.items():
+        columns[f"99% / {told}"] = capacities["complete_99"] / capacities[count].astype(float)
+    for told, count in CONVENTIONS.items():
+        columns[f"bits / {told}"] = capacities["bits"] / capacities[count].astype(float)
+    columns |= {
+        "99% / proven": capacities["complete_99_over_proven"],
+        "verdict": capacities["verdict"],
+        "last gain": capacities["gain"],
+        "steps": capacities["final_steps"],
+        "seeds": capacities["seeds"],
+        "seconds": capacities["seconds"],
+    }
+    digits = dict.fromkeys((f"99% / {told}" for told in CONVENTIONS), 3)
+    digits |= dict.fromkeys((f"bits / {told}" for told in CONVENTIONS), 2)
+    return pd.DataFrame(columns), {**digits, "99% / proven": 1, "last gain": 3, "seconds": 1}
+
+
+def _tells(values: pd.Series) -> bool:
+    """Whether a column differs among rows, or names what all of them are."""
+    return values.name in ("architecture", "d_model") or values.nunique(dropna=False) > 1
+
+
+def _with_interval(table: pd.DataFrame, measure: str, digits: int) -> list[str]:
+    bound = table["verdict"] == analysis.LOWER_BOUND
+    return [
+        _number(value, interval, digits, "≥ " if is_bound else "")
+        for value, interval, is_bound in zip(
+            table[measure], table[f"{measure}_interval"], bound, strict=True
+        )
+    ]
+
+
+def _number(value: float, interval: float, digits: int, prefix: str) -> str:
+    if value != value:
+        return "–"
+    told = f"{prefix}{value:,.{digits}f}"
+    return told if interval != interval else f"{told} ± {interval:,.{digits}f}"

@@ -1,0 +1,101 @@
+"""A forest plot of the board: every entry's capacities per parameter, with 95% intervals."""
+
+import pathlib
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.lines import Line2D
+
+from memobench import analysis, board
+
+MEASURES = {
+    "complete_99": "(a) largest set memorized to 99%, per parameter",
+    "memorized": "(b) most of an overfull set, per parameter",
+    "bits": "(c) bits per parameter",
+}
+_MARKERS = dict(zip(board.TRACKS, "osD", strict=True))
+_BETWEEN = 0.22
+
+
+def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
+    """Writes the plot of a table of runs as a PNG: a row of panels for each vocabulary size."""
+    sns.set_theme(context="notebook", style="whitegrid")
+    rows = board.build(known).assign(entry=lambda x: x.apply(entry, axis=1))
+    colors = dict(zip(board.TRACKS, sns.color_palette("colorblind", 3), strict=True))
+    vocab_sizes = sorted(set(rows["vocab_size"]))
+    entries = {n: _in_order(rows[rows["vocab_size"] == n]) for n in vocab_sizes}
+    heights = [max(len(entries[n]), 1) for n in vocab_sizes]
+    figure, axes = plt.subplots(
+        max(len(vocab_sizes), 1),
+        len(MEASURES),
+        figsize=(15, 0.42 * sum(heights) + 2.2),
+        squeeze=False,
+        sharex="col",
+        sharey="row",
+        gridspec_kw={"height_ratios": heights or [1]},
+        layout="constrained",
+    )
+    for axes_of_row, vocab_size in zip(axes, vocab_sizes, strict=False):
+        of_size = rows[rows["vocab_size"] == vocab_size]
+        for axis, measure in zip(axes_of_row, MEASURES, strict=True):
+            _panel(axis, of_size, measure, entries[vocab_size], colors)
+        axes_of_row[0].set_ylabel(f"N = {vocab_size}")
+        axes_of_row[0].set_yticks(range(len(entries[vocab_size])), entries[vocab_size])
+        axes_of_row[0].set_ylim(len(entries[vocab_size]) - 0.5, -0.5)
+    for axis, told in zip(axes[-1], MEASURES.values(), strict=True):
+        axis.set_xlabel(told, fontsize="small")
+        axis.set_xlim(left=0)
+    figure.suptitle(title)
+    shown = [track for track in board.TRACKS if (rows["track"] == track).any()]
+    handles = [
+        Line2D([], [], color=colors[track], marker=_MARKERS[track], linestyle="", label=track)
+        for track in shown
+    ]
+    unsettled = Line2D([], [], color="gray", marker="o", linestyle="", markerfacecolor="none")
+    unsettled.set_label("not converged, or a lower bound")
+    handles.append(unsettled)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def entry(row: Any) -> str:
+    """A row's family with the sizes by which entries of one family differ."""
+    sizes = [f"d={row['d_model']}"]
+    if row["architecture"] in ("attention_only", "mlp"):
+        sizes.append(f"H={row['n_heads']}")
+    if row["d_mlp"]:
+        sizes.append(f"w={row['d_mlp']}")
+    return f"{row['family']} ({', '.join(sizes)})"
+
+
+def _in_order(rows: pd.DataFrame) -> list[str]:
+    """Entries, the best of the exact track first."""
+    best = rows.assign(own=(rows["track"] == board.EXACT))
+    best = best.sort_values(["own", "complete_99_per_parameter"], ascending=False)
+    return list(dict.fromkeys(best["entry"]))
+
+
+def _panel(
+    axis: plt.Axes, rows: pd.DataFrame, measure: str, entries: list[str], colors: dict[str, Any]
+) -> None:
+    for i, track in enumerate(board.TRACKS):
+        for row in rows[rows["track"] == track].to_dict("records"):
+            settled = row["verdict"] in (analysis.CONVERGED, analysis.PROVEN)
+            axis.errorbar(
+                row[measure] / row["n_params"],
+                entries.index(row["entry"]) + _BETWEEN * (i - 1),
+                xerr=row[f"{measure}_interval"] / row["n_params"],
+                color=colors[track],
+                marker=_MARKERS[track],
+                markersize=5,
+                markerfacecolor=colors[track] if settled else "none",
+                capsize=2,
+                linewidth=1.2,
+            )
+    axis.grid(axis="y", alpha=0.3)

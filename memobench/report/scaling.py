@@ -1,0 +1,60 @@
+"""What was memorized against a size, on logarithmic axes, with what others found."""
+
+import pathlib
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+
+from memobench import analysis
+from memobench.experiment import Scaling
+
+NAMES = {
+    "d_model": "width d",
+    "d_mlp": "hidden neurons m",
+    "n_params": "parameters",
+    "n_params_memory": "parameters of the memory",
+    "complete_99": "largest set memorized to 99%",
+    "memorized": "associations memorized",
+    "bits": "bits memorized",
+}
+
+
+def draw(title: str, shown: Scaling, known: pd.DataFrame, path: pathlib.Path) -> None:
+    """Writes the figure of a table of runs as a PNG: means over seeds, 95% intervals, guides."""
+    sns.set_theme(context="notebook", style="whitegrid")
+    rows = known.assign(y=pd.to_numeric(known[shown.y])).dropna(subset=["y"])
+    figure, axis = plt.subplots(figsize=(7.5, 5.5), layout="constrained")
+    hues = sorted(set(rows[shown.hue]))
+    palette = sns.color_palette("colorblind", len(hues))
+    for color, marker, hue in zip(palette, "osD^vPX*" * len(hues), hues, strict=False):
+        groups = rows[rows[shown.hue] == hue].groupby(shown.x)["y"]
+        half = groups.agg(analysis.half_width)
+        label = str(hue) if shown.hue == "architecture" else f"{shown.hue} = {hue}"
+        axis.errorbar(
+            groups.mean().index,
+            groups.mean(),
+            yerr=half,
+            color=color,
+            marker=marker,
+            linestyle="",
+            capsize=3,
+            label=label,
+        )
+    x = np.geomspace(rows[shown.x].min() * 0.9, rows[shown.x].max() * 1.1, 100)
+    for style, (name, guide) in zip(("--", ":", "-.", "-"), shown.guides, strict=False):
+        axis.plot(x, guide(x), color="black", linewidth=1, linestyle=style, label=name)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2)
+    for side in (axis.xaxis, axis.yaxis):
+        side.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
+    axis.set_xlabel(NAMES.get(shown.x, shown.x))
+    axis.set_ylabel(NAMES.get(shown.y, shown.y))
+    axis.set_title(title)
+    axis.legend(frameon=False, fontsize="small")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
