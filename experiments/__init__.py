@@ -5,7 +5,11 @@ from typing import Any
 from memobench.experiment import Experiment
 from memobench.experiments import (
     board,
+    capacity_bits,
     capacity_exposure,
+    capacity_factual_recall,
+    capacity_linear_memory,
+    capacity_mlp_memory,
     constructions_load,
     constructions_promised,
     constructions_trained,
@@ -63,6 +67,10 @@ _MODULES: tuple[Any, ...] = (
     constructions_trained,
     board,
     capacity_exposure,
+    capacity_linear_memory,
+    capacity_mlp_memory,
+    capacity_factual_recall,
+    capacity_bits,
 )
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment

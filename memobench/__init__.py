@@ -27,6 +27,7 @@ from memobench.specs import (
     LabelledContexts,
     Optimum,
     Run,
+    Search,
     Task,
     Training,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "LabelledContexts",
     "Optimum",
     "Run",
+    "Search",
     "Task",
     "Training",
     "UserError",

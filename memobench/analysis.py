@@ -21,6 +21,9 @@ CONFIGURATION = [
     "n_next",
     "conditional_parameter",
     "zipf_exponent",
+    "n_subjects",
+    "n_relations",
+    "n_answers",
     "contexts",
     "n_classes",
     "input_dim",
@@ -116,18 +119,26 @@ def capacities(
 ) -> pd.DataFrame:
     """Capacities of searched and constructed runs: means over seeds, half their 95% intervals.
 
-    A construction's complete set is the one it was made for. `verdict` says whether twice the steps
-    gained less than GAIN on average (`converged`), the set was used up in some run, so that all is
-    a lower bound, or a theorem fixes the number (`proven`). `seconds` are of one run.
+    A construction's complete set is the one it was made for. gain_99, gain_known: by how much the
+    last doubling of the steps raised the means of `complete_99` and of what is known of all
+    examples. `verdict` says whether both are less than GAIN (`converged`), the set was used up in
+    some run, so that all is a lower bound, or a theorem fixes the number (`proven`). `seconds` are
+    of one run.
     """
     made, keys = table["method"] == "constructed", list(keys)
     numbers = {
         name: pd.to_numeric(table[name])
-        for name in ("complete_99", "complete_100", "gain", "final_steps", "n_params_distinct")
+        for name in (
+            *("complete_99", "complete_100", "best_accuracy", "previous_99", "previous_known"),
+            *("final_steps", "n_params_distinct"),
+        )
     }
+    numbers["known"] = numbers.pop("best_accuracy") * table["n_examples"]
     for name, target in (("complete_99", NEARLY), ("complete_100", 1.0)):
         known = table["n_examples"].where(table["accuracy"] >= target)
         numbers[name] = numbers[name].where(~made, known)
+    for name in ("complete_99", "complete_100", "known", "previous_99", "previous_known"):
+        numbers[name] = numbers[name].where(table["status"] == "ok")
     numbers["final_steps"] = numbers["final_steps"].fillna(table["steps"])
     shared = table["run_seconds"] / table["pack_size"]
     numbers["seconds"] = pd.to_numeric(table["seconds"]).fillna(shared)
@@ -138,8 +149,10 @@ def capacities(
         "proven": groups["proven"].max(),
         "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
         "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
-        "verdict": groups[["method", "lower_bound", "gain"]].apply(_verdict),
-        "gain": groups["gain"].mean(),
+        "gain_99": groups["complete_99"].sum() / groups["previous_99"].sum(min_count=1) - 1,
+        "gain_known": groups["known"].sum() / groups["previous_known"].sum(min_count=1) - 1,
+        "proves": groups["method"].agg(lambda method: (method == "constructed").all()),
+        "bounds": groups["lower_bound"].agg(lambda x: x.eq(True).any()),
         "final_steps": groups["final_steps"].max().astype(int),
         "seconds": groups["seconds"].mean(),
         "date": groups["date"].max(),
@@ -151,18 +164,16 @@ def capacities(
         columns[name] = groups[name].agg(lambda values: _distinct(values.dropna()))
     columns = {name: column for name, column in columns.items() if name not in keys}
     found = pd.DataFrame(columns).reset_index().copy()
+    gained = found[["gain_99", "gain_known"]].lt(GAIN).all(axis=1)
+    found["verdict"] = np.select(
+        [found.pop("proves"), found.pop("bounds"), gained],
+        [PROVEN, LOWER_BOUND, CONVERGED],
+        NOT_CONVERGED,
+    )
     for measure in ("bits", "complete_99", "memorized"):
         found[f"{measure}_per_parameter"] = found[measure] / found["n_params"]
     found["complete_99_over_proven"] = found["complete_99"] / found["proven"]
     return found
-
-
-def _verdict(rows: pd.DataFrame) -> str:
-    if (rows["method"] == "constructed").all():
-        return PROVEN
-    if rows["lower_bound"].fillna(False).astype(bool).any():
-        return LOWER_BOUND
-    return CONVERGED if rows["gain"].mean() < GAIN else NOT_CONVERGED
 
 
 # Of the sequences' mass, what T_eps may leave out.
@@ -308,7 +319,8 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
 
 def chance(table: pd.DataFrame) -> pd.Series:
     """The accuracy of guessing, of every row."""
-    labels = table["vocab_size"].astype(float).fillna(table["n_classes"].astype(float))
+    counts = ("n_answers", "vocab_size", "n_classes")
+    labels = table.reindex(columns=counts).astype(float).bfill(axis=1)["n_answers"]
     return (1 / labels).fillna(2 * TOLERANCE)
 
 
@@ -317,9 +329,13 @@ def cost(table: pd.DataFrame) -> pd.DataFrame:
 
     A pack's seconds are shared out evenly among its runs; packs side by side count each in full.
     """
+    # Searches train many models, annealed runs may end early.
+    searched = table["trials"].map(lambda x: sum(made[0] for made in x), na_action="ignore")
     each = table.assign(
-        # Annealed runs may end early.
-        model_steps=table["stopped_at"].astype(float).fillna(table["steps"]).astype(int),
+        model_steps=searched.astype(float)
+        .fillna(table["stopped_at"].astype(float))
+        .fillna(table["steps"])
+        .astype(int),
         compile_s=table["compile_seconds"] / table["pack_size"],
         run_s=table["run_seconds"] / table["pack_size"],
     )

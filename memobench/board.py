@@ -17,6 +17,8 @@ from memobench import analysis, specs, theory
 from memobench.specs import Architecture, Construction, Run, Search, Task, Training
 
 VERSION = "v1"
+# Whose the project's own runs are.
+OWN = "memobench"
 TOLERANCE = 0.05
 # Width d of the standard entries for every vocabulary size and budget.
 WIDTHS = {
@@ -43,7 +45,7 @@ METHODS = {
         training=Training(epochs=16, batch_size=None, protocol="exact"),
         rate_factors=(0.3, 1.0, 3.0),
         sizes=3,
-        doublings=2,
+        doublings=3,
     ),
 }
 TRACKS = (EXACT, PUBLISHED, CONSTRUCTED)
@@ -199,7 +201,7 @@ SIZES += ["d_head", "n_heads", "n_layers", "d_mlp", "n_params", "n_params_memory
 SIZES += ["n_params_distinct"]
 COLUMNS = [
     *("version", "submitter", "track", "family", "budget", "vocab_size", "context_length", "task"),
-    *("n_examples", *SIZES[3:], "theorem", "seeds", "diverged", "verdict", "gain"),
+    *("n_examples", *SIZES[3:], "theorem", "seeds", "diverged", "verdict", "gain_99", "gain_known"),
     *(name for x in analysis.CAPACITIES for name in (x, f"{x}_interval")),
     *("bits_per_parameter", "complete_99_per_parameter", "memorized_per_parameter", "proven"),
     *("complete_99_over_proven", "final_steps", "seconds", "device", "memobench", "commit"),
@@ -213,7 +215,7 @@ def _entries(table: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(track=track, budget=_budget(table, track))
     table = table[table["track"].notna() & table["budget"].notna()]
     if "submitter" not in table:
-        table = table.assign(submitter="memobench")
+        table = table.assign(submitter=OWN)
     return table.assign(
         family=[family(row) for row in table[SIZES].to_dict("records")],
         budget=table["budget"].astype(int),
@@ -267,3 +269,15 @@ def family(sizes: Any) -> str:
     elif name == "sequence_encoder":
         name = "sequence encoder"
     return name + (f", {sizes['n_layers']} layers" if sizes["n_layers"] > 1 else "")
+
+
+def entry(row: Any) -> str:
+    """A row's family, and the sizes by which entries of one family differ."""
+    sizes = [f"d={row['d_model']}"]
+    if row["d_head"] != row["d_model"]:
+        sizes.append(f"d_h={row['d_head']}")
+    if row["n_heads"] > 1 or row["architecture"] == "attention_only":
+        sizes.append(f"H={row['n_heads']}")
+    if row["d_mlp"]:
+        sizes.append(f"w={row['d_mlp']}")
+    return f"{row['family']} ({' '.join(sizes)})"

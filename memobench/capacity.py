@@ -79,12 +79,13 @@ def columns(n_examples: int, trials: Sequence[Trial]) -> dict[str, Any]:
 
     incomplete_99, incomplete_100: the least set above that was not memorized with the final steps.
     best_accuracy: on all examples. rate_factor: with which the set of `complete_99` was memorized.
-    gain: by the last doubling, of (a) to 99% or of what is known of all examples, whichever is
-    larger; None where there was none. trials: all of them, as lists.
+    previous_99, previous_known: `complete_99`, and how many of all examples were known, before the
+    last doubling; None where there was none. gain: by the last doubling, of whichever of the two
+    gained more. trials: all of them, as lists.
     """
     gain = _gain(trials)
     brackets = [_bracket(n_examples, trials, target) for target in TARGETS]
-    best = _whole(trials, n_examples)
+    best, before = _whole(trials, n_examples), _before(trials)
     complete = [x for x in trials if x.n_examples == brackets[0][0] and passes(x, NEARLY)]
     return {
         "complete_99": brackets[0][0],
@@ -94,6 +95,8 @@ def columns(n_examples: int, trials: Sequence[Trial]) -> dict[str, Any]:
         "best_accuracy": best.known / n_examples,
         "rate_factor": complete[0].factor if complete else None,
         "final_steps": trials[-1].steps,
+        "previous_99": before[0] if before else None,
+        "previous_known": before[1] if before else None,
         "gain": gain if gain is None or math.isfinite(gain) else None,
         "converged": _converged(trials),
         "lower_bound": _saturated(trials),
@@ -135,11 +138,9 @@ def _bracket(n_examples: int, trials: Sequence[Trial], target: float) -> tuple[i
 
 def _sizes(search: Search, n_examples: int, trials: Sequence[Trial]) -> list[int]:
     """Sizes inside the brackets that are still too wide."""
-    wide = [
-        (low, high)
-        for low, high in (_bracket(n_examples, trials, target) for target in TARGETS)
-        if high - low > _unit(search, low)
-    ]
+    # Most often both are the same one, to which all lanes then go.
+    brackets = dict.fromkeys(_bracket(n_examples, trials, target) for target in TARGETS)
+    wide = [(low, high) for low, high in brackets if high - low > _unit(search, low)]
     sizes: list[int] = []
     for i, (low, high) in enumerate(wide):
         n_more = (search.sizes - len(sizes)) // (len(wide) - i)
@@ -171,18 +172,24 @@ def _proposals(search: Search, steps: int, sizes: Sequence[int]) -> list[Proposa
 
 
 def _gain(trials: Sequence[Trial]) -> float | None:
-    steps = trials[-1].steps
-    before = [trial for trial in trials if trial.steps < steps]
-    if not before:
+    before = _before(trials)
+    if before is None:
         return None
-    n_examples = max(trial.n_examples for trial in trials)
-    ratios = []
-    for was, now in (
-        (_bracket(n_examples, before, NEARLY)[0], _bracket(n_examples, trials, NEARLY)[0]),
-        (_whole(before, n_examples).known, _whole(trials, n_examples).known),
-    ):
-        ratios.append(now / was if was else (math.inf if now else 1.0))
+    pairs = zip(before, _found(trials), strict=True)
+    ratios = [now / was if was else (math.inf if now else 1.0) for was, now in pairs]
     return max(ratios) - 1
+
+
+def _found(trials: Sequence[Trial]) -> tuple[int, int]:
+    """The largest set memorized to 99%, and how many of all examples are known."""
+    n_examples = max(trial.n_examples for trial in trials)
+    return _bracket(n_examples, trials, NEARLY)[0], _whole(trials, n_examples).known
+
+
+def _before(trials: Sequence[Trial]) -> tuple[int, int] | None:
+    """What had been found before the last doubling."""
+    before = [trial for trial in trials if trial.steps < trials[-1].steps]
+    return _found(before) if before else None
 
 
 def _converged(trials: Sequence[Trial]) -> bool:

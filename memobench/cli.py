@@ -1,4 +1,4 @@
-"""The command line: list, run, report, leaderboard."""
+"""The command line: list, run, report, leaderboard, submit, check-submission."""
 
 import difflib
 import fnmatch
@@ -11,14 +11,16 @@ from typing import Any
 from absl import app, flags, logging
 
 from memobench.errors import UserError
-from memobench.results import check_writable, load_results
+from memobench.results import check_writable, load_results, load_rows
 
 USAGE = """memobench: how much does a transformer memorize, per parameter?
 
   memobench list                      the experiments, their presets and sizes
   memobench run EXPERIMENT...         train what --results does not hold yet
   memobench report EXPERIMENT...      figure, verdicts and tables into --output
-  memobench leaderboard               LEADERBOARD.md and leaderboard.csv into --output
+  memobench leaderboard               LEADERBOARD.md, .html, .csv and .tex into --output
+  memobench submit [EXPERIMENT...]    one file of your runs, by --submitter, for a pull request
+  memobench check-submission FILE...  whether such files are what they say
 
 An EXPERIMENT may be a pattern: 'dana2025/*' names all of that paper. --seeds=1 runs one seed alone.
 """
@@ -29,6 +31,9 @@ OUTPUT = flags.DEFINE_string("output", "results", "Folder for figures, tables an
 SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lower_bound=1)
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the packs of `run` and train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
+SUBMITTER = flags.DEFINE_string("submitter", None, "Your name, for `submit`.")
+URL = flags.DEFINE_string("url", None, "An address of yours, for `submit`.")
+NOTE = flags.DEFINE_string("note", None, "A sentence about your runs, for `submit`.")
 
 
 def main() -> None:
@@ -38,12 +43,19 @@ def main() -> None:
 
 def _main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.WARNING)
-    commands = {"list": _list, "run": _run, "report": _report, "leaderboard": _leaderboard}
+    commands = {
+        "list": _list,
+        "run": _run,
+        "report": _report,
+        "leaderboard": _leaderboard,
+        "submit": _submit,
+        "check-submission": _check_submission,
+    }
     try:
         if len(argv) < 2:
             raise UserError(f"name a command: {', '.join(commands)}; memobench --help tells more")
         if argv[1] not in commands:
-            raise UserError(f"unknown command {argv[1]!r}{_closest(argv[1], commands)}")
+            raise UserError(f"unknown command {argv[1]!r}{_closest(argv[1], commands, 0.6)}")
         commands[argv[1]](list(argv[2:]))
     except UserError as error:
         sys.exit(f"memobench: {error}")
@@ -57,8 +69,8 @@ def _main(argv: Sequence[str]) -> None:
         sys.exit(130)
 
 
-def _closest(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)
+def _closest(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=cutoff)
     if close:
         return f"; did you mean {' or '.join(close)}?"
     return f"; choose one of {', '.join(names)}"
@@ -161,14 +173,58 @@ def _report(names: list[str]) -> None:
 def _leaderboard(names: list[str]) -> None:
     if names:
         raise UserError(f"leaderboard takes no argument, got {' '.join(names)}")
+    from memobench import submissions
     from memobench.report import leaderboard
 
     table = load_results(RESULTS.value)
     if table.empty:
         raise UserError(f"{RESULTS.value} holds no run; first: memobench run EXPERIMENT")
     output = check_writable(OUTPUT.value, "output")
+    table, dropped = submissions.merge(submissions.load_folder(output / "submissions"), table)
+    for run_id, kept, left_out in dropped:
+        logging.warning("run %s of %s is left out: %s has it", run_id, left_out, kept)
     print(leaderboard.write(table, output))
-    print(f"Written to {output / 'LEADERBOARD.md'}")
+    print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
+
+
+def _submit(names: list[str]) -> None:
+    if not SUBMITTER.value:
+        raise UserError("submit needs a name: --submitter='Your Name'")
+    experiments = _experiments(names) if names else []
+    from memobench import submissions
+
+    rows = load_rows(RESULTS.value)
+    of_which, first = "", "memobench run EXPERIMENT"
+    if experiments:
+        of_which, first = f" of {' '.join(names)} --preset={PRESET.value}", "memobench run them"
+        presets = (experiment.presets[PRESET.value] for experiment in experiments)
+        wanted = {run.run_id for run in itertools.chain.from_iterable(presets)}
+        rows = {run_id: row for run_id, row in rows.items() if run_id in wanted}
+    if not rows:
+        raise UserError(f"{RESULTS.value} holds no run{of_which}; first: {first}")
+    folder = check_writable(OUTPUT.value, "output") / "submissions"
+    path = submissions.write(rows.values(), SUBMITTER.value, folder, URL.value, NOTE.value)
+    print(
+        f"{len(rows)} runs are in {path}. Now add that file, unchanged, to results/submissions/ of "
+        "a fork of memobench and open a pull request."
+    )
+
+
+def _check_submission(names: list[str]) -> None:
+    if not names:
+        raise UserError("name a file: memobench check-submission FILE...")
+    from memobench import submissions
+
+    wrong = []
+    for name in names:
+        try:
+            found = submissions.read(name)
+        except UserError as error:
+            wrong.append(str(error))
+        else:
+            print(f"ok: {name}: {len(found.rows)} runs by {found.submitter}")
+    if wrong:
+        raise UserError("\n".join(wrong))
 
 
 if __name__ == "__main__":

@@ -62,13 +62,15 @@ class Exposure:
 class Scaling:
     """What was memorized against a size, on logarithmic axes, with what others found or guess.
 
-    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. guides: a name
-    and y as a function of x each.
+    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. best_of:
+    columns, the learning rate's, of whose values the one with the best mean is shown. guides: a
+    name and y as a function of x each.
     """
 
     x: str
     y: str
     hue: str = "architecture"
+    best_of: tuple[str, ...] = ()
     guides: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
 
 

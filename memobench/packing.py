@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from memobench import models
+from memobench import models, tasks
 from memobench.specs import Annealing, Construction, LabelledContexts, Run, Search, Task, Training
 
 # Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
@@ -29,7 +29,7 @@ FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
 STEP_SECONDS = {"cpu": 0.0, "gpu": 2e-4, "tpu": 2e-4}
 # What even the smallest construction takes, much of it spent on compiling its check.
 CONSTRUCTION_WORK = 2e10
-# How many labelled contexts of every run are evaluated together at most.
+# How many examples are evaluated together at most, where evaluation goes block by block.
 EVALUATED_AT_ONCE = 1024
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
 # What the runs of a pack may take together: a CPU works fastest within its caches.
@@ -229,7 +229,7 @@ def work_per_step(module: Any, run: Run) -> float:
 def memory_per_run(module: Any, run: Run) -> float:
     """Predicted bytes of one run in training: weights, gradient, Adam moments, activations."""
     n_params, _ = models.count_parameters(module, run.task.context_length)
-    if isinstance(run.task, LabelledContexts):
+    if isinstance(run.task, LabelledContexts) or hasattr(module, "activations"):
         per_row = module.activations()
     else:
         n_layers = run.architecture.n_layers * run.task.context_length
@@ -249,7 +249,9 @@ def memory_shared(runs: Sequence[Run]) -> float:
 def _memory_shared(run: Run) -> float:
     task = run.task
     if not isinstance(task, LabelledContexts):
-        return 4.0 * 3 * task.n_examples * task.vocab_size
+        n_rows = min(task.n_examples, EVALUATED_AT_ONCE) if tasks.in_blocks(task) else None
+        n_logits = (n_rows or task.n_examples) * task.n_predicted // task.n_examples
+        return 4.0 * 3 * n_logits * task.vocab_size
     own = {"random": task.context_length * task.input_dim, "bag": task.context_length}
     return 4.0 * _rounded(task.n_examples) * (task.input_dim + own.get(task.contexts, 0))
 

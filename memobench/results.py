@@ -47,7 +47,8 @@ CERTIFICATE = (
 # What a search found.
 SEARCHED = (
     *("complete_99", "complete_100", "incomplete_99", "incomplete_100", "best_accuracy"),
-    *("rate_factor", "final_steps", "gain", "converged", "lower_bound", "trials"),
+    *("rate_factor", "final_steps", "previous_99", "previous_known", "gain", "converged"),
+    *("lower_bound", "trials"),
 )
 # Columns that shards of schema 1 did not have from the beginning, or that few runs have.
 _YOUNGER = (
@@ -98,7 +99,7 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
         path = _publish(temporary, stem)
     finally:
         temporary.unlink(missing_ok=True)
-    _fsync_folder(folder)
+    fsync_folder(folder)
     return path
 
 
@@ -106,7 +107,7 @@ def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
     for attempt in itertools.count():
         path = temporary.with_name(f"{stem}-{attempt}.json" if attempt else f"{stem}.json")
         try:
-            _link(temporary, path)
+            link(temporary, path)
             return path
         except FileExistsError:
             try:
@@ -118,7 +119,7 @@ def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
     raise AssertionError("unreachable")
 
 
-def _link(source: pathlib.Path, target: pathlib.Path) -> None:
+def link(source: pathlib.Path, target: pathlib.Path) -> None:
     """Gives a file its name unless that is taken (FileExistsError)."""
     try:
         os.link(source, target)
@@ -207,7 +208,7 @@ def _check_row(row: Any) -> None:
         raise ValueError(f"a row has status={row['status']!r}")
 
 
-def _fsync_folder(folder: pathlib.Path) -> None:
+def fsync_folder(folder: pathlib.Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -159,13 +159,13 @@ class _Trainer:
         program, seconds = compiling.timed(compile_program, shape)
         self.compile_seconds += seconds
         known_L, last_L, loss_L = self._run(program, lanes)
-        made: dict[int, list[Trial]] = {i: [] for i in chosen}
+        # Lanes may repeat others; a loss that is NaN equals no other.
+        made: dict[int, dict[Proposal, Trial]] = {i: {} for i in chosen}
         for lane in range(len(chosen) * self._lanes):
             i, proposal = lanes[lane]
             trial = Trial(*proposal, int(known_L[lane]), int(last_L[lane]), float(loss_L[lane]))
-            if trial not in made[i]:
-                made[i].append(trial)
-        return made
+            made[i].setdefault(proposal, trial)
+        return {i: list(trials.values()) for i, trials in made.items()}
 
     def _run(
         self, program: Program, lanes: list[tuple[int, Proposal]]

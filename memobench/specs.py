@@ -20,13 +20,15 @@ HEADS = ("full", "compressed")
 POSITIONS = ("sinusoidal", "learned", "none")
 SCORE_SCALES = ("d_model", "d_head")
 PROTOCOLS = ("published", "exact")
-# Beside gelu, which is what None stands for.
-ACTIVATIONS = ("relu", "silu")
+# Beside None, which stands for what an architecture's source did.
+ACTIVATIONS = ("gelu", "relu", "silu")
 # A capacity that gains less than this share from twice the steps counts as converged.
 GAIN = 0.02
 SOLVES = ("exact", "least_squares")
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")
+# Tasks whose examples are learned whole, by a Training, and occur equally often.
+UNWEIGHED = ("factual_recall", "sequences")
 # Which parameters are trained; what each asks of the module stands in `models.trained`.
 TRAINED = ("read_out", "all_but_attention", "memory")
 
@@ -71,6 +73,10 @@ class Task:
     concentration `conditional_parameter`. `n_sequences` distinct sequences are drawn from all
     vocab_size ** context_length; None takes all. They occur equally often, or by Zipf's law with
     `zipf_exponent`. `seed` draws the instance; runs with equal tasks share it.
+
+    `factual_recall`: a subject and a relation among noise tokens are followed by one of the
+    relation's own `n_answers`; see `factual_recall`, which counts the tokens. `sequences`: every
+    token of `n_sequences` uniformly random ones follows those before it.
     """
 
     name: str = "associations"
@@ -82,13 +88,23 @@ class Task:
     n_next: int | None = None
     conditional_parameter: float | None = None
     zipf_exponent: float | None = None
+    n_subjects: int | None = None
+    n_relations: int | None = None
+    n_answers: int | None = None
 
     def __post_init__(self) -> None:
         _require_integers(self, 2, "vocab_size")
         _require_integers(self, 1, "context_length")
         _require_integers(self, 0, "seed")
-        self._check_sequences()
+        self._check_facts()
+        if self.name != "factual_recall":
+            self._check_sequences()
         self._check_conditional()
+        if self.name in UNWEIGHED:
+            _require(
+                self.zipf_exponent is None,
+                f"zipf_exponent must be None with name={self.name!r}",
+            )
         if self.name == "bijection":
             _require(
                 self.context_length == 1 and self.n_sequences is None,
@@ -97,9 +113,33 @@ class Task:
         if self.zipf_exponent is not None:
             _require_number(self, "zipf_exponent")
 
+    def _check_facts(self) -> None:
+        counts = ("n_subjects", "n_relations", "n_answers")
+        if self.name != "factual_recall":
+            for field in counts:
+                value = getattr(self, field)
+                _require(value is None, f"{field}={value!r} needs name='factual_recall'")
+            return
+        _require_integers(self, 1, "n_subjects", "n_relations")
+        _require_integers(self, 2, "n_answers")
+        _require_integers(self, 3, "context_length")
+        _require(self.n_sequences is None, "n_sequences must be None with name='factual_recall'")
+        # Three places are taken: the subject's, the relation's and the end.
+        n_least = min(self.context_length - 3, 1)
+        _require(
+            self.n_noise >= n_least,
+            f"vocab_size={self.vocab_size} leaves {self.n_noise} noise tokens beside "
+            f"{self.vocab_size - self.n_noise} others; raise vocab_size",
+        )
+        _require(
+            self.n_examples <= 2**20,
+            f"n_subjects={self.n_subjects}: more than 2^20 facts; lower n_subjects",
+        )
+
     def _check_sequences(self) -> None:
         n_all = self.vocab_size**self.context_length
         if self.n_sequences is None:
+            _require(self.name != "sequences", "n_sequences=None: sequences need their number")
             _require(
                 n_all <= 2**22,
                 f"context_length={self.context_length}: all {self.vocab_size}^{self.context_length}"
@@ -136,14 +176,71 @@ class Task:
             _require_number(self, "conditional_parameter")
 
     @property
+    def n_choices(self) -> int:
+        """Among how many tokens an answer was drawn: one carries log2 of it in bits.
+
+        Of a fact among its relation's answers, for which of them are a relation's is no fact.
+        """
+        return self.n_answers or self.vocab_size
+
+    @property
     def chance(self) -> float:
-        """The accuracy of guessing."""
-        return 1 / self.vocab_size
+        """The accuracy of guessing; of facts, of guessing among the relation's answers."""
+        return 1 / self.n_choices
+
+    @property
+    def n_outputs(self) -> int:
+        """How many tokens may be answers: the first so many of the vocabulary."""
+        if self.n_relations and self.n_answers:
+            return self.n_relations * self.n_answers
+        return self.vocab_size
+
+    @property
+    def n_noise(self) -> int:
+        """How many tokens are noise: the others are answers, subjects, relations and the end."""
+        if not self.n_subjects or not self.n_relations:
+            return 0
+        return self.vocab_size - self.n_outputs - self.n_subjects - self.n_relations - 1
 
     @property
     def n_examples(self) -> int:
-        """Number of sequences, T_0: N^S or as many as were drawn."""
+        """Number of sequences, T_0: N^S or as many as were drawn; of facts."""
+        if self.n_subjects and self.n_relations:
+            return self.n_subjects * self.n_relations
         return self.n_sequences or self.vocab_size**self.context_length
+
+    @property
+    def n_predicted(self) -> int:
+        """Number of answers: one of every sequence, or all tokens of whole `sequences`."""
+        return self.n_examples * (self.context_length if self.name == "sequences" else 1)
+
+
+def factual_recall(
+    *,
+    n_subjects: int,
+    n_relations: int,
+    n_answers: int,
+    n_noise: int,
+    context_length: int = 32,
+    seed: int = 0,
+) -> Task:
+    """Facts to be recalled from noise: the synthetic task of Nichani et al. (2025), section 4.
+
+    A fact is the answer to a subject and a relation, drawn from the relation's own `n_answers`.
+
+    >>> task = factual_recall(n_subjects=4, n_relations=3, n_answers=2, n_noise=10)
+    >>> task.vocab_size, task.n_examples, task.n_noise
+    (24, 12, 10)
+    """
+    return Task(
+        name="factual_recall",
+        vocab_size=n_relations * n_answers + n_subjects + n_relations + n_noise + 1,
+        context_length=context_length,
+        seed=seed,
+        n_subjects=n_subjects,
+        n_relations=n_relations,
+        n_answers=n_answers,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,6 +280,11 @@ class LabelledContexts:
         """The accuracy of guessing: one of the classes, or a scalar that is not near 0 or 1."""
         return 1 / self.n_classes if self.n_classes else 2 * TOLERANCE
 
+    @property
+    def n_predicted(self) -> int:
+        """Number of labels."""
+        return self.n_examples
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture:
@@ -194,7 +296,9 @@ class Architecture:
 
     `positions` to `residual` are options of `query_attention`; None takes what Mahdavi et al.
     (2024) did: `positions` sinusoidal, `d_value` 1, scores scaled by 1/sqrt of `score_scale`
-    d_model, and no `residual` connection. `activation` is an option of `mlp`; None is gelu.
+    d_model, and no `residual` connection. `activation` is an option of whatever has hidden neurons;
+    None is gelu in `mlp` and `gpt`, and relu in `mlp_memory` and `recall_transformer`, as in
+    Nichani et al. (2025).
     """
 
     name: str
@@ -281,12 +385,13 @@ class Construction:
 class Training:
     """How the weights come about: Adam for `epochs` epochs of `n_batches` steps each.
 
-    `published` follows Dana et al. (2025) step for step: a fixed multiset of
-    `batch_size * n_batches` examples, reshuffled every epoch. `exact` takes the gradient of the
-    true objective over all examples at every step and has no batches: `batch_size` is None.
-    The learning rate is constant within an epoch and linear over epochs, from `learning_rate`
-    in the first to `final_learning_rate`, reached after the last. Weights start out random, or as
-    the construction `start` makes them. All of them are trained, or those that `trained` names:
+    `published` follows Dana et al. (2025) step for step: a fixed multiset of `batch_size *
+    n_batches` examples, reshuffled every epoch; of whole sequences it holds each equally often, and
+    facts are drawn anew at every step, with their noise. `exact` takes the gradient of the true
+    objective over all examples at every step and has no batches: `batch_size` is None. The learning
+    rate is constant within an epoch and linear over epochs, from `learning_rate` in the first to
+    `final_learning_rate`, reached after the last. Weights start out random, or as the construction
+    `start` makes them. All of them are trained, or those that `trained` names:
     `read_out`, by which the logits are linear in what attention and MLP offer, all but the queries
     and keys of attention, or the `memory`: all but token embeddings and unembedding.
     """
@@ -476,8 +581,23 @@ class Run:
             aimed is None or aimed <= self.task.n_examples,
             f"n_aimed={aimed} exceeds the task's {self.task.n_examples} examples; lower n_aimed",
         )
-        if isinstance(self.method, Search):
+        if self.task.name in UNWEIGHED:
+            self._check_unweighed()
+        elif isinstance(self.method, Search):
             self._check_subsets()
+
+    def _check_unweighed(self) -> None:
+        name, method = self.task.name, self.method
+        _require(
+            isinstance(method, Training) and method.start is None,
+            f"method: {type(method).__name__} does not serve the task {name!r}, of which there are "
+            "no smaller parts and no constructions; use a Training without start",
+        )
+        _require(
+            name != "factual_recall" or method.protocol == "published",
+            f"protocol={method.protocol!r}: the noise around facts is drawn anew at every step; "
+            "use protocol='published'",
+        )
 
     def _check_subsets(self) -> None:
         task = self.task
@@ -512,6 +632,7 @@ def _without_none(tree: Any) -> Any:
 _TASK_COLUMNS = (
     *("vocab_size", "context_length", "n_sequences", "conditional", "n_next"),
     *("conditional_parameter", "zipf_exponent", "contexts", "n_classes", "input_dim", "n_bag"),
+    *("n_subjects", "n_relations", "n_answers"),
 )
 METHOD_COLUMNS = (
     *("protocol", "starts", "adam_steps", "polished", "batch_size", "n_batches", "epochs"),

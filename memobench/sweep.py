@@ -150,12 +150,12 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
             "accuracy": result.accuracy_R[i],
             "accuracy_protocol": accuracy_protocol_R[i],
             "memorized": metrics.chance_corrected(
-                result.accuracy_R[i], task.n_examples, task.chance
+                result.accuracy_R[i], task.n_predicted, task.chance
             ),
             "bits": result.bits_R[i],
             "loss": result.loss_R[i],
         }
-        known = () if diverged else _meaningful(task)
+        known = () if diverged else meaningful(task)
         steps, accuracy, loss = training.log_spaced_curve(
             result.step_accuracy_RxL[i], result.step_loss_RxL[i]
         )
@@ -176,12 +176,12 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
     return rows
 
 
-def _meaningful(task: specs.Task | specs.LabelledContexts) -> tuple[str, ...]:
+def meaningful(task: specs.Task | specs.LabelledContexts) -> tuple[str, ...]:
     """The measures that mean something: with several right answers only the divergence does."""
     if isinstance(task, specs.LabelledContexts):
         bits = ("bits",) if task.n_classes else ()
         return ("accuracy", "accuracy_protocol", "loss", "memorized", *bits)
-    if task.name not in ("associations", "bijection"):
+    if task.name == "distributions":
         return ("loss",)
     if task.name == "bijection":
         # Its answers are known beforehand; which belongs where is not counted in bits.

@@ -113,7 +113,7 @@ def train_many(
     return PackResult(
         accuracy_R=np.asarray(accuracy_R),
         loss_R=np.asarray(loss_R),
-        bits_R=metrics.memorized_bits(np.asarray(loss_R), task.n_examples, task.vocab_size),
+        bits_R=metrics.memorized_bits(np.asarray(loss_R), task.n_predicted, task.n_choices),
         step_accuracy_RxL=np.concatenate(accuracies, axis=1),
         step_loss_RxL=np.concatenate(losses, axis=1),
         compile_seconds=compile_seconds,
@@ -135,31 +135,41 @@ def steps_per_chunk(method: Training) -> int:
 
 
 def objective(
-    module: nn.Module, task: Task, variables: Any, instance: tasks.Instance, examples_B: jax.Array
+    module: nn.Module, task: Task, variables: Any, instance: tasks.Instance, examples_B: Any
 ) -> tuple[jax.Array, jax.Array]:
     """(mean KL divergence from the task's next tokens in nats, accuracy) on the examples.
 
     For associations the divergence is the cross-entropy. B = 0 stands for all examples, each
-    weighed by the prior: the true objective. Of a bijection only those answers are possible whose
+    weighed by the prior: the true objective. A `tasks.Fresh` brings tokens of its own. Of whole
+    sequences the means are over all tokens. Of a bijection only those answers are possible whose
     question has a prior.
     """
-    exact = not examples_B.size
-    if exact:
-        examples_B = jnp.arange(task.n_examples)
-    with jax.default_matmul_precision("highest"):
+    exact = not isinstance(examples_B, tasks.Fresh) and not examples_B.size
+    if isinstance(examples_B, tasks.Fresh):
+        examples_B, tokens_BxS = examples_B
+    else:
+        examples_B = jnp.arange(task.n_examples) if exact else examples_B
         tokens_BxS = tasks.tokens_of_example(task, instance, examples_B)
-        if exact and task.n_sequences is None:
+    with jax.default_matmul_precision("highest"):
+        if exact and not tasks.listed(task):
             logits_BxN = models.all_logits(module, variables, tokens_BxS)
         else:
             logits_BxN = jax.vmap(lambda tokens_S: models.logits(module, variables, tokens_S))(
                 tokens_BxS
             )
-    chex.assert_shape(logits_BxN, (len(examples_B), task.vocab_size))
+    # Some modules have logits for the tokens only that may be answers.
+    logits_BxN = logits_BxN[..., : task.n_outputs]
     if task.name == "bijection":
         logits_BxN = jnp.where(instance.prior_T > 0, logits_BxN, -jnp.inf)
     next_BxK, probability_BxK = (x if exact else x[examples_B] for x in instance[:2])
-    kl_B, correct_B = jax.vmap(metrics.kl_and_correct)(logits_BxN, next_BxK, probability_BxK)
+    chex.assert_shape(logits_BxN, (*next_BxK.shape[:-1], task.n_outputs))
+    # Every place of a whole sequence stands for itself.
+    kl_B, correct_B = jax.vmap(metrics.kl_and_correct)(
+        *(x.reshape(-1, x.shape[-1]) for x in (logits_BxN, next_BxK, probability_BxK))
+    )
     if exact and task.zipf_exponent is not None:
+        # What never occurs may have an infinite divergence.
+        kl_B = jnp.where(instance.prior_T > 0, kl_B, 0.0)
         return (instance.prior_T * kl_B).sum(), (instance.prior_T * correct_B).sum()
     return kl_B.mean(), correct_B.mean()
 
@@ -213,14 +223,37 @@ def _epoch_order(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: i
     return (words & mask).astype(jnp.int32).reshape(n_batches, batch_size)
 
 
+def _step_keys(key: jax.Array, epoch: jax.Array, n_batches: int) -> jax.Array:
+    """The words of every step's key: (L, 2)."""
+    return jax.random.key_data(jax.random.split(jax.random.fold_in(key, epoch), n_batches))
+
+
 def _data(instances: list[Task], instance_of_run: list[int], method: Training) -> Any:
     """What is memorized, once for each task instance, and which of them each run memorizes."""
-    n_draws = method.n_batches * (method.batch_size or 0)
+    n_draws = _n_draws(instances[0], method)
     return {
         "instance_R": jnp.asarray(instance_of_run, jnp.int32),
         "instances": jax.tree.map(lambda *xs: jnp.stack(xs), *map(tasks.sample, instances)),
         "draws": jnp.stack([tasks.sample_draws(task, n_draws) for task in instances]),
     }
+
+
+def _n_draws(task: Task, method: Training) -> int:
+    """Size of the training set; 0 where there is none."""
+    return 0 if tasks.is_fresh(task) else method.n_batches * (method.batch_size or 0)
+
+
+def _by_blocks(
+    module: nn.Module, task: Task, variables: Any, instance: tasks.Instance
+) -> tuple[jax.Array, jax.Array]:
+    """The objective on all examples of an even prior, without holding all logits at once."""
+
+    def one(example: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return objective(module, task, variables, instance, example[None])
+
+    examples_T = jnp.arange(task.n_examples)
+    loss_T, accuracy_T = jax.lax.map(one, examples_T, batch_size=packing.EVALUATED_AT_ONCE)
+    return loss_T.mean(), accuracy_T.mean()
 
 
 def _of(stacked: Any, which: jax.Array) -> Any:
@@ -245,11 +278,18 @@ def program_shape(pack: packing.Pack) -> Shape:
     )
 
 
-def shuffler(method: Training, n_runs: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """From the runs' keys and the epoch: order_RxLxB, empty (R, L, 0) without batches."""
+def shuffler(
+    method: Training, n_runs: int, fresh: bool = False
+) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """From the runs' keys and the epoch: order_RxLxB, empty (R, L, 0) without batches.
+
+    fresh: every step draws a batch of its own, from a key that stands in place of the order.
+    """
     batch_size = method.batch_size or 0
 
     def shuffle(key_R: jax.Array, epoch: jax.Array) -> jax.Array:
+        if fresh:
+            return jax.vmap(_step_keys, in_axes=(0, None, None))(key_R, epoch, method.n_batches)
         if not batch_size:
             return jnp.zeros((n_runs, method.n_batches, 0), jnp.int32)
         order = functools.partial(_epoch_order, batch_size=batch_size, n_batches=method.n_batches)
@@ -262,14 +302,20 @@ def shuffler(method: Training, n_runs: int) -> Callable[[jax.Array, jax.Array], 
 def compile_program(shape: Shape) -> Program:
     """The compiled functions of every pack of this shape."""
     module, task, method, n_runs, n_instances = shape
-    batch_size = method.batch_size or 0
+    batch_size, fresh = method.batch_size or 0, tasks.is_fresh(task)
 
     def chunk(state: Any, data: Any, rate_R: jax.Array, order_RxCxB: jax.Array) -> Any:
         def train(state: Any, which: jax.Array, rate: jax.Array, order_CxB: jax.Array) -> Any:
             memorized, draws_M = _of(data["instances"], which), data["draws"][which]
 
             def one_step(state: Any, order_B: jax.Array) -> Any:
-                return step(module, task, method, state, memorized, rate, draws_M[order_B])
+                if fresh:
+                    examples_B: Any = tasks.fresh(
+                        task, jax.random.wrap_key_data(order_B), batch_size
+                    )
+                else:
+                    examples_B = draws_M[order_B]
+                return step(module, task, method, state, memorized, rate, examples_B)
 
             return jax.lax.scan(one_step, state, order_CxB)
 
@@ -279,6 +325,8 @@ def compile_program(shape: Shape) -> Program:
         def one(run: Any) -> Any:
             variables, which = run
             memorized = _of(data["instances"], which)
+            if tasks.in_blocks(task):
+                return _by_blocks(module, task, variables, memorized)
             return objective(module, task, variables, memorized, jnp.zeros(0, jnp.int32))
 
         # One run after another: all examples of all runs at once would not fit beside training.
@@ -295,15 +343,19 @@ def compile_program(shape: Shape) -> Program:
     data = {
         "instance_R": jax.ShapeDtypeStruct((n_runs,), jnp.int32),
         "instances": stacked(tasks.shapes(task), n_instances),
-        "draws": jax.ShapeDtypeStruct((n_instances, batch_size * method.n_batches), jnp.int32),
+        "draws": jax.ShapeDtypeStruct((n_instances, _n_draws(task, method)), jnp.int32),
     }
     rate_R = jax.ShapeDtypeStruct((n_runs,), jnp.float32)
-    order = jax.ShapeDtypeStruct((n_runs, steps_per_chunk(method), batch_size), jnp.int32)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_runs))
     epoch = jax.ShapeDtypeStruct((), jnp.int32)
+    shuffle = shuffler(method, n_runs, fresh)
+    of_epoch = jax.eval_shape(shuffle, keys, epoch)
+    order = jax.ShapeDtypeStruct(
+        (n_runs, steps_per_chunk(method), of_epoch.shape[-1]), of_epoch.dtype
+    )
 
     return Program(
-        shuffle=compiling.compiled(shuffler(method, n_runs), keys, epoch),
+        shuffle=compiling.compiled(shuffle, keys, epoch),
         chunk=compiling.compiled(chunk, state, data, rate_R, order, donate=(0,)),
         evaluate=compiling.compiled(evaluate, variables, data),
     )

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import analysis, claims, models, results, specs
-from memobench.experiment import Experiment, Figure, Picture
+from memobench import analysis, board, capacity, claims, models, results, specs
+from memobench.experiment import Experiment, Exposure, Figure, Forest, Picture, Scaling
 from memobench.experiments import EXPERIMENTS, constructions_trained
+from memobench.report import configurations, panels, tables, verdicts
 from memobench.report import experiment as page
-from memobench.report import leaderboard, panels, tables, verdicts
 from memobench.specs import Training
 
 
@@ -107,11 +107,17 @@ def test_an_experiment_without_published_numbers_has_a_report(measured, tmp_path
     assert "## Published" not in page.write(alone, "quick", table, tmp_path)
 
 
-def test_the_leaderboard_ranks_within_sections(measured, tmp_path):
+def _written(table, folder):
+    """The page of all configurations, and what its CSV says."""
+    configurations.write(configurations.build(table), folder)
+    text = (folder / "CONFIGURATIONS.md").read_text("utf-8")
+    return text, pd.read_csv(folder / "configurations.csv")
+
+
+def test_all_configurations_are_ranked_within_sections(measured, tmp_path):
     _, table = measured
-    text = leaderboard.write(table, tmp_path)
+    text, board = _written(table, tmp_path)
     assert text.count("\n## ") == 2
-    board = pd.read_csv(tmp_path / "leaderboard.csv")
     for _, section in board.groupby("protocol"):
         assert section["bits per parameter"].dropna().is_monotonic_decreasing
     row = board[(board["n_heads"] == 4) & (board["protocol"] == "exact")].iloc[0]
@@ -128,14 +134,34 @@ def test_a_saturated_model_is_marked():
         | {"accuracy": value, "device": "d"}
         for i, value in enumerate([0.98, 1.0])
     ]
-    board = leaderboard.build(pd.DataFrame(rows)).set_index("n_heads")
+    board = configurations.build(pd.DataFrame(rows)).set_index("n_heads")
     assert board["saturated"].to_dict() == {0: "no", 1: "yes"}
 
 
 def test_only_trained_associations_compete(measured):
     _, table = measured
     others = [table.assign(task="distributions"), table.assign(method="optimised")]
-    assert len(leaderboard.build(pd.concat([table, *others]))) == len(leaderboard.build(table))
+    assert len(configurations.build(pd.concat([table, *others]))) == len(
+        configurations.build(table)
+    )
+
+
+def test_curves_are_the_means_of_trained_configurations(measured):
+    _, table = measured
+    curves = configurations.curves(configurations.build(table))
+    # Two protocols, three sizes each; what diverged has no accuracy and is no point.
+    assert curves.groupby("group").size().tolist() == [3, 3]
+    assert {group.partition(": ")[0] for group in curves["group"]} == {
+        "25 associations, N = 5, S = 2"
+    }
+    lines = {"attention_only, compressed heads, d = 3", "mlp, d = 3"}
+    assert set(curves["line"]) == lines
+    point = curves[curves["group"].str.contains("all examples") & (curves["line"] == "mlp, d = 3")]
+    mine = table[(table["architecture"] == "mlp") & (table["protocol"] == "exact")]
+    assert point["n_params"].tolist() == [mine["n_params"].iloc[0]]
+    np.testing.assert_allclose(point["accuracy"], mine["accuracy"].mean())
+    half = 12.7062 * mine["accuracy"].std() / np.sqrt(2)
+    np.testing.assert_allclose(point["interval"], half, rtol=1e-4)
 
 
 def test_the_optimum_is_a_floor_beside_what_is_trained(measured):
@@ -208,15 +234,19 @@ def _fake(run):
     accuracy = min(1.0, 0.05 + n_params_memory / 20_000 + 0.01 * run.seed)
     meaningful = run.task.name != "distributions"
     n_heads = run.architecture.n_heads
+    sizes = specs.columns(run)
+    # Facts are counted only where all of them occur equally often.
+    counted = sizes["vocab_size"] and meaningful and sizes["zipf_exponent"] is None
+    known = min(run.task.n_examples, n_params_memory) / 3 if counted else np.nan
     return {
-        **specs.columns(run),
+        **sizes,
         "n_params": n_params,
         "n_params_memory": n_params_memory,
         "status": "ok",
         "accuracy": accuracy if meaningful else np.nan,
         "accuracy_protocol": accuracy if meaningful else np.nan,
-        "memorized": np.nan,
-        "bits": np.nan,
+        "memorized": known,
+        "bits": 5 * known if run.task.name != "bijection" else np.nan,
         # No encoder's floor is above what it bounds.
         "loss": 0.1 if run.architecture.name == "sequence_encoder" else 2 - accuracy,
         "curve_steps": [1],
@@ -232,15 +262,35 @@ def _fake(run):
         "pack_size": 1,
         "compile_seconds": 1.0,
         "run_seconds": 1.0,
-        **(_CERTIFICATE if run.method.protocol == "constructed" else {}),
+        **{"memobench": "0", "commit": "none", "date": "2026-01-01"},
+        **(_certificate(sizes) if run.method.protocol == "constructed" else {}),
+        **(_found(run) if isinstance(run.method, specs.Search) else {}),
     }
+
+
+def _certificate(sizes):
+    """What constructed weights say; the board has them at the number that is promised."""
+    promise = board.PROMISES.get(sizes["theorem"])
+    promises = None if promise is None else int(promise.value(sizes))
+    return {**_CERTIFICATE, "promises": promises}
+
+
+def _found(run):
+    """A search that ended after one doubling, which gained little."""
+    n, steps = run.task.n_examples, run.method.steps
+    trials = [
+        capacity.Trial(steps * times, size, 1.0, known, known, 1.0)
+        for times in (1, 2)
+        for size, known in ((n, n // 3 + times), (n // 4, n // 4), (n // 4 + 1, n // 8))
+    ]
+    return {**capacity.columns(n, trials), "n_params_distinct": 1}
 
 
 _CERTIFICATE = {
     **{"feature_rank": 1, "condition": 1e3, "fit_error": 1e-9, "aimed_accuracy": 1.0},
     **{"aimed_loss": 0.0, "margin": 0.1, "gamma": 0.0, "encoder_loss": 0.1},
-    **{"largest_weight": 2.0, "stored_bits": 64.0, "basis_condition": 1.0, "promises": None},
-    **{"seconds": 1.0, "scale_used": None},
+    **{"largest_weight": 2.0, "stored_bits": 64.0, "basis_condition": 1.0, "seconds": 1.0},
+    **{"scale_used": None},
 }
 
 
@@ -257,7 +307,10 @@ def test_every_experiment_has_a_report(experiment, tmp_path):
     tested = experiment.claims_of("quick")
     assert set(found["claim"]) == {claim.name for claim in tested}
     assert all(claim.statement in text for claim in tested)
-    assert ("too short to decide any claim" in text) == (not tested)
+    short = bool(experiment.claims) and not tested
+    assert ("too short to decide any claim" in text) == short
+    assert ("## Capacities" in text) == (table["method"] == "searched").any()
+    assert ("## Attention over MLP" in text) == isinstance(experiment.figure, Exposure)
     assert (tmp_path / f"{experiment.name}.png").stat().st_size > 20_000
 
 
@@ -269,7 +322,9 @@ def test_every_experiment_is_well_declared(experiment, preset):
     for run in runs[:: max(1, len(runs) // 40)]:
         models.build(run)
     names = [claim.name for claim in experiment.claims]
-    assert len(set(names)) == len(names) > 0
+    assert len(set(names)) == len(names)
+    # The board measures, whatever was said.
+    assert names or isinstance(experiment.figure, Forest)
     table = pd.DataFrame([specs.columns(run) for run in runs])
     trained = table[table["method"] == "trained"]
     if not trained.empty:
@@ -278,6 +333,8 @@ def test_every_experiment_is_well_declared(experiment, preset):
     trained = trained[trained["protocol"] != "annealed"]
     # What training adds to a construction is compared at equal steps.
     compares = (table["method"] == "constructed").any()
+    # Capacities are compared at the steps of their sources.
+    compares |= isinstance(experiment.figure, (Exposure, Scaling))
     if not trained.empty and not compares:
         assert set(trained["protocol"]) <= {"published", "exact"}
         # Every conclusion is repeated with twice the steps.
@@ -342,12 +399,14 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
     pictured = dataclasses.replace(experiment, figure=Picture())
     page.write(pictured, "quick", classifiers, tmp_path)
     assert (tmp_path / "test/labelled.png").read_bytes().startswith(b"\x89PNG")
-    # Nothing but associations competes on the leaderboard.
-    assert leaderboard.build(table).empty
+    # Nothing but associations competes.
+    assert configurations.build(table).empty
 
 
 def test_reports_load_without_jax():
-    modules = ", ".join(f"memobench.report.{x}" for x in ("experiment", "verdicts", "leaderboard"))
+    names = ("experiment", "verdicts", "leaderboard", "configurations", "html", "latex")
+    names += ("exposure", "scaling", "forest")
+    modules = ", ".join(f"memobench.report.{x}" for x in names)
     code = f"import sys, {modules}; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -569,9 +628,9 @@ def test_the_figure_marks_what_is_proven(against_training, tmp_path, monkeypatch
     assert [line.get_xydata().tolist() for line in proven] == [[[2, 6], [4, 10]]]
 
 
-def test_constructions_have_a_section_of_the_leaderboard(against_training, loads, tmp_path):
+def test_constructions_have_sections_among_all_configurations(against_training, loads, tmp_path):
     table = pd.concat([against_training[1], loads[1]], ignore_index=True)
-    text = leaderboard.write(table, tmp_path)
+    text, board = _written(table, tmp_path)
     sections = text.split("\n## ")[1:]
     told = [section.partition("\n")[0].partition(": ")[2] for section in sections]
     # By least squares on all pairs of N = 5, and exactly at the promised 16; nothing else competes.
@@ -582,7 +641,6 @@ def test_constructions_have_a_section_of_the_leaderboard(against_training, loads
     assert sum("starting from the construction dana2025" in x for x in told) == 2
     assert sum("read_out only" in x for x in told) == 1
     assert sum("all_but_attention only" in x for x in told) == 1
-    board = pd.read_csv(tmp_path / "leaderboard.csv")
     sizes = board["n_heads"] * board["d_head"] + board["d_model"]
     np.testing.assert_array_equal(board["proven"], sizes)
     np.testing.assert_allclose(board["memorized / proven"], board["memorized"] / sizes, rtol=1e-4)

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import models, packing, tasks, training
+from memobench import models, packing, specs, tasks, training
 from memobench.errors import UserError
 from memobench.specs import Architecture, Run, Task, Training
 
@@ -44,6 +44,7 @@ KINDS: dict[str, list[dict]] = {
     "square": [{"n_heads": 1}, {"d_model": 6, "d_head": 6, "n_heads": 4}],
     "compressed": [{"d_head": 2}, {"d_model": 6, "d_head": 3, "n_heads": 4}],
     "full": [{"d_head": 2, "heads": "full"}, {"d_model": 6, "heads": "full", "n_heads": 1}],
+    "one width": [{"d_head": 2, "heads": "full"}, {"heads": "full", "n_heads": 3}],
     "deep": [
         {"d_head": 2, "n_layers": 2},
         {"d_model": 3, "d_head": 5, "n_layers": 2, "n_heads": 4},
@@ -53,8 +54,11 @@ KINDS: dict[str, list[dict]] = {
 
 def _registered(make_run, name, kind):
     """Two sizes of a registered architecture, with two tokens and an MLP wherever it can."""
-    for context_length, d_mlps in itertools.product((2, 1), ((3, 8), (0, 0))):
-        task = Task(vocab_size=7, context_length=context_length)
+    tried = [Task(vocab_size=7, context_length=length) for length in (2, 1)]
+    facts = specs.factual_recall(
+        n_subjects=3, n_relations=2, n_answers=2, n_noise=4, context_length=5
+    )
+    for task, d_mlps in itertools.product([*tried, facts], ((3, 8), (0, 0))):
         runs = [
             make_run(name, task=task, method=TWENTY, d_mlp=d_mlp, **sizes)
             for d_mlp, sizes in zip(d_mlps, KINDS[kind], strict=True)
@@ -63,8 +67,13 @@ def _registered(make_run, name, kind):
             modules = [models.build(run) for run in runs]
         except UserError:
             continue
-        if all(getattr(module, "paddable", True) for module in modules):
-            return runs
+        if not all(getattr(module, "paddable", True) for module in modules):
+            continue
+        try:
+            packing.together(runs)
+        except ValueError:  # These sizes are none that it pads.
+            continue
+        return runs
     pytest.skip(f"{name} is not padded at these sizes")
 
 

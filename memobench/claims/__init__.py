@@ -7,7 +7,8 @@ the interval lies inside, fails where it lies outside, and is undecided otherwis
 evidence is not evidence. Pure functions; no files, no JAX.
 
 `claim` has the words, `statistics` and `evidence` what all tests share; the tests are in `growth`,
-`slopes`, `families`, `exposure` and `counts`.
+`slopes`,
+`families`, `exposure`, `scaling` and `counts`.
 """
 
 from memobench.claims.claim import (
@@ -47,6 +48,7 @@ from memobench.claims.growth import (
     never_falls,
     power_law,
 )
+from memobench.claims.scaling import constant, densest, exchange, exponent
 from memobench.claims.slopes import (
     equal_slopes,
     exponent_of_slopes,
@@ -94,10 +96,14 @@ __all__ = [
     "better_at_equal_parameters",
     "bootstrap_means",
     "broken_line",
+    "constant",
     "decide",
+    "densest",
     "equal_slopes",
     "every",
     "every_run",
+    "exchange",
+    "exponent",
     "exponent_of_slopes",
     "findings",
     "gains_more_from_steps",

@@ -80,7 +80,7 @@ def check(run: Run) -> None:
     if not isinstance(run.method, Construction):
         return
     method = _method(run)
-    theorem, most = CONSTRUCTIONS[method.theorem], _most(run)
+    theorem, most = CONSTRUCTIONS[method.theorem], promises(run)
     if method.scale is not None and not theorem.scales:
         raise UserError(f"scale={method.scale:g} means nothing to {method.theorem}; leave it out")
     n_aimed = run.task.n_examples if method.n_aimed is None else method.n_aimed
@@ -213,7 +213,7 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
         "aimed_loss": aimed_loss,
         "gamma": None if encoder_loss is None else aimed_loss - encoder_loss,
         "margin": margin if np.isfinite(margin) else None,
-        "promises": _most(run),
+        "promises": promises(run),
         "largest_weight": float(max(np.abs(x).max(initial=0) for x in made.params.values())),
         "stored_bits": precision.BITS_PER_WEIGHT[_method(run).weights],
     }
@@ -306,7 +306,7 @@ def _problem(run: Run) -> Problem:
     )
 
 
-def _most(run: Run) -> int | None:
+def promises(run: Run) -> int | None:
     """How many examples the theorem promises; None where it says nothing of these sizes."""
     bound, sizes = CONSTRUCTIONS[_method(run).theorem].bound, specs.columns(run)
     return int(bound.value(sizes)) if bound.applies(sizes) else None

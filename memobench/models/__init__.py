@@ -21,7 +21,15 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench.errors import UserError
-from memobench.models import linear_memory, query_attention, sequence_encoder, transformer
+from memobench.models import (
+    gpt,
+    linear_memory,
+    mlp_memory,
+    query_attention,
+    recall_transformer,
+    sequence_encoder,
+    transformer,
+)
 from memobench.specs import Architecture, Run, Training
 
 # From the task (a `Task`, a `LabelledContexts`) and the architecture's sizes.
@@ -30,6 +38,9 @@ ARCHITECTURES: dict[str, Callable[[Any, Architecture], nn.Module]] = {
     "mlp": transformer.mlp,
     "sequence_encoder": sequence_encoder.sequence_encoder,
     "linear_memory": linear_memory.linear_memory,
+    "mlp_memory": mlp_memory.mlp_memory,
+    "recall_transformer": recall_transformer.recall_transformer,
+    "gpt": gpt.gpt,
     "query_attention": query_attention.query_attention,
 }
 

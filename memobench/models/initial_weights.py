@@ -1,4 +1,4 @@
-"""Tables of parameters: shapes with the bounds of their uniform initial distributions."""
+"""Initial distributions: of weights uniform within bounds, of keys and values random directions."""
 
 import functools
 import math
@@ -25,6 +25,23 @@ def uniform(bound: float) -> nn.initializers.Initializer:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
     return initialize
+
+
+def unit_rows(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+    """Rows of norm 1 in independent random directions, as an initializer of Flax."""
+    rows = jax.random.normal(key, shape, dtype)
+    return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's stream of random numbers of a key: it compiles nothing."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
+def draw_unit_rows(random: np.random.Generator, n_rows: int, size: int) -> np.ndarray:
+    """The same distribution as `unit_rows`, float32."""
+    rows = random.standard_normal((n_rows, size))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 def draw(table: Table, key: jax.Array) -> dict[str, np.ndarray]:

@@ -1,7 +1,8 @@
 """Linear associative memory: one matrix takes a token's key to the value of the next token.
 
 The oldest model of memory (Kohonen 1972, Anderson 1972); how many facts it holds is what Nichani,
-Lee & Bietti (2025) and Barnfield et al. (2026) study.
+Lee & Bietti (2025) and Barnfield et al. (2026) study. As there, keys and values start out as random
+directions: a method with trained='memory' keeps them.
 
 Shape letters: N vocab_size, D d_model.
 """
@@ -10,14 +11,13 @@ import math
 from typing import Any
 
 import jax
-import numpy as np
 from flax import linen as nn
 
-from memobench.errors import UserError
-from memobench.models.tokens import require_only_width, require_tokens
+from memobench.models.initial_weights import draw_unit_rows, generator, unit_rows
+from memobench.models.tokens import require_one_token, require_only_width, require_tokens
 from memobench.specs import Architecture, LabelledContexts, Task
 
-# The memory starts this much smaller than keys and values, whose norms are 1 on average.
+# The memory starts out as a map that makes keys this much smaller.
 SMALL = 0.1
 
 
@@ -31,32 +31,25 @@ class LinearMemory(nn.Module):
     paddable = ("vocab_size", "d_model")
 
     def setup(self) -> None:
-        weights: dict[str, Any] = {
-            name: self.param(name, nn.initializers.normal(deviation), shape)
-            for name, (shape, deviation) in self.parameters().items()
-        }
-        self.key_ND = weights["token_embedding"]
-        self.memory_DD = weights["memory"]
-        self.value_ND = weights["unembedding"]
-
-    def parameters(self) -> dict[str, tuple[tuple[int, int], float]]:
-        """Every parameter's shape and the deviation of its initial normal distribution."""
         n, d_model = self.vocab_size, self.d_model
-        unit = 1 / math.sqrt(d_model)
-        return {
-            "token_embedding": ((n, d_model), unit),
-            "memory": ((d_model, d_model), SMALL * unit),
-            "unembedding": ((n, d_model), unit),
-        }
+        self.key_ND: Any = self.param("token_embedding", unit_rows, (n, d_model))
+        initializer = nn.initializers.normal(self._deviation())
+        self.memory_DD: Any = self.param("memory", initializer, (d_model, d_model))
+        self.value_ND: Any = self.param("unembedding", unit_rows, (n, d_model))
 
     def initial(self, key: jax.Array) -> Any:
         """The same distribution as `init`'s, drawn without a compilation for every size."""
-        normal = np.random.default_rng(np.asarray(jax.random.key_data(key))).standard_normal
+        random, d_model = generator(key), self.d_model
+        memory_DD = self._deviation() * random.standard_normal((d_model, d_model))
         params = {
-            name: (deviation * normal(shape)).astype(np.float32)
-            for name, (shape, deviation) in self.parameters().items()
+            "token_embedding": draw_unit_rows(random, self.vocab_size, d_model),
+            "memory": memory_DD.astype("float32"),
+            "unembedding": draw_unit_rows(random, self.vocab_size, d_model),
         }
         return {"params": params, "constants": {}}
+
+    def _deviation(self) -> float:
+        return SMALL / math.sqrt(self.d_model)
 
     def work(self, n_examples: int) -> float:
         """Multiplications of a forward pass over as many examples."""
@@ -83,10 +76,6 @@ class LinearMemory(nn.Module):
 def linear_memory(task: Task | LabelledContexts, architecture: Architecture) -> LinearMemory:
     """The memory of a task with one token to a sequence. Raises UserError for other sizes."""
     task = require_tokens(task, architecture, "activation")
-    if task.context_length != 1:
-        raise UserError(
-            f"context_length={task.context_length}: linear_memory reads one token; "
-            "set context_length=1"
-        )
+    require_one_token(task, architecture)
     require_only_width(architecture)
     return LinearMemory(task.vocab_size, architecture.d_model)

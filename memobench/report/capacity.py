@@ -20,9 +20,9 @@ sequences of its own) ± half the 95% interval (Student):
 Known is what the best of the checked weights know (every 32 steps of the exact gradient; the last
 ones of the published protocol). Per parameter means: of *all*; of the *memory*, all but token
 embeddings and unembedding; of the *distinct* degrees of freedom, where a product of two matrices
-of rank r between d and d dimensions counts r(2d − r). A row is `converged` where twice the steps
-gained less than 2% on average, in (a) to 99% and in what is known of the overfull set; a set that
-was memorized to 99% is not overfull, and its row a `lower bound`, no capacity.
+of rank r between d and d dimensions counts r(2d − r). A row is `converged` where the last
+doubling of the steps gained less than 2%, in (a) to 99% and in what is known of the overfull set
+(*gain*); a set that was memorized to 99% is not overfull, and its row a `lower bound`, no capacity.
 """
 CONVENTIONS = {"all": "n_params", "memory": "n_params_memory", "distinct": "n_params_distinct"}
 SIZES = ["task", "vocab_size", "architecture", "heads", "d_model", "d_head", "n_heads"]
@@ -61,14 +61,21 @@ def shown(capacities: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     columns |= {
         "99% / proven": capacities["complete_99_over_proven"],
         "verdict": capacities["verdict"],
-        "last gain": capacities["gain"],
+        "gain (a)": capacities["gain_99"],
+        "gain (b)": capacities["gain_known"],
         "steps": capacities["final_steps"],
         "seeds": capacities["seeds"],
         "seconds": capacities["seconds"],
     }
     digits = dict.fromkeys((f"99% / {told}" for told in CONVENTIONS), 3)
     digits |= dict.fromkeys((f"bits / {told}" for told in CONVENTIONS), 2)
-    return pd.DataFrame(columns), {**digits, "99% / proven": 1, "last gain": 3, "seconds": 1}
+    return pd.DataFrame(columns), {
+        **digits,
+        "99% / proven": 1,
+        "gain (a)": 3,
+        "gain (b)": 3,
+        "seconds": 1,
+    }
 
 
 def _tells(values: pd.Series) -> bool:

@@ -21,6 +21,7 @@ COLUMNS = {
     "theorem": None,
     "scale": None,
     "weights": None,
+    "learning_rate": None,
     "n_params": None,
     "bits per parameter": 3,
     "± bits": 3,
@@ -132,6 +133,10 @@ def _told(
 def curves(board: pd.DataFrame) -> pd.DataFrame:
     """Accuracy against parameters: a row per point of a line of a group, with its interval."""
     trained = board[(board["method"] == "trained") & board["accuracy"].notna()]
+    # Several learning rates are no curve.
+    sizes = ["task", "vocab_size", "n_examples", "protocol", "steps", "architecture", "heads"]
+    sizes += ["d_model", "d_head", "n_heads", "d_mlp", "n_layers", "start", "trained"]
+    trained = trained[~trained.duplicated(sizes, keep=False)]
     groups = [_group(row) for row in trained.to_dict("records")]
     lines = [_line(row) for row in trained.to_dict("records")]
     return pd.DataFrame(

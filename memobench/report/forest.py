@@ -25,7 +25,7 @@ _BETWEEN = 0.22
 def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes the plot of a table of runs as a PNG: a row of panels for each vocabulary size."""
     sns.set_theme(context="notebook", style="whitegrid")
-    rows = board.build(known).assign(entry=lambda x: x.apply(entry, axis=1))
+    rows = board.build(known).assign(entry=lambda x: x.apply(board.entry, axis=1))
     colors = dict(zip(board.TRACKS, sns.color_palette("colorblind", 3), strict=True))
     vocab_sizes = sorted(set(rows["vocab_size"]))
     entries = {n: _in_order(rows[rows["vocab_size"] == n]) for n in vocab_sizes}
@@ -49,7 +49,8 @@ def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
         axes_of_row[0].set_ylim(len(entries[vocab_size]) - 0.5, -0.5)
     for axis, told in zip(axes[-1], MEASURES.values(), strict=True):
         axis.set_xlabel(told, fontsize="small")
-        axis.set_xlim(left=0)
+        # What autoscaling leaves free is a share of the spread, which may be next to nothing.
+        axis.set_xlim(0, 1.03 * axis.get_xlim()[1])
     figure.suptitle(title)
     shown = [track for track in board.TRACKS if (rows["track"] == track).any()]
     handles = [
@@ -62,16 +63,6 @@ def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
-
-
-def entry(row: Any) -> str:
-    """A row's family with the sizes by which entries of one family differ."""
-    sizes = [f"d={row['d_model']}"]
-    if row["architecture"] in ("attention_only", "mlp"):
-        sizes.append(f"H={row['n_heads']}")
-    if row["d_mlp"]:
-        sizes.append(f"w={row['d_mlp']}")
-    return f"{row['family']} ({', '.join(sizes)})"
 
 
 def _in_order(rows: pd.DataFrame) -> list[str]:

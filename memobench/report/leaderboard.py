@@ -1,6 +1,5 @@
 """The leaderboard: the standard board as Markdown, CSV, LaTeX and one HTML page."""
 
-import hashlib
 import pathlib
 
 import pandas as pd
@@ -20,7 +19,7 @@ associations stands in [all configurations](CONFIGURATIONS.md).
 
 {capacity.DEFINITION}
 Tracks: `{standard.EXACT}`, the gradient over all examples, three learning rates for every set and
-up to four times the steps; `{standard.PUBLISHED}`, the protocol of Dana et al. (2025), its batches
+up to eight times the steps; `{standard.PUBLISHED}`, the protocol of Dana et al. (2025), its batches
 and its learning rate; `{standard.CONSTRUCTED}`, a proof's weights for as many associations as it
 promises, exactly solved. *Proven* is what a theorem promises weights of these sizes to memorize.
 
@@ -39,9 +38,7 @@ def page(board: pd.DataFrame) -> str:
         return "\n".join([*parts, EMPTY])
     for (budget, vocab_size), rows in board.groupby(["budget", "vocab_size"]):
         told, digits = capacity.shown(rows)
-        first = rows[["family", "track"]].assign(
-            sizes=[_sizes(row) for row in rows.to_dict("records")]
-        )
+        first = pd.DataFrame({"entry": rows.apply(standard.entry, axis=1), "track": rows["track"]})
         kept = [name for name in told if name not in capacity.SIZES]
         by = {"by": rows["submitter"]} if rows["submitter"].nunique() > 1 else {}
         parts += [
@@ -60,15 +57,6 @@ def _listed(texts: pd.Series) -> str:
     return tables.text("; ".join(sorted(set(texts))))
 
 
-def _sizes(row: dict) -> str:
-    sizes = [f"d={row['d_model']}"]
-    if row["d_head"] != row["d_model"]:
-        sizes.append(f"d_h={row['d_head']}")
-    if row["n_heads"] > 1 or row["architecture"] == "attention_only":
-        sizes.append(f"H={row['n_heads']}")
-    return " ".join([*sizes, *([f"w={row['d_mlp']}"] if row["d_mlp"] else [])])
-
-
 def write(table: pd.DataFrame, folder: pathlib.Path) -> str:
     """Writes LEADERBOARD.md, leaderboard.csv, .tex and .html and returns the page's text.
 
@@ -76,20 +64,15 @@ def write(table: pd.DataFrame, folder: pathlib.Path) -> str:
     """
     folder.mkdir(parents=True, exist_ok=True)
     board = standard.build(table)
-    others = configurations.build(table)
+    own = table["submitter"] == standard.OWN if "submitter" in table else slice(None)
+    others = configurations.build(table[own])
     configurations.write(others, folder)
     text = page(board)
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
-    named = board.assign(entry=_names(board), steps=board["final_steps"])
+    names = [standard.entry(row) for row in board.to_dict("records")]
+    named = board.assign(entry=pd.Series(names, dtype=object), steps=board["final_steps"])
     (folder / "leaderboard.tex").write_text(latex.booktabs(named), "utf-8")
     curves = configurations.curves(others)
     (folder / "leaderboard.html").write_text(html.page(named, curves), "utf-8")
     return text
-
-
-def _names(board: pd.DataFrame) -> list[str]:
-    """A short name of each entry, from what it is: the same wherever it is measured."""
-    sizes = board[["version", "submitter", "track", "budget", *standard.SIZES, "theorem"]]
-    rows = sizes.astype(object).where(sizes.notna(), None).itertuples(index=False, name=None)
-    return [hashlib.sha256(repr(row).encode()).hexdigest()[:8] for row in rows]

@@ -16,6 +16,8 @@ from memobench.experiment import Scaling
 NAMES = {
     "d_model": "width d",
     "d_mlp": "hidden neurons m",
+    "n_heads": "heads H",
+    "n_examples": "sequences",
     "n_params": "parameters",
     "n_params_memory": "parameters of the memory",
     "complete_99": "largest set memorized to 99%",
@@ -24,17 +26,30 @@ NAMES = {
 }
 
 
+SIZES = ["architecture", "d_model", "d_head", "n_heads", "n_layers", "d_mlp", "n_examples"]
+
+
+def best(rows: pd.DataFrame, sizes: list[str], by: list[str]) -> pd.DataFrame:
+    """Of every size the runs with those values of some columns that have the best mean `y`."""
+    sizes = list(dict.fromkeys(sizes))
+    means = rows.groupby([*sizes, *by], dropna=False)["y"].mean().reset_index()
+    winners = means.loc[means.groupby(sizes, dropna=False)["y"].idxmax(), [*sizes, *by]]
+    return rows.merge(winners, on=[*sizes, *by])
+
+
 def draw(title: str, shown: Scaling, known: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes the figure of a table of runs as a PNG: means over seeds, 95% intervals, guides."""
     sns.set_theme(context="notebook", style="whitegrid")
     rows = known.assign(y=pd.to_numeric(known[shown.y])).dropna(subset=["y"])
+    if shown.best_of:
+        rows = best(rows, [*SIZES, shown.x, shown.hue], list(shown.best_of))
     figure, axis = plt.subplots(figsize=(7.5, 5.5), layout="constrained")
     hues = sorted(set(rows[shown.hue]))
     palette = sns.color_palette("colorblind", len(hues))
     for color, marker, hue in zip(palette, "osD^vPX*" * len(hues), hues, strict=False):
         groups = rows[rows[shown.hue] == hue].groupby(shown.x)["y"]
         half = groups.agg(analysis.half_width)
-        label = str(hue) if shown.hue == "architecture" else f"{shown.hue} = {hue}"
+        label = hue if shown.hue == "architecture" else f"{NAMES.get(shown.hue, shown.hue)}: {hue}"
         axis.errorbar(
             groups.mean().index,
             groups.mean(),

@@ -1,0 +1,99 @@
+"""capacity/bits: bits per parameter of a small GPT that memorizes whole random sequences.
+
+Source: Morris et al., How much do language models memorize? (2025, arXiv 2505.24832): 3.5 to 3.6
+bits per parameter (3.51 in bfloat16, 3.83 in float32) of GPT-2-like models on uniformly random
+tokens, V = 2,048, S = 64, after 10^6 steps of batches of 2,048; memorized bits are N S log2 V minus
+the negative log-likelihood in bits, the most of any N.
+
+Expected: below their number, for our budget is a few thousand steps: a lower bound.
+
+    memobench run capacity/bits --preset=quick
+    memobench report capacity/bits --preset=quick
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Scaling
+from memobench.specs import Architecture, Run, Task, Training
+
+FOUND = 3.83
+VOCAB_SIZE, CONTEXT_LENGTH = 64, 16
+RATES = (3e-3, 1e-2)
+
+
+def _gpt(d_model: int) -> Architecture:
+    return Architecture(
+        name="gpt",
+        d_model=d_model,
+        d_head=d_model // 2,
+        n_heads=2,
+        n_layers=2,
+        d_mlp=4 * d_model,
+        heads="full",
+    )
+
+
+def _runs(sets: Iterable[tuple[int, int]], steps: int, seeds: int) -> Iterator[Run]:
+    for (d_model, n_sequences), rate, seed in itertools.product(sets, RATES, range(seeds)):
+        yield Run(
+            task=Task(
+                name="sequences",
+                vocab_size=VOCAB_SIZE,
+                context_length=CONTEXT_LENGTH,
+                n_sequences=n_sequences,
+                seed=seed,
+            ),
+            architecture=_gpt(d_model),
+            method=Training(
+                protocol="exact",
+                batch_size=None,
+                epochs=steps // 64,
+                learning_rate=rate,
+                final_learning_rate=rate / 20,
+            ),
+            seed=seed,
+        )
+
+
+EXPERIMENT = Experiment(
+    name="capacity/bits",
+    title="Bits in a small GPT: a lower bound at our budget",
+    presets={
+        "quick": tuple(_runs([(8, 64), (8, 128), (16, 256), (16, 512)], 2048, seeds=3)),
+        "full": tuple(
+            _runs(
+                [(d, d * d * factor) for d in (8, 16, 32, 64) for factor in (1, 2, 4)],
+                65_536,
+                seeds=5,
+            )
+        ),
+    },
+    left_out="d = 32 and 64; 2,048 steps of 65,536; 3 seeds of 5",
+    figure=Scaling(
+        x="n_params",
+        y="bits",
+        hue="n_examples",
+        best_of=("learning_rate", "final_learning_rate"),
+        guides=(
+            ("3.83 bits per parameter (Morris et al., float32)", lambda x: FOUND * x),
+            ("2 bits per parameter (Allen-Zhu & Li)", lambda x: 2 * x),
+        ),
+    ),
+    claims=(
+        Claim(
+            name="not above 3.83 bits per parameter",
+            statement="No run holds more bits per parameter than Morris et al. found, 3.83.",
+            source="Morris et al. 2025",
+            test=claims.every_run(
+                "bits per parameter",
+                lambda table: table["bits"] / table["n_params"],
+                (0.0, FOUND),
+            ),
+        ),
+    ),
+    notes="Whole sequences: every token is predicted from those before it, the first from nothing. "
+    "Steps are few and sets two to a size: what is found is a lower bound, no capacity.",
+)

@@ -1,0 +1,113 @@
+"""capacity/linear-memory: how many facts a matrix holds.
+
+Source: Nichani, Lee & Bietti, Understanding Factual Recall in Transformers via Associative Memories
+(ICLR 2025, arXiv 2412.06538), figure 1, left: d^2 = 1.3 N ln N for N facts at 99% accuracy. Their
+protocol: a bijection, unit-norm Gaussian keys and values that are kept, AdamW without decay at a
+learning rate of 1,000, 4,096 steps of all facts, looked at every 32, bisection to 1%, five seeds.
+Conjecture: d^2 = 2 N ln N (Barnfield et al. 2026, arXiv 2605.05189), for large d.
+
+Expected: 17 facts at d = 8, 156 at d = 32, 506 at d = 64.
+
+    memobench run capacity/linear-memory --preset=quick
+    memobench report capacity/linear-memory --preset=quick
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Scaling
+from memobench.specs import Architecture, Run, Search, Task, Training
+
+SOURCE = "Nichani, Lee & Bietti 2025, figure 1"
+FOUND, CONJECTURED = 1.3, 2.0
+METHOD = Search(
+    training=Training(
+        protocol="exact",
+        batch_size=None,
+        learning_rate=1000,
+        final_learning_rate=1000,
+        trained="memory",
+    ),
+    sizes=3,
+    resolution=0.01,
+    doublings=0,
+)
+WIDTHS = (8, 11, 16, 23, 32, 45, 64, 91, 128)
+# As many times what was found as no memory holds, the smallest ones included.
+SPARE = 1.7
+
+
+def facts(d_model: float, constant: float) -> float:
+    """N in d^2 = constant N ln N.
+
+    >>> round(facts(64, 1.3))
+    621
+    """
+    low, high = 1.0, float(d_model) ** 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = constant * middle * np.log(middle) > d_model**2
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _runs(widths: Iterable[int]) -> Iterator[Run]:
+    for d_model in widths:
+        n_facts = round(SPARE * facts(d_model, FOUND))
+        for seed in range(5):
+            yield Run(
+                task=Task(name="bijection", vocab_size=n_facts, context_length=1, seed=seed),
+                architecture=Architecture(name="linear_memory", d_model=d_model, d_head=d_model),
+                method=METHOD,
+                seed=seed,
+            )
+
+
+def _constant(table: pd.DataFrame) -> pd.Series:
+    n_facts = table["complete_99"].astype(float)
+    return table["d_model"] ** 2 / (n_facts * np.log(n_facts))
+
+
+def _claim(name: str, statement: str, source: str, constant: float) -> Claim:
+    region = (constant / 1.1, constant * 1.1)
+    test = claims.constant(
+        "d²/(N ln N)", _constant, region, ["d_model", "vocab_size", "n_examples", *_COUNTS]
+    )
+    return Claim(name=name, statement=statement, source=source, test=test)
+
+
+_COUNTS = ("n_params", "n_params_memory", "d_head")
+
+EXPERIMENT = Experiment(
+    name="capacity/linear-memory",
+    title="Facts in a linear associative memory",
+    presets={"quick": tuple(_runs(WIDTHS[:5])), "full": tuple(_runs(WIDTHS))},
+    left_out="d = 45, 64, 91 and 128 of nine widths from 8 to 128",
+    figure=Scaling(
+        x="d_model",
+        y="complete_99",
+        guides=(
+            ("d² = 1.3 N ln N (found by Nichani et al.)", np.vectorize(lambda d: facts(d, 1.3))),
+            ("d² = 2 N ln N (conjectured)", np.vectorize(lambda d: facts(d, 2.0))),
+        ),
+    ),
+    claims=(
+        _claim(
+            "1.3 N ln N",
+            "A matrix of d² weights holds N facts with d² = 1.3 N ln N, within a tenth.",
+            SOURCE,
+            FOUND,
+        ),
+        _claim(
+            "2 N ln N",
+            "d² = 2 N ln N, within a tenth (conjectured for large d).",
+            "Barnfield et al. 2026",
+            CONJECTURED,
+        ),
+    ),
+    notes="Their number of steps, which is not doubled: no row can say `converged`.",
+)

@@ -1,0 +1,115 @@
+"""How what was memorized grows with a size: constants and exponents of power laws."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from memobench.claims.claim import Finding, Test
+from memobench.claims.evidence import Region, conclude, rounded, statistic_of, too_few
+from memobench.claims.statistics import Means, bootstrap_means, least_squares
+
+Value = Callable[[pd.DataFrame], pd.Series]
+
+
+def constant(name: str, value: Value, region: Region, keys: Sequence[str]) -> Test:
+    """The mean over sizes of a value, itself a mean over seeds, lies in the region.
+
+    Args:
+      name: of the value.
+      value: from the rows to a number each.
+      region: where it is to lie.
+      keys: the columns by which sizes differ.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        means = bootstrap_means(table, keys, value=value)
+        if not len(means.at):
+            return too_few("no run that did not diverge")
+        return conclude(
+            [statistic_of(name, means.y_BX.mean(axis=1), region, means.seeds, _each(means, keys))]
+        )
+
+    return test
+
+
+def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str]) -> Test:
+    """The slope of log y on log x, fitted to the means over seeds, lies in the region."""
+
+    def test(table: pd.DataFrame) -> Finding:
+        table = table[y(table) > 0]
+        means = bootstrap_means(table, keys, value=lambda rows: y(rows).map(math.log))
+        x_X = np.log(x(means.at).to_numpy(dtype=float)) if len(means.at) else np.zeros(0)
+        if len(set(x_X)) < 3:
+            return too_few("three sizes")
+        design_Xk = np.stack([np.ones_like(x_X), x_X], axis=1)
+        slope_B = least_squares(design_Xk, means.y_BX)[:, 1]
+        residual = means.mean_X - design_Xk @ least_squares(design_Xk, means.y_BX[:1])[0]
+        details = f"largest deviation from the line {np.exp(np.abs(residual).max()) - 1:.0%}"
+        return conclude([statistic_of(name, slope_B, region, means.seeds, details)])
+
+    return test
+
+
+def _each(means: Means, keys: Sequence[str]) -> str:
+    told = (
+        f"{rounded(mean)} ({', '.join(f'{key} = {row[key]}' for key in keys)})"
+        for mean, (_, row) in zip(means.mean_X, means.at.iterrows(), strict=True)
+    )
+    return f"at {', '.join(told)}"
+
+
+_SIZES = ["n_heads", "d_mlp", "d_model", "d_head", "n_params", "n_params_memory"]
+_RATES = ["learning_rate", "final_learning_rate"]
+# Where nearly all facts are known, more parameters know no more.
+_UNSATURATED = 0.95
+
+
+def _facts(table: pd.DataFrame) -> Means:
+    """Facts known, of every size at its best learning rate, where not nearly all are."""
+    means = bootstrap_means(table, [*_SIZES, *_RATES], value=lambda rows: rows["memorized"])
+    order = means.at.assign(mean=means.mean_X)
+    best = means.where(means.at.index.isin(order.groupby(_SIZES)["mean"].idxmax()))
+    return best.where(best.mean_X < _UNSATURATED * best.x("n_examples"))
+
+
+def exchange(region: Region) -> Test:
+    """Facts that a parameter of attention adds over those that one of the MLP adds.
+
+    By least squares on both, of one layer: 4 H d_h d parameters of attention and 2 m d of the MLP.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        means = _facts(table)
+        mlp_X = 2 * means.x("d_mlp") * means.x("d_model")
+        attention_X = 4 * means.x("n_heads") * means.x("d_head") * means.x("d_model")
+        design_Xk = np.stack([np.ones_like(mlp_X), mlp_X, attention_X], axis=1)
+        if np.linalg.matrix_rank(design_Xk) < 3 or len(mlp_X) < 4:
+            return too_few("four sizes of which heads and neurons differ, facts not all known")
+        _, by_mlp_B, by_attention_B = least_squares(design_Xk, means.y_BX).T
+        details = (
+            f"facts per parameter {rounded(by_mlp_B[0])} of the MLP, {rounded(by_attention_B[0])} "
+            f"of attention, from {len(mlp_X)} sizes"
+        )
+        ratio_B = by_attention_B / by_mlp_B
+        return conclude([statistic_of("attention over MLP", ratio_B, region, means.seeds, details)])
+
+    return test
+
+
+def densest(region: Region) -> Test:
+    """The most facts per parameter of the memory, of all sizes where not nearly all are known."""
+
+    def test(table: pd.DataFrame) -> Finding:
+        means = _facts(table)
+        if not len(means.at):
+            return too_few("no size at which facts are left unknown")
+        density_BX = means.y_BX / means.x("n_params_memory")
+        best = int(density_BX[0].argmax())
+        row = means.at.iloc[best]
+        details = f"at H = {row['n_heads']}, m = {row['d_mlp']}"
+        name = "facts per parameter"
+        return conclude([statistic_of(name, density_BX[:, best], region, means.seeds, details)])
+
+    return test

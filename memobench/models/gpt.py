@@ -1,0 +1,197 @@
+"""GPT-2 style Transformers (Radford et al. 2019), as Morris et al. (2025) train them on sequences.
+
+Learned positions, blocks of causal multi-head attention and an MLP behind layer norms, a final
+layer norm and an unembedding of its own. Position 0 stands before the first token: from it alone,
+from nothing that was read, the first token is predicted. The MLP's gelu is the exact one.
+
+One example, no batch and no pack axis. Layer norms see the width, so that models of different
+d_model or n_layers train in programs of their own; heads and hidden neurons are padded.
+
+Shape letters: N vocab_size, S context_length, P positions, D d_model, H n_heads, K d_head, W d_mlp.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from memobench.models.initial_weights import generator
+from memobench.models.tokens import require_full_heads, require_tokens
+from memobench.models.transformer import ACTIVATIONS
+from memobench.specs import Architecture, LabelledContexts, Task
+
+# GPT-2's deviation of weights at the start, and PyTorch's constant in layer norms.
+DEVIATION = 0.02
+EPSILON = 1e-5
+
+
+class Gpt(nn.Module):
+    """Logits of every token from those before it (`whole`), or of the one after all of them."""
+
+    vocab_size: int
+    context_length: int
+    d_model: int
+    d_head: int
+    n_heads: int
+    d_mlp: int
+    n_layers: int
+    whole: bool
+    activation: str = "gelu"
+
+    paddable = ("d_head", "n_heads", "d_mlp")
+
+    def setup(self) -> None:
+        self.weights: dict[str, Any] = {
+            name: self.param(name, _normal(mean, deviation), shape)
+            for name, (shape, mean, deviation) in self.parameters().items()
+        }
+        # Depends on the true size and not on the parameters: it survives padding as data.
+        self.score_scale = self.variable("constants", "score_scale", self._score_scale)
+
+    def parameters(self) -> dict[str, tuple[tuple[int, ...], float, float]]:
+        """Every parameter's shape, and the mean and deviation of its initial distribution."""
+        n, d_model, d_mlp = self.vocab_size, self.d_model, self.d_mlp
+        heads = (self.n_heads, self.d_head, d_model)
+        # What is added to the stream grows with the number of its parts: attention and MLP.
+        added = DEVIATION / math.sqrt(2 * self.n_layers)
+        n_positions = self.context_length + (not self.whole)
+        table: dict[str, tuple[tuple[int, ...], float, float]] = {
+            "token_embedding": ((n, d_model), 0, DEVIATION),
+            "position_embedding": ((n_positions, d_model), 0, DEVIATION),
+            "unembedding": ((n, d_model), 0, DEVIATION),
+            **_norm("norm", d_model),
+        }
+        for layer in range(self.n_layers):
+            block: dict[str, tuple[tuple[int, ...], float, float]] = {
+                **_norm("norm1", d_model),
+                "query": (heads, 0, DEVIATION),
+                "key": (heads, 0, DEVIATION),
+                "value": (heads, 0, DEVIATION),
+                "bias_query": (heads[:2], 0, 0),
+                "bias_key": (heads[:2], 0, 0),
+                "bias_value": (heads[:2], 0, 0),
+                "output": ((self.n_heads, d_model, self.d_head), 0, added),
+                "output_bias": ((d_model,), 0, 0),
+                **_norm("norm2", d_model),
+                "mlp_in": ((d_mlp, d_model), 0, DEVIATION),
+                "mlp_in_bias": ((d_mlp,), 0, 0),
+                "mlp_out": ((d_model, d_mlp), 0, added),
+                "mlp_out_bias": ((d_model,), 0, 0),
+            }
+            table |= {f"layer{layer}_{name}": x for name, x in block.items()}
+        return table
+
+    def initial(self, key: jax.Array) -> Any:
+        """The same distribution as `init`'s, drawn without a compilation for every size."""
+        random = generator(key)
+        params = {
+            name: (mean + deviation * random.standard_normal(shape)).astype(np.float32)
+            for name, (shape, mean, deviation) in self.parameters().items()
+        }
+        return {"params": params, "constants": {"score_scale": np.asarray(self._score_scale())}}
+
+    def work(self, n_examples: int) -> float:
+        """Multiplications of a forward pass over as many examples."""
+        length, heads = self.context_length + (not self.whole), self.n_heads * self.d_head
+        block = self.d_model * (4 * heads + 2 * self.d_mlp) + 2 * length * heads
+        read = (length if self.whole else 1) * self.vocab_size * self.d_model
+        return n_examples * (self.n_layers * length * block + read)
+
+    def activations(self) -> float:
+        """Floats that one example keeps for the backward pass, roughly."""
+        length, heads = self.context_length + (not self.whole), self.n_heads * self.d_head
+        block = 8 * self.d_model + 4 * heads + 3 * self.n_heads * length + 3 * self.d_mlp
+        read = (length if self.whole else 1) * 3 * self.vocab_size
+        return self.n_layers * length * block + read
+
+    def attention_maps(self) -> tuple[str, ...]:
+        """The parameters that decide where heads look."""
+        names = ("query", "key", "bias_query", "bias_key")
+        return tuple(f"layer{layer}_{name}" for layer in range(self.n_layers) for name in names)
+
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes of products of two matrices: each head's queries and keys, output and value."""
+        return ((self.d_model, self.d_head, self.d_model, 2 * self.n_layers * self.n_heads),)
+
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_SxN of every token from those before it, or logits_N of the next one."""
+        weights = self.weights
+        read_P = tokens_S[:-1] if self.whole else tokens_S
+        # Nothing was read at position 0.
+        token_PxD = jnp.pad(weights["token_embedding"][read_P], ((1, 0), (0, 0)))
+        x_PxD = token_PxD + weights["position_embedding"]
+        for layer in range(self.n_layers):
+            x_PxD = x_PxD + self._attend(layer, self._norm(f"layer{layer}_norm1", x_PxD))
+            x_PxD = x_PxD + self._mlp(layer, self._norm(f"layer{layer}_norm2", x_PxD))
+        if not self.whole:
+            x_PxD = x_PxD[-1:]
+        logits_PxN = self._norm("norm", x_PxD) @ weights["unembedding"].T
+        return logits_PxN if self.whole else logits_PxN[0]
+
+    def _weight(self, layer: int, name: str) -> jax.Array:
+        return self.weights[f"layer{layer}_{name}"]
+
+    def _norm(self, name: str, x_PxD: jax.Array) -> jax.Array:
+        centred_PxD = x_PxD - x_PxD.mean(axis=-1, keepdims=True)
+        variance_Px1 = (centred_PxD**2).mean(axis=-1, keepdims=True)
+        scale_D, bias_D = self.weights[f"{name}_scale"], self.weights[f"{name}_bias"]
+        standard_PxD = centred_PxD * jax.lax.rsqrt(variance_Px1 + EPSILON)
+        return scale_D[None] * standard_PxD + bias_D[None]
+
+    def _attend(self, layer: int, x_PxD: jax.Array) -> jax.Array:
+        """What attention adds to the stream at every position."""
+
+        def heads(name: str) -> jax.Array:
+            bias_HK = self._weight(layer, f"bias_{name}")
+            projected = jnp.einsum("hkd,pd->hpk", self._weight(layer, name), x_PxD)
+            return projected + bias_HK[:, None]
+
+        query_HPK, key_HPK, value_HPK = map(heads, ("query", "key", "value"))
+        score_HPP = jnp.einsum("hpk,hqk->hpq", query_HPK, key_HPK) * self.score_scale.value
+        n_positions = len(x_PxD)
+        seen_PP = np.tril(np.ones((n_positions, n_positions), bool))
+        attention_HPP = jax.nn.softmax(jnp.where(seen_PP[None], score_HPP, -jnp.inf), axis=-1)
+        head_HPK = jnp.einsum("hpq,hqk->hpk", attention_HPP, value_HPK)
+        added_PxD = jnp.einsum("hdk,hpk->pd", self._weight(layer, "output"), head_HPK)
+        return added_PxD + self._weight(layer, "output_bias")[None]
+
+    def _mlp(self, layer: int, x_PxD: jax.Array) -> jax.Array:
+        """What the MLP adds to the stream at every position."""
+        hidden_PxW = x_PxD @ self._weight(layer, "mlp_in").T
+        hidden_PxW = hidden_PxW + self._weight(layer, "mlp_in_bias")[None]
+        added_PxD = ACTIVATIONS[self.activation](hidden_PxW) @ self._weight(layer, "mlp_out").T
+        return added_PxD + self._weight(layer, "mlp_out_bias")[None]
+
+    def _score_scale(self) -> np.float32:
+        return np.float32(1 / math.sqrt(self.d_head))
+
+
+def _norm(name: str, d_model: int) -> dict[str, tuple[tuple[int, ...], float, float]]:
+    return {f"{name}_scale": ((d_model,), 1, 0), f"{name}_bias": ((d_model,), 0, 0)}
+
+
+def _normal(mean: float, deviation: float) -> nn.initializers.Initializer:
+    def initialize(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+        return mean + deviation * jax.random.normal(key, shape, dtype)
+
+    return initialize
+
+
+def gpt(task: Task | LabelledContexts, architecture: Architecture) -> Gpt:
+    """The model of whole sequences, or of tasks of next tokens. Raises UserError for others."""
+    task = require_tokens(task, architecture, serves=("factual_recall", "sequences"))
+    require_full_heads(architecture)
+    return Gpt(
+        vocab_size=task.vocab_size,
+        context_length=task.context_length,
+        d_model=architecture.d_model,
+        d_head=architecture.d_head,
+        n_heads=architecture.n_heads,
+        d_mlp=architecture.d_mlp,
+        n_layers=architecture.n_layers,
+        whole=task.name == "sequences",
+        activation=architecture.activation or "gelu",
+    )

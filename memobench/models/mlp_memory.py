@@ -1,0 +1,107 @@
+"""MLP associative memory: hidden neurons between a token's key and the value of the next token.
+
+Nichani, Lee & Bietti (2025), section 3.2: with m neurons it holds about m d facts. Keys and values
+are random directions, which a method with trained='memory' keeps.
+
+Shape letters: N vocab_size, D d_model, W d_mlp.
+"""
+
+from typing import Any
+
+import jax
+from flax import linen as nn
+
+from memobench.errors import UserError
+from memobench.models.initial_weights import (
+    Table,
+    draw,
+    draw_unit_rows,
+    fan_in,
+    generator,
+    uniform,
+    unit_rows,
+)
+from memobench.models.tokens import require_one_token, require_only_width, require_tokens
+from memobench.models.transformer import ACTIVATIONS
+from memobench.specs import Architecture, LabelledContexts, Task
+
+
+class MlpMemory(nn.Module):
+    """logits_N = V W_out act(W_in K[t] + b): keys K (token_embedding), values V (unembedding)."""
+
+    vocab_size: int
+    d_model: int
+    d_mlp: int
+    activation: str = "relu"
+
+    # Of a bijection, where tokens without a prior are no answers; other tasks fix vocab_size.
+    paddable = ("vocab_size", "d_model", "d_mlp")
+
+    def setup(self) -> None:
+        vectors = (self.vocab_size, self.d_model)
+        weights: dict[str, Any] = {
+            name: self.param(name, uniform(bound), shape)
+            for name, (shape, bound) in self.parameters().items()
+        }
+        self.key_ND: Any = self.param("token_embedding", unit_rows, vectors)
+        self.in_WD, self.in_bias_W = weights["mlp_in"], weights["mlp_in_bias"]
+        self.out_DW = weights["mlp_out"]
+        self.value_ND: Any = self.param("unembedding", unit_rows, vectors)
+
+    def parameters(self) -> Table:
+        """The shape of every weight between keys and values, and its bound at the start."""
+        d_model, d_mlp = self.d_model, self.d_mlp
+        return {
+            "mlp_in": ((d_mlp, d_model), fan_in(d_model)),
+            "mlp_in_bias": ((d_mlp,), fan_in(d_model)),
+            "mlp_out": ((d_model, d_mlp), fan_in(d_mlp)),
+        }
+
+    def initial(self, key: jax.Array) -> Any:
+        """The same distribution as `init`'s, drawn without a compilation for every size."""
+        random = generator(key)
+        vectors = {
+            name: draw_unit_rows(random, self.vocab_size, self.d_model)
+            for name in ("token_embedding", "unembedding")
+        }
+        return {"params": {**draw(self.parameters(), key), **vectors}, "constants": {}}
+
+    def work(self, n_examples: int) -> float:
+        """Multiplications of a forward pass over as many examples."""
+        return n_examples * self.d_model * (2 * self.d_mlp + self.vocab_size)
+
+    def read_out(self) -> tuple[str, ...]:
+        """The parameters by which logits are linear in what the neurons offer."""
+        return ("mlp_out",)
+
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_N of the token that follows the only one of tokens_S."""
+        return self.value_ND @ self._recall(self.key_ND[tokens_S[0]])
+
+    def tables(self) -> list[jax.Array]:
+        """What the memory makes of every token's key: recalled_ND of the one position."""
+        return [jax.vmap(self._recall)(self.key_ND)]
+
+    def read(self, rows: list[jax.Array]) -> jax.Array:
+        """logits_N from what was recalled."""
+        (recalled_D,) = rows
+        return self.value_ND @ recalled_D
+
+    def _recall(self, key_D: jax.Array) -> jax.Array:
+        hidden_W = ACTIVATIONS[self.activation](self.in_WD @ key_D + self.in_bias_W)
+        return self.out_DW @ hidden_W
+
+
+def mlp_memory(task: Task | LabelledContexts, architecture: Architecture) -> MlpMemory:
+    """The memory of a task with one token to a sequence. Raises UserError for other sizes."""
+    task = require_tokens(task, architecture)
+    require_one_token(task, architecture)
+    require_only_width(architecture, but_mlp=True)
+    if architecture.d_mlp == 0:
+        raise UserError("d_mlp=0: mlp_memory needs hidden neurons; give d_mlp >= 1")
+    return MlpMemory(
+        vocab_size=task.vocab_size,
+        d_model=architecture.d_model,
+        d_mlp=architecture.d_mlp,
+        activation=architecture.activation or "relu",
+    )

@@ -1,0 +1,144 @@
+"""The Transformer of Nichani, Lee & Bietti (2025), section 4, which recalls facts from noise.
+
+One layer of attention without positions, read at the end, and a residual MLP. Embeddings are random
+directions, which a method with trained='memory' keeps; answers are scored by their embeddings. Only
+the end asks, and it is always the same token: its queries, taken back through the maps of keys, are
+computed once for all examples.
+
+    z = sum_h W_O^T W_V X softmax(X^T W_K^T W_Q x_end),    logits_C = A (z + W_2 relu(W_1 z))
+
+There is no residual connection around attention.
+
+Shape letters: N vocab_size, C answers, S context_length, D d_model, H n_heads, K d_head, W d_mlp.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from memobench.errors import UserError
+from memobench.models.initial_weights import (
+    Table,
+    draw,
+    draw_unit_rows,
+    fan_in,
+    generator,
+    uniform,
+    unit_rows,
+)
+from memobench.models.tokens import require_full_heads, require_one_layer, require_tokens
+from memobench.models.transformer import ACTIVATIONS
+from memobench.specs import Architecture, LabelledContexts, Task
+
+
+class RecallTransformer(nn.Module):
+    """logits_C of the answers, which are the first tokens, to sequences that stop at the end."""
+
+    vocab_size: int
+    n_outputs: int
+    context_length: int
+    d_model: int
+    d_head: int
+    n_heads: int
+    d_mlp: int
+    activation: str = "relu"
+
+    def setup(self) -> None:
+        weights: dict[str, Any] = {
+            name: self.param(name, uniform(bound), shape)
+            for name, (shape, bound) in self.parameters().items()
+        }
+        self.query_HKD, self.key_HKD = weights["query"], weights["key"]
+        self.value_HKD, self.output_HKD = weights["value"], weights["output"]
+        self.in_WD, self.out_DW = weights["mlp_in"], weights["mlp_out"]
+        shape = (self.vocab_size, self.d_model)
+        self.embedding_ND: Any = self.param("token_embedding", unit_rows, shape)
+
+    def parameters(self) -> Table:
+        """The shape of every weight of the memory, and its bound at the start: 4 H K D + 2 W D."""
+        d_model, d_mlp = self.d_model, self.d_mlp
+        heads = (self.n_heads, self.d_head, d_model)
+        return {
+            "query": (heads, fan_in(d_model)),
+            "key": (heads, fan_in(d_model)),
+            "value": (heads, fan_in(d_model)),
+            "output": (heads, fan_in(self.n_heads * self.d_head)),
+            "mlp_in": ((d_mlp, d_model), fan_in(d_model)),
+            "mlp_out": ((d_model, d_mlp), fan_in(d_mlp)),
+        }
+
+    def initial(self, key: jax.Array) -> Any:
+        """The same distribution as `init`'s, drawn without a compilation for every size."""
+        embedding_ND = draw_unit_rows(generator(key), self.vocab_size, self.d_model)
+        params = {**draw(self.parameters(), key), "token_embedding": embedding_ND}
+        return {"params": params, "constants": {}}
+
+    def work(self, n_examples: int) -> float:
+        """Multiplications of a forward pass over as many examples."""
+        heads = self.n_heads * self.d_model
+        attend = 2 * heads * (self.context_length + self.d_head)
+        read = self.d_model * (2 * self.d_mlp + self.n_outputs)
+        return n_examples * (attend + read)
+
+    def activations(self) -> float:
+        """Floats that one example keeps for the backward pass, roughly."""
+        heads = self.n_heads * (2 * self.context_length + self.d_model + self.d_head)
+        return self.context_length * self.d_model + heads + 3 * self.d_mlp + 3 * self.n_outputs
+
+    def attention_maps(self) -> tuple[str, ...]:
+        """The parameters that decide where heads look."""
+        return ("query", "key")
+
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes of products of two matrices: each head's queries and keys, output and value."""
+        return ((self.d_model, self.d_head, self.d_model, 2 * self.n_heads),)
+
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_C of the answers to tokens_S, of which the last must be the end."""
+        token_SxD = self.embedding_ND[tokens_S]
+        # In this order of factors a vmap over examples and models makes fast products on CPUs.
+        recalled_HxD = self._attention_SxH(token_SxD).T @ token_SxD
+        head_HxK = jnp.einsum("hkd,hd->hk", self.value_HKD, recalled_HxD)
+        x_D = jnp.einsum("hkd,hk->d", self.output_HKD, head_HxK)
+        hidden_W = ACTIVATIONS[self.activation](x_D @ self.in_WD.T)
+        return (x_D + hidden_W @ self.out_DW.T) @ self.embedding_ND[: self.n_outputs].T
+
+    def attention(self, tokens_S: jax.Array) -> jax.Array:
+        """attention_HxS from the end to all tokens; rows sum to 1."""
+        return self._attention_SxH(self.embedding_ND[tokens_S]).T
+
+    def _attention_SxH(self, token_SxD: jax.Array) -> jax.Array:
+        # The end's embedding, and not the last token's: no example enters, and one product serves
+        # all of them.
+        query_HxK = self.query_HKD @ self.embedding_ND[-1]
+        asked_HxD = jnp.einsum("hk,hkd->hd", query_HxK, self.key_HKD)
+        return jax.nn.softmax(token_SxD @ asked_HxD.T, axis=0)
+
+
+def recall_transformer(
+    task: Task | LabelledContexts, architecture: Architecture
+) -> RecallTransformer:
+    """The Transformer of a task of facts. d_mlp = 0 leaves attention alone.
+
+    Raises UserError for other tasks and for what it has not.
+    """
+    task = require_tokens(task, architecture, serves=("factual_recall",))
+    if task.name != "factual_recall":
+        raise UserError(
+            f"task name={task.name!r}: recall_transformer asks at an end token; "
+            "choose factual_recall"
+        )
+    require_full_heads(architecture)
+    require_one_layer(architecture)
+    return RecallTransformer(
+        vocab_size=task.vocab_size,
+        n_outputs=task.n_outputs,
+        context_length=task.context_length,
+        d_model=architecture.d_model,
+        d_head=architecture.d_head,
+        n_heads=architecture.n_heads,
+        d_mlp=architecture.d_mlp,
+        activation=architecture.activation or "relu",
+    )

@@ -1,0 +1,751 @@
+"""The standard board: its entries are what it says, and its rows and pages what the runs say."""
+
+import dataclasses
+import functools
+import html.parser
+import json
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import analysis, board, claims, models, results, specs, theory
+from memobench.experiment import Scaling
+from memobench.experiments import EXPERIMENTS
+from memobench.report import capacity as capacities_page
+from memobench.report import exposure, forest, latex, leaderboard, scaling, tables
+from memobench.specs import Architecture, Construction, Run, Task, Training
+from tests.test_html import HOSTILE
+
+SETS = pytest.mark.parametrize(
+    ("vocab_size", "budget"), board.WIDTHS, ids=[f"{n}-{b}" for n, b in board.WIDTHS]
+)
+
+
+def _entry(architecture, vocab_size=50):
+    """The sizes of an architecture as columns."""
+    return specs.columns(Run(task=Task(vocab_size=vocab_size), architecture=architecture))
+
+
+@SETS
+def test_standard_entries_meet_their_budget_and_are_all_different(vocab_size, budget):
+    entries = list(board.standard(vocab_size, budget))
+    architectures = [architecture for architecture, _ in entries]
+    assert len(set(architectures)) == len(architectures) >= 5
+    overfull = board.task(vocab_size, budget)
+    assert overfull.n_examples == min(budget, vocab_size**2)
+    for architecture, theorem in entries:
+        module = models.build(Run(task=overfull, architecture=architecture))
+        n_params, _ = models.count_parameters(module, 2)
+        assert abs(n_params / budget - 1) <= board.TOLERANCE, architecture
+        if theorem is None:
+            continue
+        promise, sizes = board.PROMISES[theorem], _entry(architecture, vocab_size)
+        made = board.constructions(architecture, theorem, vocab_size, 2)
+        assert [run.seed for run in made] == ([0, 1] if promise.applies(sizes) else [])
+        for run in made:
+            assert run.task.n_sequences == promise.value(sizes)
+            assert run.task.seed == run.seed
+            assert run.method == Construction(theorem=theorem)
+    kinds = {architecture.name for architecture in architectures}
+    assert kinds >= {"attention_only", "mlp"}
+    assert {theorem for _, theorem in entries} - {None} == set(board.PROMISES)
+
+
+def test_every_vocabulary_size_of_a_budget_has_a_set():
+    assert list(board.BUDGETS) == sorted({budget for _, budget in board.WIDTHS})
+    assert board.BUDGETS == tuple(2**i for i in range(8, 14))
+    for vocab_size, budget in board.WIDTHS:
+        # No standard entry could know all, were each parameter to hold one association.
+        assert board.task(vocab_size, budget).n_examples == budget or vocab_size**2 < budget
+
+
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [
+        ({"name": "attention_only", "heads": "full", "n_heads": 5}, "attention-only, full heads"),
+        # Of one size both parameterisations are one.
+        ({"name": "attention_only", "n_heads": 5}, "attention-only, full heads"),
+        ({"name": "attention_only", "d_head": 2}, "attention-only, compressed heads"),
+        (
+            {"name": "attention_only", "heads": "full", "n_layers": 2},
+            "attention-only, full heads, 2 layers",
+        ),
+        ({"name": "mlp", "d_mlp": 3}, "MLP"),
+        ({"name": "mlp", "d_mlp": 3, "activation": "relu"}, "MLP (relu)"),
+        ({"name": "mlp", "d_mlp": 3, "n_heads": 2}, "attention + MLP"),
+        ({"name": "mlp", "d_mlp": 3, "n_layers": 3}, "MLP, 3 layers"),
+        ({"name": "sequence_encoder"}, "sequence encoder"),
+        ({"name": "mine"}, "mine"),
+    ],
+)
+def test_families_by_hand(sizes, name):
+    assert board.family(_entry(Architecture(**{"d_model": 4, "d_head": 4, **sizes}))) == name
+
+
+@SETS
+def test_families_and_sizes_tell_the_entries_of_a_set_apart(vocab_size, budget):
+    entries = [x for x, _ in board.standard(vocab_size, budget)]
+    rows = [{**_entry(x), "family": board.family(_entry(x))} for x in entries]
+    assert len({board.entry(row) for row in rows}) == len(rows)
+    assert all(row["family"] for row in rows)
+
+
+@pytest.mark.parametrize("budget", board.BUDGETS)
+def test_runs_are_distinct_and_quick_is_a_part_of_full(budget):
+    experiment = EXPERIMENTS[f"board/{budget}"]
+    quick, full = ([run.run_id for run in experiment.presets[x]] for x in ("quick", "full"))
+    assert len(set(full)) == len(full)
+    assert set(quick) < set(full)
+    table = pd.DataFrame([specs.columns(run) for run in experiment.presets["full"]])
+    assert table.groupby("method")["seed"].unique().map(sorted).tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert (table["seed"] == table["task_seed"]).all()
+    assert set(table["vocab_size"]) == {n for n, of in board.WIDTHS if of == budget}
+    assert set(table["protocol"]) == {"published", "exact", "constructed"}
+    few = pd.DataFrame([specs.columns(run) for run in experiment.presets["quick"]])
+    assert few["vocab_size"].nunique() == 1
+    assert set(few["protocol"]) == {"exact", "constructed"}
+
+
+# Rows as runs would leave them, with numbers by hand.
+
+N, BUDGET = 32, 512
+ATTENTION, COMPRESSED, MLP = (x for x, _ in list(board.standard(N, BUDGET))[:3])
+MEASURED = {
+    **{"complete_99": 100, "complete_100": 90, "incomplete_99": 101, "incomplete_100": 91},
+    **{"best_accuracy": 0.5, "rate_factor": 1.0, "final_steps": 2048, "gain": 0.01},
+    **{
+        "previous_99": 99,
+        "previous_known": 255,
+        "converged": True,
+        "lower_bound": False,
+        "trials": [[1024, 512, 1.0, 256, 256, 1.0]],
+    },
+    **{"accuracy": 0.5, "accuracy_protocol": 0.5, "memorized": 250.0, "bits": 1200.0, "loss": 1.0},
+}
+CERTIFICATE = {
+    **{"stored_bits": 64.0, "aimed_accuracy": 1.0, "seconds": 0.25, "margin": 0.1},
+    **{"accuracy": 1.0, "accuracy_protocol": 1.0, "memorized": 20.0, "bits": 100.0, "loss": 0.0},
+}
+PROVENANCE = {
+    **{"memobench": "1.0", "commit": "abc1234", "device": "none", "date": "2026-01-01T00:00"},
+    **{"pack_size": 4, "compile_seconds": 1.0, "run_seconds": 8.0},
+}
+
+
+def _row(run, **measured):
+    module = models.build(run)
+    n_params, n_params_memory = models.count_parameters(module, 2)
+    sizes = specs.columns(run)
+    made = isinstance(run.method, Construction)
+    found = {**CERTIFICATE, "promises": sizes["n_examples"]} if made else MEASURED
+    return {
+        **sizes,
+        **{"n_params": n_params, "n_params_memory": n_params_memory, "status": "ok"},
+        "n_params_distinct": models.count_distinct(module, 2),
+        **{"curve_steps": [1], "curve_accuracy": [0.0], "curve_loss": [1.0]},
+        **found,
+        **PROVENANCE,
+        **measured,
+    }
+
+
+def _rows(architecture=ATTENTION, track=board.EXACT, seeds=3, each=(), **measured):
+    """Rows of an entry's seeds; `each` has the fields in which they differ."""
+    runs = board.searches(architecture, N, BUDGET, track, seeds)
+    each = list(each) or [{}] * seeds
+    return [_row(run, **measured, **own) for run, own in zip(runs, each, strict=True)]
+
+
+def _made(architecture=ATTENTION, theorem="dana2025", seeds=2, **measured):
+    return [_row(run, **measured) for run in board.constructions(architecture, theorem, N, seeds)]
+
+
+def _build(rows, **columns):
+    return board.build(results.to_table(rows).assign(**columns))
+
+
+def _three():
+    """Three entries: attention searched in both tracks and constructed, and an MLP."""
+    return [
+        *_rows(
+            each=[
+                {"complete_99": 100, "previous_99": 97, "bits": 1200.0},
+                {"complete_99": 110, "previous_99": 110, "bits": 1230.0},
+                {"complete_99": 120, "previous_99": 118, "bits": 1290.0},
+            ]
+        ),
+        *_rows(track=board.PUBLISHED, seeds=2, each=[{"memorized": 200.0}, {"memorized": 210.0}]),
+        *_made(),
+        *_rows(MLP, complete_99=150, bits=1500.0, each=[{"date": "2026-02-02"}, {}, {}]),
+    ]
+
+
+def test_means_intervals_and_verdicts_by_hand():
+    found = _build(_three())
+    assert list(found.columns) == board.COLUMNS
+    assert len(found) == 4
+    assert found["bits_per_parameter"].is_monotonic_decreasing
+    assert set(found["version"]) == {"v1"}
+    assert set(found["submitter"]) == {"memobench"}
+    found = found.set_index(["track", "architecture"])
+    row = found.loc[(board.EXACT, "attention_only")]
+    assert row["seeds"] == 3
+    assert row["complete_99"] == 110
+    # Student's quantile with two degrees of freedom times 10 over the root of 3.
+    assert row["complete_99_interval"] == pytest.approx(4.302653 * 10 / math.sqrt(3), rel=1e-6)
+    assert row["bits"] == 1240
+    deviation = math.sqrt((40**2 + 10**2 + 50**2) / 2)
+    assert row["bits_interval"] == pytest.approx(4.302653 * deviation / math.sqrt(3), rel=1e-6)
+    # Equal numbers of all seeds are known exactly.
+    assert (row["memorized"], row["memorized_interval"]) == (250, 0)
+    # Single runs gained 3%, nothing and 1.7%; of all 512, 256 are known, and 255 were.
+    assert row["gain_99"] == pytest.approx(330 / 325 - 1)
+    assert row["gain_known"] == pytest.approx(256 / 255 - 1)
+    assert row["verdict"] == "converged"
+    assert row["final_steps"] == 2048
+    assert row["seconds"] == 2.0
+    n_params = models.count_parameters(models.build(_run_of(ATTENTION)), 2)[0]
+    assert row["bits_per_parameter"] == pytest.approx(1240 / n_params)
+    assert row["complete_99_per_parameter"] == pytest.approx(110 / n_params)
+    assert row["memorized_per_parameter"] == pytest.approx(250 / n_params)
+    promised = ATTENTION.n_heads * ATTENTION.d_head + ATTENTION.d_model
+    assert row["proven"] == promised
+    assert row["complete_99_over_proven"] == pytest.approx(110 / promised)
+
+    row = found.loc[(board.PUBLISHED, "attention_only")]
+    assert (row["seeds"], row["memorized"]) == (2, 205)
+    # One degree of freedom: 12.7 standard deviations 10 / root 2 over the root of 2.
+    assert row["memorized_interval"] == pytest.approx(12.7062 * 5, rel=1e-5)
+
+    row = found.loc[(board.CONSTRUCTED, "attention_only")]
+    assert (row["theorem"], row["verdict"], row["seeds"]) == ("dana2025", "proven", 2)
+    assert row["complete_99"] == row["complete_100"] == row["n_examples"] == promised
+    assert row["complete_99_over_proven"] == 1
+    assert row["final_steps"] == 1
+    assert row["seconds"] == 0.25
+
+    row = found.loc[(board.EXACT, "mlp")]
+    assert row["gain_99"] == pytest.approx(150 / 99 - 1)
+    assert (row["verdict"], row["family"], row["date"]) == ("not converged", "MLP", "2026-02-02")
+    assert row["proven"] == MLP.d_mlp + MLP.d_model
+    assert set(found["budget"]) == {BUDGET}
+
+
+def _run_of(architecture):
+    return board.searches(architecture, N, BUDGET, seeds=1)[0]
+
+
+def _before(*numbers, name="previous_99"):
+    return [{name: n} for n in numbers]
+
+
+UNKNOWN = {"previous_99": None, "previous_known": None}
+
+
+@pytest.mark.parametrize(
+    ("each", "verdict"),
+    [
+        # All have a complete set of 100 and know 256 of 512.
+        (_before(99, 99, 99), "converged"),
+        (_before(100, 100, 95), "converged"),
+        # A gain of 2% is one.
+        (_before(98.1, 98.1, 98.1), "converged"),
+        (_before(98, 98, 98), "not converged"),
+        (_before(100, 100, 93), "not converged"),
+        # One run gained a little less than the others lost.
+        (_before(105, 105, 90), "converged"),
+        # More of the overfull set alone.
+        (_before(250, 250, 250, name="previous_known"), "not converged"),
+        (_before(252, 252, 252, name="previous_known"), "converged"),
+        # From nothing, and never doubled.
+        (_before(0, 0, 0), "not converged"),
+        ([UNKNOWN] * 3, "not converged"),
+        ([{"lower_bound": True, **UNKNOWN}, {}, {}], "lower bound"),
+        ([{"lower_bound": True}] * 3, "lower bound"),
+    ],
+)
+def test_verdicts(each, verdict):
+    rows = [{**row, "complete_99": 100} for row in _rows(each=each)]
+    (row,) = _build(rows).to_dict("records")
+    assert row["verdict"] == verdict
+
+
+def test_a_run_that_diverged_enters_no_mean():
+    nothing = dict.fromkeys(results.MEASURES)
+    diverged = {**nothing, "status": "diverged", "complete_99": 0, "complete_100": 0}
+    diverged |= {"previous_99": 9, "previous_known": 9, "best_accuracy": 0.0}
+    each = [{"complete_99": 100}, {"complete_99": 110}, diverged]
+    (row,) = _build(_rows(each=each)).to_dict("records")
+    assert (row["seeds"], row["diverged"]) == (2, 1)
+    assert row["bits"] == 1200
+    assert row["complete_99"] == 105
+    assert row["complete_99_interval"] == pytest.approx(12.7062 * 5, rel=1e-5)
+    assert row["gain_99"] == pytest.approx(210 / 198 - 1)
+    assert row["gain_known"] == pytest.approx(256 / 255 - 1)
+
+
+def test_weights_that_do_not_do_what_was_promised_have_no_complete_set():
+    rows = _made(accuracy=0.995)
+    (row,) = _build(rows).to_dict("records")
+    assert row["complete_99"] == row["n_examples"]
+    assert math.isnan(row["complete_100"])
+
+
+def test_every_convention_of_counting_is_shown():
+    rows = _rows(n_params=500, n_params_memory=400, n_params_distinct=250, complete_99=100)
+    for row in rows:
+        row["bits"] = 1000.0
+    told, digits = capacities_page.shown(_build(rows))
+    (row,) = told.to_dict("records")
+    assert [row[f"99% / {x}"] for x in ("all", "memory", "distinct")] == [0.2, 0.25, 0.4]
+    assert [row[f"bits / {x}"] for x in ("all", "memory", "distinct")] == [2, 2.5, 4]
+    assert digits["99% / all"] == 3
+    assert row["complete 99%"] == "100 ± 0"
+    assert (row["parameters"], row["steps"], row["seeds"]) == (500, 2048, 3)
+    (single,) = capacities_page.shown(_build(rows[:1]))[0].to_dict("records")
+    assert single["complete 99%"] == "100"
+    (bound,) = capacities_page.shown(_build([{**x, "lower_bound": True} for x in rows]))[0].to_dict(
+        "records"
+    )
+    assert bound["bits"] == "≥ 1,000 ± 0"
+
+
+def test_capacities_of_a_page_are_those_of_searches():
+    table = results.to_table(_three())
+    assert len(analysis.capacities(table)) == 4
+    found = analysis.capacities(table, ["architecture", "n_params"])
+    assert found.set_index("architecture")["seeds"].to_dict() == {"attention_only": 7, "mlp": 3}
+    # Three searches of 330 in all, two of 100, and two constructions of what they were made for.
+    promised = ATTENTION.n_heads * ATTENTION.d_head + ATTENTION.d_model
+    assert found["complete_99"][0] == pytest.approx((330 + 2 * 100 + 2 * promised) / 7)
+    paragraphs = "\n".join(capacities_page.section(table))
+    assert paragraphs.count("\n| ") == 1 + 3
+    assert "proven |" not in paragraphs.partition("verdict")[2]
+    assert capacities_page.section(table[table["method"] == "constructed"]) == []
+
+
+# What is not on the board.
+
+
+def _changed(run, **fields):
+    for name, value in fields.items():
+        for place in ("task", "architecture", "method"):
+            spec = getattr(run, place)
+            if hasattr(spec, name):
+                run = dataclasses.replace(
+                    run, **{place: dataclasses.replace(spec, **{name: value})}
+                )
+                break
+        else:
+            method = dataclasses.replace(
+                run.method, training=dataclasses.replace(run.method.training, **{name: value})
+            )
+            run = dataclasses.replace(run, method=method)
+    return run
+
+
+@pytest.mark.parametrize("track", [board.EXACT, board.PUBLISHED])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"resolution": 0.05},
+        {"doublings": 5},
+        {"sizes": 2},
+        {"rate_factors": (0.3, 1.0)},
+        {"learning_rate": 0.02},
+        {"final_learning_rate": 1e-3},
+        {"epochs": 8},
+        {"n_batches": 32},
+        {"trained": "memory"},
+        {"n_sequences": 511},
+        {"n_sequences": 1024},
+        {"vocab_size": 31},
+        {"vocab_size": 64},
+        {"n_heads": 40},
+    ],
+    ids=lambda change: " ".join(f"{k}={v}" for k, v in change.items()),
+)
+def test_what_differs_in_the_method_the_task_or_the_budget_is_no_entry(track, change):
+    (run,) = board.searches(ATTENTION, N, BUDGET, track, seeds=1)
+    assert len(_build([_row(run)])) == 1
+    other = _changed(run, **change)
+    assert other.run_id != run.run_id
+    assert _build([_row(other)]).empty
+    both = _build([_row(run), _row(other)])
+    assert both["seeds"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"zipf_exponent": 1.0},
+        {"context_length": 3},
+        {"task": "bijection"},
+        {"method": "trained"},
+        {"batch_size": 8},
+        {"start": "dana2025"},
+    ],
+)
+def test_other_columns_are_no_entry_either(change):
+    assert _build([{**row, **change} for row in _rows()]).empty
+
+
+def test_a_budget_is_met_within_a_twentieth():
+    for n_params, on in ((486, False), (487, True), (512, True), (537, True), (538, False)):
+        found = _build(_rows(n_params=n_params))
+        assert len(found) == on, n_params
+
+
+def test_plain_training_and_other_constructions_are_no_entries():
+    plain = Run(task=board.task(N, BUDGET), architecture=ATTENTION, method=Training())
+    assert _build([_row(plain)]).empty
+    assert len(_build(_made())) == 1
+    for change in (
+        {"promises": 1000},
+        {"promises": 1},
+        {"promises": None},
+        {"n_aimed": 3},
+        {"solve": "least_squares"},
+        {"weights": "int8"},
+        {"scale": 3.0},
+        {"zipf_exponent": 1.0},
+        {"n_params": 600},
+    ):
+        assert _build([{**row, **change} for row in _made()]).empty, change
+
+
+def test_an_architecture_of_ones_own_is_an_entry():
+    own = Architecture(name="mine", d_model=5, d_head=5, n_heads=3)
+    standard = _row(board.searches(ATTENTION, N, BUDGET, seeds=1)[0])
+    rows = [
+        {**standard, **specs.columns(run), "n_params": 500}
+        for run in board.searches(own, N, BUDGET, seeds=2)
+    ]
+    (row,) = _build(rows).to_dict("records")
+    assert (row["architecture"], row["family"], row["budget"]) == ("mine", "mine", BUDGET)
+    assert (row["track"], row["seeds"]) == (board.EXACT, 2)
+    # No theorem is about it.
+    assert math.isnan(row["proven"])
+
+
+def test_two_submitters_are_never_averaged():
+    rows = [*_rows(bits=1000.0), *_rows(bits=1400.0)]
+    found = _build(rows, submitter=["ann"] * 3 + ["bob"] * 3)
+    assert found["submitter"].tolist() == ["bob", "ann"]
+    assert found["bits"].tolist() == [1400, 1000]
+    assert found["seeds"].tolist() == [3, 3]
+
+
+def test_what_is_impossible_is_no_entry():
+    with pytest.raises(theory.Violation):
+        _build(_rows(bits=512 * 40.0))
+
+
+# Renderings.
+
+
+class Cells(html.parser.HTMLParser):
+    """Tables of a page as lists of rows, the data, and all elements."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.elements, self.data = [], [], ""
+        self._cell, self._json = None, False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append(tag)
+        self._json = dict(attributes).get("id") == "data"
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+            self._cell = True
+
+    def handle_endtag(self, tag):
+        self._cell = None if tag in ("td", "th") else self._cell
+        self._json = False
+
+    def handle_data(self, data):
+        if self._cell:
+            self.rows[-1][-1] += data
+        if self._json:
+            self.data += data
+
+
+def _markdown_rows(text):
+    """The tables of a Markdown page, a dictionary for each row."""
+    rows, head = [], None
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            head = None
+            continue
+        cells = [x.strip() for x in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if head is None:
+            head = cells
+        elif not line.startswith("|:") and not line.startswith("|-"):
+            rows.append(dict(zip(head, cells, strict=True)))
+    return rows
+
+
+def _first(text):
+    """The number that a cell begins with."""
+    return float(re.search(r"-?[\d,]+(\.\d+)?", text)[0].replace(",", ""))
+
+
+def test_four_renderings_of_one_board(tmp_path):
+    table = results.to_table([*_three(), *_rows(COMPRESSED, lower_bound=True, bits=900.0)])
+    text = leaderboard.write(table, tmp_path)
+    found = board.build(table)
+    assert (tmp_path / "LEADERBOARD.md").read_text("utf-8") == text
+    assert text.count("\n## ") == 1
+    assert "## 512 parameters, N = 32" in text
+    assert "Measured on: none; memobench 1.0 (abc1234)." in text
+    csv = pd.read_csv(tmp_path / "leaderboard.csv")
+    assert list(csv.columns) == board.COLUMNS
+    numeric = found.select_dtypes("number").columns
+    # An integer of all rows stays one.
+    np.testing.assert_allclose(csv[numeric], found[numeric].astype(float), rtol=1e-5)
+
+    written = _markdown_rows(text)
+    assert len(written) == len(found) == 5
+    for row, cells in zip(found.to_dict("records"), written, strict=True):
+        assert cells["entry"] == board.entry(row)
+        assert cells["track"] == row["track"]
+        assert cells["verdict"] == row["verdict"]
+        assert ("≥" in cells["bits"]) == (row["verdict"] == "lower bound")
+        assert _first(cells["bits"]) == round(row["bits"])
+        assert _first(cells["complete 99%"]) == round(row["complete_99"])
+        assert _first(cells["bits / all"]) == pytest.approx(row["bits_per_parameter"], abs=5.1e-3)
+        per = row["bits"] / row["n_params_distinct"]
+        assert _first(cells["bits / distinct"]) == pytest.approx(per, abs=5.1e-3)
+
+    page = Cells((tmp_path / "leaderboard.html").read_text("utf-8"))
+    embedded = {(x["track"], x["entry"]): x for x in json.loads(page.data)["board"]}
+    static = {(x[2], x[0]): x for x in page.rows if len(x) > 2 and x[2] in board.TRACKS}
+    assert len(embedded) == len(static) == 5
+    tex = (tmp_path / "leaderboard.tex").read_text("utf-8")
+    for row in found.to_dict("records"):
+        key = row["track"], board.entry(row)
+        told, cells = embedded[key], static[key]
+        for name in ("bits", "complete_99", "complete_100", "memorized", "n_params", "budget"):
+            assert told[name] == pytest.approx(row[name])
+        for name in ("bits_interval", "complete_99_interval", "seconds", "proven"):
+            assert told[name] == pytest.approx(row[name])
+        assert told["steps"] == row["final_steps"]
+        assert told["verdict"] == row["verdict"] == cells[-1]
+        assert told["family"] == row["family"] == cells[3]
+        measured = [_first(x) for x in cells[6:10]]
+        in_tex = _tex_cells(tex, *key)
+        for i, name in enumerate(("bits", "memorized", "complete_99", "complete_100")):
+            per = row[name] / row["n_params"]
+            assert measured[i] == pytest.approx(per, rel=1e-3)
+            assert in_tex[1 + i] == pytest.approx(per, abs=5.1e-4)
+        assert in_tex[0] == row["n_params"]
+        assert in_tex[-1] == row["seeds"]
+    assert tex.count(r"\begin{table}") == 3
+    # One stands in every caption.
+    marked = sum(found["verdict"] == "not converged")
+    assert tex.count(r"$^{\dagger}$") == 3 + marked
+
+
+def _tex_cells(text, track, entry):
+    """The numbers that the cells of an entry's line begin with."""
+    (table,) = [x for x in text.split(r"\begin{table}") if f" {track}, $N" in x]
+    told = latex.escaped(entry)
+    (line,) = [x for x in table.splitlines() if x.startswith(rf"\raggedright {told}")]
+    return [_first(x.replace("$", "")) for x in line.split(" & ")[2:]]
+
+
+def test_constructions_that_fail_are_dashes(tmp_path):
+    leaderboard.write(results.to_table(_made(accuracy=0.5)), tmp_path)
+    (row,) = _markdown_rows((tmp_path / "LEADERBOARD.md").read_text("utf-8"))
+    assert row["complete 99%"] == row["99% / all"] == "–"
+    assert " -- & -- & " in (tmp_path / "leaderboard.tex").read_text("utf-8")
+
+
+def test_hostile_text_is_text_in_all_renderings(tmp_path):
+    # What UTF-8 cannot say is refused where submissions are read.
+    texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
+    for folder, told in (("plain", [f"mine {i}" for i in range(len(texts))]), ("hostile", texts)):
+        rows = [
+            {**row, **dict.fromkeys(("architecture", "device", "commit", "memobench"), text)}
+            for text in told
+            for row in _rows(seeds=2)
+        ]
+        submitters = [text for text in told for _ in range(2)]
+        table = results.to_table(rows).assign(submitter=submitters)
+        leaderboard.write(table, tmp_path / folder)
+    read = {
+        name: [(tmp_path / x / name).read_bytes().decode("utf-8") for x in ("plain", "hostile")]
+        for name in ("LEADERBOARD.md", "leaderboard.csv", "leaderboard.tex", "leaderboard.html")
+    }
+    elements = [sorted(set(Cells(x).elements)) for x in read["leaderboard.html"]]
+    assert elements[0] == elements[1]
+    commands = [set(re.findall(r"\\[A-Za-z]+", x)) for x in read["leaderboard.tex"]]
+    assert commands[1] - commands[0] <= {
+        rf"\text{name}" for name in "backslash less greater quotedbl bar".split()
+    }
+    # Every row is one line with as many cells, in which all is text.
+    rows, hostile_rows = map(_markdown_rows, read["LEADERBOARD.md"])
+    assert len(rows) == len(hostile_rows) == len(texts)
+    assert {row["by"] for row in hostile_rows} == {tables.text(text).strip() for text in texts}
+    page = read["LEADERBOARD.md"][1].partition("## ")[2]
+    assert not re.search(r"(?<!\\)<[a-z/!]|(?<!\\):(?=//)", page)
+    csv = pd.read_csv(tmp_path / "hostile" / "leaderboard.csv")
+    assert len(csv) == len(texts)
+    for name in ("submitter", "architecture", "device", "family"):
+        assert sorted(csv[name]) == sorted("'" * text.startswith("=") + text for text in texts)
+
+
+def test_a_board_without_entries_says_so(tmp_path):
+    plain = Run(task=Task(vocab_size=5), architecture=ATTENTION)
+    others = results.to_table([_row(plain, bits=1.0)])
+    for table in (others, others.iloc[:0]):
+        folder = tmp_path / str(len(table))
+        text = leaderboard.write(table, folder)
+        assert "No run of the standard board is in this folder" in text
+        assert list(pd.read_csv(folder / "leaderboard.csv").columns) == board.COLUMNS
+        assert "No entries yet" in (folder / "leaderboard.html").read_text("utf-8")
+        assert r"\begin{table}" not in (folder / "leaderboard.tex").read_text("utf-8")
+        assert (folder / "CONFIGURATIONS.md").exists()
+
+
+# Attention against MLP by exposures.
+
+SEEN = (64, 256, 1024)
+
+
+@functools.cache
+def _exposed():
+    """The specs and true numbers of parameters of a part of the experiment's runs."""
+    runs = EXPERIMENTS["capacity/exposure"].presets["quick"]
+    rows = [_row(run) for run in runs if run.method.steps in SEEN]
+    return results.to_table(rows).drop(columns=["bits", "memorized"])
+
+
+def _exposures(ratio, noise=0.01, best_rate=1e-2, **ratios):
+    """What attention holds over the MLP, at one learning rate; others hold half as much.
+
+    `ratios` are at other exposures than all, as n64=0.5.
+    """
+    table, random = _exposed(), np.random.default_rng(0)
+    at = table["steps"].map(lambda n: ratios.get(f"n{n}", ratio))
+    held = at.where(table["architecture"] == "attention_only", 1.0)
+    held = held.where(table["heads"] == "full", 0.1)
+    held *= np.where(table["learning_rate"] == best_rate, 1, 0.5)
+    # The same deviations for every configuration, times their own factor.
+    held *= 1 + noise * (random.normal(size=len(table)))
+    return table.assign(memorized=0.3 * held * table["n_params"], bits=held * table["n_params"])
+
+
+def _full(table):
+    return table[table["heads"] == "full"]
+
+
+EQUAL = (1 / 1.1, 1.1)
+
+
+@pytest.mark.parametrize("measure", ["memorized", "bits"])
+@pytest.mark.parametrize(
+    ("ratio", "noise", "verdict"),
+    [
+        (1.0, 0.01, claims.HOLDS),
+        (0.5, 0.01, claims.FAILS),
+        (1.5, 0.01, claims.FAILS),
+        (1.05, 0.3, claims.UNDECIDED),
+    ],
+)
+def test_attention_over_mlp(ratio, noise, verdict, measure):
+    test = claims.attention_over_mlp(1024, EQUAL, measure)
+    finding = test(_full(_exposures(ratio, noise)))
+    assert finding.verdict == verdict
+    assert finding.low < finding.estimate < finding.high
+    if noise < 0.1:
+        assert finding.estimate == pytest.approx(ratio, rel=0.02)
+        assert finding.high - finding.low < 0.1 * ratio
+    assert f"{measure} per parameter, attention over MLP at 1,024 exposures" in finding.evidence
+
+
+def test_each_family_has_its_best_learning_rate_at_every_exposure():
+    table = _full(_exposures(0.8, noise=1e-4, n64=0.4))
+    # Attention alone is better off with another one.
+    other = (table["architecture"] == "attention_only") & (table["learning_rate"] == 3e-2)
+    held = table["memorized"].where(~other, 0.9 * 0.3 * table["n_params"])
+    finding = claims.attention_over_mlp(1024, EQUAL)(table.assign(memorized=held))
+    assert finding.estimate == pytest.approx(0.9, rel=0.02)
+    assert "64: 0.90; 256: 0.90; 1,024: 0.90" in finding.evidence
+    finding = claims.attention_over_mlp(64, (-math.inf, 2 / 3))(table)
+    assert finding.verdict == claims.HOLDS
+    assert finding.estimate == pytest.approx(0.4, rel=0.02)
+
+
+def test_too_few_points_decide_nothing():
+    table = _full(_exposures(1.0))
+    test = claims.attention_over_mlp(1024, EQUAL)
+    for few in (
+        table[table["architecture"] == "mlp"],
+        table[table["steps"] < 1024],
+        table[(table["architecture"] == "mlp") | (table["steps"] < 1024)],
+        table.iloc[:0],
+    ):
+        finding = test(few)
+        assert finding.verdict == claims.UNDECIDED
+        assert "too few points: both families at 1,024 exposures" in finding.evidence
+    two = test(table[table["seed"] < 2])
+    assert two.verdict == claims.UNDECIDED
+    assert "2 seeds; at least 3 are needed" in two.evidence
+
+
+def test_a_run_that_diverged_is_no_rate_to_choose():
+    table = _full(_exposures(1.0))
+    wild = table["learning_rate"] == 1e-1
+    table = table.assign(status=table["status"].where(~wild, "diverged"))
+    table.loc[wild, ["memorized", "bits", "accuracy", "accuracy_protocol", "loss"]] = np.nan
+    finding = claims.attention_over_mlp(1024, EQUAL)(table)
+    assert finding.verdict == claims.HOLDS
+
+
+def test_the_section_says_who_is_ahead():
+    table = _exposures(1.0, n64=0.5, n256=1.6)
+    text = "\n".join(exposure.section(table))
+    rows = _markdown_rows(text)
+    told = {(x["measure"], x["exposures"]): x["says"] for x in rows}
+    words = {"64": "MLP ahead", "256": "attention ahead", "1,024": "equal"}
+    assert told == {(m, n): word for m in exposure.MEASURES for n, word in words.items()}
+    for row in rows:
+        low, ratio, high = (float(row[x]) for x in ("low", "attention / MLP", "high"))
+        assert low <= ratio <= high
+    assert float(rows[0]["attention / MLP"]) == pytest.approx(0.5, abs=0.02)
+    noisy = _markdown_rows("\n".join(exposure.section(_exposures(1.0, noise=0.5))))
+    assert {x["says"] for x in noisy} == {"undecided"}
+
+
+def _drawn(path):
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_size > 10_000
+
+
+def test_figures_are_drawn(tmp_path):
+    rows = [*_three(), *_rows(COMPRESSED, lower_bound=True, bits=900.0)]
+    table = results.to_table(rows)
+    forest.draw("A board", table, tmp_path / "forest.png")
+    exposure.draw("Exposures", _exposures(0.9, n64=0.4), tmp_path / "exposure.png")
+    widths = [
+        _row(run, complete_99=4 * run.architecture.d_model**2 * (1 + 0.05 * run.seed))
+        for d in (4, 8, 16)
+        for run in board.searches(dataclasses.replace(MLP, d_model=d, d_head=d), N, BUDGET, seeds=3)
+    ]
+    guides = (("4 d²", lambda d: 4 * d**2), ("d² / ln d", lambda d: d**2 / np.log(d)))
+    shown = Scaling(x="d_model", y="complete_99", guides=guides)
+    scaling.draw("Widths", shown, results.to_table(widths), tmp_path / "scaling.png")
+    for name in ("forest", "exposure", "scaling"):
+        _drawn(tmp_path / f"{name}.png")
+
+
+def test_a_forest_of_nothing_is_drawn(tmp_path):
+    forest.draw("Nothing", results.to_table(_rows()).iloc[:0], tmp_path / "forest.png")
+    assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")

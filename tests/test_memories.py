@@ -1,0 +1,172 @@
+"""Associative memories: against float64, their distributions at the start, and padded searches."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memobench import models, packing, search, tasks, training
+from memobench.errors import UserError
+from memobench.specs import Architecture, Run, Search, Task, Training
+
+EXACT = Training(
+    n_batches=32, epochs=2, learning_rate=0.1, final_learning_rate=0.1, trained="memory"
+).exact()
+PUBLISHED = dataclasses.replace(EXACT, protocol="published", batch_size=16)
+
+
+def _run(name="linear_memory", d=4, n=26, method: Any = EXACT, seed=0, **options):
+    if name == "mlp_memory":
+        options = {"d_mlp": 2 * d, **options}
+    return Run(
+        task=Task(name="bijection", vocab_size=n, context_length=1),
+        architecture=Architecture(name=name, d_model=d, d_head=d, **options),
+        method=method,
+        seed=seed,
+    )
+
+
+every_memory = pytest.mark.parametrize("name", ["linear_memory", "mlp_memory"])
+
+
+@every_memory
+def test_the_logits_are_those_of_the_equations(name):
+    run = _run(name)
+    module = models.build(run)
+    variables = models.init(module, 1, jax.random.key(5))
+    p = {key: np.asarray(x, np.float64) for key, x in variables["params"].items()}
+    for token in (0, 3, 25):
+        key = p["token_embedding"][token]
+        if name == "linear_memory":
+            recalled = p["memory"] @ key
+        else:
+            recalled = p["mlp_out"] @ np.maximum(p["mlp_in"] @ key + p["mlp_in_bias"], 0)
+        logits = module.apply(variables, jnp.asarray([token]))
+        np.testing.assert_allclose(logits, p["unembedding"] @ recalled, atol=1e-6)
+
+
+def test_other_activations_are_what_they_say():
+    relu, silu, named = (
+        models.build(_run("mlp_memory", activation=x)) for x in (None, "silu", "relu")
+    )
+    assert relu == named
+    variables = models.init(silu, 1, jax.random.key(5))
+    hidden = variables["params"]["mlp_in"] @ variables["params"]["token_embedding"][2]
+    hidden = hidden + variables["params"]["mlp_in_bias"]
+    out = variables["params"]["unembedding"] @ (
+        variables["params"]["mlp_out"] @ jax.nn.silu(hidden)
+    )
+    np.testing.assert_allclose(silu.apply(variables, jnp.asarray([2])), out, atol=1e-6)
+
+
+@every_memory
+def test_keys_and_values_are_unit_vectors_and_both_ways_to_draw_weights_agree(name):
+    run = _run(name, d=8, n=400)
+    module = models.build(run)
+    quick = models.init(module, 1, jax.random.key(0))["params"]
+    flax = models._flax_init(module, 1, jax.random.key(0))["params"]
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), dict(quick)) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), dict(flax)
+    )
+    for params in (quick, flax):
+        for vectors in (params["token_embedding"], params["unembedding"]):
+            np.testing.assert_allclose(jnp.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+            # Directions are even: the mean of T of them has norm about 1/sqrt(T) = 0.05.
+            assert jnp.linalg.norm(vectors.mean(axis=0)) < 0.12
+        assert not jnp.allclose(params["token_embedding"], params["unembedding"])
+    inner = set(quick) - {"token_embedding", "unembedding"}
+    for weight in inner:
+        np.testing.assert_allclose(quick[weight].std(), flax[weight].std(), rtol=0.45)
+
+
+@every_memory
+def test_the_sizes_of_a_memory_are_counted_without_keys_and_values(name):
+    run = _run(name, d=5)
+    counted = models.count_parameters(models.build(run), 1)[1]
+    assert counted == (25 if name == "linear_memory" else 2 * 5 * 10 + 10)
+
+
+@every_memory
+@pytest.mark.parametrize("method", [EXACT, PUBLISHED], ids=["exact", "published"])
+def test_keys_and_values_stay_and_the_memory_learns(name, method):
+    run = _run(name, d=6, n=12, method=method)
+    result = training.train_one(run)
+    start = packing.init_pack(packing.together([run]))["params"]
+    for parameter, x in result.variables["params"].items():
+        moved = not np.array_equal(x, start[parameter])
+        assert moved == (parameter not in models.EMBEDDINGS)
+    assert result.accuracy_R[0] > 0.5
+
+
+@every_memory
+@pytest.mark.parametrize("method", [EXACT, PUBLISHED], ids=["exact", "published"])
+def test_searches_padded_in_all_sizes_find_what_each_finds_alone(name, method):
+    searched = Search(training=method, doublings=0, sizes=2)
+    # Of about one size: sets that differ more are packed apart.
+    runs = [
+        _run(name, d=d, n=n, method=searched, seed=seed)
+        for seed, (d, n) in enumerate([(3, 26), (6, 32), (4, 29)])
+    ]
+    pack = packing.together(runs)
+    assert (pack.module.vocab_size, pack.module.d_model) == (32, 6)
+    packed = search.search(pack)
+    for i, run in enumerate(runs):
+        alone = search.search(packing.together([run]))
+        found, expected = packed.certificates[i]["trials"], alone.certificates[0]["trials"]
+        assert [trial[:3] for trial in found] == [trial[:3] for trial in expected]
+        np.testing.assert_allclose(
+            np.array(found, float)[:, 3:], np.array(expected, float)[:, 3:], rtol=2e-3, atol=2e-3
+        )
+        np.testing.assert_allclose(packed.accuracy_R[i], alone.accuracy_R[0])
+        assert np.isfinite(packed.loss_R[i])
+
+
+@every_memory
+def test_answers_beyond_a_trials_examples_get_no_probability(name):
+    run = _run(name, n=8)
+    module = models.build(run)
+    variables = models.init(module, 1, jax.random.key(2))
+    every = np.asarray(
+        jax.vmap(lambda t: module.apply(variables, t))(jnp.arange(8)[:, None]), np.float64
+    )
+    instance = tasks.sample(run.task)
+    for n in (1, 3, 8):
+        prior_T = jnp.where(jnp.arange(8) < n, 1 / n, 0.0)
+        weighed = Task(name="bijection", vocab_size=8, context_length=1, zipf_exponent=1.0)
+        loss, accuracy = training.objective(
+            module, weighed, variables, instance._replace(prior_T=prior_T), jnp.zeros(0, jnp.int32)
+        )
+        # As if there were no more tokens.
+        few = every[:n, :n]
+        nll = np.log(np.exp(few).sum(axis=1)) - np.diag(few)
+        np.testing.assert_allclose(loss, nll.mean(), atol=1e-6)
+        np.testing.assert_allclose(accuracy, (few.argmax(axis=1) == np.arange(n)).mean(), atol=1e-6)
+
+
+def test_sizes_that_mean_nothing_are_refused():
+    pairs = Task(vocab_size=5)
+    sizes = {"d_model": 4, "d_head": 4}
+    for task, architecture, message in (
+        (pairs, Architecture(name="mlp_memory", d_mlp=3, **sizes), "context_length=2: mlp_memory"),
+        (_run().task, Architecture(name="mlp_memory", **sizes), "d_mlp=0"),
+        (
+            _run().task,
+            Architecture(name="mlp_memory", d_mlp=3, n_heads=2, **sizes),
+            "d_head, n_heads and n_layers mean nothing to mlp_memory",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            models.build(Run(task=task, architecture=architecture))
+
+
+def test_sets_of_one_size_share_a_program_and_others_do_not():
+    searched = Search(training=EXACT, doublings=0)
+    runs = [
+        _run(name, d=d, n=n, method=searched)
+        for name, d, n in itertools.product(["linear_memory", "mlp_memory"], (3, 4), (26, 31, 60))
+    ]
+    assert sorted(len(pack.runs) for pack in packing.plan(runs, "gpu")) == [2, 2, 4, 4]

@@ -1,0 +1,513 @@
+"""Searches: the same in any pack, every trial a plain training, and what becomes of their rows.
+
+Compilations dominate: code that runs a few times is not optimised, and packs share few shapes.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memobench
+from memobench import capacity, checkpoints, compiling, models, packing, results, tasks, training
+from memobench import search as searching
+from memobench.capacity import Trial
+from memobench.errors import UserError
+from memobench.specs import (
+    Annealing,
+    Architecture,
+    Construction,
+    LabelledContexts,
+    Run,
+    Search,
+    Task,
+    Training,
+)
+
+EXACT = Training(n_batches=8, epochs=2, learning_rate=0.1, final_learning_rate=0.05).exact()
+PUBLISHED = dataclasses.replace(EXACT, protocol="published", batch_size=8)
+SEARCH = Search(training=EXACT, sizes=2, doublings=1)
+QUICK = {"xla_backend_optimization_level": 0}
+
+
+def _run(name="attention_only", n=36, seed=0, method=SEARCH, vocab_size=7, **sizes):
+    sizes = {"d_model": 3, "d_head": 3, "n_heads": 2, **sizes}
+    return Run(
+        task=Task(vocab_size=vocab_size, n_sequences=n, seed=seed),
+        architecture=Architecture(name=name, **sizes),
+        method=method,
+        seed=seed + 5,
+    )
+
+
+# Sizes, families, seeds, learning rates and numbers of sequences that one program must hold.
+OTHER_RATE = dataclasses.replace(SEARCH, training=dataclasses.replace(EXACT, learning_rate=0.03))
+MIX = (
+    _run(n=36, seed=50),
+    _run("mlp", n=33, seed=51, d_model=2, d_head=2, n_heads=1, d_mlp=3),
+    _run(n=40, seed=52, d_model=2, d_head=2, n_heads=3, method=OTHER_RATE),
+)
+
+
+class Memory:
+    """Checkpoints in memory."""
+
+    def __init__(self):
+        self.kept, self.n_saved = {}, 0
+
+    def load(self, run_id):
+        return self.kept.get(run_id)
+
+    def save(self, run_id, arrays):
+        self.kept[run_id], self.n_saved = arrays, self.n_saved + 1
+
+
+class Stop(Exception):
+    pass
+
+
+def _stopping_after(calls):
+    counted = itertools.count(1)
+
+    def on_steps(_):
+        if next(counted) == calls:
+            raise Stop
+
+    return on_steps
+
+
+@dataclasses.dataclass
+class Recorded:
+    """What was compiled, and of every round its runs, its width and its weights at the end."""
+
+    shapes: list
+    rounds: list
+    weights: list
+
+    def clear(self):
+        for made in (self.shapes, self.rounds, self.weights):
+            made.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recorded():
+    record = Recorded([], [], [])
+    compile_program, train = searching.compile_program.__wrapped__, searching._Trainer.train
+
+    @functools.lru_cache
+    def compiling_once(shape):
+        record.shapes.append(shape)
+        program = compile_program(shape)
+
+        def evaluate(variables, data):
+            record.weights.append(jax.tree.map(np.asarray, variables["params"]))
+            return program.evaluate(variables, data)
+
+        return dataclasses.replace(program, evaluate=evaluate)
+
+    def training_round(trainer, chosen):
+        width = packing.width(len(trainer._pack.runs), len(chosen))
+        record.rounds.append((list(chosen), width))
+        return train(trainer, chosen)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in QUICK.items():
+            patch.setitem(compiling.OPTIONS, name, value)
+        patch.setattr(searching, "compile_program", compiling_once)
+        patch.setattr(searching._Trainer, "train", training_round)
+        yield record
+
+
+@pytest.fixture(scope="module")
+def mixed_and_recorded(recorded):
+    recorded.clear()
+    result = searching.search(packing.together(MIX))
+    return result, dataclasses.replace(recorded, **{k: list(v) for k, v in vars(recorded).items()})
+
+
+@pytest.fixture(scope="module")
+def mixed(mixed_and_recorded):
+    return mixed_and_recorded[0]
+
+
+def _trials(result, i=0):
+    """All trials of a run, losses that are not finite as NaN."""
+    return [
+        Trial(*x[:-1], math.nan if x[-1] is None else x[-1])
+        for x in result.certificates[i]["trials"]
+    ]
+
+
+def _assert_same_trials(ours, theirs):
+    assert [x[:3] for x in ours] == [x[:3] for x in theirs]
+    for here, there in zip(ours, theirs, strict=True):
+        assert abs(here.known - there.known) <= 1
+        assert abs(here.last_known - there.last_known) <= 1
+    np.testing.assert_allclose([x.loss for x in ours], [x.loss for x in theirs], atol=1e-4)
+
+
+@pytest.mark.parametrize("i", range(len(MIX)))
+def test_packed_equals_alone(mixed, i):
+    alone = searching.search(packing.together([MIX[i]]))
+    _assert_same_trials(_trials(mixed, i), _trials(alone))
+    np.testing.assert_allclose(mixed.loss_R[i], alone.loss_R[0], atol=1e-4)
+    np.testing.assert_allclose(mixed.bits_R[i], alone.bits_R[0], atol=1e-2)
+    assert len(_trials(alone)) > 4
+
+
+def test_the_result_is_what_the_trials_say(mixed):
+    for i, run in enumerate(MIX):
+        n, trials = run.task.n_examples, _trials(mixed, i)
+        assert mixed.certificates[i] == capacity.columns(n, trials)
+        assert (mixed.accuracy_R[i], mixed.loss_R[i]) == capacity.best_of_whole(trials, n)
+        bits = max(0, n * (math.log(7) - mixed.loss_R[i]) / math.log(2))
+        np.testing.assert_allclose(mixed.bits_R[i], bits)
+        low, high = (mixed.certificates[i][f"{x}complete_99"] for x in ("", "in"))
+        assert low + 1 == high
+
+
+@functools.cache
+def _plain_epoch(run, n):
+    """Eight steps of plain training on a run's first n examples, by training's own step."""
+    method = run.method.training
+    task = dataclasses.replace(run.task, n_sequences=n)
+    module, every = models.build(run), jnp.zeros(0, jnp.int32)
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def epoch(state, instance, rate, draws_LxB):
+        def one(state, examples_B):
+            before = training.objective(module, task, state["variables"], instance, every)[1]
+            return training.step(module, task, method, state, instance, rate, examples_B)[0], before
+
+        state, accuracy_L = jax.lax.scan(one, state, draws_LxB)
+        found = training.objective(module, task, state["variables"], instance, every)
+        return state, accuracy_L, found
+
+    return epoch
+
+
+def _plainly(run, trial):
+    """Accuracy before every step and at the end, and the last loss, of a trial's plain training.
+
+    Batches of the published protocol are draws from the subset, made of the same uniform numbers
+    whatever its size, and shuffled by the run's seed.
+    """
+    method, n = run.method.training, trial.n_examples
+    whole = tasks.sample(run.task)
+    prior_T = jnp.full(n, 1 / n)
+    instance = tasks.Instance(*(x[:n] for x in whole[:2]), prior_T, whole.tokens_TxS[:n])
+    module = models.build(run)
+    variables = models.init(module, 2, packing.init_key(run))
+    stacked = jax.tree.map(lambda x: x[None], variables)
+    adam = jax.tree.map(lambda x: x[0], training.optimizer(module, method, stacked))
+    state = {"variables": variables, "optimizer": adam}
+    n_draws = method.n_batches * (method.batch_size or 0)
+    key = jax.random.fold_in(jax.random.key(run.task.seed), 1)
+    draws_M = jnp.floor(jax.random.uniform(key, (n_draws,)) * n).astype(jnp.int32)
+    epochs = trial.steps // method.n_batches
+    first, last = (trial.factor * x for x in (method.learning_rate, method.final_learning_rate))
+    accuracies = []
+    for i in range(epochs):
+        examples_LxB = jnp.zeros((8, 0), jnp.int32)
+        if n_draws:
+            assert 0 <= draws_M.min() <= draws_M.max() < n
+            order = training._epoch_order(packing.shuffle_key(run), jnp.int32(i), 8, 8)
+            examples_LxB = draws_M[order]
+        rate = jnp.float32(first + (last - first) * i / epochs)
+        state, accuracy_L, (loss, accuracy) = _plain_epoch(run, n)(
+            state, instance, rate, examples_LxB
+        )
+        accuracies += accuracy_L.tolist()
+    return [*accuracies, float(accuracy)], float(loss)
+
+
+@pytest.mark.parametrize("method", [EXACT, PUBLISHED], ids=["exact", "published"])
+def test_every_trial_is_a_plain_training_of_the_first_examples(method, monkeypatch):
+    searched = Search(training=method, rate_factors=(1.0, 0.1), sizes=1, doublings=1)
+    run = _run(n=36, seed=3, method=searched)
+    forgot = []
+    # Checks in every chunk, and chunks that have none.
+    for check_every in (3, 20):
+        monkeypatch.setattr(searching, "CHECK_EVERY", check_every)
+        trials = _trials(searching.search(packing.together([run])))
+        # The whole with both budgets and rates, and a smaller set.
+        chosen = [x for x in trials if x.n_examples in (36, trials[2].n_examples)]
+        assert {trial.steps for trial in chosen} == {16, 32}
+        assert len({trial.n_examples for trial in chosen}) == 2
+        for trial in chosen:
+            (*before, last), loss = _plainly(run, trial)
+            np.testing.assert_allclose(trial.loss, loss, atol=1e-4)
+            assert trial.last_known == round(last * trial.n_examples)
+            # Batches do not say what is known of all: only the final weights are looked at.
+            checked = before[::check_every] if method.protocol == "exact" else []
+            assert trial.known == round(max([last, *checked]) * trial.n_examples)
+            forgot.append(trial.known > trial.last_known)
+    assert any(forgot) == (method.protocol == "exact")
+
+
+def test_every_width_is_compiled_once(mixed_and_recorded):
+    result, record = mixed_and_recorded
+    widths = [width for _, width in record.rounds]
+    assert set(widths) == {1, 2, 3}
+    used = list(dict.fromkeys(widths))
+    assert [shape[3] for shape in record.shapes] == [width * SEARCH.lanes for width in used]
+    assert [packing.width(3, len(chosen)) for chosen, _ in record.rounds] == widths
+    assert result.compile_seconds > 0
+
+
+def test_the_padding_stays_exactly_zero(mixed_and_recorded):
+    _, record = mixed_and_recorded
+    assert len(record.weights) == len(record.rounds)
+    for params, (chosen, width) in zip(record.weights, record.rounds, strict=True):
+        for lane in range(width * SEARCH.lanes):
+            run = MIX[(chosen * width)[lane // SEARCH.lanes]]
+            true = jax.tree.leaves(models.shapes(models.build(run), 2)["params"])
+            for shape, padded in zip(true, jax.tree.leaves(params), strict=True):
+                outside = np.array(padded[lane])
+                inside = tuple(slice(0, size) for size in shape.shape)
+                assert outside[inside].any() == (shape.size > 0)
+                outside[inside] = 0
+                assert not outside.any()
+
+
+def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
+    """Seeds, rates, instances, numbers of steps and of examples are data."""
+    recorded.clear()
+    training_ = dataclasses.replace(EXACT, epochs=1, learning_rate=0.05)
+    method = dataclasses.replace(SEARCH, training=training_)
+    others = [_run(n=n, seed=n, method=method, n_heads=h) for n, h in ((40, 1), (34, 2), (35, 1))]
+    result = searching.search(packing.together(others, packing.together(MIX).module))
+    assert recorded.rounds
+    assert recorded.shapes == []
+    assert result.compile_seconds == 0
+    # Nor does the same pack need anything but its trials.
+    assert [len(x["trials"]) > 2 for x in result.certificates] == [True] * 3
+
+
+@pytest.mark.parametrize("calls", [1, 3, 6])
+def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
+    folder = checkpoints.Folder(tmp_path / "unfinished")
+    pack = packing.together(MIX)
+    with pytest.raises(Stop):
+        searching.search(pack, _stopping_after(calls), folder)
+    saved = [folder.load(run.run_id) for run in MIX]
+    # A round is 16 steps in two chunks: what it made is saved when it is done.
+    assert [x is not None for x in saved] == [calls > 2] * 3
+    counted = []
+    resumed = searching.search(pack, counted.append, folder)
+    assert json.dumps(resumed.certificates) == json.dumps(mixed.certificates)
+    for name in ("accuracy_R", "loss_R", "bits_R"):
+        np.testing.assert_array_equal(getattr(resumed, name), getattr(mixed, name))
+    whole = []
+    again = searching.search(pack, whole.append, folder)
+    # All is done: nothing is trained.
+    assert whole == []
+    assert json.dumps(again.certificates) == json.dumps(mixed.certificates)
+    from_the_start = []
+    searching.search(pack, from_the_start.append)
+    assert (sum(counted) < sum(from_the_start)) == (calls > 2)
+
+
+def test_trials_are_kept_round_by_round():
+    memory = Memory()
+    run = MIX[0]
+    result = searching.search(packing.together([run]), checkpoints=memory)
+    rounds = math.ceil(len(_trials(result)) / SEARCH.lanes)
+    assert memory.n_saved >= rounds > 3
+    table = memory.kept[run.run_id]["trials"]
+    assert table.tolist() == [list(map(float, x)) for x in _trials(result)]
+
+
+def test_a_learning_rate_that_diverges_spoils_nothing():
+    run = MIX[0]
+    wild = dataclasses.replace(SEARCH, rate_factors=(1.0, 1e30))
+    alone = searching.search(packing.together([run]))
+    beside = searching.search(packing.together([dataclasses.replace(run, method=wild)]))
+    trials = _trials(beside)
+    diverged = [trial for trial in trials if trial.factor == 1e30]
+    assert len(diverged) * 2 == len(trials)
+    assert all(math.isnan(x.loss) and x.last_known == 0 for x in diverged)
+    sane = [trial for trial in trials if trial.factor == 1.0]
+    _assert_same_trials(sane, _trials(alone))
+    told = {**beside.certificates[0], "trials": None}
+    assert told == {**alone.certificates[0], "trials": None}
+    np.testing.assert_allclose(beside.loss_R, alone.loss_R, atol=1e-5)
+
+
+def test_where_all_diverge_the_run_does():
+    wild = dataclasses.replace(SEARCH, rate_factors=(1e29, 1e30), sizes=1, doublings=0)
+    table = memobench.run([dataclasses.replace(MIX[0], method=wild)], progress=False)
+    (row,) = table.to_dict("records")
+    assert row["status"] == "diverged"
+    assert all(math.isnan(row[name]) for name in results.MEASURES)
+
+
+# Bijections.
+
+MEMORY = dataclasses.replace(EXACT, trained="memory")
+
+
+def _bijection(n, method, seed=0):
+    return Run(
+        task=Task(name="bijection", vocab_size=n, context_length=1),
+        architecture=Architecture(name="linear_memory", d_model=3, d_head=3),
+        method=method,
+        seed=seed,
+    )
+
+
+def test_a_memory_of_nothing_guesses_among_the_answers_of_the_trial(monkeypatch):
+    init_pack = packing.init_pack
+    monkeypatch.setattr(
+        packing, "init_pack", lambda pack: jax.tree.map(jnp.zeros_like, init_pack(pack))
+    )
+    still = dataclasses.replace(MEMORY, learning_rate=0, final_learning_rate=0)
+    method = dataclasses.replace(SEARCH, training=still)
+    runs = [_bijection(n, method, seed=n) for n in (30, 25)]
+    result = searching.search(packing.together(runs))
+    for i, run in enumerate(runs):
+        trials = _trials(result, i)
+        assert {trial.n_examples for trial in trials} >= {run.task.n_examples, 1}
+        for trial in trials:
+            np.testing.assert_allclose(trial.loss, math.log(trial.n_examples), atol=1e-5)
+            # Ties are not known, but one answer alone is.
+            assert trial.known == (trial.n_examples == 1)
+
+
+def test_a_trial_of_a_bijection_is_a_smaller_bijection():
+    """With the keys and values of its tokens, and the same memory to begin with."""
+    runs = [_bijection(n, dataclasses.replace(SEARCH, training=MEMORY)) for n in (30, 25)]
+    result = searching.search(packing.together(runs))
+    by_size = {trial.n_examples: trial for trial in _trials(result, 1) if trial.steps == 16}
+    sizes = sorted(by_size)
+    initial = models.init(models.build(runs[1]), 1, packing.init_key(runs[1]))["params"]
+    n = sizes[len(sizes) // 2]
+    assert 1 < n < 25
+    cut = {name: initial[name][:n] for name in ("token_embedding", "unembedding")}
+    variables = {"params": {**initial, **cut}, "constants": {}}
+    plain = packing.together([_bijection(n, MEMORY)])
+    found = training.train_many(plain, initial=jax.tree.map(lambda x: x[None], variables))
+    np.testing.assert_allclose(by_size[n].loss, found.loss_R[0], atol=1e-4)
+    assert by_size[n].last_known == round(found.accuracy_R[0] * n)
+
+
+# Rows.
+
+
+def test_searches_have_rows_like_any_run(tmp_path):
+    full = _run(n=36, d_model=3, d_head=2, n_heads=2, heads="full")
+    encoder = _run("sequence_encoder", n=36, d_model=2, d_head=2, n_heads=1)
+    runs = [full, MIX[1], encoder]
+    table = memobench.run(runs, results=tmp_path, progress=False)
+    assert (tmp_path / ".checkpoints").exists()
+    assert not list((tmp_path / ".checkpoints").iterdir())
+    loaded = results.load_results(tmp_path).set_index("run_id").loc[[run.run_id for run in runs]]
+    for run, row, read in zip(
+        runs, table.to_dict("records"), loaded.to_dict("records"), strict=True
+    ):
+        n = run.task.n_examples
+        assert row["method"] == "searched"
+        assert row["rate_factors"] == "1.0"
+        assert (row["protocol"], row["sizes"], row["resolution"]) == ("exact", 2, 0.02)
+        assert (row["doublings"], row["steps"], row["epochs"]) == (1, 16, 2)
+        trials = [Trial(*x) for x in row["trials"]]
+        found = capacity.columns(n, trials)
+        for name in results.SEARCHED:
+            assert row[name] == found[name] == read[name], name
+        accuracy, loss = capacity.best_of_whole(trials, n)
+        assert row["loss"] == loss
+        assert row["accuracy"] == pytest.approx(accuracy) == row["best_accuracy"]
+        memorized = n * (accuracy - 1 / 7) / (1 - 1 / 7)
+        assert row["memorized"] == pytest.approx(memorized)
+        assert read["bits"] == pytest.approx(row["bits"])
+    n_params, distinct = table["n_params"], table["n_params_distinct"]
+    # Two products of each head, 3 x 2 by 2 x 3: of 2 * 2 * 3 numbers 2 (2 * 3 - 2) are distinct.
+    assert n_params[0] == 2 * 7 * 3 + 2 * 3 + 2 * 4 * 2 * 3
+    assert distinct[0] == 2 * 7 * 3 + 2 * 3 + 2 * 2 * (2 * (2 * 3 - 2))
+    # Heads as wide as the stream are any matrix; neurons and their biases stand for themselves.
+    assert n_params[1] == 2 * 7 * 2 + 2 * 2 + 4 * 2 * 2 + 3 * (2 * 2 + 1)
+    assert distinct[1] == n_params[1] - 2 * 2 * 2
+    # A single product of 49 x 2 by 2 x 7.
+    assert n_params[2] == (49 + 7) * 2
+    assert distinct[2] == 2 * (49 + 7 - 2)
+    # Nothing is searched again.
+    again = memobench.run(runs, results=tmp_path, progress=False)
+    assert again["date"].tolist() == table["date"].tolist()
+
+
+# Specs.
+
+WHOLE = Task(vocab_size=7)
+
+
+@pytest.mark.parametrize(
+    ("build", "field"),
+    [
+        (lambda: Search(training=EXACT, sizes=0), "sizes"),
+        (lambda: Search(training=EXACT, doublings=-1), "doublings"),
+        (lambda: Search(training=EXACT, doublings=1.0), "doublings"),
+        (lambda: Search(training=EXACT, resolution=0), "resolution"),
+        (lambda: Search(training=EXACT, resolution=math.nan), "resolution"),
+        (lambda: Search(training=EXACT, rate_factors=()), "rate_factors"),
+        (lambda: Search(training=EXACT, rate_factors=(1.0, 1)), "rate_factors"),
+        (lambda: Search(training=EXACT, rate_factors=[1.0]), "rate_factors"),
+        (lambda: Search(training=EXACT, rate_factors=(0.0,)), "rate_factors"),
+        (lambda: Search(training=EXACT, rate_factors=(math.inf,)), "rate_factors"),
+        (lambda: Search(training=EXACT, rate_factors=("1",)), "rate_factors"),
+        (lambda: Search(training=Annealing()), "training"),
+        (lambda: Search(training=SEARCH), "training"),
+        (
+            lambda: Search(
+                training=dataclasses.replace(EXACT, start=Construction(theorem="dana2025"))
+            ),
+            "training",
+        ),
+        (lambda: dataclasses.replace(MIX[0], task=WHOLE), "n_sequences"),
+        (
+            lambda: dataclasses.replace(
+                MIX[0], task=dataclasses.replace(WHOLE, n_sequences=9, zipf_exponent=1.0)
+            ),
+            "zipf_exponent",
+        ),
+        (lambda: dataclasses.replace(MIX[0], task=LabelledContexts(n_examples=9)), "method"),
+        (
+            lambda: dataclasses.replace(MIX[0], task=Task(name="sequences", n_sequences=9)),
+            "method",
+        ),
+    ],
+)
+def test_a_mistake_gets_one_line_that_names_the_field(build, field):
+    with pytest.raises(UserError, match=rf"\b{field}\b") as error:
+        build()
+    assert "\n" not in str(error.value)
+
+
+def test_the_id_of_a_search_is_for_ever():
+    run = _run()
+    assert run.run_id == "f9f2d7a7bff2d6aa"
+    ones = [
+        dataclasses.replace(run, method=dataclasses.replace(SEARCH, rate_factors=(x, 3)))
+        for x in (1, 1.0)
+    ]
+    assert len({x.run_id for x in ones}) == 1
+    assert len({x.run_id for x in (run, ones[0])}) == 2
+    for field, value in (("sizes", 3), ("resolution", 0.1), ("doublings", 0)):
+        changed = dataclasses.replace(SEARCH, **{field: value})
+        assert dataclasses.replace(run, method=changed).run_id != run.run_id
+
+
+def test_only_runs_of_one_size_share_a_program():
+    packing.together([_run(n=33), _run(n=40)])
+    with pytest.raises(ValueError, match="differ in more"):
+        packing.together([_run(n=20), _run(n=40)])
+    plans = packing.plan([_run(n=n, seed=n) for n in (20, 24, 33, 40)], "cpu")
+    assert sorted(sorted(run.task.n_examples for run in pack.runs) for pack in plans) == [
+        [20, 24],
+        [33, 40],
+    ]
