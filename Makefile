@@ -12,7 +12,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PRESET ?= quick
-EXPERIMENTS ?= dana2025/heads dana2025/attention-vs-mlp
+EXPERIMENTS ?= dana2025/heads dana2025/attention-vs-mlp board/256
 RUNS ?= results/runs
 
 # nvidia-smi names the newest CUDA its driver serves.

@@ -186,7 +186,7 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     Raises theory.Violation where a run is beyond what is possible.
     """
     theory.check(table)
-    entries = _entries(table)
+    entries = table if table.empty else _entries(table)
     if entries.empty:
         return pd.DataFrame(columns=COLUMNS)
     keys = ["track", "family", "budget", "submitter", "theorem", "steps", *SIZES]

@@ -530,7 +530,7 @@ class Search:
         factors = self.rate_factors
         _require(
             isinstance(factors, tuple)
-            and all(isinstance(x, (int, float)) and 0 < x < float("inf") for x in factors)
+            and all(type(x) in (int, float) and 0 < x < float("inf") for x in factors)
             and 1 <= len(set(factors)) == len(factors),
             f"rate_factors={factors!r} is no tuple of distinct numbers > 0; give it such values",
         )

@@ -167,5 +167,5 @@ def _line(row: Any) -> str:
 
 def write(board: pd.DataFrame, folder: pathlib.Path) -> None:
     """Writes CONFIGURATIONS.md and configurations.csv of what `build` made."""
-    (folder / "CONFIGURATIONS.md").write_text(page(board))
+    (folder / "CONFIGURATIONS.md").write_text(page(board), "utf-8")
     tables.write_csv(board, folder / "configurations.csv")

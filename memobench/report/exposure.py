@@ -1,5 +1,6 @@
 """What attention and MLP hold per parameter against exposures: figure and table."""
 
+import itertools
 import pathlib
 
 import matplotlib
@@ -16,7 +17,7 @@ from memobench.claims import exposure, interval
 from memobench.report import tables
 
 MEASURES = {
-    "memorized": "associations beyond guessing, per parameter",
+    "memorized": "associations per parameter",
     "bits": "bits per parameter",
 }
 ONE = {"color": "black", "linewidth": 1, "linestyle": ":"}
@@ -42,15 +43,17 @@ def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
         middle = np.array([found[n][0] for n in at])
         spread = [middle - low, high - middle]
         bottom.errorbar(at, middle, yerr=spread, color="black", marker="o", capsize=3)
-        bottom.axhspan(1 / 1.1, 1.1, color="tab:green", alpha=0.15)
+        bottom.axhspan(1 / 1.1, 1.1, color="tab:green", alpha=0.15, label="equal within a tenth")
         bottom.axhline(1, **ONE)
         bottom.set_ylim(0, max(1.2, *(high * 1.05)) if len(at) else 1.2)
         bottom.set_ylabel("attention over MLP")
         bottom.set_xlabel("exposures of each fact")
         bottom.set_xscale("log", base=2)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
+        bottom.set_xticks(at, [f"{n:,}" for n in at])
+    legends = [axis.get_legend_handles_labels() for axis in axes[:, 0]]
+    handles, labels = (list(itertools.chain(*x)) for x in zip(*legends, strict=True))
     figure.suptitle(title)
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 

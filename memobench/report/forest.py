@@ -18,6 +18,7 @@ MEASURES = {
     "memorized": "(b) most of an overfull set, per parameter",
     "bits": "(c) bits per parameter",
 }
+SETTLED = (analysis.CONVERGED, analysis.PROVEN)
 _MARKERS = dict(zip(board.TRACKS, "osD", strict=True))
 _BETWEEN = 0.22
 
@@ -57,9 +58,10 @@ def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
         Line2D([], [], color=colors[track], marker=_MARKERS[track], linestyle="", label=track)
         for track in shown
     ]
-    unsettled = Line2D([], [], color="gray", marker="o", linestyle="", markerfacecolor="none")
-    unsettled.set_label("not converged, or a lower bound")
-    handles.append(unsettled)
+    if (~rows["verdict"].isin(SETTLED)).any():
+        unsettled = Line2D([], [], color="gray", marker="o", linestyle="", markerfacecolor="white")
+        unsettled.set_label("not converged, or a lower bound")
+        handles.append(unsettled)
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -75,17 +77,18 @@ def _in_order(rows: pd.DataFrame) -> list[str]:
 def _panel(
     axis: plt.Axes, rows: pd.DataFrame, measure: str, entries: list[str], colors: dict[str, Any]
 ) -> None:
-    for i, track in enumerate(board.TRACKS):
+    tracks = [track for track in board.TRACKS if (rows["track"] == track).any()]
+    for i, track in enumerate(tracks):
         for row in rows[rows["track"] == track].to_dict("records"):
-            settled = row["verdict"] in (analysis.CONVERGED, analysis.PROVEN)
+            settled = row["verdict"] in SETTLED
             axis.errorbar(
                 row[measure] / row["n_params"],
-                entries.index(row["entry"]) + _BETWEEN * (i - 1),
+                entries.index(row["entry"]) + _BETWEEN * (i - (len(tracks) - 1) / 2),
                 xerr=row[f"{measure}_interval"] / row["n_params"],
                 color=colors[track],
                 marker=_MARKERS[track],
                 markersize=5,
-                markerfacecolor=colors[track] if settled else "none",
+                markerfacecolor=colors[track] if settled else "white",
                 capsize=2,
                 linewidth=1.2,
             )

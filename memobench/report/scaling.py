@@ -70,6 +70,6 @@ def draw(title: str, shown: Scaling, known: pd.DataFrame, path: pathlib.Path) ->
     axis.set_xlabel(NAMES.get(shown.x, shown.x))
     axis.set_ylabel(NAMES.get(shown.y, shown.y))
     axis.set_title(title)
-    axis.legend(frameon=False, fontsize="small")
+    axis.legend(fontsize="small")
     figure.savefig(path, dpi=110)
     plt.close(figure)
