@@ -26,7 +26,7 @@ VOCAB_SIZE = 32
 RATES = (3e-3, 1e-2, 3e-2, 1e-1)
 SEEN = (16, 64, 256, 1024, 4096, 16384)
 STEPS = 16
-EQUAL = (1 / 1.1, 1.1)
+EQUAL = (0.91, 1.1)
 
 
 def _runs(budget: int, exposures: Sequence[int], seeds: int) -> Iterator[Run]:

@@ -13,22 +13,27 @@ from memobench.claims.statistics import Means, bootstrap_means, least_squares
 Value = Callable[[pd.DataFrame], pd.Series]
 
 
-def constant(name: str, value: Value, region: Region, keys: Sequence[str]) -> Test:
+def constant(
+    name: str, value: Value, region: Region, size: str, others: Sequence[str] = ()
+) -> Test:
     """The mean over sizes of a value, itself a mean over seeds, lies in the region.
 
     Args:
       name: of the value.
       value: from the rows to a number each.
       region: where it is to lie.
-      keys: the columns by which sizes differ.
+      size: the column by which sizes are told.
+      others: columns that differ with it.
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        means = bootstrap_means(table, keys, value=value)
+        means = bootstrap_means(table, [size, *others], value=value)
         if not len(means.at):
             return too_few("no run that did not diverge")
+        pairs = zip(means.mean_X, means.at[size], strict=True)
+        each = ", ".join(f"{rounded(mean)} ({size} = {at})" for mean, at in pairs)
         return conclude(
-            [statistic_of(name, means.y_BX.mean(axis=1), region, means.seeds, _each(means, keys))]
+            [statistic_of(name, means.y_BX.mean(axis=1), region, means.seeds, f"means {each}")]
         )
 
     return test
@@ -50,14 +55,6 @@ def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str])
         return conclude([statistic_of(name, slope_B, region, means.seeds, details)])
 
     return test
-
-
-def _each(means: Means, keys: Sequence[str]) -> str:
-    told = (
-        f"{rounded(mean)} ({', '.join(f'{key} = {row[key]}' for key in keys)})"
-        for mean, (_, row) in zip(means.mean_X, means.at.iterrows(), strict=True)
-    )
-    return f"at {', '.join(told)}"
 
 
 _SIZES = ["n_heads", "d_mlp", "d_model", "d_head", "n_params", "n_params_memory"]
