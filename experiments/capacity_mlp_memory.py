@@ -53,7 +53,7 @@ EXPERIMENT = Experiment(
     title="Facts in the neurons of an MLP",
     presets={
         "quick": tuple(
-            _runs([(8, 8), (8, 16), (8, 32), (11, 11), (11, 22), (16, 16)], _method(64), seeds=3)
+            _runs([(d, m * d) for d in (8, 11, 16) for m in (1, 2)] + [(8, 32)], _method(64), 5)
         ),
         "full": tuple(
             _runs(
@@ -63,8 +63,13 @@ EXPERIMENT = Experiment(
             )
         ),
     },
-    left_out="six sizes of 18, d up to 16 of 45; 4,096 steps of 2^15; 3 seeds of 5",
-    figure=Scaling(x="n_params_memory", y="complete_99", hue="d_model"),
+    left_out="7 sizes of 18, d up to 16 of 45; 4,096 steps of 2^15",
+    figure=Scaling(
+        x="n_params_memory",
+        y="complete_99",
+        hue="d_model",
+        guides=(("0.3 facts per parameter: linear", lambda x: 0.3 * x),),
+    ),
     claims=(
         Claim(
             name="linear in m d",
