@@ -14,8 +14,6 @@ Expected: below their number, for our budget is a few thousand steps: a lower bo
 import itertools
 from collections.abc import Iterable, Iterator
 
-from memobench import claims
-from memobench.claims import Claim
 from memobench.experiment import Experiment, Scaling
 from memobench.specs import Architecture, Run, Task, Training
 
@@ -80,18 +78,6 @@ EXPERIMENT = Experiment(
         guides=(
             ("3.83 bits per parameter (Morris et al., float32)", lambda x: FOUND * x),
             ("2 bits per parameter (Allen-Zhu & Li)", lambda x: 2 * x),
-        ),
-    ),
-    claims=(
-        Claim(
-            name="not above 3.83 bits per parameter",
-            statement="No run holds more bits per parameter than Morris et al. found, 3.83.",
-            source="Morris et al. 2025",
-            test=claims.every_run(
-                "bits per parameter",
-                lambda table: table["bits"] / table["n_params"],
-                (0.0, FOUND),
-            ),
         ),
     ),
     notes="Whole sequences: every token is predicted from those before it, the first from nothing. "

@@ -56,6 +56,7 @@ CONFIGURATION = [
     "sizes",
     "resolution",
     "doublings",
+    "rules",
     "theorem",
     "n_aimed",
     "solve",
@@ -119,26 +120,34 @@ def capacities(
 ) -> pd.DataFrame:
     """Capacities of searched and constructed runs: means over seeds, half their 95% intervals.
 
-    A construction's complete set is the one it was made for. gain_99, gain_known: by how much the
-    last doubling of the steps raised the means of `complete_99` and of what is known of all
-    examples. `verdict` says whether both are less than GAIN (`converged`), the set was used up in
-    some run, so that all is a lower bound, or a theorem fixes the number (`proven`). `seconds` are
-    of one run.
+    A construction's complete set is the one it was made for. gain_99, gain_known, gain_bits: by
+    how much the last doubling of the steps raised the sums over seeds of `complete_99`, of what is
+    known of all examples and of its bits. `verdict` says whether all are less than GAIN
+    (`converged`), the set was used up in some run, so that all is a lower bound, or a theorem fixes
+    the number (`proven`). rate_at_edge: the share of seeds whose best learning rate is the least or
+    the largest that was tried, NaN where one was. `seconds` are of one run.
     """
     made, keys = table["method"] == "constructed", list(keys)
     numbers = {
         name: pd.to_numeric(table[name])
         for name in (
-            *("complete_99", "complete_100", "best_accuracy", "previous_99", "previous_known"),
-            *("final_steps", "n_params_distinct"),
+            *("complete_99", "complete_100", "best_accuracy", "bits", "final_steps"),
+            *(f"previous_{name}" for name in _GAINS),
+            "n_params_distinct",
         )
     }
     numbers["known"] = numbers.pop("best_accuracy") * table["n_examples"]
     for name, target in (("complete_99", NEARLY), ("complete_100", 1.0)):
         known = table["n_examples"].where(table["accuracy"] >= target)
         numbers[name] = numbers[name].where(~made, known)
-    for name in ("complete_99", "complete_100", "known", "previous_99", "previous_known"):
+    for name, now in _GAINS.items():
+        before = numbers[f"previous_{name}"].where(table["status"] == "ok")
+        numbers[f"previous_{name}"] = before
+        # Seeds that were never doubled say nothing of it.
+        numbers[f"last_{name}"] = numbers[now].where(before.notna())
+    for name in ("complete_99", "complete_100"):
         numbers[name] = numbers[name].where(table["status"] == "ok")
+    numbers["rate_at_edge"] = _at_edge(table)
     numbers["final_steps"] = numbers["final_steps"].fillna(table["steps"])
     shared = table["run_seconds"] / table["pack_size"]
     numbers["seconds"] = pd.to_numeric(table["seconds"]).fillna(shared)
@@ -149,8 +158,8 @@ def capacities(
         "proven": groups["proven"].max(),
         "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
         "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
-        "gain_99": groups["complete_99"].sum() / groups["previous_99"].sum(min_count=1) - 1,
-        "gain_known": groups["known"].sum() / groups["previous_known"].sum(min_count=1) - 1,
+        **{f"gain_{name}": _gain(groups, name) for name in _GAINS},
+        "rate_at_edge": groups["rate_at_edge"].mean(),
         "proves": groups["method"].agg(lambda method: (method == "constructed").all()),
         "bounds": groups["lower_bound"].agg(lambda x: x.eq(True).any()),
         "final_steps": groups["final_steps"].max().astype(int),
@@ -164,7 +173,9 @@ def capacities(
         columns[name] = groups[name].agg(lambda values: _distinct(values.dropna()))
     columns = {name: column for name, column in columns.items() if name not in keys}
     found = pd.DataFrame(columns).reset_index().copy()
-    gained = found[["gain_99", "gain_known"]].lt(GAIN).all(axis=1)
+    gains = found[[f"gain_{name}" for name in _GAINS]]
+    # Tasks without bits gain none.
+    gained = gains.fillna({"gain_bits": 0.0}).lt(GAIN).all(axis=1) & (found["diverged"] == 0)
     found["verdict"] = np.select(
         [found.pop("proves"), found.pop("bounds"), gained],
         [PROVEN, LOWER_BOUND, CONVERGED],
@@ -174,6 +185,28 @@ def capacities(
         found[f"{measure}_per_parameter"] = found[measure] / found["n_params"]
     found["complete_99_over_proven"] = found["complete_99"] / found["proven"]
     return found
+
+
+# What a doubling may raise, and the column that says what it raised it to.
+_GAINS = {"99": "complete_99", "known": "known", "bits": "bits"}
+
+
+def _gain(groups: Any, name: str) -> pd.Series:
+    now, before = (groups[f"{x}_{name}"].sum(min_count=1) for x in ("last", "previous"))
+    return (now / before - 1).where((now > 0) | (before > 0), before.abs())
+
+
+def _at_edge(table: pd.DataFrame) -> pd.Series:
+    """1 where a search's best rate is the least or largest of several, 0 where it is between."""
+
+    def one(factors: Any, best: Any) -> float:
+        tried = [float(x) for x in factors.split()] if isinstance(factors, str) else []
+        if len(tried) < 2 or pd.isna(best):
+            return np.nan
+        return float(best in (min(tried), max(tried)))
+
+    pairs = zip(table["rate_factors"], table["rate_factor"], strict=True)
+    return pd.Series([one(*pair) for pair in pairs], index=table.index, dtype=float)
 
 
 # Of the sequences' mass, what T_eps may leave out.

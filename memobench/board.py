@@ -1,7 +1,7 @@
 """The standard board: what is measured, how, and its rows from a table of runs. Imports no JAX.
 
 Version v1, never mixed with another. Associations of pairs of tokens; as many of them as an entry
-may have parameters, which no entry can memorize; budgets of parameters, all counted, which an entry
+may have parameters, far more than any memorizes; budgets of parameters, all counted, which an entry
 meets within 5%. An entry is any architecture searched by a track's method (`memobench.capacity`),
 or constructed at the number that its theorem promises.
 """
@@ -14,12 +14,15 @@ from typing import Any
 import pandas as pd
 
 from memobench import analysis, specs, theory
+from memobench.errors import UserError
 from memobench.specs import Architecture, Construction, Run, Search, Task, Training
 
 VERSION = "v1"
 # Whose the project's own runs are.
 OWN = "memobench"
 TOLERANCE = 0.05
+# Seeds of an entry are 0 .. SEEDS - 1, or the first of them.
+SEEDS, LEAST_SEEDS = 5, 3
 # Width d of the standard entries for every vocabulary size and budget.
 WIDTHS = {
     (16, 256): 4,
@@ -43,8 +46,8 @@ METHODS = {
     PUBLISHED: Search(training=Training(), sizes=4, doublings=1),
     EXACT: Search(
         training=Training(epochs=16, batch_size=None, protocol="exact"),
-        rate_factors=(0.3, 1.0, 3.0),
-        sizes=3,
+        rate_factors=(0.3, 1.0, 3.0, 10.0),
+        sizes=2,
         doublings=3,
     ),
 }
@@ -63,14 +66,21 @@ def task(vocab_size: int, budget: int, seed: int = 0) -> Task:
 
 
 def searches(
-    architecture: Architecture, vocab_size: int, budget: int, track: str = EXACT, seeds: int = 5
+    architecture: Architecture, vocab_size: int, budget: int, track: str = EXACT, seeds: int = SEEDS
 ) -> list[Run]:
-    """The runs that put an architecture on the board.
+    """The runs that put an architecture on the board, if its parameters meet the budget.
+
+    Raises UserError for a vocabulary size and budget, or a track, that the board does not have.
 
     >>> own = Architecture(name="mlp", d_model=4, d_head=4, d_mlp=10)
     >>> len(searches(own, vocab_size=16, budget=256))
     5
     """
+    if (vocab_size, budget) not in WIDTHS:
+        sets = ", ".join(f"{n} with {parameters:,}" for n, parameters in WIDTHS)
+        raise UserError(f"vocab_size={vocab_size}, budget={budget} is no set of the board: {sets}")
+    if track not in METHODS:
+        raise UserError(f"track={track!r} is not searched; choose one of {', '.join(METHODS)}")
     return [
         Run(
             task=task(vocab_size, budget, seed),
@@ -83,9 +93,14 @@ def searches(
 
 
 def constructions(
-    architecture: Architecture, theorem: str, vocab_size: int, seeds: int = 5
+    architecture: Architecture, theorem: str, vocab_size: int, seeds: int = SEEDS
 ) -> list[Run]:
-    """A theorem's weights for as many associations as it promises, or no runs if it does not."""
+    """A theorem's weights for as many associations as it promises, or no runs if it does not.
+
+    Raises UserError for a theorem that has no place on the board.
+    """
+    if theorem not in PROMISES:
+        raise UserError(f"theorem={theorem!r} is unknown here; choose one of {', '.join(PROMISES)}")
     method = Construction(theorem=theorem)
     sizes = specs.columns(
         Run(task=Task(vocab_size=vocab_size), architecture=architecture, method=method)
@@ -160,7 +175,10 @@ _OF_THE_PAPER = 3
 
 
 def runs(
-    budget: int, tracks: Iterable[str] = TRACKS, seeds: int = 5, n_vocab_sizes: int | None = None
+    budget: int,
+    tracks: Iterable[str] = TRACKS,
+    seeds: int = SEEDS,
+    n_vocab_sizes: int | None = None,
 ) -> tuple[Run, ...]:
     """All standard entries of a budget; of its first vocabulary sizes only, if so many are told."""
     wanted: list[Run] = []
@@ -189,19 +207,22 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     entries = table if table.empty else _entries(table)
     if entries.empty:
         return pd.DataFrame(columns=COLUMNS)
-    keys = ["track", "family", "budget", "submitter", "theorem", "steps", *SIZES]
-    board = analysis.capacities(entries, keys)
+    keys = ["track", "family", "budget", "submitter", "source", "theorem", "steps", *SIZES]
+    board = analysis.capacities(entries, [*keys, *_OPTIONS])
+    board = board[board["seeds"] + board["diverged"] >= LEAST_SEEDS]
     board["version"] = VERSION
     order = ["bits_per_parameter", "complete_99_per_parameter"]
     return board.sort_values(order, ascending=False, ignore_index=True)[COLUMNS]
 
 
+_OPTIONS = ["positions", "d_value", "score_scale", "residual"]
 SIZES = ["task", "vocab_size", "context_length", "architecture", "heads", "activation", "d_model"]
 SIZES += ["d_head", "n_heads", "n_layers", "d_mlp", "n_params", "n_params_memory"]
 SIZES += ["n_params_distinct"]
 COLUMNS = [
     *("version", "submitter", "track", "family", "budget", "vocab_size", "context_length", "task"),
     *("n_examples", *SIZES[3:], "theorem", "seeds", "diverged", "verdict", "gain_99", "gain_known"),
+    *("gain_bits", "rate_at_edge"),
     *(name for x in analysis.CAPACITIES for name in (x, f"{x}_interval")),
     *("bits_per_parameter", "complete_99_per_parameter", "memorized_per_parameter", "proven"),
     *("complete_99_over_proven", "final_steps", "seconds", "device", "memobench", "commit"),
@@ -214,8 +235,10 @@ def _entries(table: pd.DataFrame) -> pd.DataFrame:
     track = _track(table)
     table = table.assign(track=track, budget=_budget(table, track))
     table = table[table["track"].notna() & table["budget"].notna()]
+    # The first seeds, each with an instance of its own: nobody chooses among lucky ones.
+    table = table[(table["seed"] == table["task_seed"]) & (table["seed"] < SEEDS)]
     if "submitter" not in table:
-        table = table.assign(submitter=OWN)
+        table = table.assign(submitter=OWN, source="")
     return table.assign(
         family=[family(row) for row in table[SIZES].to_dict("records")],
         budget=table["budget"].astype(int),
@@ -261,8 +284,7 @@ def family(sizes: Any) -> str:
     """
     name = sizes["architecture"]
     if name == "attention_only":
-        narrow = sizes["heads"] == "compressed" and sizes["d_head"] != sizes["d_model"]
-        name = f"attention-only, {'compressed' if narrow else 'full'} heads"
+        name = f"attention-only, {sizes['heads']} heads"
     elif name == "mlp":
         name = "MLP" if sizes["n_heads"] == 1 else "attention + MLP"
         name += f" ({sizes['activation']})" if isinstance(sizes["activation"], str) else ""
@@ -274,6 +296,8 @@ def family(sizes: Any) -> str:
 def entry(row: Any) -> str:
     """A row's family, and the sizes by which entries of one family differ."""
     sizes = [f"d={row['d_model']}"]
+    if row["architecture"] == "mlp" and row["heads"] != "full":
+        sizes.insert(0, row["heads"])
     if row["d_head"] != row["d_model"]:
         sizes.append(f"d_h={row['d_head']}")
     if row["n_heads"] > 1 or row["architecture"] == "attention_only":

@@ -7,8 +7,13 @@ How much an architecture memorizes at one size, from one initialisation and by o
 (c) `bits`: T log2 N minus the negative log-likelihood in bits, at least 0, of that set.
 
 A trial trains one model on the first so many examples of a task. It has memorized what it knows at
-the best of its checks, for then there are weights that do. A set too large is the task's whole; one
-that is memorized to 99% is none, and all three are lower bounds.
+the best of its checks, for then there are weights that do; so (a) and (b) are the best of all
+trials, and (c), of the weights in the end, that of least loss. A set too large is the task's whole;
+one that is memorized to 99% is none, and all three are lower bounds. Below 100 examples 99% of a
+set are all of it.
+
+A search stops at its first doubling that gains little, and the best of many tries is above their
+mean: both make what is found depend a little on how often was tried.
 """
 
 import math
@@ -74,14 +79,15 @@ def next_trials(search: Search, n_examples: int, trials: Sequence[Trial]) -> lis
     return _proposals(search, 2 * steps, [n_examples, *_gallop(search, low, high)])
 
 
-def columns(n_examples: int, trials: Sequence[Trial]) -> dict[str, Any]:
+def columns(n_examples: int, trials: Sequence[Trial], vocab_size: int) -> dict[str, Any]:
     """What a finished search found, as columns of its row.
 
     incomplete_99, incomplete_100: the least set above that was not memorized with the final steps.
     best_accuracy: on all examples. rate_factor: with which the set of `complete_99` was memorized.
-    previous_99, previous_known: `complete_99`, and how many of all examples were known, before the
-    last doubling; None where there was none. gain: by the last doubling, of whichever of the two
-    gained more. trials: all of them, as lists.
+    previous_99, previous_known, previous_bits: `complete_99`, and how many of all examples and of
+    their bits were known, before the last doubling; None where there was none. gain: by the last
+    doubling, of `complete_99` or of what is known of all, whichever gained more. trials: all of
+    them, as lists.
     """
     gain = _gain(trials)
     brackets = [_bracket(n_examples, trials, target) for target in TARGETS]
@@ -97,6 +103,7 @@ def columns(n_examples: int, trials: Sequence[Trial]) -> dict[str, Any]:
         "final_steps": trials[-1].steps,
         "previous_99": before[0] if before else None,
         "previous_known": before[1] if before else None,
+        "previous_bits": _bits(n_examples, vocab_size, _earlier(trials)) if before else None,
         "gain": gain if gain is None or math.isfinite(gain) else None,
         "converged": _converged(trials),
         "lower_bound": _saturated(trials),
@@ -107,9 +114,8 @@ def columns(n_examples: int, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def best_of_whole(trials: Sequence[Trial], n_examples: int) -> tuple[float, float]:
-    """Accuracy and loss on all examples with the final steps, each by its best learning rate."""
-    whole = [x for x in trials if x.steps == trials[-1].steps and x.n_examples == n_examples]
-    losses = [trial.loss for trial in whole if math.isfinite(trial.loss)]
+    """The best accuracy and the least loss on all examples, of any learning rate and steps."""
+    losses = [x.loss for x in trials if x.n_examples == n_examples and math.isfinite(x.loss)]
     return _whole(trials, n_examples).known / n_examples, min(losses, default=math.nan)
 
 
@@ -120,8 +126,8 @@ def _saturated(trials: Sequence[Trial]) -> bool:
 
 
 def _whole(trials: Sequence[Trial], n_examples: int) -> Trial:
-    """The best trial on all examples with the last trial's steps."""
-    whole = [x for x in trials if x.steps == trials[-1].steps and x.n_examples == n_examples]
+    """The best trial on all examples."""
+    whole = [x for x in trials if x.n_examples == n_examples]
     return max(whole, key=lambda x: (x.known, -x.loss if math.isfinite(x.loss) else -math.inf))
 
 
@@ -188,8 +194,20 @@ def _found(trials: Sequence[Trial]) -> tuple[int, int]:
 
 def _before(trials: Sequence[Trial]) -> tuple[int, int] | None:
     """What had been found before the last doubling."""
-    before = [trial for trial in trials if trial.steps < trials[-1].steps]
+    before = _earlier(trials)
     return _found(before) if before else None
+
+
+def _earlier(trials: Sequence[Trial]) -> list[Trial]:
+    return [trial for trial in trials if trial.steps < trials[-1].steps]
+
+
+def _bits(n_examples: int, vocab_size: int, trials: Sequence[Trial]) -> float | None:
+    """Bits of all examples by the trial of least loss; None where all diverged."""
+    _, loss = best_of_whole(trials, n_examples)
+    if math.isnan(loss):
+        return None
+    return max(n_examples * (math.log(vocab_size) - loss) / math.log(2), 0.0)
 
 
 def _converged(trials: Sequence[Trial]) -> bool:

@@ -219,6 +219,7 @@ def _check_submission(names: list[str]) -> None:
     for name in names:
         try:
             found = submissions.read(name)
+            submissions.require_new(name, found)
         except UserError as error:
             wrong.append(str(error))
         else:

@@ -47,8 +47,8 @@ CERTIFICATE = (
 # What a search found.
 SEARCHED = (
     *("complete_99", "complete_100", "incomplete_99", "incomplete_100", "best_accuracy"),
-    *("rate_factor", "final_steps", "previous_99", "previous_known", "gain", "converged"),
-    *("lower_bound", "trials"),
+    *("rate_factor", "final_steps", "previous_99", "previous_known", "previous_bits"),
+    *("gain", "converged", "lower_bound", "trials"),
 )
 # Columns that shards of schema 1 did not have from the beginning, or that few runs have.
 _YOUNGER = (
@@ -58,7 +58,7 @@ _YOUNGER = (
     *("evaluate_every", "stop_early", "stopped_at", "best_step", *SATURATION),
     *("stream_ranks", "attention_rank", "activation", "theorem", "n_aimed", "solve", "scale"),
     *("weights", "start", "trained", *CERTIFICATE),
-    *("rate_factors", "sizes", "resolution", "doublings", *SEARCHED, "n_params_distinct"),
+    *("rate_factors", "sizes", "resolution", "doublings", "rules", *SEARCHED, "n_params_distinct"),
     *("n_subjects", "n_relations", "n_answers"),
 )
 STATUSES = ("ok", "diverged")

@@ -120,7 +120,7 @@ def _result(
         run_seconds=seconds - compile_seconds,
         variables=None,
         certificates=tuple(
-            capacity.columns(run.task.n_examples, made)
+            capacity.columns(run.task.n_examples, made, tasks.of_tokens(run).vocab_size)
             for run, made in zip(runs, trials, strict=True)
         ),
     )

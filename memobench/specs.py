@@ -22,6 +22,8 @@ SCORE_SCALES = ("d_model", "d_head")
 PROTOCOLS = ("published", "exact")
 # Beside None, which stands for what an architecture's source did.
 ACTIVATIONS = ("gelu", "relu", "silu")
+# Raised whenever a search would make other trials: run ids then differ, and results never mix.
+SEARCH_RULES = 1
 # A capacity that gains less than this share from twice the steps counts as converged.
 GAIN = 0.02
 SOLVES = ("exact", "least_squares")
@@ -510,7 +512,7 @@ class Search:
     time and each with the learning rates times every one of `rate_factors`, until the largest set
     memorized completely is known within `resolution` of itself (or one example). The steps are
     then doubled, up to `doublings` times, until that gains less than GAIN. See
-    `memobench.capacity`.
+    `memobench.capacity`, whose version of proposing trials `rules` is.
     """
 
     training: Training
@@ -518,11 +520,19 @@ class Search:
     sizes: int = 2
     resolution: float = 0.02
     doublings: int = 2
+    rules: int = SEARCH_RULES
 
     def __post_init__(self) -> None:
         _require_integers(self, 1, "sizes")
         _require_integers(self, 0, "doublings")
         _require_number(self, "resolution")
+        _require(self.sizes <= 64, f"sizes={self.sizes} exceeds 64; lower sizes")
+        _require(self.doublings <= 32, f"doublings={self.doublings} exceeds 32; lower doublings")
+        _require(self.resolution < 1, f"resolution={self.resolution} is no share; give one below 1")
+        _require(
+            self.rules == SEARCH_RULES,
+            f"rules={self.rules!r} are not those of this version, {SEARCH_RULES}; leave rules out",
+        )
         _require(
             isinstance(self.training, Training) and self.training.start is None,
             "training must be a Training without start: every trial begins anew",
@@ -531,8 +541,8 @@ class Search:
         _require(
             isinstance(factors, tuple)
             and all(type(x) in (int, float) and 0 < x < float("inf") for x in factors)
-            and 1 <= len(set(factors)) == len(factors),
-            f"rate_factors={factors!r} is no tuple of distinct numbers > 0; give it such values",
+            and 1 <= len(set(factors)) == len(factors) <= 16,
+            f"rate_factors={factors!r} is no tuple of 1 to 16 distinct numbers > 0; mend it",
         )
 
     @property
@@ -638,7 +648,7 @@ METHOD_COLUMNS = (
     *("protocol", "starts", "adam_steps", "polished", "batch_size", "n_batches", "epochs"),
     *("learning_rate", "final_learning_rate", "first_share", "warmup", "evaluate_every"),
     *("stop_early", "theorem", "n_aimed", "solve", "scale", "weights", "start", "trained"),
-    *("rate_factors", "sizes", "resolution", "doublings"),
+    *("rate_factors", "sizes", "resolution", "doublings", "rules"),
 )
 _METHODS: dict[type, str] = {
     Optimum: "optimised",

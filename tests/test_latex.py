@@ -46,7 +46,7 @@ def test_one_table_per_version_track_and_vocabulary_best_first():
         for line, verdict in zip(lines, ranked["verdict"], strict=True):
             assert (r"$^{\dagger}$" in line) == (verdict == "not converged")
             assert line.count(r"$\geq$") == 4 * (verdict == "lower bound")
-            assert line.count(" & ") == 7
+            assert line.count(" & ") == 8
     labels = re.findall(r"\\label\{(.*)\}", text)
     assert len(set(labels)) == len(labels)
     assert all(re.fullmatch("tab:[a-z0-9-]+", label) for label in labels)
@@ -74,6 +74,6 @@ def test_numbers_are_bounded_and_missing_ones_are_dashes():
 
 def test_missing_columns_and_nothing_at_all():
     assert latex.booktabs(pd.DataFrame()) == latex.HEAD
-    assert r"\raggedright a & \raggedright -- & -- & --" in latex.booktabs(
+    assert r"\raggedright a & \raggedright -- & \raggedright -- & -- & --" in latex.booktabs(
         pd.DataFrame({"entry": ["a"]})
     )

@@ -283,7 +283,7 @@ def _found(run):
         for times in (1, 2)
         for size, known in ((n, n // 3 + times), (n // 4, n // 4), (n // 4 + 1, n // 8))
     ]
-    return {**capacity.columns(n, trials), "n_params_distinct": 1}
+    return {**capacity.columns(n, trials, 2), "n_params_distinct": 1}
 
 
 _CERTIFICATE = {

@@ -164,7 +164,7 @@ def test_packed_equals_alone(mixed, i):
 def test_the_result_is_what_the_trials_say(mixed):
     for i, run in enumerate(MIX):
         n, trials = run.task.n_examples, _trials(mixed, i)
-        assert mixed.certificates[i] == capacity.columns(n, trials)
+        assert mixed.certificates[i] == capacity.columns(n, trials, run.task.vocab_size)
         assert (mixed.accuracy_R[i], mixed.loss_R[i]) == capacity.best_of_whole(trials, n)
         bits = max(0, n * (math.log(7) - mixed.loss_R[i]) / math.log(2))
         np.testing.assert_allclose(mixed.bits_R[i], bits)
@@ -426,7 +426,7 @@ def test_searches_have_rows_like_any_run(tmp_path):
         assert (row["protocol"], row["sizes"], row["resolution"]) == ("exact", 2, 0.02)
         assert (row["doublings"], row["steps"], row["epochs"]) == (1, 16, 2)
         trials = [Trial(*x) for x in row["trials"]]
-        found = capacity.columns(n, trials)
+        found = capacity.columns(n, trials, run.task.vocab_size)
         for name in results.SEARCHED:
             assert row[name] == found[name] == read[name], name
         accuracy, loss = capacity.best_of_whole(trials, n)

@@ -39,10 +39,9 @@ def ratios(table: pd.DataFrame, measure: str) -> dict[int, np.ndarray]:
                 .y_BX[:, 0]
                 for name in (ATTENTION, MLP)
             )
-            ahead_B = np.divide(
-                attention_B, mlp_B, where=mlp_B > 0, out=np.full_like(mlp_B, np.inf)
-            )
-            found[int(steps)] = ahead_B
+            # Of next to nothing there is no ratio, which then decides nothing.
+            nothing = np.full_like(mlp_B, np.nan)
+            found[int(steps)] = np.divide(attention_B, mlp_B, where=mlp_B > 0, out=nothing)
     return found
 
 

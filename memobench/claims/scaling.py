@@ -6,8 +6,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from memobench.claims.claim import Finding, Test
-from memobench.claims.evidence import Region, conclude, rounded, statistic_of, too_few
+from memobench.analysis import half_width
+from memobench.capacity import NEARLY
+from memobench.claims.claim import UNDECIDED, Finding, Test
+from memobench.claims.evidence import (
+    Region,
+    conclude,
+    decide,
+    rounded,
+    statistic_of,
+    too_few,
+)
 from memobench.claims.statistics import Means, bootstrap_means, least_squares
 
 Value = Callable[[pd.DataFrame], pd.Series]
@@ -27,9 +36,10 @@ def constant(
     """
 
     def test(table: pd.DataFrame) -> Finding:
+        table = _measured(table)
         means = bootstrap_means(table, [size, *others], value=value)
         if not len(means.at):
-            return too_few("no run that did not diverge")
+            return too_few("no run whose set was large enough")
         pairs = zip(means.mean_X, means.at[size], strict=True)
         each = ", ".join(f"{rounded(mean)} ({size} = {at})" for mean, at in pairs)
         return conclude(
@@ -39,10 +49,16 @@ def constant(
     return test
 
 
+def _measured(table: pd.DataFrame) -> pd.DataFrame:
+    """Without searches that used up their set, whose size then is what they found."""
+    return table[~table["lower_bound"].eq(True)]
+
+
 def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str]) -> Test:
     """The slope of log y on log x, fitted to the means over seeds, lies in the region."""
 
     def test(table: pd.DataFrame) -> Finding:
+        table = _measured(table)
         table = table[y(table) > 0]
         means = bootstrap_means(table, keys, value=lambda rows: y(rows).map(math.log))
         x_X = np.log(x(means.at).to_numpy(dtype=float)) if len(means.at) else np.zeros(0)
@@ -96,17 +112,17 @@ def exchange(region: Region) -> Test:
 
 
 def densest(region: Region) -> Test:
-    """The most facts per parameter of the memory, of all sizes where not nearly all are known."""
+    """Facts over the parameters of the smallest memory that knows 99% of them, mean over seeds."""
 
     def test(table: pd.DataFrame) -> Finding:
-        means = _facts(table)
-        if not len(means.at):
-            return too_few("no size at which facts are left unknown")
-        density_BX = means.y_BX / means.x("n_params_memory")
-        best = int(density_BX[0].argmax())
-        row = means.at.iloc[best]
-        details = f"at H = {row['n_heads']}, m = {row['d_mlp']}"
-        name = "facts per parameter"
-        return conclude([statistic_of(name, density_BX[:, best], region, means.seeds, details)])
+        known = table[(table["status"] == "ok") & (table["accuracy"] >= NEARLY)]
+        least = known.groupby("seed")["n_params_memory"].min()
+        if least.empty:
+            return too_few("a memory that knows nearly all facts")
+        densities = table["n_examples"].iloc[0] / least
+        mean, half = float(densities.mean()), half_width(densities)
+        told = f"facts per parameter {rounded(mean)}, of memories with {', '.join(map(str, least))}"
+        verdict = UNDECIDED if math.isnan(half) else decide(mean - half, mean + half, region)
+        return Finding(verdict, f"{told} parameters", mean, mean - half, mean + half)
 
     return test

@@ -12,17 +12,20 @@ Three capacities of an architecture at one size, means over seeds (each with wei
 sequences of its own) ± half the 95% interval (Student):
 
 - **(a) complete**: the largest set of which at least 99%, or all, is memorized, found by bisection
-  to 2% of itself;
+  to 2% of itself (below 100 examples 99% of a set are all of it);
 - **(b) memorized**: associations known beyond guessing (accuracy = 1/N + (1 − 1/N)·X/T) of an
   overfull set, one too large to be memorized;
 - **(c) bits**: T·log2 N minus the negative log-likelihood in bits of the same set, at least 0.
 
-Known is what the best of the checked weights know (every 32 steps of the exact gradient; the last
-ones of the published protocol). Per parameter means: of *all*; of the *memory*, all but token
-embeddings and unembedding; of the *distinct* degrees of freedom, where a product of two matrices
-of rank r between d and d dimensions counts r(2d − r). A row is `converged` where the last
-doubling of the steps gained less than 2%, in (a) to 99% and in what is known of the overfull set
-(*gain*); a set that was memorized to 99% is not overfull, and its row a `lower bound`, no capacity.
+(a) and (b) count what the best of the checked weights know (every 32 steps of the exact gradient;
+the last ones of the published protocol), (c) the last weights; each at its best learning rate and
+number of steps. Per parameter means: of *all*; of the *memory*, all but token embeddings and
+unembedding; of the *distinct* degrees of freedom, where a product of two matrices of rank r
+between d and d dimensions counts r(2d − r). A row is `converged` where the last doubling of the
+steps gained less than 2% in each of the three (*gain*; what is known of the overfull set for b); a
+set that was memorized to 99% is not overfull, and its row a `lower bound`, no capacity. *Rate at
+edge* is the share of seeds whose best learning rate is the least or the largest tried. A
+construction is measured on the set that it was made for.
 """
 CONVENTIONS = {"all": "n_params", "memory": "n_params_memory", "distinct": "n_params_distinct"}
 SIZES = ["task", "vocab_size", "architecture", "heads", "d_model", "d_head", "n_heads"]
@@ -63,6 +66,8 @@ def shown(capacities: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
         "verdict": capacities["verdict"],
         "gain (a)": capacities["gain_99"],
         "gain (b)": capacities["gain_known"],
+        "gain (c)": capacities["gain_bits"],
+        "rate at edge": capacities["rate_at_edge"],
         "steps": capacities["final_steps"],
         "seeds": capacities["seeds"],
         "seconds": capacities["seconds"],
@@ -74,6 +79,8 @@ def shown(capacities: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
         "99% / proven": 1,
         "gain (a)": 3,
         "gain (b)": 3,
+        "gain (c)": 3,
+        "rate at edge": 1,
         "seconds": 1,
     }
 

@@ -45,9 +45,9 @@ def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
         bottom.errorbar(at, middle, yerr=spread, color="black", marker="o", capsize=3)
         bottom.axhspan(1 / 1.1, 1.1, color="tab:green", alpha=0.15, label="equal within a tenth")
         bottom.axhline(1, **ONE)
-        bottom.set_ylim(0, max(1.2, *(high * 1.05)) if len(at) else 1.2)
+        bottom.set_ylim(0, np.nanmax([1.2, *(high * 1.05)]))
         bottom.set_ylabel("attention over MLP")
-        bottom.set_xlabel("exposures of each fact")
+        bottom.set_xlabel("exposures of each fact (steps over all)")
         bottom.set_xscale("log", base=2)
         bottom.set_xticks(at, [f"{n:,}" for n in at])
     legends = [axis.get_legend_handles_labels() for axis in axes[:, 0]]

@@ -66,14 +66,14 @@ def _table(version: Any, track: Any, vocab_size: Any, rows: pd.DataFrame) -> str
         "--" if pd.isna(vocab_size) else f"{vocab_size:,.0f}",
     ]
     caption = "Board {}, {}, $N = {}$. ".format(*named) + DEFINITIONS
-    titles = ["entry", "family", "$P$", *(title for _, title, _ in MEASURES), "seeds"]
+    titles = ["entry", "family", "by", "$P$", *(title for _, title, _ in MEASURES), "seeds"]
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{caption}}}",
             rf"\label{{{_label(version, track, vocab_size)}}}",
-            r"\begin{tabular}{p{8em}p{7em}r" + "r" * len(MEASURES) + "r}",
+            r"\begin{tabular}{p{8em}p{7em}p{5em}r" + "r" * len(MEASURES) + "r}",
             r"\toprule",
             " & ".join(titles) + r" \\",
             r"\midrule",
@@ -96,6 +96,7 @@ def _row(row: Any) -> str:
     cells = [
         rf"\raggedright {escaped(row['entry'])}{mark}",
         rf"\raggedright {escaped(row['family'])}",
+        rf"\raggedright {escaped(row['submitter'])}",
         _number(row["n_params"], 0),
         *(_measured(row, measure, digits) for measure, _, digits in MEASURES),
         _number(row["seeds"], 0),

@@ -18,7 +18,7 @@ as many associations as parameters. [All of it in one page](leaderboard.html) to
 associations stands in [all configurations](CONFIGURATIONS.md).
 
 {capacity.DEFINITION}
-Tracks: `{standard.EXACT}`, the gradient over all examples, three learning rates for every set and
+Tracks: `{standard.EXACT}`, the gradient over all examples, four learning rates for every set and
 up to eight times the steps; `{standard.PUBLISHED}`, the protocol of Dana et al. (2025), its batches
 and its learning rate; `{standard.CONSTRUCTED}`, a proof's weights for as many associations as it
 promises, exactly solved. *Proven* is what a theorem promises weights of these sizes to memorize.

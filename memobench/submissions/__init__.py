@@ -173,15 +173,15 @@ def merge(
       own_table: from `results.load_results`.
 
     Returns:
-      The table, whose column `submitter` says whose a row is, `memobench` for the project's; and
-      every row that was dropped.
+      The table, whose columns `submitter` and `source`, a file's name, say whose a row is,
+      `memobench` and nothing for the project's; and every row that was dropped.
     """
     kept: dict[str, tuple[str, dict[str, Any]]] = {}
     dropped = []
     for row in _plain_rows(own_table):
-        kept[row["run_id"]] = OWN, {**row, "submitter": OWN}
+        kept[row["run_id"]] = OWN, {**row, "submitter": OWN, "source": ""}
     submitted = [
-        (row["date"], submission.file, {**row, "submitter": submission.submitter})
+        (row["date"], submission.file, {**row, **_of(submission)})
         for submission in submissions
         for row in submission.rows
     ]
@@ -191,7 +191,25 @@ def merge(
         else:
             kept[row["run_id"]] = file, {**row, "spec_version": SPEC_VERSION}
     table = store.to_table([row for _, row in kept.values()])
-    return table.assign(submitter=table.get("submitter", pd.Series(dtype=object))), dropped
+    empty = pd.Series(dtype=object)
+    return table.assign(**{x: table.get(x, empty) for x in ("submitter", "source")}), dropped
+
+
+def _of(submission: Submission) -> dict[str, str]:
+    # Two files are never averaged together, whatever name is on them.
+    return {"submitter": submission.submitter, "source": submission.file}
+
+
+def require_new(path: store.Path, submission: Submission) -> None:
+    """Raises UserError where another submission of the same folder has one of its runs."""
+    mine = {row["run_id"] for row in submission.rows}
+    for other in load_folder(pathlib.Path(path).parent):
+        both = mine & {row["run_id"] for row in other.rows}
+        if other.file != submission.file and both:
+            raise UserError(
+                f"{path}: {len(both)} of its runs are in {other.file} too; leave them out or, with "
+                "a word to its submitter, replace that file"
+            )
 
 
 def aggregates(table: pd.DataFrame) -> pd.DataFrame:
@@ -229,6 +247,11 @@ def _head(document: Any) -> list[Any]:
         checks.check_kind(name, kind, document.get(name))
     submitter = document["submitter"]
     require(".." not in submitter, f"submitter={shown(submitter)} holds '..'; write a name")
+    scripts = {unicodedata.name(x, "?").split()[0] for x in submitter if x.isalpha()}
+    require(
+        len(scripts) < 2,
+        f"submitter={shown(submitter)} mixes scripts, in which letters look alike; write it in one",
+    )
     require(
         any(map(str.isalnum, submitter)) and _slug(submitter) != OWN,
         f"submitter={shown(submitter)} is no name, or the project's own; write yours",

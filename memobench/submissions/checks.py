@@ -204,6 +204,7 @@ METHOD_COLUMNS: dict[str, dict[str, Kind]] = {
         "rate_factor": number(0),
         "final_steps": whole(1),
         **_each(whole(0, 2**25), "previous_99", "previous_known"),
+        "previous_bits": number(0),
         "gain": number(-1),
         **_each(_FLAG, "converged", "lower_bound"),
         "trials": Kind("a list of at most 10000 trials", lambda x: is_list(x, 10_000)),
@@ -228,7 +229,7 @@ COLUMNS: dict[str, Kind] = {
 }
 REQUIRED = (
     *("run_id", "task", "n_examples", "architecture", "method", "protocol", "steps"),
-    *("n_params", "n_params_memory", "status"),
+    *("n_params", "n_params_memory", "n_params_distinct", "status"),
     *(name for name in PROVENANCE_COLUMNS if name != "commit"),
 )
 
@@ -270,9 +271,11 @@ def _check_model(run: Run, row: Mapping[str, Any]) -> None:
     )
     constructions.check(run)
     n_params, n_params_memory = models.count_parameters(module, length)
-    counts = {"n_params": n_params, "n_params_memory": n_params_memory}
-    if row["n_params_distinct"] is not None:
-        counts["n_params_distinct"] = models.count_distinct(module, length)
+    counts = {
+        "n_params": n_params,
+        "n_params_memory": n_params_memory,
+        "n_params_distinct": models.count_distinct(module, length),
+    }
     _check_derived(row, counts, 0)
 
 
@@ -490,7 +493,7 @@ def _check_search(run: Run, row: Mapping[str, Any]) -> None:
     require(row["trials"], "trials are missing; put them in")
     trials = [_trial(run, i, values) for i, values in enumerate(row["trials"])]
     _replay(run.method, n_examples, trials)
-    _check_derived(row, capacity.columns(n_examples, trials), REPEATED)
+    _check_derived(row, capacity.columns(n_examples, trials, row["vocab_size"]), REPEATED)
     accuracy, loss = capacity.best_of_whole(trials, n_examples)
     if not math.isfinite(loss):
         require(row["status"] == "diverged", "status='ok' but no trial of all examples has a loss")
@@ -540,10 +543,12 @@ def _replay(search: Search, n_examples: int, trials: Sequence[Trial]) -> None:
 def _round(proposals: Sequence[Proposal], left: Sequence[Trial]) -> list[Trial]:
     """The trials of a round; one proposed twice that ended alike is kept once."""
     made: list[Trial] = []
+    known: set[tuple] = set()
     for proposal in proposals:
         if len(made) < len(left) and left[len(made)][:3] == proposal:
             made.append(left[len(made)])
-        elif proposal not in {trial[:3] for trial in made}:
+            known.add(proposal)
+        elif proposal not in known:
             steps, size, factor = proposal
             raise UserError(
                 f"trials: the search would have tried {size} examples for {steps} steps, rates "
