@@ -65,7 +65,7 @@ def _runs(
                 n_batches=64,
                 epochs=steps // 64,
                 learning_rate=rate,
-                final_learning_rate=rate,
+                final_learning_rate=rate / 20,
                 trained="memory",
             ),
             seed=seed,
@@ -76,7 +76,7 @@ EXPERIMENT = Experiment(
     name="capacity/factual-recall",
     title="Facts recalled from noise",
     presets={
-        "quick": tuple(_runs(16, 8, (1, 2, 4), (0, 4, 8, 16), 4096, 128, RATES[1:], seeds=3)),
+        "quick": tuple(_runs(16, 8, (1, 2, 4), (0, 8, 16, 32, 48), 2**14, 128, RATES[1:], seeds=3)),
         "full": tuple(
             _runs(
                 *(32, 32, (1, 2, 4, 8, 12, 16), (0, 8, 16, 32, 48, 64, 80), 2**14, 1024, RATES),
@@ -84,8 +84,8 @@ EXPERIMENT = Experiment(
             )
         ),
     },
-    left_out="S = R = 16 of 32, 8 tokens of 32, H up to 4 of 16, m up to 16 of 80, batches of 128 "
-    "for 1,024, 4,096 steps of 2^14, two learning rates of three, 3 seeds of 5",
+    left_out="S = R = 16 of 32, 8 tokens of 32, H up to 4 of 16, m up to 48 of 80, batches of 128 "
+    "for 1,024, two learning rates of three, 3 seeds of 5",
     figure=Scaling(
         x="n_params_memory",
         y="memorized",
@@ -112,5 +112,5 @@ EXPERIMENT = Experiment(
         ),
     ),
     notes="Facts known are corrected for guessing among the answers of a relation. At every size "
-    "the best learning rate counts.",
+    "the best learning rate counts. It falls to a twentieth, where they stop at 99% instead.",
 )

@@ -249,7 +249,9 @@ def _configurations(table: pd.DataFrame) -> list[str]:
     accuracies = table["accuracy"].notna().any()
     measures = ("accuracy", "loss") if accuracies else ("loss",)
     summary = analysis.over_seeds(table, measures)
-    shown = [column for column in CONFIGURATION_COLUMNS if summary[column].notna().any()]
+    rates = ["learning_rate"] if summary["learning_rate"].nunique() > 2 else []
+    columns = [*CONFIGURATION_COLUMNS, *rates]
+    shown = [column for column in columns if summary[column].notna().any()]
     for measure in measures:
         shown += [measure, f"{measure}_interval"]
     return [
