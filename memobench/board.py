@@ -242,6 +242,8 @@ def _entries(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(
         family=[family(row) for row in table[SIZES].to_dict("records")],
         budget=table["budget"].astype(int),
+        # Beside tasks without a vocabulary it is a float.
+        vocab_size=table["vocab_size"].astype(int),
     )
 
 
