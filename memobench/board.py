@@ -237,8 +237,8 @@ def _entries(table: pd.DataFrame) -> pd.DataFrame:
     table = table[table["track"].notna() & table["budget"].notna()]
     # The first seeds, each with an instance of its own: nobody chooses among lucky ones.
     table = table[(table["seed"] == table["task_seed"]) & (table["seed"] < SEEDS)]
-    if "submitter" not in table:
-        table = table.assign(submitter=OWN, source="")
+    own = {"submitter": OWN, "source": ""}
+    table = table.assign(**{name: x for name, x in own.items() if name not in table})
     return table.assign(
         family=[family(row) for row in table[SIZES].to_dict("records")],
         budget=table["budget"].astype(int),

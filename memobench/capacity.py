@@ -202,11 +202,11 @@ def _earlier(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.steps < trials[-1].steps]
 
 
-def _bits(n_examples: int, vocab_size: int, trials: Sequence[Trial]) -> float | None:
-    """Bits of all examples by the trial of least loss; None where all diverged."""
+def _bits(n_examples: int, vocab_size: int, trials: Sequence[Trial]) -> float:
+    """Bits of all examples by the trial of least loss; 0 where all diverged."""
     _, loss = best_of_whole(trials, n_examples)
     if math.isnan(loss):
-        return None
+        return 0.0
     return max(n_examples * (math.log(vocab_size) - loss) / math.log(2), 0.0)
 
 

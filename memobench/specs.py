@@ -523,7 +523,7 @@ class Search:
     rules: int = SEARCH_RULES
 
     def __post_init__(self) -> None:
-        _require_integers(self, 1, "sizes")
+        _require_integers(self, 1, "sizes", "rules")
         _require_integers(self, 0, "doublings")
         _require_number(self, "resolution")
         _require(self.sizes <= 64, f"sizes={self.sizes} exceeds 64; lower sizes")

@@ -47,14 +47,17 @@ UNTOLD |= {"compile_seconds", "run_seconds"}
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder of real results: a search and two runs that were trained."""
-    from memobench import sweep
+    from memobench import compiling, sweep
 
     folder = tmp_path_factory.mktemp("runs")
     runs = [
         Run(task=TASK, architecture=HEADS, method=method, seed=seed)
         for method, seed in ((SEARCH, 0), (METHOD, 0), (METHOD, 1))
     ]
-    sweep.run(runs, results=folder, progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        # Code that runs a few times is not optimised.
+        patch.setitem(compiling.OPTIONS, "xla_backend_optimization_level", 0)
+        sweep.run(runs, results=folder, progress=False)
     return folder
 
 
@@ -97,6 +100,7 @@ def _row(run, **measured):
     module, length = models.build(run), run.task.context_length
     n_params, n_params_memory = models.count_parameters(module, length)
     counts = {"n_params": n_params, "n_params_memory": n_params_memory, "status": "ok"}
+    counts["n_params_distinct"] = models.count_distinct(module, length)
     known = {**dict.fromkeys(results.MEASURES), "accuracy_protocol": measured.get("accuracy")}
     return {**columns(run), **counts, **known, **measured, **PROVENANCE}
 
@@ -118,7 +122,10 @@ def _registered():
 
 
 def test_every_registered_run_is_rebuilt_from_its_columns():
-    for run in _registered()[::7]:
+    registered = _registered()
+    # Of every kind of task, architecture and method one, and some of all.
+    kinds = {(run.task.name, run.architecture.name, type(run.method)): run for run in registered}
+    for run in {*kinds.values(), *registered[::29]}:
         rebuilt = from_columns(columns(run))
         assert rebuilt == run
         assert rebuilt.run_id == run.run_id
@@ -333,7 +340,7 @@ def test_a_change_of_any_field_of_a_row_is_noticed(document, tmp_path, name):
             assert f"row {i + 1}: " in found
 
 
-WRONG = [True, "1", [], [[1]], {}, {"a": 1}, 1.5, -1, 2**53, "", "x" * 1_000_000, "\x1b[2J", None]
+WRONG = [True, "1", [], [[1]], {}, {"a": 1}, 1.5, -1, 2**53, "", "x" * 10_000, "\x1b[2J", None]
 
 
 @pytest.mark.parametrize("name", sorted(checks.COLUMNS))
@@ -409,8 +416,15 @@ TAMPERED = {
     "another rate": (lambda d: _with_run(d, rate_factors="1.0 2.0"), "trials: the search would"),
     "fewer rounds": (lambda d: _with_run(d, sizes=1), "trials: "),
     "another file's model": (lambda d: _with_run(d, architecture="mine"), "submit its file first"),
-    "a long search": (lambda d: _with_run(d, sizes=10**9), "sizes=1000000000 is not"),
-    "a deep search": (lambda d: _with_run(d, doublings=10**9), "doublings=1000000000 is not"),
+    "a long search": (_first_row(sizes=10**9), "sizes=1000000000 is not"),
+    "a deep search": (_first_row(doublings=10**9), "doublings=1000000000 is not"),
+    "a coarse search": (_first_row(resolution=1), "resolution=1 is no share"),
+    "many rates": (_first_row(rate_factors=" ".join(map(str, range(1, 18)))), "1 to 16 distinct"),
+    "other rules": (_first_row(rules=2), "rules=2 are not those of this version"),
+    "no rules": (_first_row(rules=None), "rules="),
+    "other bits before": (_first_row(previous_bits=1.5), "previous_bits=1.5"),
+    "no distinct parameters": (_first_row(n_params_distinct=None), "n_params_distinct is missing"),
+    "too few distinct ones": (_first_row(n_params_distinct=1), "n_params_distinct=1"),
     "accuracy of no example": (_first_row(accuracy=0.3141), "no whole number of examples"),
     "accuracy above 1": (_first_row(accuracy=1.025), "accuracy=1.025 is not a number from 0"),
     "no measure": (_first_row(accuracy=None), "accuracy=None with status='ok'"),
@@ -478,7 +492,7 @@ def _played(search, n_examples, capacity_of, chance):
 
 def test_whatever_a_search_does_can_be_replayed_and_nothing_else():
     chance = random.Random(0)
-    for _ in range(60):
+    for _ in range(40):
         n_examples = chance.randrange(1, 300)
         factors = tuple(chance.sample([0.3, 1.0, 3.0], chance.randrange(1, 4)))
         sizes, doublings = chance.randrange(1, 5), chance.randrange(4)
@@ -570,6 +584,8 @@ def test_a_file_that_grows_meanwhile_is_not_read_beyond_the_limit(tmp_path, monk
         *("x" * 81, "x" * 1_000_000, "../../etc/passwd", "/etc/passwd", "..", "a\\b", "C:\\a"),
         *("[me](javascript:alert(1))", "a|b", "`a`", "$x$", "memobench", "MemoBench", "…", 7, None),
         *(["me"], True, "me ", " me"),
+        # Letters of several scripts: a Cyrillic e, a Greek omicron, a Latin a among Cyrillic ones.
+        *("m\u0435", "memob\u0435nch", "Ann \u03bfNeil", "\u0418v\u0430n", "\uff4de"),
     ],
 )
 def test_a_hostile_name_is_refused_and_writes_nothing(document, trained, tmp_path, name):
@@ -585,7 +601,9 @@ def test_a_hostile_name_is_refused_and_writes_nothing(document, trained, tmp_pat
     assert "submitter=" in _refused(_put(tmp_path, changed, "x.json"))
 
 
-@pytest.mark.parametrize("name", ["Ω", "山田 太郎", "O Neil-Smith, 3rd", "a_b"])
+@pytest.mark.parametrize(
+    "name", ["Ω", "山田 太郎", "O Neil-Smith, 3rd", "a_b", "Zoë Łański", "Иван 2", "김철수"]
+)
 def test_names_of_the_world_stay_in_their_folder(name, tmp_path):
     path = submissions.write([_trained_row()], name, tmp_path)
     assert path.parent == tmp_path
@@ -706,7 +724,7 @@ def test_no_mutation_gets_through_or_ends_in_another_error(document, tmp_path):
     text = json.dumps(document)
     path = _put(tmp_path, document)
     whole = submissions.read(path)
-    for i in range(240):
+    for i in range(100):
         mutated = _mutated_json(document, chance)
         data = _mutated_bytes(text, chance) if i % 2 else json.dumps(mutated).encode()
         path.write_bytes(data)
@@ -728,7 +746,7 @@ def _read_or_told(path):
 def test_a_row_of_random_sizes_ends_in_one_line(document, tmp_path):
     chance = random.Random(1)
     names = [name for name in columns(OTHERS[0]) if name != "run_id"]
-    for _ in range(150):
+    for _ in range(80):
         changes = {name: chance.choice(_VALUES) for name in chance.sample(names, 2)}
         try:
             changed = _with_run(document, **changes)
@@ -771,6 +789,8 @@ def test_the_same_run_counts_once_and_what_is_dropped_is_told(tmp_path):
         table, dropped = submissions.merge(order, own)
         whose = dict(zip(table["seed"], table["submitter"], strict=True))
         assert whose == {0: "memobench", 1: "amy", 2: "amy", 3: "amy", 4: "memobench"}
+        sources = dict(zip(table["seed"], table["source"], strict=True))
+        assert sources == {0: "", 1: files["amy"], 2: files["amy"], 3: files["amy"], 4: ""}
         ids = {seed: _trained_row(seed)["run_id"] for seed in range(3)}
         assert sorted(dropped) == sorted(
             [
@@ -785,8 +805,40 @@ def test_the_same_run_counts_once_and_what_is_dropped_is_told(tmp_path):
     assert np.isclose(means["accuracy"], 0.25).all()
     alone, none = submissions.merge([], own)
     assert alone["submitter"].tolist() == ["memobench"] * 2
+    assert alone["source"].tolist() == ["", ""]
     assert none == []
     assert len(submissions.merge(found, results.to_table([]))[0]) == 4
+
+
+def test_two_files_of_one_name_keep_their_sources(tmp_path):
+    found = [
+        submissions.read(submissions.write([_trained_row(seed)], "amy", tmp_path, note=f"{seed}"))
+        for seed in (0, 1)
+    ]
+    table, _ = submissions.merge(found, results.to_table([]))
+    assert table["submitter"].tolist() == ["amy"] * 2
+    assert sorted(table["source"]) == sorted(x.file for x in found)
+    assert len(set(table["source"])) == 2
+    nothing, _ = submissions.merge([], results.to_table([]))
+    assert nothing.empty
+    assert {"submitter", "source"} <= set(nothing)
+
+
+def test_runs_of_another_file_of_the_folder_are_not_new(tmp_path):
+    bob, amy = (
+        submissions.write([_trained_row(seed) for seed in seeds], name, tmp_path)
+        for name, seeds in (("bob", (0, 1)), ("amy", (1, 2)))
+    )
+    for path, other in ((bob, amy), (amy, bob)):
+        with pytest.raises(UserError, match=f"1 of its runs are in {other.name}") as error:
+            submissions.require_new(path, submissions.read(path))
+        assert str(path) in str(error.value)
+        assert str(error.value).isprintable()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "bad.json").write_text("{")
+    alone = bob.rename(tmp_path / "elsewhere" / bob.name)
+    for path in (alone, amy):
+        submissions.require_new(path, submissions.read(path))
 
 
 def test_checking_files_loads_without_jax():
@@ -815,11 +867,17 @@ def test_runs_are_submitted_and_checked_by_two_commands(trained, tmp_path):
     assert "open a pull request" in done.stdout
     bad = tmp_path / "bad.json"
     bad.write_text("{")
-    done = _memobench("check-submission", str(bad), str(path), cwd=tmp_path)
+    # Another's file elsewhere, and a copy of the first's runs beside it.
+    rows = results.load_rows(trained).values()
+    copied = [submissions.write(rows, "Amy", x) for x in (tmp_path / "other", tmp_path / "beside")]
+    beside = submissions.write(rows, "Bob", tmp_path / "beside")
+    files = [str(x) for x in (bad, path, copied[0], beside)]
+    done = _memobench("check-submission", *files, cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stdout == f"ok: {path}: 3 runs by Zoë\n"
-    assert done.stderr.startswith(f"memobench: {bad}: is no JSON")
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == f"ok: {path}: 3 runs by Zoë\nok: {copied[0]}: 3 runs by Amy\n"
+    first, second = done.stderr.splitlines()
+    assert f"{bad}: is no JSON" in first
+    assert f"{beside}: 3 of its runs are in {copied[1].name} too" in second
 
 
 @pytest.mark.parametrize(

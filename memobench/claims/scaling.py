@@ -10,6 +10,7 @@ from memobench.analysis import half_width
 from memobench.capacity import NEARLY
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
+    MIN_SEEDS,
     Region,
     conclude,
     decide,
@@ -36,7 +37,7 @@ def constant(
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        table = _measured(table)
+        table = _measured(table, [size, *others])
         means = bootstrap_means(table, [size, *others], value=value)
         if not len(means.at):
             return too_few("no run whose set was large enough")
@@ -49,16 +50,17 @@ def constant(
     return test
 
 
-def _measured(table: pd.DataFrame) -> pd.DataFrame:
-    """Without searches that used up their set, whose size then is what they found."""
-    return table[~table["lower_bound"].eq(True)]
+def _measured(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Without sizes of which a search used up its set, whose size then is what it found."""
+    used_up = table.assign(used_up=table["lower_bound"].eq(True)).groupby(keys)["used_up"]
+    return table[~used_up.transform("any")]
 
 
 def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str]) -> Test:
     """The slope of log y on log x, fitted to the means over seeds, lies in the region."""
 
     def test(table: pd.DataFrame) -> Finding:
-        table = _measured(table)
+        table = _measured(table, list(keys))
         table = table[y(table) > 0]
         means = bootstrap_means(table, keys, value=lambda rows: y(rows).map(math.log))
         x_X = np.log(x(means.at).to_numpy(dtype=float)) if len(means.at) else np.zeros(0)
@@ -117,8 +119,8 @@ def densest(region: Region) -> Test:
     def test(table: pd.DataFrame) -> Finding:
         known = table[(table["status"] == "ok") & (table["accuracy"] >= NEARLY)]
         least = known.groupby("seed")["n_params_memory"].min()
-        if least.empty:
-            return too_few("a memory that knows nearly all facts")
+        if len(least) < max(MIN_SEEDS, table["seed"].nunique()):
+            return too_few("a memory that knows nearly all facts, for each of three seeds")
         densities = table["n_examples"].iloc[0] / least
         mean, half = float(densities.mean()), half_width(densities)
         told = f"facts per parameter {rounded(mean)}, of memories with {', '.join(map(str, least))}"
