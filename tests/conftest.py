@@ -1,5 +1,10 @@
 """Strict JAX for all tests, and the small runs that many of them share."""
 
+import os
+
+# Most of a test's time is compilation; what is compiled here runs for moments.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+
 import jax
 import pytest
 

@@ -251,8 +251,8 @@ def _head(document: Any) -> list[Any]:
     # Of these three alphabets letters are taken for one another.
     alike = {name.split()[0] for name in letters} & {"LATIN", "CYRILLIC", "GREEK"}
     require(
-        len(alike) < 2,
-        f"submitter={shown(submitter)} mixes scripts, in which letters look alike; write it in one",
+        len(alike) < 2 and submitter == unicodedata.normalize("NFKC", submitter),
+        f"submitter={shown(submitter)} has letters that look like others; write it in plain ones",
     )
     require(
         any(map(str.isalnum, submitter)) and _slug(submitter) != OWN,
