@@ -14,7 +14,11 @@ from memobench.specs import Architecture, Run, Search, Task, Training
 
 SEQUENCES = Task(name="sequences", vocab_size=7, context_length=5, n_sequences=12)
 TWENTY = Training(batch_size=6, n_batches=4, epochs=5)
-protocols = pytest.mark.parametrize("method", [TWENTY, TWENTY.exact()], ids=["published", "exact"])
+PROTOCOLS = [
+    pytest.param(TWENTY, marks=pytest.mark.slow, id="published"),
+    pytest.param(TWENTY.exact(), id="exact"),
+]
+protocols = pytest.mark.parametrize("method", PROTOCOLS)
 
 
 def _run(task=SEQUENCES, method=TWENTY, seed=0, **sizes):

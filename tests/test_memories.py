@@ -17,6 +17,10 @@ EXACT = Training(
     n_batches=32, epochs=2, learning_rate=0.1, final_learning_rate=0.1, trained="memory"
 ).exact()
 PUBLISHED = dataclasses.replace(EXACT, protocol="published", batch_size=16)
+PROTOCOLS = [
+    pytest.param(EXACT, id="exact"),
+    pytest.param(PUBLISHED, marks=pytest.mark.slow, id="published"),
+]
 
 
 def _run(name="linear_memory", d=4, n=26, method: Any = EXACT, seed=0, **options):
@@ -91,7 +95,7 @@ def test_the_sizes_of_a_memory_are_counted_without_keys_and_values(name):
 
 
 @every_memory
-@pytest.mark.parametrize("method", [EXACT, PUBLISHED], ids=["exact", "published"])
+@pytest.mark.parametrize("method", PROTOCOLS)
 def test_keys_and_values_stay_and_the_memory_learns(name, method):
     run = _run(name, d=6, n=12, method=method)
     result = training.train_one(run)
@@ -103,7 +107,7 @@ def test_keys_and_values_stay_and_the_memory_learns(name, method):
 
 
 @every_memory
-@pytest.mark.parametrize("method", [EXACT, PUBLISHED], ids=["exact", "published"])
+@pytest.mark.parametrize("method", PROTOCOLS)
 def test_searches_padded_in_all_sizes_find_what_each_finds_alone(name, method):
     searched = Search(training=method, doublings=0, sizes=2)
     # Of about one size: sets that differ more are packed apart.
