@@ -6,7 +6,6 @@ meets within 5%. An entry is any architecture searched by a track's method (`mem
 or constructed at the number that its theorem promises.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -158,10 +157,9 @@ def standard(vocab_size: int, budget: int) -> Iterator[tuple[Architecture, str |
     if memory >= 2 * (head + neuron):
         yield mixed(1, n_layers=2), None
     rows = vocab_size**2 + vocab_size
-    if width_of_encoder := round(budget / rows):
-        encoder = _architecture("sequence_encoder", width_of_encoder)
-        if abs(rows * width_of_encoder / budget - 1) <= TOLERANCE:
-            yield dataclasses.replace(encoder, heads="compressed"), None
+    width_of_encoder = round(budget / rows)
+    if abs(rows * width_of_encoder / budget - 1) <= TOLERANCE:
+        yield _architecture("sequence_encoder", width_of_encoder, heads="compressed"), None
 
 
 def _architecture(name: str, width: int, **sizes: Any) -> Architecture:
@@ -209,8 +207,8 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     keys = ["track", "family", "budget", "submitter", "source", "theorem", "steps", *SIZES]
     board = analysis.capacities(entries, [*keys, *_OPTIONS])
-    board = board[board["seeds"] + board["diverged"] >= LEAST_SEEDS]
-    board["version"] = VERSION
+    enough = board["seeds"] + board["diverged"] >= LEAST_SEEDS
+    board = board[enough].assign(version=VERSION)
     order = ["bits_per_parameter", "complete_99_per_parameter"]
     return board.sort_values(order, ascending=False, ignore_index=True)[COLUMNS]
 

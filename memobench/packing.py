@@ -249,8 +249,8 @@ def memory_shared(runs: Sequence[Run]) -> float:
 def _memory_shared(run: Run) -> float:
     task = run.task
     if not isinstance(task, LabelledContexts):
-        n_rows = min(task.n_examples, EVALUATED_AT_ONCE) if tasks.in_blocks(task) else None
-        n_logits = (n_rows or task.n_examples) * task.n_predicted // task.n_examples
+        n_rows = EVALUATED_AT_ONCE if tasks.in_blocks(task) else task.n_examples
+        n_logits = min(n_rows, task.n_examples) * task.n_predicted // task.n_examples
         return 4.0 * 3 * n_logits * task.vocab_size
     own = {"random": task.context_length * task.input_dim, "bag": task.context_length}
     return 4.0 * _rounded(task.n_examples) * (task.input_dim + own.get(task.contexts, 0))

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +19,13 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import capacity, compiling, metrics, models, packing, tasks, training
+from memobench.annealing import Checkpoints
 from memobench.capacity import Proposal, Trial
 from memobench.specs import Run, Search, Task, Training
 
 # Steps between two looks at what is known, as Nichani et al. (2025) look. The published protocol
 # sees batches, so that only its final weights are looked at.
 CHECK_EVERY = 32
-
-
-class Checkpoints(Protocol):
-    """Where the trials of unfinished searches are kept."""
-
-    def load(self, run_id: str) -> dict[str, np.ndarray] | None: ...
-
-    def save(self, run_id: str, arrays: dict[str, np.ndarray]) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,11 +231,11 @@ def compile_program(shape: Shape) -> Program:
     batch_size = method.batch_size or 0
 
     def begin(initial: Any, run_L: jax.Array) -> Any:
-        variables = jax.tree.map(lambda x: x[run_L], initial)
+        variables = training.of(initial, run_L)
         return {"variables": variables, "optimizer": training.optimizer(module, method, variables)}
 
     def subset(data: Any, which: jax.Array, n: jax.Array) -> tasks.Instance:
-        instance = jax.tree.map(lambda x: x[which], data["instances"])
+        instance = training.of(data["instances"], which)
         number_T = jnp.arange(instance.prior_T.shape[0])
         return instance._replace(prior_T=jnp.where(number_T < n, 1 / n, 0.0))
 
@@ -271,15 +264,12 @@ def compile_program(shape: Shape) -> Program:
 
         return jax.lax.map(one, (variables, data["instance_L"], data["n_L"]))
 
-    def stacked(tree: Any, n: int) -> Any:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
-
-    initial = stacked(models.shapes(module, task.context_length), n_runs)
+    initial = training.stacked(models.shapes(module, task.context_length), n_runs)
     number_L = jax.ShapeDtypeStruct((n_lanes,), jnp.int32)
     rate_L = jax.ShapeDtypeStruct((n_lanes,), jnp.float32)
     state = jax.eval_shape(begin, initial, number_L)
     data = {
-        "instances": stacked(tasks.shapes(task), n_instances),
+        "instances": training.stacked(tasks.shapes(task), n_instances),
         "uniform": jax.ShapeDtypeStruct((n_instances, method.n_batches * batch_size), jnp.float32),
         "instance_L": number_L,
         "n_L": number_L,

@@ -256,8 +256,14 @@ def _by_blocks(
     return loss_T.mean(), accuracy_T.mean()
 
 
-def _of(stacked: Any, which: jax.Array) -> Any:
-    return jax.tree.map(lambda x: x[which], stacked)
+def of(tree: Any, which: jax.Array) -> Any:
+    """One of a stacked tree, or several."""
+    return jax.tree.map(lambda x: x[which], tree)
+
+
+def stacked(tree: Any, n: int) -> Any:
+    """The shapes of n such trees, stacked."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
 
 
 # Everything that decides a compilation: padded module, task, method, numbers of runs and instances.
@@ -306,7 +312,7 @@ def compile_program(shape: Shape) -> Program:
 
     def chunk(state: Any, data: Any, rate_R: jax.Array, order_RxCxB: jax.Array) -> Any:
         def train(state: Any, which: jax.Array, rate: jax.Array, order_CxB: jax.Array) -> Any:
-            memorized, draws_M = _of(data["instances"], which), data["draws"][which]
+            memorized, draws_M = of(data["instances"], which), data["draws"][which]
 
             def one_step(state: Any, order_B: jax.Array) -> Any:
                 if fresh:
@@ -324,7 +330,7 @@ def compile_program(shape: Shape) -> Program:
     def evaluate(variables: Any, data: Any) -> Any:
         def one(run: Any) -> Any:
             variables, which = run
-            memorized = _of(data["instances"], which)
+            memorized = of(data["instances"], which)
             if tasks.in_blocks(task):
                 return _by_blocks(module, task, variables, memorized)
             return objective(module, task, variables, memorized, jnp.zeros(0, jnp.int32))
@@ -332,10 +338,7 @@ def compile_program(shape: Shape) -> Program:
         # One run after another: all examples of all runs at once would not fit beside training.
         return jax.lax.map(one, (variables, data["instance_R"]))
 
-    def stacked(tree: Any, n: int = n_runs) -> Any:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
-
-    variables = stacked(models.shapes(module, task.context_length))
+    variables = stacked(models.shapes(module, task.context_length), n_runs)
     state = {
         "variables": variables,
         "optimizer": jax.eval_shape(functools.partial(optimizer, module, method), variables),

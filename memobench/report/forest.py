@@ -52,7 +52,8 @@ def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
         axis.set_xlabel(told, fontsize="small")
         # What autoscaling leaves free is a share of the spread, which may be next to nothing.
         axis.set_xlim(0, 1.03 * axis.get_xlim()[1])
-    figure.suptitle(title)
+    few = f" (no entry has {board.LEAST_SEEDS} seeds yet)" if rows.empty else ""
+    figure.suptitle(title + few)
     shown = [track for track in board.TRACKS if (rows["track"] == track).any()]
     handles = [
         Line2D([], [], color=colors[track], marker=_MARKERS[track], linestyle="", label=track)
