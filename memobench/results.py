@@ -123,7 +123,7 @@ def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
             return path
         except FileExistsError:
             try:
-                _read_shard(path)
+                load_shard(path)
             except (OSError, ValueError):
                 continue
             _log.warning("%s is there already and was kept", path)
@@ -182,7 +182,7 @@ class Reader:
                 if stat.st_mtime < self._since or self._skipped.get(path.name) == stat.st_size:
                     continue
                 self._skipped[path.name] = stat.st_size
-                shard = _read_shard(path)
+                shard = load_shard(path)
             except (OSError, ValueError) as error:
                 _log.warning("skipped %s: %s", path, error)
                 continue
@@ -207,7 +207,8 @@ def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterato
     return ({**row, **provenance} for row in rows)
 
 
-def _read_shard(path: pathlib.Path) -> list[dict]:
+def load_shard(path: pathlib.Path) -> list[dict]:
+    """The rows of one shard; raises OSError, or ValueError where it is none of this schema."""
     try:
         shard = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):

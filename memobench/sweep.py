@@ -26,6 +26,8 @@ from memobench.specs import Run
 
 # How often a driver looks for what ended and for what others did.
 POLL_SECONDS = 1.0
+# How often a run is handed in that workers leave without a result and without a reason.
+MOST_WITHOUT_RESULT = 10
 
 _log = logging.getLogger("memobench")
 
@@ -211,16 +213,15 @@ class _Driver:
         others = self._desk.leases.taken() if self._desk else frozenset()
         rows = self._found(ended.pack.runs, ended.shards)
         left = [x for x in ended.pack.runs if x.run_id in self.missing and x.run_id not in others]
-        if left:
-            reason = ended.error or "its worker ended without a result"
-            again = [run for run in left if self._tries[run.run_id] < self._engine.retries]
-            self._tries.update(run.run_id for run in again)
-            self.lost |= {run.run_id: reason for run in left if run not in again}
-            _log.warning(
-                "%d runs were not trained, %d of them are tried again: %s",
-                *(len(left), len(again), reason),
-            )
-            self._hand_in(again)
+        # Without an error others may have had runs in hand and died since, which is nobody's fault.
+        most = self._engine.retries if ended.error else MOST_WITHOUT_RESULT
+        self._tries.update(run.run_id for run in left)
+        again = [run for run in left if self._tries[run.run_id] <= most]
+        reason = ended.error or "its worker ended without a result"
+        self.lost |= {run.run_id: reason for run in left if run not in again}
+        if ended.error:
+            _log.warning("%d runs failed, %d are tried again: %s", len(left), len(again), reason)
+        self._hand_in(again)
         return rows
 
     def _found(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:
