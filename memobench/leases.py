@@ -9,6 +9,7 @@ Two holders never have one run: each writes its lease before it looks for others
 overlap at least one sees the other and steps back.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -104,6 +105,7 @@ class Leases:
             try:
                 self._begin(lease)
             except OSError as error:
+                lease.release()
                 raise store.unwritable(self.folder.parent, error) from error
             if not free & self.taken(besides=lease):
                 return lease
@@ -146,13 +148,12 @@ class Leases:
         """Removes the leases that count for nothing."""
         for held in self.all():
             if not held.alive:
-                (self.folder / held.name).unlink(missing_ok=True)
-                (self.folder / held.name).with_suffix(".tmp").unlink(missing_ok=True)
+                _remove(self.folder / held.name)
 
     def forget(self, lease: Lease) -> None:
         with self._lock:
             self._mine.pop(lease.path, None)
-            lease.path.unlink(missing_ok=True)
+            _remove(lease.path)
 
     def _begin(self, lease: Lease) -> None:
         with self._lock:
@@ -179,11 +180,21 @@ class Leases:
                 if not self._mine:
                     self._beating = False
                     return
-                for lease in self._mine.values():
+                for lease in list(self._mine.values()):
                     try:
                         lease.beat()
+                    except FileNotFoundError:
+                        # Somebody removed the folder; what cannot be written will say so.
+                        del self._mine[lease.path]
                     except OSError as error:
                         _log.warning("cannot renew %s: %s", lease.path, error)
+
+
+def _remove(path: pathlib.Path) -> None:
+    for each in (path, path.with_suffix(".tmp")):
+        # Without a folder that can be written there is nothing to remove.
+        with contextlib.suppress(OSError):
+            each.unlink()
 
 
 def _me() -> dict[str, Any]:
