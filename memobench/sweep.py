@@ -23,6 +23,7 @@ import tqdm
 from memobench import (
     checkpoints,
     constructions,
+    costs,
     metrics,
     models,
     packing,
@@ -104,6 +105,14 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
         constructions.check(run)
     missing = [run for run in runs if run.run_id not in done]
     return packing.plan(missing, jax.default_backend())
+
+
+def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
+    """What the packs would take on this machine, of which rows of shards may know more."""
+    device, packs = jax.devices()[0], list(packs)
+    name = device_name(device)
+    rates = costs.here(rows, name, device.platform)
+    return costs.predict(packs, rates, name, local.n_workers())
 
 
 def _write(folder: pathlib.Path, rows: list[dict], provenance: dict[str, Any]) -> None:
@@ -235,12 +244,13 @@ def device_name(device: Any) -> str:
 
 
 class _Progress:
-    """One line: runs done, model-steps per second, time left (weighed by predicted work)."""
+    """One line: runs done, model-steps per second, time left (weighed by predicted seconds)."""
 
     def __init__(self, packs: list[packing.Pack], enabled: bool) -> None:
+        seconds = predict(packs).seconds
         self._seconds_per_step = {
-            run.run_id: pack.seconds / len(pack.runs) / packing.predicted_steps(run)
-            for pack in packs
+            run.run_id: of_pack / len(pack.runs) / packing.predicted_steps(run)
+            for pack, of_pack in zip(packs, seconds, strict=True)
             for run in pack.runs
         }
         self._n_runs = sum(len(pack.runs) for pack in packs)
@@ -249,7 +259,7 @@ class _Progress:
         self._told: dict[str, float] = collections.defaultdict(float)
         self._lock = threading.Lock()
         self._bar = tqdm.tqdm(
-            total=sum(pack.seconds for pack in packs),
+            total=sum(seconds),
             disable=not enabled,
             bar_format="{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]",
         )

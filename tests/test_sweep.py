@@ -121,7 +121,7 @@ def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, mon
         local, "run_packs", lambda packs, on_steps, _: run_packs(packs, on_steps, train)
     )
     monkeypatch.setattr(sweep, "plan", lambda *_, **__: packs)
-    monkeypatch.setattr(local, "_workers", lambda: 1)
+    monkeypatch.setattr(local, "n_workers", lambda: 1)
     runs = [pack.runs[0] for pack in packs]
     with pytest.raises(RuntimeError, match="a broken device"):
         memobench.run(runs, results=tmp_path, progress=False)

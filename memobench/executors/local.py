@@ -62,7 +62,7 @@ def run_packs(
 
         return train(pack, steps_done)
 
-    workers = _workers()
+    workers = n_workers()
     # Packs side by side whose linear algebra takes all cores each wait for one another.
     threads = max(1, (os.cpu_count() or 1) // workers)
     with (
@@ -106,6 +106,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _workers() -> int:
+def n_workers() -> int:
+    """How many packs train side by side."""
     # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
     return min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
