@@ -141,8 +141,10 @@ def _plan_table(packs: list, predicted: Any) -> str:
 
 def _cost_line(packs: list, predicted: Any) -> str:
     n_runs, n_guessed = sum(len(pack.runs) for pack in packs), sum(predicted.guessed)
-    memory = max((pack.memory_bytes for pack in packs), default=0) / 2**20
-    on_cpu = bool(packs) and packs[0].platform == "cpu"
+    if not packs:
+        return "0 runs in 0 packs: none is missing"
+    memory = max(pack.memory_bytes for pack in packs) / 2**20
+    on_cpu = packs[0].platform == "cpu"
     hours = predicted.wall_seconds / 3600 * ((os.cpu_count() or 1) if on_cpu else 1)
     line = (
         f"{n_runs} runs in {len(packs)} packs of at most {memory:.0f} MiB, "
@@ -153,7 +155,7 @@ def _cost_line(packs: list, predicted: Any) -> str:
     if not n_guessed:
         return line + "predicted from rates measured on this device"
     sources = " and ".join(name or "orders of magnitude" for name in predicted.sources)
-    return line + f"{n_guessed} packs (?) guessed from {sources}: not measured on this device"
+    return line + f"{n_guessed} packs (?) guessed, from {sources}: their kind was never run here"
 
 
 def _report(names: list[str]) -> None:

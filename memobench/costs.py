@@ -228,7 +228,7 @@ def derive(
     known = known or {(): _guess(packs["platform"].iloc[0])}
     derived: dict[Kind, Rates] = {}
     for depth in range(len(KIND) + 1):
-        # Pandas groups by no column at all only so.
+        # Pandas groups by no column not at all.
         keys = packs[list(KIND[:depth])].agg(tuple, axis=1) if depth else [()] * len(packs)
         groups = collections.defaultdict(list)
         for i, key in enumerate(keys):
@@ -238,32 +238,27 @@ def derive(
                 continue
             prior = known[key] if key in known else lookup({**known, **derived}, key)[1]
             of_kind = packs.iloc[chosen]
-            seconds = _fit(
+            program, step, flop = _fit(
                 of_kind[list(AMOUNTS)].to_numpy(float),
                 of_kind["seconds"].to_numpy(float),
                 prior.seconds,
             )
-            derived[key] = Rates(*map(float, seconds), device=device, packs=len(chosen))
+            derived[key] = Rates(program, step, flop, device, len(chosen))
     return derived
 
 
-def _fit(amounts_PxA: np.ndarray, seconds_P: np.ndarray, prior_A: np.ndarray) -> np.ndarray:
-    """Positive rates by which predicted and measured seconds differ least, as logarithms.
-
-    Of P packs, long ones count more: a sweep takes as long as they do.
-    """
-    seconds_P = np.maximum(seconds_P, 0.01)
-    weight_P = (seconds_P / seconds_P.mean()) ** 0.25
+def _fit(amounts_PxA: np.ndarray, seconds_P: np.ndarray, prior_A: np.ndarray) -> list[float]:
+    """Positive rates by which predicted and measured seconds of P packs differ least, as logs."""
+    log_P = np.log(np.maximum(seconds_P, 0.01))
 
     def residuals(log_A: np.ndarray) -> np.ndarray:
         predicted_P = np.maximum(amounts_PxA @ np.exp(log_A), 1e-9)
-        off_P = weight_P * np.log(predicted_P / seconds_P)
-        return np.concatenate([off_P, log_A - np.log(prior_A)])
+        return np.concatenate([np.log(predicted_P) - log_P, log_A - np.log(prior_A)])
 
     fitted = scipy.optimize.least_squares(
         residuals, np.log(prior_A), loss="soft_l1", f_scale=_DISTURBED
     )
-    return np.exp(fitted.x)
+    return np.exp(fitted.x).tolist()
 
 
 # --- Which rates hold here ---------------------------------------------------------------------
@@ -276,7 +271,7 @@ def known(device: str, platform: str) -> dict[Kind, Rates]:
         nearest = table[(table["platform"] == platform) & (table["protocol"] == "")]
         if nearest.empty:
             return {(): _guess(platform)}
-        device = nearest.loc[nearest["packs"].idxmax(), "device"]
+        device = nearest.sort_values("packs")["device"].iloc[-1]
     return from_table(table[table["device"] == device])
 
 

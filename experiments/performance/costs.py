@@ -31,6 +31,7 @@ from absl import app, flags, logging
 
 from memobench import costs, packing, results, sweep
 from memobench.errors import UserError
+from memobench.executors import local
 from memobench.experiments import EXPERIMENTS
 from memobench.report import tables
 
@@ -38,6 +39,7 @@ SHARDS = flags.DEFINE_list("shards", ["results/runs"], "Folders of shards.")
 OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of costs.md and costs.csv.")
 WRITE = flags.DEFINE_bool("write", False, "Replace this device's rates in memobench/rates.csv.")
 COVERAGE = flags.DEFINE_float("coverage", 0.9, "Share of a preset's runs that must be measured.")
+SAMPLE = flags.DEFINE_string("sample", None, "CSV file for a few packs of every kind, for tests.")
 ACCELERATORS = flags.DEFINE_integer("accelerators", 8, "How many in the last column.")
 
 SCRIPT = "experiments/performance/costs.py"
@@ -56,7 +58,7 @@ MARKDOWN = """\
 Seconds of packs one after another, compilation included; two of them ran side by side, beside other
 work on the same cores. Within a factor of {factor:g}: {within} of {of} by rates that saw the
 experiment, {left_within} of {of} by rates that did not (`left out`). `spread` is the slowest over
-the fastest measurement of the same packs, where there were several: no prediction can be nearer.
+the fastest measurement of the same packs, where there were several: so much do repeats differ.
 
 ## What each experiment costs
 
@@ -95,6 +97,8 @@ def main(argv: Sequence[str]) -> None:
     table = costs.to_table(rates)
     if WRITE.value:
         write_rates(table, packs)
+    if SAMPLE.value:
+        sample(packs).to_csv(SAMPLE.value, index=False, float_format="%.4g")
     about = {
         "device": device,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -104,14 +108,14 @@ def main(argv: Sequence[str]) -> None:
     shown = table.drop(columns="device").rename(columns={"flop_seconds": "flop_nanoseconds"})
     shown["flop_nanoseconds"] *= 1e9
     text = MARKDOWN.format(
-        compared=tables.markdown(compared, dict.fromkeys(("predicted s", "measured s"), 0) | _2),
+        compared=tables.markdown(compared, _DIGITS),
         priced=tables.markdown(priced, {}),
         rates=tables.markdown(shown.replace("", None), _RATES),
         factor=FACTOR,
         within=_within(compared["ratio"]),
         left_within=_within(compared["left out"]),
         of=len(compared),
-        workers=costs_workers(),
+        workers=local.n_workers(),
         **about,
     )
     (output / "costs.md").write_text(text)
@@ -120,13 +124,8 @@ def main(argv: Sequence[str]) -> None:
     print(text)
 
 
-_2 = dict.fromkeys(("ratio", "left out", "spread"), 2)
+_DIGITS = {"predicted s": 0, "measured s": 0, "ratio": 2, "left out": 2, "spread": 2}
 _RATES = {"program_seconds": 2, "step_seconds": 5, "flop_nanoseconds": 4}
-
-
-def costs_workers() -> int:
-    """How many packs a sweep trains side by side here."""
-    return sweep.local.n_workers()
 
 
 def measured(folder: str) -> pd.DataFrame:
@@ -181,6 +180,16 @@ def predict(packs: pd.DataFrame, rates: dict[costs.Kind, costs.Rates]) -> np.nda
     return (packs[list(costs.AMOUNTS)].to_numpy(float) * rate_PxA).sum(axis=1)
 
 
+def sample(packs: pd.DataFrame, n_packs: int = 16) -> pd.DataFrame:
+    """So many packs of every kind, evenly spread over their seconds."""
+    columns = [*costs.KIND, *costs.AMOUNTS, "seconds", "device", "platform"]
+    of_kinds = packs.sort_values("seconds").groupby(list(costs.KIND))
+    return pd.concat(
+        of_kind.iloc[np.unique(np.linspace(0, len(of_kind) - 1, n_packs).astype(int))]
+        for _, of_kind in of_kinds
+    )[columns]
+
+
 def _within(ratios: pd.Series) -> int:
     return int((np.log(ratios).abs() <= np.log(FACTOR)).sum())
 
@@ -190,8 +199,8 @@ def price(rates: dict[costs.Kind, costs.Rates], device: str, n_accelerators: int
     rows = []
     for experiment in EXPERIMENTS.values():
         for preset, runs in experiment.presets.items():
-            here = costs.predict(packing.plan(runs, "cpu"), rates, device, costs_workers())
-            guess = {(): costs.GUESSES["gpu"]}
+            here = costs.predict(packing.plan(runs, "cpu"), rates, device, local.n_workers())
+            guess: dict[costs.Kind, costs.Rates] = {(): costs.GUESSES["gpu"]}
             there = packing.plan(runs, "gpu")
             one, several = (costs.predict(there, guess, "", n) for n in (1, n_accelerators))
             rows.append(
