@@ -23,6 +23,7 @@ import tqdm
 from memobench import (
     checkpoints,
     constructions,
+    devices,
     metrics,
     models,
     packing,
@@ -103,7 +104,10 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
         models.build(run)
         constructions.check(run)
     missing = [run for run in runs if run.run_id not in done]
-    return packing.plan(missing, jax.default_backend())
+    platform = jax.default_backend()
+    # CPU devices are simulated: they share one memory and its cores.
+    n_devices = 1 if platform == "cpu" else devices.count()
+    return packing.plan(missing, platform, n_devices)
 
 
 def _write(folder: pathlib.Path, rows: list[dict], provenance: dict[str, Any]) -> None:
@@ -202,6 +206,7 @@ def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any
         "jaxlib": jaxlib.__version__,
         "platform": device.platform,
         "device": device_name(device),
+        "n_devices": devices.count(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "pack_size": len(pack.runs),
         "compile_seconds": round(result.compile_seconds, 3),

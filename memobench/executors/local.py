@@ -1,4 +1,4 @@
-"""Runs packs in this process: on a CPU two packs side by side, on an accelerator one at a time."""
+"""Runs packs in this process: on a CPU two side by side, on accelerators one on all at a time."""
 
 import concurrent.futures
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 import jax
 import threadpoolctl
 
-from memobench import annealing, constructions, optimum, search, training
+from memobench import annealing, constructions, devices, optimum, search, training
 from memobench.packing import Pack
 from memobench.specs import Annealing, Construction, Optimum, Search, Training
 
@@ -108,4 +108,5 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _workers() -> int:
     # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
-    return min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    alone = jax.default_backend() != "cpu" or devices.count() > 1
+    return 1 if alone else min(2, os.cpu_count() or 1)
