@@ -33,10 +33,10 @@ CONTEXTS = Architecture(name="query_attention", d_model=4, d_head=3, n_heads=2, 
 ENCODER = Architecture(name="sequence_encoder", d_model=2, d_head=2)
 
 
-def _trained(n_runs, method=PUBLISHED):
+def _trained(n_runs, method=PUBLISHED, n_sets=3):
     return [
         Run(
-            task=Task(vocab_size=7, seed=seed % 3),
+            task=Task(vocab_size=7, seed=seed % n_sets),
             architecture=dataclasses.replace(HEADS, n_heads=1 + seed % 2),
             method=method if seed % 2 else dataclasses.replace(method, learning_rate=0.01),
             seed=seed,
@@ -62,6 +62,7 @@ def _annealed(n_runs):
 
 
 def _searched(n_runs):
+    # Six lanes at first, then three.
     method = Search(training=EXACT, sizes=3, rate_factors=(1.0,), doublings=0)
     task = Task(vocab_size=8, n_sequences=16)
     return [Run(task=task, architecture=HEADS, method=method, seed=seed) for seed in range(n_runs)]
@@ -79,13 +80,16 @@ def _solved(n_runs):
 ENCLOSING = packing.together(_trained(2)).module
 RUNS = {
     "published": _trained(11),
-    "exact": _trained(5, EXACT),
+    "exact": _trained(N_DEVICES, EXACT, n_sets=1),
     "annealed": _annealed(19),
-    "searched": _searched(3),
+    "searched": _searched(2),
     "solved": _solved(3),
 }
-# On several devices the published runs come in packs of all sizes, of two compiled widths.
-SIZES = {"published": (11, N_DEVICES, 5, 1)}
+# On several devices the exact runs come in even and uneven packs, which share a program.
+SIZES = {"exact": (N_DEVICES, 5, 1)}
+
+
+SWEPT = RUNS["exact"][:5]
 
 
 class _Ids:
@@ -104,8 +108,9 @@ class _Ids:
 def _measures(kind, size):
     """What a pack of the first runs of a kind gives, as JSON."""
     runs, steps, checkpoints = RUNS[kind][:size], [], _Ids()
-    pack = packing.together(runs, ENCLOSING if kind == "published" else None)
-    pack = dataclasses.replace(pack, slots=min(pack.slots, 16))
+    pack = packing.together(runs, ENCLOSING if kind in ("published", "exact") else None)
+    if devices.count() > 1:  # Runs queue; on one device all of them train at once.
+        pack = dataclasses.replace(pack, slots=min(pack.slots, 2 * N_DEVICES - 3))
     result = local.train(pack, steps.append, checkpoints)
     leaves = [x for x in jax.tree.leaves(result.variables) if isinstance(x, jax.Array)]
     return {
@@ -135,21 +140,22 @@ def _train_on_all(folder):
         kind: {size: _measures(kind, size) for size in SIZES.get(kind, (len(runs),))}
         for kind, runs in RUNS.items()
     }
-    memobench.run(RUNS["published"][:5], results=folder, progress=False)
+    memobench.run(SWEPT, results=folder / "runs", progress=False)
     found = {"devices": jax.device_count(), "rounds": rounds, "measures": measures}
-    pathlib.Path(folder, ".measures.json").write_text(json.dumps(found))
+    (folder / "found.json").write_text(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("runs")
+    return tmp_path_factory.mktemp("devices")
 
 
 @pytest.fixture(scope="module")
 def here_and_there(folder):
     """The measures of one device, and all that the process with eight has found."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={N_DEVICES}"
-    command = "import sys; from tests import test_devices; test_devices._train_on_all(sys.argv[1])"
+    command = "import pathlib, sys; from tests import test_devices as here; "
+    command += "here._train_on_all(pathlib.Path(sys.argv[1]))"
     process = subprocess.Popen(
         [sys.executable, "-c", command, str(folder)],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
@@ -164,7 +170,7 @@ def here_and_there(folder):
         process.kill()
         process.communicate()
     assert process.returncode == 0, errors
-    return here, json.loads((folder / ".measures.json").read_text())
+    return here, json.loads((folder / "found.json").read_text())
 
 
 @pytest.mark.parametrize("kind", RUNS)
@@ -196,18 +202,16 @@ def test_what_fills_an_uneven_pack_leaves_no_trace(here_and_there, kind):
     for size, many in ((int(size), many) for size, many in there.items()):
         assert len(many["loss"]) == len(many["curve"]) == len(many["bits"]) == size
         assert many["runs_of_leaves"] in ([size], [])
-        assert many["steps"] * len(RUNS[kind]) == here["steps"] * size or size == len(RUNS[kind])
-        if size == len(RUNS[kind]):
-            assert many["steps"] == here["steps"]
-            assert many["saved"] == here["saved"]
-    kept = kind in ("annealed", "searched")
-    assert here["saved"] == sorted(run.run_id for run in RUNS[kind] if kept)
+        # Runs of a kind that comes in several sizes take equal steps.
+        assert many["steps"] * len(RUNS[kind]) == here["steps"] * size
+        saved = RUNS[kind] if kind in ("annealed", "searched") else []
+        assert many["saved"] == sorted(run.run_id for run in saved)
 
 
 def test_packs_are_spread_over_all_devices(here_and_there):
     found = here_and_there[1]
     assert found["devices"] == N_DEVICES
-    assert found["measures"]["published"][str(N_DEVICES)]["devices"] == [N_DEVICES]
+    assert found["measures"]["exact"][str(N_DEVICES)]["devices"] == [N_DEVICES]
     # Two runs a device while others wait, then one; every leaf of the state on all devices.
     widths = [width for width, _ in found["rounds"]]
     assert widths == sorted(widths, reverse=True)
@@ -216,14 +220,14 @@ def test_packs_are_spread_over_all_devices(here_and_there):
 
 
 def test_a_sweep_on_many_devices_holds_every_run_once(here_and_there, folder):
-    shards = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    shards = [json.loads(path.read_text()) for path in (folder / "runs").glob("*.json")]
     ids = [row["run_id"] for shard in shards for row in shard["rows"]]
-    wanted = [run.run_id for run in RUNS["published"][:5]]
+    wanted = [run.run_id for run in SWEPT]
     assert sorted(ids) == sorted(wanted)
     assert {shard["provenance"]["n_devices"] for shard in shards} == {N_DEVICES}
-    assert sum(shard["provenance"]["pack_size"] for shard in shards) == 5
-    table = memobench.load_results(folder).set_index("run_id").loc[wanted]
-    loss = here_and_there[0]["published"]["loss"][:5]
+    assert sum(shard["provenance"]["pack_size"] for shard in shards) == len(SWEPT)
+    table = memobench.load_results(folder / "runs").set_index("run_id").loc[wanted]
+    loss = here_and_there[0]["exact"]["loss"][: len(SWEPT)]
     np.testing.assert_allclose(table["loss"], loss, rtol=1e-5)
 
 
@@ -237,18 +241,17 @@ def test_on_one_device_nothing_is_wrapped():
     assert "shard_map" not in str(jax.make_jaxpr(devices.jit(double, devices.SPLIT))(x_R))
     assert devices.split(x_R).shape == (3,)
     assert not devices.split(x_R).committed
+    assert devices.first(3, {"x_R": x_R})["x_R"] is x_R
     assert [devices.filled(n) for n in (1, 5, 8)] == [1, 5, 8]
-    pack = packing.together(RUNS["exact"])
-    program = training.compile_program(training.program_shape(pack))
-    assert "replica_count=1" in (text := program.chunk.as_text()) or "num_partitions" not in text
+    assert training.program_shape(packing.together(RUNS["published"]))[3] == 11
 
 
 def test_a_plan_for_many_devices_is_as_many_times_as_large(monkeypatch):
     monkeypatch.setitem(packing.MAX_RUNS, "gpu", 2)
-    runs = _trained(11)
+    runs = _trained(12)
     alone, together = packing.plan(runs, "gpu"), packing.plan(runs, "gpu", N_DEVICES)
     assert max(len(pack.runs) for pack in alone) == 2
-    assert [len(pack.runs) for pack in together] == [11]
+    assert [len(pack.runs) for pack in together] == [12]
     # Two runs on the fullest device.
     assert together[0].memory_bytes == packing.together(runs[:2], ENCLOSING).memory_bytes
     assert {half.n_devices for half in together[0].halves()} == {N_DEVICES}
