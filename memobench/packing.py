@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -43,8 +42,9 @@ class Pack:
     """Runs trained together, the module they are padded to, and what that is predicted to cost.
 
     slots: how many of them train at a time; all, but where runs may end early and others follow.
-    waste: share of the arithmetic spent on padding. memory_bytes: a prediction. seconds: the
-    planner's rough weight, without compilation; `costs.predict` knows better.
+    waste: share of the arithmetic spent on padding. n_devices: how many share the runs.
+    memory_bytes: a prediction for each device. seconds: the planner's rough weight, without
+    compilation; `costs.predict` knows better.
     """
 
     runs: tuple[Run, ...]
@@ -54,12 +54,13 @@ class Pack:
     memory_bytes: float
     seconds: float
     platform: str = "cpu"
+    n_devices: int = 1
 
     def halves(self) -> tuple["Pack", "Pack"]:
         """The same runs as two packs that train half as many at a time, for too small a device."""
         middle = (len(self.runs) + 1) // 2
         first, second = (
-            together(runs, self.module, self.platform)
+            together(runs, self.module, self.platform, self.n_devices)
             for runs in (self.runs[:middle], self.runs[middle:])
         )
         slots = (self.slots + 1) // 2
@@ -69,7 +70,12 @@ class Pack:
         )
 
 
-def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str = "cpu") -> Pack:
+def together(
+    runs: Sequence[Run],
+    module: nn.Module | None = None,
+    platform: str = "cpu",
+    n_devices: int = 1,
+) -> Pack:
     """One pack of these runs, padded to `module` or else to the smallest that holds all.
 
     Raises ValueError where the runs differ in more than what padding and data can carry.
@@ -82,7 +88,8 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
     true_work = sum(
         predicted_steps(run) * work_per_step(m, run) for m, run in zip(modules, runs, strict=True)
     )
-    slots = _slots(runs, padded, platform)
+    slots = _slots(runs, padded, platform, n_devices)
+    share = math.ceil(slots / n_devices)
     steps = [predicted_steps(run) // lanes(run) for run in runs]
     return Pack(
         runs=tuple(runs),
@@ -90,9 +97,10 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
         slots=slots,
         waste=1 - true_work / work,
         memory_bytes=memory_shared(runs)
-        + slots * (memory_per_run(padded, runs[0]) + _memory_of_evaluation(padded, runs)),
-        seconds=_seconds(work, max(max(steps), sum(steps) / slots), platform),
+        + share * (memory_per_run(padded, runs[0]) + _memory_of_evaluation(padded, runs)),
+        seconds=_seconds(work * share / slots, max(max(steps), sum(steps) / slots), platform),
         platform=platform,
+        n_devices=n_devices,
     )
 
 
@@ -100,7 +108,7 @@ def some(pack: Pack, runs: Sequence[Run]) -> Pack:
     """The pack with only these of its runs, which may be none."""
     if len(runs) == len(pack.runs) or not runs:
         return dataclasses.replace(pack, runs=tuple(runs))
-    smaller = together(runs, pack.module, pack.platform)
+    smaller = together(runs, pack.module, pack.platform, pack.n_devices)
     return dataclasses.replace(smaller, slots=min(smaller.slots, pack.slots))
 
 
@@ -164,7 +172,7 @@ def init_pack(pack: Pack) -> Any:
         pad_to(models.init(models.build(run), context_length, init_key(run)), target)
         for run in pack.runs
     ]
-    return jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *trees)
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 
 def init_key(run: Run) -> jax.Array:
@@ -177,17 +185,18 @@ def shuffle_key(run: Run) -> jax.Array:
     return jax.random.fold_in(jax.random.key(run.seed), 1)
 
 
-def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
+def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
     """Partitions the runs into packs of least predicted time within MEMORY_BYTES of the platform.
 
     Runs that can share a program are sorted by size; dynamic programming then chooses where to cut,
-    weighing one more compilation against the arithmetic that padding wastes.
+    weighing one more compilation against the arithmetic that padding wastes. Memory and MAX_RUNS
+    are each device's, and the devices share every pack.
     """
     groups = collections.defaultdict(list)
     for run in runs:
         module = models.build(run)
         groups[_program(module, run)].append((module, run))
-    packs = [pack for group in groups.values() for pack in _plan_group(group, platform)]
+    packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
     return sorted(packs, key=lambda pack: -pack.seconds)
 
 
@@ -274,9 +283,11 @@ def _memory_of_evaluation(module: Any, runs: Sequence[Run]) -> float:
     return 4.0 * n_rows * module.activations()
 
 
-def _slots(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
+def _slots(runs: Sequence[Run], module: nn.Module, platform: str, n_devices: int) -> int:
     """How many of the runs train at a time."""
-    return min(len(runs), _fits(runs, module, platform) if _queues(runs[0]) else len(runs))
+    if not _queues(runs[0]):
+        return len(runs)
+    return min(len(runs), n_devices * _fits(runs, module, platform))
 
 
 def _queues(run: Run) -> bool:
@@ -285,6 +296,7 @@ def _queues(run: Run) -> bool:
 
 
 def _fits(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
+    """How many of the runs a device can train at a time."""
     each, memory = memory_per_run(module, runs[0]), _memory(platform) - memory_shared(runs)
     fits = memory / (each + _memory_of_evaluation(module, runs))
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
@@ -339,7 +351,9 @@ def _program(module: nn.Module, run: Run) -> tuple:
     return module, task, method, size
 
 
-def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[Pack]:
+def _plan_group(
+    group: list[tuple[nn.Module, Run]], platform: str, n_devices: int
+) -> Iterator[Pack]:
     by_module: dict[nn.Module, list[Run]] = collections.defaultdict(list)
     for module, run in group:
         by_module[module].append(run)
@@ -354,7 +368,7 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
         options = []
         for start in range(stop):
             padded = enclosing(modules[start:stop])
-            arithmetic = work(padded) * sum(total[start:stop])
+            arithmetic = work(padded) * sum(total[start:stop]) / n_devices
             seconds = _seconds(arithmetic, max(longest[start:stop]), platform)
             options.append((best[start][0] + COMPILE_SECONDS + seconds, start))
         best.append(min(options))
@@ -372,7 +386,7 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
             by_steps[_queues(run) or run.method.steps].append(run)
         for runs in by_steps.values():
             for fitting in _by_seeds(runs, platform):
-                yield from _split(fitting, enclosing(chosen), platform)
+                yield from _split(fitting, enclosing(chosen), platform, n_devices)
         stop = start
 
 
@@ -397,15 +411,16 @@ def _memory(platform: str) -> float:
     return MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"])
 
 
-def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
+def _split(runs: list[Run], module: nn.Module, platform: str, n_devices: int) -> Iterator[Pack]:
     """Cuts runs of one padded module into packs that fit, of one size as far as possible.
 
     Packs of one size share a compilation, which is worth packs up to half as small.
     """
-    most = min(MAX_RUNS.get(platform, MAX_RUNS["gpu"]), len(runs))
+    most = MAX_RUNS.get(platform, MAX_RUNS["gpu"])
     if not _queues(runs[0]):
         most = min(most, _fits(runs, module, platform))
+    most = min(n_devices * most, len(runs))
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]
     size = even[0] if even else math.ceil(len(runs) / math.ceil(len(runs) / most))
     for start in range(0, len(runs), size):
-        yield together(runs[start : start + size], module, platform)
+        yield together(runs[start : start + size], module, platform, n_devices)
