@@ -1,5 +1,6 @@
-"""The command line: list, run, report, leaderboard, submit, check-submission."""
+"""The command line: list, run, status, report, leaderboard, submit, check-submission."""
 
+import ast
 import difflib
 import fnmatch
 import itertools
@@ -17,12 +18,14 @@ USAGE = """memobench: how much does a transformer memorize, per parameter?
 
   memobench list                      the experiments, their presets and sizes
   memobench run EXPERIMENT...         train what --results does not hold yet
+  memobench status                    what is being trained into --results just now
   memobench report EXPERIMENT...      figure, verdicts and tables into --output
   memobench leaderboard               LEADERBOARD.md, .html, .csv and .tex into --output
   memobench submit [EXPERIMENT...]    one file of your runs, by --submitter, for a pull request
   memobench check-submission FILE...  whether such files are what they say
 
 An EXPERIMENT may be a pattern: 'dana2025/*' names all of that paper. --seeds=1 runs one seed alone.
+--executor=ray or slurm runs packs on a cluster; --option=NAME=VALUE, repeated, sets what it needs.
 """
 
 PRESET = flags.DEFINE_enum("preset", "quick", ["quick", "full"], "How much of an experiment.")
@@ -31,6 +34,8 @@ OUTPUT = flags.DEFINE_string("output", "results", "Folder for figures, tables an
 SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lower_bound=1)
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the packs of `run` and train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
+EXECUTOR = flags.DEFINE_string("executor", "local", "Where packs run: local, ray or slurm.")
+OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE for the executor; may be repeated.")
 SUBMITTER = flags.DEFINE_string("submitter", None, "Your name, for `submit`.")
 URL = flags.DEFINE_string("url", None, "An address of yours, for `submit`.")
 NOTE = flags.DEFINE_string("note", None, "A sentence about your runs, for `submit`.")
@@ -46,6 +51,7 @@ def _main(argv: Sequence[str]) -> None:
     commands = {
         "list": _list,
         "run": _run,
+        "status": _status,
         "report": _report,
         "leaderboard": _leaderboard,
         "submit": _submit,
@@ -114,9 +120,31 @@ def _run(names: list[str]) -> None:
         packs = sweep.plan(runs, done=done)
         print(_plan_table(packs))
         return
-    table = sweep.run(runs, results=RESULTS.value, progress=PROGRESS.value)
+    table = sweep.run(runs, RESULTS.value, PROGRESS.value, EXECUTOR.value, **_options())
     diverged = int((table["status"] == "diverged").sum())
     print(f"{len(table)} runs are in {RESULTS.value}" + f" ({diverged} diverged)" * bool(diverged))
+
+
+def _options() -> dict[str, Any]:
+    """What --option says: numbers, True, False and None as such, all else as text."""
+    options = {}
+    for option in OPTION.value:
+        name, equals, value = option.partition("=")
+        if not equals or not name.isidentifier():
+            raise UserError(f"--option={option} is no NAME=VALUE, such as --option=workers=4")
+        try:
+            options[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[name] = value
+    return options
+
+
+def _status(names: list[str]) -> None:
+    if names:
+        raise UserError(f"status takes no argument, got {' '.join(names)}; name a --results")
+    from memobench import status
+
+    print(status.text(RESULTS.value))
 
 
 def _plan_table(packs: list) -> str:

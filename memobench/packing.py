@@ -94,6 +94,14 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
     )
 
 
+def some(pack: Pack, runs: Sequence[Run]) -> Pack:
+    """The pack with only these of its runs, which may be none."""
+    if len(runs) == len(pack.runs) or not runs:
+        return dataclasses.replace(pack, runs=tuple(runs))
+    smaller = together(runs, pack.module, pack.platform)
+    return dataclasses.replace(smaller, slots=min(smaller.slots, pack.slots))
+
+
 def largest_task(pack: Pack) -> LabelledContexts:
     """Labelled contexts of which, for its own seed, every run of the pack memorizes a prefix.
 

@@ -13,7 +13,7 @@ import os
 import pathlib
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -78,6 +78,14 @@ def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     return folder
 
 
+def unwritable(folder: Path, error: OSError) -> UserError:
+    """What to raise where a folder that was writable no longer is."""
+    return UserError(
+        f"results={str(folder)!r} can no longer be written ({error.strerror}); "
+        "what it holds is whole: mend it and the same command resumes"
+    )
+
+
 def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) -> pathlib.Path:
     """Writes one shard atomically: temporary file, fsync, link under its final name.
 
@@ -86,8 +94,7 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
     infinity are refused (ValueError); a diverged run's measures are None.
     """
     folder = pathlib.Path(folder)
-    ids = ",".join(sorted(row["run_id"] for row in rows))
-    stem = hashlib.sha256(ids.encode()).hexdigest()[:16]
+    stem = shard_name(row["run_id"] for row in rows)
     shard = {"schema": SCHEMA, "provenance": provenance, "rows": list(rows)}
     text = json.dumps(shard, indent=1, allow_nan=False)
     temporary = folder / f".{uuid.uuid4().hex}.tmp"
@@ -103,6 +110,11 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
     return path
 
 
+def shard_name(run_ids: Iterable[str]) -> str:
+    """The name, without its ending, of the shard of these runs."""
+    return hashlib.sha256(",".join(sorted(run_ids)).encode()).hexdigest()[:16]
+
+
 def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
     for attempt in itertools.count():
         path = temporary.with_name(f"{stem}-{attempt}.json" if attempt else f"{stem}.json")
@@ -111,7 +123,7 @@ def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
             return path
         except FileExistsError:
             try:
-                _read_shard(path)
+                load_shard(path)
             except (OSError, ValueError):
                 continue
             _log.warning("%s is there already and was kept", path)
@@ -142,18 +154,43 @@ def load_results(folder: Path) -> pd.DataFrame:
 
 def load_rows(folder: Path) -> dict[str, dict]:
     """The rows behind `load_results`, by run id."""
-    rows: dict[str, dict] = {}
-    for path in sorted(pathlib.Path(folder).glob("*")):
-        if path.name.startswith("."):
-            continue
-        try:
-            shard = _read_shard(path)
-        except (OSError, ValueError) as error:
-            _log.warning("skipped %s: %s", path, error)
-            continue
-        for row in shard:
-            rows.setdefault(row["run_id"], row)
-    return rows
+    return Reader(folder).rows()
+
+
+class Reader:
+    """A results folder that others write to meanwhile: each of its files is read once.
+
+    since: files last changed before (seconds by the file system's clock) are left out.
+    newest: when the youngest file that was read had last changed.
+    """
+
+    def __init__(self, folder: Path, since: float = 0.0) -> None:
+        self.newest = self._since = since
+        self._folder = pathlib.Path(folder)
+        self._rows: dict[str, dict] = {}
+        self._read: set[str] = set()
+        # By size: what somebody copies here may be whole when it is looked at again.
+        self._skipped: dict[str, int] = {}
+
+    def rows(self) -> dict[str, dict]:
+        """All rows so far, by run id; not to be changed."""
+        for path in sorted(self._folder.glob("*")):
+            if path.name.startswith(".") or path.name in self._read:
+                continue
+            try:
+                stat = path.stat()
+                if stat.st_mtime < self._since or self._skipped.get(path.name) == stat.st_size:
+                    continue
+                self._skipped[path.name] = stat.st_size
+                shard = load_shard(path)
+            except (OSError, ValueError) as error:
+                _log.warning("skipped %s: %s", path, error)
+                continue
+            self._read.add(path.name)
+            self.newest = max(self.newest, stat.st_mtime)
+            for row in shard:
+                self._rows.setdefault(row["run_id"], row)
+        return self._rows
 
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
@@ -170,7 +207,8 @@ def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterato
     return ({**row, **provenance} for row in rows)
 
 
-def _read_shard(path: pathlib.Path) -> list[dict]:
+def load_shard(path: pathlib.Path) -> list[dict]:
+    """The rows of one shard; raises OSError, or ValueError where it is none of this schema."""
     try:
         shard = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):

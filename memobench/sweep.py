@@ -1,41 +1,35 @@
-"""Sweeps: the runs that are missing, packed, trained, and kept shard by shard.
+"""Sweeps: the runs that are missing, packed, handed to an executor, and kept shard by shard.
 
-The same call resumes: what a results folder holds is never trained again.
+The same call resumes: what a results folder holds is never trained again. Several drivers may work
+at one folder.
 """
 
 import collections
 import contextlib
-import datetime
 import functools
-import math
-import os
-import pathlib
-import subprocess
-import threading
-from collections.abc import Iterable, Iterator
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
-import jaxlib
 import pandas as pd
-import tqdm
 
-from memobench import (
-    checkpoints,
-    constructions,
-    metrics,
-    models,
-    packing,
-    specs,
-    tasks,
-    theory,
-    training,
-)
+from memobench import constructions, executors, models, packing, tasks, theory, worker
 from memobench import results as store
-from memobench.errors import UserError
-from memobench.executors import local
+from memobench.errors import Lost, UserError
+from memobench.executors import Ended, Shard
+from memobench.leases import Leases
+from memobench.progress import Progress
 from memobench.specs import Run
-from memobench.version import __version__
+
+# How often a driver looks for what ended and for what others did.
+POLL_SECONDS = 1.0
+# How often a run is handed in that workers leave without a result and without a reason.
+MOST_WITHOUT_RESULT = 10
+
+_log = logging.getLogger("memobench")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -43,7 +37,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 def run(
-    runs: Iterable[Run], results: store.Path | None = None, progress: bool = True
+    runs: Iterable[Run],
+    results: store.Path | None = None,
+    progress: bool = True,
+    executor: str = "local",
+    **options: Any,
 ) -> pd.DataFrame:
     """Trains the runs that the folder does not hold yet and returns the table of all of them.
 
@@ -51,15 +49,19 @@ def run(
       runs: in any order; equal runs count once.
       results: folder of shards to resume from and to write to; None keeps nothing on disk.
       progress: whether to show one progress line on standard error.
+      executor: where packs run, a name of `executors.EXECUTORS`.
+      **options: of that executor.
 
     Returns:
       One row per run, in the order of `runs`; its columns are those of a shard's rows.
 
     Raises:
       UserError: a run names an unknown task or architecture, or the folder cannot be written.
+      Lost: runs could not be trained, though tried again; all others are in the folder.
       theory.Violation: a run measured more than is possible; its pack is kept in the folder.
       Interrupted: Ctrl-C; packs that were done are in the folder.
 
+    >>> from memobench import specs
     >>> architecture = specs.Architecture(name="attention_only", d_model=2, d_head=2, n_heads=3)
     >>> method = specs.Training(n_batches=8, epochs=2).exact()
     >>> wanted = [Run(task=specs.Task(vocab_size=5), architecture=architecture, method=method)]
@@ -67,29 +69,26 @@ def run(
     'ok'
     """
     wanted = {run.run_id: run for run in runs}
-    folder = None if results is None else store.check_writable(results)
-    rows = {} if folder is None else _rows_in(folder, wanted)
-    packs = plan(wanted.values(), done=rows)
-    # Hidden, so that a folder of shards holds nothing else to its readers.
-    unfinished = None if folder is None else checkpoints.Folder(folder / ".checkpoints")
+    _check(wanted.values())
+    desk = None
+    if results is not None:
+        folder = store.check_writable(results).resolve()
+        desk = worker.Desk(folder, store.Reader(folder), Leases(folder), uuid.uuid4().hex[:8])
+    elif executor != "local":
+        raise UserError(f"executor={executor!r} needs results=FOLDER, one that all workers share")
+    rows: dict[str, dict] = {}
     try:
-        for shard in _train(packs, progress, unfinished):
-            trained = {row["run_id"]: row for row in store.with_provenance(*shard)}
-            if folder is not None:
-                _write(folder, *shard)
-            rows |= trained
-            if unfinished is not None:
-                unfinished.discard(trained)
-            theory.check(store.to_table(list(trained.values())))
+        for done in _done(wanted, desk, progress, executor, options):
+            rows |= done
+            theory.check(store.to_table(list(done.values())))
     except KeyboardInterrupt as error:
         kept = "nothing was saved, for no results folder was given"
-        if folder is not None:
-            kept = f"{len(rows)} of {len(wanted)} runs are saved in {folder}; "
+        if desk is not None:
+            n_saved = len(wanted.keys() & desk.reader.rows().keys())
+            kept = f"{n_saved} of {len(wanted)} runs are saved in {results}; "
             kept += "the same command resumes there"
         raise Interrupted(f"interrupted: {kept}") from error
-    table = store.to_table([rows[run_id] for run_id in wanted])
-    theory.check(table)
-    return table
+    return store.to_table([rows[run_id] for run_id in wanted])
 
 
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
@@ -98,193 +97,141 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     Raises UserError for a run that no task or architecture can serve.
     """
     runs, done = list(runs), set(done)
-    for run in runs:
-        tasks.check(run.task)
-        models.build(run)
-        constructions.check(run)
+    _check(runs)
     missing = [run for run in runs if run.run_id not in done]
     return packing.plan(missing, jax.default_backend())
 
 
-def _write(folder: pathlib.Path, rows: list[dict], provenance: dict[str, Any]) -> None:
-    try:
-        store.write_shard(folder, rows, provenance)
-    except OSError as error:
-        raise UserError(
-            f"results={str(folder)!r} can no longer be written ({error.strerror}); "
-            "what it holds is whole: mend it and the same command resumes"
-        ) from error
+def _check(runs: Iterable[Run]) -> None:
+    for run in runs:
+        tasks.check(run.task)
+        models.build(run)
+        constructions.check(run)
 
 
-def _rows_in(folder: pathlib.Path, wanted: dict[str, Run]) -> dict[str, dict]:
-    rows = store.load_rows(folder)
-    return {run_id: rows[run_id] for run_id in wanted if run_id in rows}
-
-
-def _train(
-    packs: list[packing.Pack], progress: bool, unfinished: checkpoints.Folder | None
-) -> Iterator[tuple[list[dict], dict]]:
-    """Yields (rows, provenance) of every pack as it is done, behind one progress line."""
-    if not packs:
+def _done(
+    wanted: Mapping[str, Run],
+    desk: worker.Desk | None,
+    progress: bool,
+    executor: str,
+    options: dict[str, Any],
+) -> Iterator[dict[str, dict]]:
+    """Yields rows by run id, first those that the folder holds, until all that can be are there."""
+    known = desk.reader.rows() if desk else {}
+    yield {run_id: known[run_id] for run_id in wanted if run_id in known}
+    missing = {run_id: run for run_id, run in wanted.items() if run_id not in known}
+    if not missing:
         return
-    train = functools.partial(local.train, checkpoints=unfinished)
-    with (
-        _Progress(packs, enabled=progress) as bar,
-        contextlib.closing(local.run_packs(packs, bar.steps_done, train)) as trained,
-    ):
-        for pack, result in trained:
-            bar.runs_done(pack)
-            yield rows_of(pack, result), provenance(pack, result)
-
-
-def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, Any]]:
-    """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
-    accuracy_protocol_R = training.protocol_accuracy(result)
-    certificates = result.certificates or ({},) * len(pack.runs)
-    rows = []
-    for i, run in enumerate(pack.runs):
-        task = run.task
-        n_params, n_params_memory = models.count_parameters(models.build(run), task.context_length)
-        diverged = not math.isfinite(result.loss_R[i])
-        measures = {
-            "accuracy": result.accuracy_R[i],
-            "accuracy_protocol": accuracy_protocol_R[i],
-            "memorized": metrics.chance_corrected(
-                result.accuracy_R[i], task.n_predicted, task.chance
-            ),
-            "bits": result.bits_R[i],
-            "loss": result.loss_R[i],
-        }
-        known = () if diverged else meaningful(task)
-        steps, accuracy, loss = training.log_spaced_curve(
-            result.step_accuracy_RxL[i], result.step_loss_RxL[i]
-        )
-        rows.append(
-            {
-                **specs.columns(run),
-                "n_params": n_params,
-                "n_params_memory": n_params_memory,
-                "n_params_distinct": models.count_distinct(models.build(run), task.context_length),
-                "status": "diverged" if diverged else "ok",
-                **{name: float(x) if name in known else None for name, x in measures.items()},
-                "curve_steps": steps,
-                "curve_accuracy": accuracy,
-                "curve_loss": loss,
-                **certificates[i],
-            }
-        )
-    return rows
-
-
-def meaningful(task: specs.Task | specs.LabelledContexts) -> tuple[str, ...]:
-    """The measures that mean something: with several right answers only the divergence does."""
-    if isinstance(task, specs.LabelledContexts):
-        bits = ("bits",) if task.n_classes else ()
-        return ("accuracy", "accuracy_protocol", "loss", "memorized", *bits)
-    if task.name == "distributions":
-        return ("loss",)
-    if task.name == "bijection":
-        # Its answers are known beforehand; which belongs where is not counted in bits.
-        return ("accuracy", "accuracy_protocol", "loss", "memorized")
-    # Weighed by a prior, accuracy and loss do not count sequences.
-    counts = () if task.zipf_exponent else ("memorized", "bits")
-    return ("accuracy", "accuracy_protocol", "loss", *counts)
-
-
-def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any]:
-    """What a shard says of how it came about."""
-    device = jax.devices()[0]
-    return {
-        "spec_version": specs.SPEC_VERSION,
-        "memobench": __version__,
-        "commit": _commit(),
-        "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
-        "platform": device.platform,
-        "device": device_name(device),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "pack_size": len(pack.runs),
-        "compile_seconds": round(result.compile_seconds, 3),
-        "run_seconds": round(result.run_seconds, 3),
-    }
-
-
-@functools.cache
-def _commit() -> str | None:
-    """The commit of the checkout this code runs from, with `+` where files differ from it."""
-    here = pathlib.Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def device_name(device: Any) -> str:
-    """What a reader knows the device by; for a CPU its model and number of cores."""
-    if device.platform != "cpu":
-        return device.device_kind
-    name = "CPU"
-    with contextlib.suppress(OSError):
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
-    return f"{name}, {os.cpu_count()} cores"
-
-
-class _Progress:
-    """One line: runs done, model-steps per second, time left (weighed by predicted work)."""
-
-    def __init__(self, packs: list[packing.Pack], enabled: bool) -> None:
-        self._seconds_per_step = {
-            run.run_id: pack.seconds / len(pack.runs) / packing.predicted_steps(run)
-            for pack in packs
-            for run in pack.runs
-        }
-        self._n_runs = sum(len(pack.runs) for pack in packs)
-        self._runs_done = self._steps_done = 0
-        # Seconds told of each pack, by its first run.
-        self._told: dict[str, float] = collections.defaultdict(float)
-        self._lock = threading.Lock()
-        self._bar = tqdm.tqdm(
-            total=sum(pack.seconds for pack in packs),
-            disable=not enabled,
-            bar_format="{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]",
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(Progress(len(wanted), progress))
+        engine = executors.make(executor, options, **_given(executor, desk, bar))
+        stack.enter_context(contextlib.closing(engine))
+        lease = desk and desk.leases.take((), kind="sweep", sweep=desk.sweep)
+        if lease:
+            stack.enter_context(lease)
+        driver = _Driver(missing, desk, engine, bar, watch=executor != "local")
+        for rows in driver.rows():
+            bar.show(len(wanted) - len(missing))
+            if lease:
+                lease.tell(line=bar.line)
+            if rows:
+                yield rows
+    if driver.lost:
+        reasons = collections.Counter(driver.lost.values()).most_common(3)
+        told = "; ".join(f"{n} runs: {reason}" for reason, n in reasons)
+        raise Lost(
+            f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({told}); the others "
+            "are done, and the same command tries these again"
         )
 
-    def __enter__(self) -> "_Progress":
-        self._show()
-        return self
 
-    def __exit__(self, *_: Any) -> None:
-        self._bar.close()
+def _given(executor: str, desk: worker.Desk | None, bar: Progress) -> dict[str, Any]:
+    """What an executor is given: the work on a pack, and for other processes as data."""
+    if executor == "local":
+        return {"work": functools.partial(worker.work, desk), "on_steps": bar.steps_done}
+    assert desk is not None
+    at = functools.partial(worker.work_at, str(desk.folder), desk.reader.newest, desk.sweep)
+    return {"work": at, "folder": desk.folder}
 
-    def steps_done(self, pack: packing.Pack, steps: int) -> None:
-        with self._lock:
-            self._steps_done += steps
-            told = self._told[pack.runs[0].run_id]
-            seconds = steps * self._seconds_per_step[pack.runs[0].run_id]
-            # A search may take more than was predicted.
-            self._advance(pack, min(seconds, self._predicted(pack) - told))
 
-    def runs_done(self, pack: packing.Pack) -> None:
-        with self._lock:
-            self._runs_done += len(pack.runs)
-            # What runs did not need because they ended early or were resumed is done too.
-            self._advance(pack, self._predicted(pack) - self._told[pack.runs[0].run_id])
+class _Driver:
+    """Hands missing runs to an executor until shards have them.
 
-    def _predicted(self, pack: packing.Pack) -> float:
-        seconds = self._seconds_per_step
-        return sum(seconds[x.run_id] * packing.predicted_steps(x) for x in pack.runs)
+    missing: what no shard has. lost: what cannot be trained, with the reason.
+    """
 
-    def _advance(self, pack: packing.Pack, seconds: float) -> None:
-        self._told[pack.runs[0].run_id] += seconds
-        self._bar.update(seconds)
-        self._show()
+    def __init__(
+        self,
+        missing: dict[str, Run],
+        desk: worker.Desk | None,
+        engine: executors.Executor,
+        bar: Progress,
+        watch: bool,
+    ) -> None:
+        self.missing, self.lost = missing, dict[str, str]()
+        self._desk, self._engine, self._bar = desk, engine, bar
+        # Whether steps are told by the leases of other processes.
+        self._watch = watch
+        self._packs_out = 0
+        self._tries = collections.Counter[str]()
 
-    def _show(self) -> None:
-        rate = self._steps_done / (self._bar.format_dict["elapsed"] or math.inf)
-        runs = f"{self._runs_done}/{self._n_runs} runs"
-        self._bar.set_description_str(f"{runs}, {rate:,.0f} model-steps/s", refresh=False)
+    def rows(self) -> Iterator[dict[str, dict]]:
+        """Yields rows by run id as they come, now and then none."""
+        while True:
+            if not self._packs_out:
+                left = [run for run_id, run in self.missing.items() if run_id not in self.lost]
+                if not left:
+                    return
+                if not self._hand_in(left):
+                    # Others have all of them in hand.
+                    time.sleep(POLL_SECONDS)
+                    yield self._found(left)
+                    continue
+            for ended in self._engine.ended(POLL_SECONDS):
+                self._packs_out -= 1
+                yield self._settle(ended)
+            if self._desk and self._watch:
+                self._bar.look(self._desk.leases.all(), self._desk.sweep)
+            yield {}
+
+    def _hand_in(self, runs: list[Run]) -> bool:
+        """Submits those of the runs that nobody has in hand; whether there were any."""
+        if self._desk:
+            self._desk.leases.clear()
+            others = self._desk.leases.taken()
+            runs = [run for run in runs if run.run_id not in others]
+        packs = packing.plan(runs, self._engine.platform)
+        self._bar.add(packs)
+        self._engine.submit(packs)
+        self._packs_out += len(packs)
+        return bool(packs)
+
+    def _settle(self, ended: Ended) -> dict[str, dict]:
+        """What a pack that ended brought; runs of it that nobody has are tried again or lost."""
+        self._bar.ended(ended.pack)
+        # In this order: what is released between the two is in a shard.
+        others = self._desk.leases.taken() if self._desk else frozenset()
+        rows = self._found(ended.pack.runs, ended.shards)
+        left = [x for x in ended.pack.runs if x.run_id in self.missing and x.run_id not in others]
+        # Without an error others may have had runs in hand and died since, which is nobody's fault.
+        most = self._engine.retries if ended.error else MOST_WITHOUT_RESULT
+        self._tries.update(run.run_id for run in left)
+        again = [run for run in left if self._tries[run.run_id] <= most]
+        reason = ended.error or "its worker ended without a result"
+        self.lost |= {run.run_id: reason for run in left if run not in again}
+        if ended.error:
+            _log.warning("%d runs failed, %d are tried again: %s", len(left), len(again), reason)
+        self._hand_in(again)
+        return rows
+
+    def _found(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:
+        """The rows of those of the runs that are there now, which then are missing no more."""
+        if self._desk:
+            rows = self._desk.reader.rows()
+        else:
+            made = (row for shard in shards for row in store.with_provenance(*shard))
+            rows = {row["run_id"]: row for row in made}
+        found = [x.run_id for x in runs if x.run_id in rows and x.run_id in self.missing]
+        for run_id in found:
+            del self.missing[run_id]
+        return {run_id: rows[run_id] for run_id in found}

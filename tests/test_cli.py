@@ -17,7 +17,7 @@ def _memobench(*arguments, cwd):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "name a command: list, run, report, leaderboard"),
+        ([], "name a command: list, run, status, report, leaderboard"),
         (["rum"], "unknown command 'rum'; did you mean run?"),
         (["run"], "name an experiment: dana2025/heads"),
         (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import packing, sweep, training
-from memobench.errors import UserError
+from memobench import packing, training, worker
+from memobench.errors import Lost, UserError
 from memobench.executors import local
 from memobench.specs import Architecture, Task, Training
 
@@ -30,7 +30,7 @@ def _fail(*_):
 def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
     runs = _runs(make_run)
     first = memobench.run(runs, results=tmp_path, progress=False)
-    monkeypatch.setattr(local, "run_packs", _fail)
+    monkeypatch.setattr(local.Local, "submit", _fail)
     again = memobench.run(runs, results=tmp_path, progress=False)
     assert again["run_id"].tolist() == first["run_id"].tolist() == [run.run_id for run in runs]
     assert again["accuracy"].tolist() == first["accuracy"].tolist()
@@ -40,10 +40,9 @@ def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
 def test_a_larger_sweep_trains_only_what_is_missing(make_run, tmp_path, monkeypatch):
     runs = _runs(make_run)
     memobench.run(runs[::2], results=tmp_path, progress=False)
-    trained = []
-    run_packs = local.run_packs
+    trained, submit = [], local.Local.submit
     monkeypatch.setattr(
-        local, "run_packs", lambda packs, *a: (trained.extend(packs), run_packs(packs, *a))[1]
+        local.Local, "submit", lambda self, packs: (trained.extend(packs), submit(self, packs))
     )
     table = memobench.run(runs + runs, results=tmp_path, progress=False)
     assert len(table) == len(runs)
@@ -87,23 +86,37 @@ def test_a_diverged_run_is_recorded(make_run, tmp_path):
 def test_a_pack_that_does_not_fit_is_halved_and_says_so(make_run, caplog, error):
     runs = [make_run(seed=seed, method=SHORT) for seed in range(5)]
 
-    def train(pack, on_steps):
+    def train(pack):
         if len(pack.runs) > 2:
             raise error
-        return training.train_many(pack, on_steps)
+        return training.train_many(pack)
 
-    done = list(local.run_packs([packing.together(runs)], lambda *_: None, train))
+    done = list(worker.fitting(packing.together(runs), train))
     assert sorted(run.seed for pack, _ in done for run in pack.runs) == [0, 1, 2, 3, 4]
     assert max(len(pack.runs) for pack, _ in done) == 2
     assert "5 runs did not fit in memory; trying 3 and 2" in caplog.text
 
 
-def test_one_run_that_does_not_fit_is_an_error(make_run):
-    def train(pack, on_steps):
-        raise MemoryError
+def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_path, monkeypatch):
+    runs = [make_run(seed=seed, method=SHORT) for seed in range(4)]
+    train_many = training.train_many
 
-    with pytest.raises(MemoryError):
-        list(local.run_packs([packing.together([make_run()])], lambda *_: None, train))
+    def train(pack, on_steps):
+        if runs[2] in pack.runs:
+            raise MemoryError
+        return train_many(pack, on_steps)
+
+    monkeypatch.setattr(training, "train_many", train)
+    told = rf"\(run {runs[2].run_id}\) does not fit in memory even alone"
+    with pytest.raises(Lost, match=f"1 of 4 runs .*{told}"):
+        memobench.run(runs, results=tmp_path, progress=False)
+    with pytest.raises(Lost, match=told):
+        memobench.run(runs, progress=False)
+    assert len(memobench.load_results(tmp_path)) == 3
+    (log,) = (tmp_path / ".logs").iterdir()
+    assert "DoesNotFit" in log.read_text()
+    monkeypatch.undo()
+    assert len(memobench.run(runs, results=tmp_path, progress=False)) == 4
 
 
 def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, monkeypatch):
@@ -111,21 +124,19 @@ def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, mon
     train_many = training.train_many
 
     def train(pack, on_steps):
-        if pack is packs[1]:
+        if pack == packs[1]:
             time.sleep(0.1)
             raise RuntimeError("a broken device")
         return train_many(pack, on_steps)
 
-    run_packs = local.run_packs
-    monkeypatch.setattr(
-        local, "run_packs", lambda packs, on_steps, _: run_packs(packs, on_steps, train)
-    )
-    monkeypatch.setattr(sweep, "plan", lambda *_, **__: packs)
+    monkeypatch.setattr(training, "train_many", train)
+    monkeypatch.setattr(packing, "plan", lambda *_: packs)
     monkeypatch.setattr(local, "_workers", lambda: 1)
     runs = [pack.runs[0] for pack in packs]
     with pytest.raises(RuntimeError, match="a broken device"):
         memobench.run(runs, results=tmp_path, progress=False)
     assert memobench.load_results(tmp_path)["run_id"].tolist() == [runs[0].run_id]
+    assert not list((tmp_path / ".leases").iterdir())
 
 
 def test_a_folder_that_fails_during_the_sweep_is_one_line(make_run, tmp_path, monkeypatch):
@@ -135,11 +146,11 @@ def test_a_folder_that_fails_during_the_sweep_is_one_line(make_run, tmp_path, mo
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match=r"No space left on device.*same command resumes"):
         memobench.run([make_run(method=SHORT)], results=tmp_path, progress=False)
-    assert list(tmp_path.iterdir()) == []
+    assert all(path.name in (".leases", ".logs") for path in tmp_path.iterdir())
 
 
 def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "run_packs", _fail)
+    monkeypatch.setattr(local.Local, "submit", _fail)
     good = make_run()
     bad = [
         dataclasses.replace(good, architecture=Architecture(name="rnn", d_model=2, d_head=2)),

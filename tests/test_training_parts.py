@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, models, packing, training
+from memobench import constructions, models, packing, training, worker
 from memobench.errors import UserError
-from memobench.executors import local
 from memobench.experiments import EXPERIMENTS
 from memobench.specs import Architecture, Construction, Run, Task, Training, columns
 
@@ -39,7 +38,7 @@ def _run(d_model=4, n_heads=5, d_mlp=0, seed=0, task_seed=0, method=None, **opti
 
 def _trained(*runs):
     """What the executor makes of the runs together."""
-    return local.train(packing.together(runs), lambda _: None)
+    return worker.train(packing.together(runs), lambda _: None)
 
 
 def _at_start(run):

@@ -49,7 +49,7 @@ import seaborn as sns
 from absl import app, flags, logging
 from matplotlib.lines import Line2D
 
-from memobench import assumptions, positions, representations, results, sweep
+from memobench import assumptions, positions, representations, results, worker
 from memobench.errors import UserError
 from memobench.report import tables
 
@@ -172,7 +172,7 @@ def main(argv: Sequence[str]) -> None:
     except UserError as error:
         sys.exit(f"{SCRIPT}: {error}")
     about = {
-        "device": sweep.device_name(jax.devices("cpu")[0]),
+        "device": worker.device_name(jax.devices("cpu")[0]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "numpy": np.__version__,
         **{name: _version(name) for name in ("torch", "transformers")},

@@ -53,7 +53,7 @@ import optax
 import pandas as pd
 from absl import app, flags, logging
 
-from memobench import annealing, compiling, metrics, models, packing, positions, results, sweep
+from memobench import annealing, compiling, metrics, models, packing, positions, results, worker
 from memobench.errors import UserError
 from memobench.report import tables
 from memobench.specs import Annealing, Architecture, LabelledContexts, Run
@@ -140,7 +140,7 @@ def main(argv: Sequence[str]) -> None:
     if torch is None:
         print("PyTorch cannot be imported: the rows that need it are left out.")
     about = {
-        "device": sweep.device_name(jax.devices()[0]),
+        "device": worker.device_name(jax.devices()[0]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "jax": jax.__version__,
         "torch": "not installed" if torch is None else torch.__version__,

@@ -24,6 +24,7 @@ out. A busy machine makes the numbers worthless; the columns `lowest` and `highe
 """
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -42,9 +43,9 @@ import numpy as np
 import pandas as pd
 from absl import app, flags, logging
 
-from memobench import compiling, models, packing, results, sweep, training
+from memobench import compiling, models, packing, results, training, worker
 from memobench.errors import UserError
-from memobench.executors import local
+from memobench.executors import Ended, local
 from memobench.report import tables
 from memobench.specs import Architecture, Run, Task, Training
 
@@ -129,7 +130,7 @@ def main(argv: Sequence[str]) -> None:
     rates = measure_rates(_cases(), ROUNDS.value, SECONDS.value)
     sweeps = measure_sweeps(EPOCHS.value, SOLO_EVERY.value)
     about = {
-        "device": sweep.device_name(jax.devices()[0]),
+        "device": worker.device_name(jax.devices()[0]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "jax": jax.__version__,
         "torch": "not installed" if torch is None else torch.__version__,
@@ -234,9 +235,24 @@ def _progress(packs: Sequence[packing.Pack]) -> list[list[float]]:
     def on_steps(pack: packing.Pack, _: int) -> None:
         times[pack.runs[0].run_id].append(time.perf_counter())
 
-    for _ in local.run_packs(packs, on_steps):
+    for _ in _trained(packs, on_steps):
         pass
     return list(times.values())
+
+
+def _trained(
+    packs: Sequence[packing.Pack],
+    on_steps: Callable[[packing.Pack, int], None] = lambda pack, steps: None,
+) -> Iterator[Ended]:
+    """Trains packs as a sweep without a folder does; yields each as it ends."""
+    engine = local.Local(functools.partial(worker.work, None), on_steps)
+    with contextlib.closing(engine):
+        engine.submit(packs)
+        left = len(packs)
+        while left:
+            ended = engine.ended(60.0)
+            left -= len(ended)
+            yield from ended
 
 
 def _compile_seconds(case: Case) -> float:
@@ -389,9 +405,9 @@ def _packed_sweep(packs: Sequence[packing.Pack]) -> tuple[float, float]:
     _forget_programs()
     started = time.perf_counter()
     compile_seconds = 0.0
-    for pack, result in local.run_packs(packs, lambda *_: None):
-        compile_seconds += result.compile_seconds
-        _say(f"{len(pack.runs)} sizes done after {time.perf_counter() - started:.0f} s")
+    for ended in _trained(packs):
+        compile_seconds += sum(about["compile_seconds"] for _, about in ended.shards)
+        _say(f"{len(ended.pack.runs)} sizes done after {time.perf_counter() - started:.0f} s")
     return time.perf_counter() - started, compile_seconds
 
 

@@ -1,109 +1,76 @@
 """Runs packs in this process: on a CPU two packs side by side, on an accelerator one at a time."""
 
 import concurrent.futures
-import logging
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import threadpoolctl
 
-from memobench import annealing, constructions, optimum, search, training
+from memobench.errors import DoesNotFit
+from memobench.executors import Ended, Shard
 from memobench.packing import Pack
-from memobench.specs import Annealing, Construction, Optimum, Search, Training
 
-_log = logging.getLogger("memobench")
-
-Train = Callable[[Pack, Callable[[int], None]], training.PackResult]
+Work = Callable[[Pack, Callable[[int], None]], Sequence[Shard]]
 
 
 class _Stopped(Exception):
     """The sweep was interrupted; raised inside the workers at their next chunk."""
 
 
-def train(
-    pack: Pack,
-    on_steps: Callable[[int], None],
-    checkpoints: annealing.Checkpoints | None = None,
-) -> training.PackResult:
-    """Trains, optimises or constructs a pack, as its runs' method says.
+class Local:
+    """Threads of this process.
 
-    Long methods keep checkpoints.
+    work: called with the pack and with what it calls, now and then, with model-steps done since.
+    on_steps: told of those, and of which pack they are.
     """
-    method = pack.runs[0].method
-    if isinstance(method, Annealing):
-        return annealing.anneal(pack, on_steps, checkpoints)
-    if isinstance(method, Search):
-        return search.search(pack, on_steps, checkpoints)
-    if isinstance(method, Training) and method.start:
-        return training.train_many(pack, on_steps, constructions.initial(pack))
-    by = {Optimum: optimum.solve, Construction: constructions.construct_pack}
-    return by.get(type(method), training.train_many)(pack, on_steps)
 
+    retries = 0
 
-def run_packs(
-    packs: Sequence[Pack],
-    on_steps: Callable[[Pack, int], None],
-    train: Train = train,
-) -> Generator[tuple[Pack, training.PackResult], None, None]:
-    """Yields each pack with its result as it is done.
+    def __init__(
+        self, work: Work, on_steps: Callable[[Pack, int], None] = lambda pack, steps: None
+    ) -> None:
+        self.platform = jax.default_backend()
+        self._work, self._on_steps = work, on_steps
+        self._stop = threading.Event()
+        self._futures: dict[concurrent.futures.Future, Pack] = {}
+        workers = _workers()
+        # Packs side by side whose linear algebra takes all cores each wait for one another.
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        self._blas = threadpoolctl.threadpool_limits(threads, user_api="blas")
+        self._pool = concurrent.futures.ThreadPoolExecutor(workers)
 
-    A pack that does not fit in memory is halved and tried again, and says so. Closing the iterator
-    or an exception stops the workers at their next chunk.
-    """
-    stop = threading.Event()
+    def submit(self, packs: Sequence[Pack]) -> None:
+        self._futures |= {self._pool.submit(self._on, pack): pack for pack in packs}
 
-    def work(pack: Pack) -> training.PackResult:
+    def ended(self, timeout: float) -> list[Ended]:
+        """See `Executor`. Raises what the work raised, unless its pack was only too large."""
+        done, _ = concurrent.futures.wait(
+            self._futures, timeout, return_when=concurrent.futures.FIRST_COMPLETED
+        )
+        ended = []
+        for future in done:
+            pack = self._futures.pop(future)
+            try:
+                ended.append(Ended(pack, shards=future.result()))
+            except DoesNotFit as error:
+                ended.append(Ended(pack, str(error)))
+        return ended
+
+    def close(self) -> None:
+        """See `Executor`; packs stop at their next chunk of steps."""
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+        self._blas.restore_original_limits()
+
+    def _on(self, pack: Pack) -> Sequence[Shard]:
         def steps_done(steps: int) -> None:
-            if stop.is_set():
+            if self._stop.is_set():
                 raise _Stopped
-            on_steps(pack, steps)
+            self._on_steps(pack, steps)
 
-        return train(pack, steps_done)
-
-    workers = _workers()
-    # Packs side by side whose linear algebra takes all cores each wait for one another.
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    with (
-        threadpoolctl.threadpool_limits(threads, user_api="blas"),
-        concurrent.futures.ThreadPoolExecutor(workers) as pool,
-    ):
-        futures = {pool.submit(work, pack): pack for pack in packs}
-        try:
-            while futures:
-                done, _ = concurrent.futures.wait(
-                    futures, return_when=concurrent.futures.FIRST_COMPLETED
-                )
-                for future in done:
-                    pack = futures.pop(future)
-                    error = future.exception()
-                    if error is None:
-                        yield pack, future.result()
-                    elif is_out_of_memory(error) and len(pack.runs) > 1:
-                        halves = pack.halves()
-                        _log.warning(
-                            "a pack of %d runs did not fit in memory; trying %s",
-                            len(pack.runs),
-                            " and ".join(str(len(half.runs)) for half in halves),
-                        )
-                        futures.update({pool.submit(work, half): half for half in halves})
-                    else:
-                        raise error
-                    # Its traceback would keep what the failed pack held on the device.
-                    del error
-                del done, future
-        finally:
-            stop.set()
-            for future in futures:
-                future.cancel()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device or the host had too little memory."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
-    )
+        return self._work(pack, steps_done)
 
 
 def _workers() -> int:

@@ -322,11 +322,11 @@ def agree(a: Any, b: Any, within: float, zero: float = 0.0) -> bool:
 
 def _check_measures(run: Run, row: Mapping[str, Any]) -> None:
     """The measures are those of such a task, and consistent with each other."""
-    from memobench import metrics, sweep
+    from memobench import metrics, worker
 
     task, accuracy = run.task, row["accuracy"]
     n_examples, n_answers = _answers(task)
-    known = () if row["status"] == "diverged" else sweep.meaningful(task)
+    known = () if row["status"] == "diverged" else worker.meaningful(task)
     for name in store.MEASURES:
         require(
             (row[name] is not None) == (name in known),

@@ -1,0 +1,231 @@
+"""Leases: which runs somebody has in hand, so that drivers and workers do no work twice.
+
+Imports no JAX. A lease is a file of its own in the folder `.leases` of a results folder, replaced
+whole every BEAT_SECONDS by its holder. It counts for nothing once its process is gone from this
+machine or, of another machine, once it stays the same for STALE_SECONDS of the reader's own
+monotonic clock. Clocks of two machines are never compared, and a clock that jumps changes nothing.
+
+Two holders never have one run: each writes its lease before it looks for others', so of two that
+overlap at least one sees the other and steps back.
+"""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import random
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Collection
+from typing import Any
+
+from memobench import results as store
+
+BEAT_SECONDS = 5.0
+STALE_SECONDS = 60.0
+
+_log = logging.getLogger("memobench")
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A lease as others read it.
+
+    about: what its holder says of its work. age: seconds since then, if the clock was not set.
+    """
+
+    name: str
+    run_ids: frozenset[str]
+    host: str
+    pid: int
+    about: dict[str, Any]
+    age: float
+    alive: bool
+
+
+class Lease:
+    """Runs in hand until `release`; a `with` block releases them."""
+
+    def __init__(self, leases: "Leases", run_ids: frozenset[str], about: dict[str, Any]) -> None:
+        self.run_ids, self.about = run_ids, about
+        self._leases = leases
+        self.path = leases.folder / f"{uuid.uuid4().hex}.json"
+        self._beats = 0
+
+    def tell(self, **about: Any) -> None:
+        """Changes what the next beat says of the work."""
+        self.about = {**self.about, **about}
+
+    def beat(self) -> None:
+        """Shows that the holder lives."""
+        self._beats += 1
+        told = {
+            **_me(),
+            "run_ids": sorted(self.run_ids),
+            "beats": self._beats,
+            "about": self.about,
+        }
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(told))
+        os.replace(temporary, self.path)
+
+    def release(self) -> None:
+        self._leases.forget(self)
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+
+class Leases:
+    """The leases of one results folder, as one process takes and sees them."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = pathlib.Path(folder) / ".leases"
+        self._mine: dict[pathlib.Path, Lease] = {}
+        self._lock = threading.Lock()
+        self._beating = False
+        # Of others' leases: what the file said last, and when it was first seen to say so.
+        self._seen: dict[pathlib.Path, tuple[str, float]] = {}
+
+    def take(self, run_ids: Collection[str], **about: Any) -> Lease:
+        """A lease of those of the runs that nobody has in hand, which may be none of them.
+
+        Raises UserError where the folder cannot be written.
+        """
+        while True:
+            free = frozenset(run_ids) - self.taken()
+            lease = Lease(self, free, about)
+            try:
+                self._begin(lease)
+            except OSError as error:
+                lease.release()
+                raise store.unwritable(self.folder.parent, error) from error
+            if not free & self.taken(besides=lease):
+                return lease
+            lease.release()
+            time.sleep(random.uniform(0.01, 0.1))
+
+    def taken(self, besides: Lease | None = None) -> frozenset[str]:
+        """The runs that somebody has in hand, this process's other leases among them."""
+        name = besides.path.name if besides else None
+        held = (lease for lease in self.all() if lease.alive and lease.name != name)
+        return frozenset().union(*(lease.run_ids for lease in held))
+
+    def all(self) -> list[Held]:
+        """Every lease of the folder, those that count for nothing too."""
+        if not self.folder.is_dir():
+            return []
+        found = []
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                text = path.read_text()
+                told = json.loads(text)
+                held = Held(
+                    name=path.name,
+                    run_ids=frozenset(told["run_ids"]),
+                    host=str(told["host"]),
+                    pid=int(told["pid"]),
+                    about=dict(told["about"]),
+                    age=time.time() - path.stat().st_mtime,
+                    alive=self._alive(path, text, told),
+                )
+            except FileNotFoundError:  # Released in this moment.
+                continue
+            except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+                _log.warning("skipped lease %s: %r", path, error)
+                continue
+            found.append(held)
+        return found
+
+    def clear(self) -> None:
+        """Removes the leases that count for nothing."""
+        for held in self.all():
+            if not held.alive:
+                _remove(self.folder / held.name)
+
+    def forget(self, lease: Lease) -> None:
+        with self._lock:
+            self._mine.pop(lease.path, None)
+            _remove(lease.path)
+
+    def _begin(self, lease: Lease) -> None:
+        with self._lock:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lease.beat()
+            self._mine[lease.path] = lease
+            if not self._beating:
+                self._beating = True
+                threading.Thread(target=self._beat, daemon=True).start()
+
+    def _alive(self, path: pathlib.Path, text: str, told: dict[str, Any]) -> bool:
+        me = _me()
+        if told["started"] and all(told[name] == me[name] for name in ("host", "boot", "pids")):
+            return _started(int(told["pid"])) == told["started"]
+        now = time.monotonic()
+        if self._seen.get(path, ("", 0.0))[0] != text:
+            self._seen[path] = (text, now)
+        return now - self._seen[path][1] < STALE_SECONDS
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(BEAT_SECONDS)
+            with self._lock:
+                if not self._mine:
+                    self._beating = False
+                    return
+                for lease in list(self._mine.values()):
+                    try:
+                        lease.beat()
+                    except FileNotFoundError:
+                        # Somebody removed the folder; what cannot be written will say so.
+                        del self._mine[lease.path]
+                    except OSError as error:
+                        _log.warning("cannot renew %s: %s", lease.path, error)
+
+
+def _remove(path: pathlib.Path) -> None:
+    for each in (path, path.with_suffix(".tmp")):
+        # Without a folder that can be written there is nothing to remove.
+        with contextlib.suppress(OSError):
+            each.unlink()
+
+
+def _me() -> dict[str, Any]:
+    """What tells this process from all others, of other machines and other boots too."""
+    return {
+        "host": socket.gethostname(),
+        "boot": _read("/proc/sys/kernel/random/boot_id"),
+        # Containers of one machine may count their processes apart.
+        "pids": _link("/proc/self/ns/pid"),
+        "pid": os.getpid(),
+        "started": _started(os.getpid()),
+    }
+
+
+def _started(pid: int) -> str | None:
+    """When a process of this machine started, for its number may be reused; None without one."""
+    stat = _read(f"/proc/{pid}/stat")
+    # The name, in brackets, may hold anything. A zombie works no more.
+    fields = stat.rpartition(")")[2].split()
+    return fields[19] if fields and fields[0] not in "ZX" else None
+
+
+def _read(path: str) -> str:
+    try:
+        return pathlib.Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

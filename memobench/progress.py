@@ -1,0 +1,95 @@
+"""One line for a whole sweep, whoever works on it: runs done, model-steps per second, time left."""
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import tqdm
+
+from memobench.leases import Held
+from memobench.packing import Pack, predicted_steps
+
+# Seconds of predicted work that weigh as much as what was seen so far.
+PRIOR_SECONDS = 10.0
+
+
+class Progress:
+    """The line, on standard error where enabled; `line` is what it says.
+
+    Time left weighs what packs are predicted to take by how fast those so far were.
+    """
+
+    def __init__(self, n_runs: int, enabled: bool) -> None:
+        self.line = ""
+        self._n_runs, self._steps_done = n_runs, 0
+        # By a pack's first run: the pack, its predicted seconds that are done, steps by its lease.
+        self._packs: dict[str, Pack] = {}
+        self._done: dict[str, float] = {}
+        self._leased: dict[str, int] = {}
+        self._total = self._total_done = 0.0
+        self._lock = threading.Lock()
+        # A clock that is set meanwhile changes nothing.
+        self._started = time.monotonic()
+        self._bar = tqdm.tqdm(
+            disable=not enabled, miniters=0, bar_format="{percentage:3.0f}%|{bar}| {desc}"
+        )
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.close()
+
+    def add(self, packs: Iterable[Pack]) -> None:
+        """Packs that are handed in."""
+        with self._lock:
+            for pack in packs:
+                first = pack.runs[0].run_id
+                self._packs[first], self._done[first], self._leased[first] = pack, 0.0, 0
+                self._total += pack.seconds
+
+    def steps_done(self, pack: Pack, steps: int) -> None:
+        """Model-steps of a pack since it was told last."""
+        with self._lock:
+            self._steps_done += steps
+            self._advance(pack, pack.seconds * steps / sum(map(predicted_steps, pack.runs)))
+
+    def look(self, leases: Iterable[Held], sweep: str) -> None:
+        """What other processes say of the packs of this sweep that they work on."""
+        for held in leases:
+            pack = self._packs.get(held.about.get("first", ""))
+            if pack and held.about["sweep"] == sweep:
+                first, done = pack.runs[0].run_id, held.about["done"]
+                self.steps_done(pack, max(0, done - self._leased[first]))
+                self._leased[first] = done
+
+    def ended(self, pack: Pack) -> None:
+        """What a pack did not need, for runs ended early or were resumed, is done too."""
+        with self._lock:
+            self._advance(pack, pack.seconds)
+
+    def show(self, runs_done: int) -> None:
+        """Says how far the sweep is."""
+        with self._lock:
+            elapsed = time.monotonic() - self._started
+            speed = (self._total_done + PRIOR_SECONDS) / (elapsed + PRIOR_SECONDS)
+            left = (self._total - self._total_done) / speed
+            self.line = (
+                f"{runs_done}/{self._n_runs} runs, {self._steps_done / max(elapsed, 1e-9):,.0f} "
+                f"model-steps/s [{_clock(elapsed)}, {_clock(left)} left]"
+            )
+            self._bar.total = self._total
+            self._bar.set_description_str(self.line, refresh=False)
+            self._bar.update(self._total_done - self._bar.n)
+
+    def _advance(self, pack: Pack, seconds: float) -> None:
+        # A search may take more steps than were predicted.
+        first = pack.runs[0].run_id
+        seconds = min(seconds, pack.seconds - self._done[first])
+        self._done[first] += seconds
+        self._total_done += seconds
+
+
+def _clock(seconds: float) -> str:
+    return tqdm.tqdm.format_interval(seconds)

@@ -1,0 +1,48 @@
+"""What is going on in a results folder, for whoever asks from another shell. Imports no JAX."""
+
+import collections
+
+from memobench import results
+from memobench.leases import Held, Leases
+
+
+def text(folder: results.Path) -> str:
+    """A line of what is done, then one for each sweep and for each pack in hand.
+
+    >>> print(text("no/such/folder"))
+    no/such/folder: 0 runs are done; nobody works here
+    """
+    sweeps: dict[str, Held] = {}
+    packs = collections.defaultdict(list)
+    for lease in Leases(folder).all():
+        name = lease.about.get("sweep", "")
+        if lease.about.get("kind") == "sweep":
+            sweeps[name] = lease
+        else:
+            packs[name].append(lease)
+    lines = []
+    for name in sorted(sweeps.keys() | packs.keys()):
+        lines.append(f"sweep {name}: {_sweep(sweeps.get(name))}")
+        lines += [f"  pack {_pack(lease)}" for lease in packs[name]]
+    done = f"{folder}: {len(results.load_rows(folder))} runs are done"
+    return "\n".join([done, *lines]) if lines else f"{done}; nobody works here"
+
+
+def _sweep(lease: Held | None) -> str:
+    if lease is None:
+        return "its driver is gone; what workers have in hand goes on"
+    return f"{lease.about.get('line', 'starting')} ({_who(lease)})"
+
+
+def _pack(lease: Held) -> str:
+    about = lease.about
+    return (
+        f"{about['pack']}: {len(lease.run_ids)} runs, {about['protocol']}, "
+        f"{about['done'] / max(about['steps'], 1):.0%} of {about['steps']:,} model-steps "
+        f"({_who(lease)})"
+    )
+
+
+def _who(lease: Held) -> str:
+    heard = f"heard of {lease.age:.0f} s ago" if lease.alive else "gone"
+    return f"{lease.host}, process {lease.pid}, {heard}"

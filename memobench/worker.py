@@ -1,0 +1,309 @@
+"""One pack in, one shard out: what is done with a pack wherever it runs."""
+
+import contextlib
+import dataclasses
+import datetime
+import functools
+import logging
+import math
+import os
+import pathlib
+import subprocess
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jaxlib
+
+from memobench import (
+    annealing,
+    checkpoints,
+    constructions,
+    metrics,
+    models,
+    optimum,
+    packing,
+    search,
+    specs,
+    training,
+)
+from memobench import results as store
+from memobench.errors import DoesNotFit
+from memobench.executors import Shard
+from memobench.leases import Leases
+from memobench.specs import Annealing, Construction, Optimum, Run, Search, Training
+from memobench.version import __version__
+
+_log = logging.getLogger("memobench")
+
+OnSteps = Callable[[int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Desk:
+    """A results folder as one process works at it: what is done, and what others have in hand.
+
+    sweep: whose work it is, for whoever reads the leases.
+    """
+
+    folder: pathlib.Path
+    reader: store.Reader
+    leases: Leases
+    sweep: str = ""
+
+    @property
+    def checkpoints(self) -> checkpoints.Folder:
+        # Hidden, so that a folder of shards holds nothing else to its readers.
+        return checkpoints.Folder(self.folder / ".checkpoints")
+
+
+def work_at(folder: str, since: float, sweep: str, pack: packing.Pack) -> None:
+    """Does the work in a process of its own; see `work`. since: of shards that may be new."""
+    reader = store.Reader(folder, since)
+    work(Desk(pathlib.Path(folder), reader, Leases(folder), sweep), pack)
+
+
+def work(
+    desk: Desk | None, pack: packing.Pack, on_steps: OnSteps = lambda steps: None
+) -> list[Shard]:
+    """Trains those of a pack's runs that are neither done nor in others' hands.
+
+    Args:
+      desk: whose folder the shards are written to; None trains all and writes nothing.
+      pack: one pack; where it does not fit in memory it becomes several.
+      on_steps: called with the number of model-steps done since its last call.
+
+    Returns:
+      The shards, written ones too.
+
+    Raises:
+      DoesNotFit: a run is too large for the device.
+      UserError: the folder can no longer be written.
+    """
+    if desk is None:
+        alone = functools.partial(train, on_steps=on_steps)
+        return [_shard(*made) for made in fitting(pack, alone)]
+    name = store.shard_name(run.run_id for run in pack.runs)
+    lease = desk.leases.take(
+        [run.run_id for run in pack.runs],
+        kind="pack",
+        sweep=desk.sweep,
+        pack=name,
+        first=pack.runs[0].run_id,
+        protocol=pack.runs[0].method.protocol,
+        done=0,
+        steps=sum(map(packing.predicted_steps, pack.runs)),
+    )
+    with lease:
+        # Only now: what somebody had in hand until the lease was taken is in a shard.
+        free = lease.run_ids - desk.reader.rows().keys()
+        pack = packing.some(pack, [run for run in pack.runs if run.run_id in free])
+        if not pack.runs:
+            return []
+
+        def steps_done(steps: int) -> None:
+            lease.tell(done=lease.about["done"] + steps)
+            on_steps(steps)
+
+        note = functools.partial(_note, desk.folder / ".logs" / f"{name}.log")
+        note(
+            f"{len(pack.runs)} runs by {pack.runs[0].method.protocol}, padded to {pack.module!r}, "
+            f"on {device_name(jax.devices()[0])}, process {os.getpid()}"
+        )
+        try:
+            resumed = functools.partial(train, on_steps=steps_done, checkpoints=desk.checkpoints)
+            return [_kept(desk, *made, note) for made in fitting(pack, resumed)]
+        except BaseException:
+            note(traceback.format_exc().rstrip())
+            raise
+
+
+def _kept(
+    desk: Desk, pack: packing.Pack, result: training.PackResult, note: Callable[[str], None]
+) -> Shard:
+    """Writes a shard, and then forgets what was kept to make it."""
+    rows, about = shard = _shard(pack, result)
+    try:
+        path = store.write_shard(desk.folder, rows, about)
+    except OSError as error:
+        raise store.unwritable(desk.folder, error) from error
+    note(
+        f"{len(rows)} runs in {path.name}; compiled for {about['compile_seconds']} s, "
+        f"ran for {about['run_seconds']} s"
+    )
+    desk.checkpoints.discard(row["run_id"] for row in rows)
+    return shard
+
+
+def _shard(pack: packing.Pack, result: training.PackResult) -> Shard:
+    return rows_of(pack, result), provenance(pack, result)
+
+
+def _note(log: pathlib.Path, text: str) -> None:
+    """Writes a line into a pack's log, where that can be; it costs no work."""
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    with contextlib.suppress(OSError):
+        log.parent.mkdir(exist_ok=True)
+        with open(log, "a") as file:
+            file.write(f"{date} {text}\n")
+
+
+def train(
+    pack: packing.Pack, on_steps: OnSteps, checkpoints: annealing.Checkpoints | None = None
+) -> training.PackResult:
+    """Trains, optimises or constructs a pack, as its runs' method says.
+
+    Long methods keep checkpoints.
+    """
+    method = pack.runs[0].method
+    if isinstance(method, Annealing):
+        return annealing.anneal(pack, on_steps, checkpoints)
+    if isinstance(method, Search):
+        return search.search(pack, on_steps, checkpoints)
+    if isinstance(method, Training) and method.start:
+        return training.train_many(pack, on_steps, constructions.initial(pack))
+    by = {Optimum: optimum.solve, Construction: constructions.construct_pack}
+    return by.get(type(method), training.train_many)(pack, on_steps)
+
+
+def fitting(
+    pack: packing.Pack, train: Callable[[packing.Pack], training.PackResult]
+) -> Iterator[tuple[packing.Pack, training.PackResult]]:
+    """The pack with its result; where it does not fit in memory, its halves, and says so.
+
+    Raises DoesNotFit, once all others are through, where a run alone does not.
+    """
+    parts, too_large = [pack], list[Run]()
+    while parts:
+        part = parts.pop(0)
+        try:
+            result = train(part)
+        except (MemoryError, jax.errors.JaxRuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            # What follows is beyond this block: the error keeps what the pack held on the device.
+        else:
+            yield part, result
+            continue
+        if len(part.runs) == 1:
+            too_large += part.runs
+            continue
+        halves = part.halves()
+        _log.warning(
+            "a pack of %d runs did not fit in memory; trying %s",
+            len(part.runs),
+            " and ".join(str(len(half.runs)) for half in halves),
+        )
+        parts[:0] = halves
+    if too_large:
+        sizes = too_large[0].architecture
+        raise DoesNotFit(
+            f"{sizes.name} with d_model={sizes.d_model}, n_heads={sizes.n_heads}, "
+            f"d_mlp={sizes.d_mlp} (run {too_large[0].run_id}) does not fit in memory even alone; "
+            "choose a larger device or a smaller batch_size"
+        )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device or the host had too little memory."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    )
+
+
+def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, Any]]:
+    """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
+    accuracy_protocol_R = training.protocol_accuracy(result)
+    certificates = result.certificates or ({},) * len(pack.runs)
+    rows = []
+    for i, run in enumerate(pack.runs):
+        task = run.task
+        n_params, n_params_memory = models.count_parameters(models.build(run), task.context_length)
+        diverged = not math.isfinite(result.loss_R[i])
+        measures = {
+            "accuracy": result.accuracy_R[i],
+            "accuracy_protocol": accuracy_protocol_R[i],
+            "memorized": metrics.chance_corrected(
+                result.accuracy_R[i], task.n_predicted, task.chance
+            ),
+            "bits": result.bits_R[i],
+            "loss": result.loss_R[i],
+        }
+        known = () if diverged else meaningful(task)
+        steps, accuracy, loss = training.log_spaced_curve(
+            result.step_accuracy_RxL[i], result.step_loss_RxL[i]
+        )
+        rows.append(
+            {
+                **specs.columns(run),
+                "n_params": n_params,
+                "n_params_memory": n_params_memory,
+                "n_params_distinct": models.count_distinct(models.build(run), task.context_length),
+                "status": "diverged" if diverged else "ok",
+                **{name: float(x) if name in known else None for name, x in measures.items()},
+                "curve_steps": steps,
+                "curve_accuracy": accuracy,
+                "curve_loss": loss,
+                **certificates[i],
+            }
+        )
+    return rows
+
+
+def meaningful(task: specs.Task | specs.LabelledContexts) -> tuple[str, ...]:
+    """The measures that mean something: with several right answers only the divergence does."""
+    if isinstance(task, specs.LabelledContexts):
+        bits = ("bits",) if task.n_classes else ()
+        return ("accuracy", "accuracy_protocol", "loss", "memorized", *bits)
+    if task.name == "distributions":
+        return ("loss",)
+    if task.name == "bijection":
+        # Its answers are known beforehand; which belongs where is not counted in bits.
+        return ("accuracy", "accuracy_protocol", "loss", "memorized")
+    # Weighed by a prior, accuracy and loss do not count sequences.
+    counts = () if task.zipf_exponent else ("memorized", "bits")
+    return ("accuracy", "accuracy_protocol", "loss", *counts)
+
+
+def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any]:
+    """What a shard says of how it came about."""
+    device = jax.devices()[0]
+    return {
+        "spec_version": specs.SPEC_VERSION,
+        "memobench": __version__,
+        "commit": _commit(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "platform": device.platform,
+        "device": device_name(device),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "pack_size": len(pack.runs),
+        "compile_seconds": round(result.compile_seconds, 3),
+        "run_seconds": round(result.run_seconds, 3),
+    }
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit of the checkout this code runs from, with `+` where files differ from it."""
+    here = pathlib.Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def device_name(device: Any) -> str:
+    """What a reader knows the device by; for a CPU its model and number of cores."""
+    if device.platform != "cpu":
+        return device.device_kind
+    name = "CPU"
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    return f"{name}, {os.cpu_count()} cores"

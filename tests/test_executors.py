@@ -1,0 +1,200 @@
+"""What a sweep does with an executor, whatever that does."""
+
+import itertools
+import os
+import pickle
+import resource
+import subprocess
+import types
+
+import pytest
+
+import memobench
+from memobench import executors, leases, packing, status, sweep
+from memobench.errors import Lost, UserError
+from memobench.executors import Ended
+from memobench.specs import Training
+
+SHORT = Training(batch_size=8, n_batches=4, epochs=2)
+
+
+@pytest.fixture
+def runs(make_run):
+    return [make_run(n_heads=h, seed=seed, method=SHORT) for h in (1, 3) for seed in range(2)]
+
+
+class Unreliable:
+    """Works at once, but for the packs whose turn is in `failing`: their workers vanish."""
+
+    platform, retries = "cpu", 2
+
+    def __init__(self, work, folder, failing=(), error="worker killed", workers=1):
+        self.work, self.failing, self.error = work, failing, error
+        self.queue, self.turns, self.closed = [], itertools.count(), False
+        Unreliable.last = self
+
+    def submit(self, packs):
+        self.queue += packs
+
+    def ended(self, timeout):
+        pack = self.queue.pop(0)
+        if next(self.turns) in self.failing:
+            return [Ended(pack, self.error)]
+        self.work(pack)
+        return [Ended(pack)]
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def unreliable(monkeypatch):
+    monkeypatch.setitem(executors.EXECUTORS, "unreliable", (__name__, "Unreliable"))
+    monkeypatch.setattr(sweep, "POLL_SECONDS", 0.01)
+
+
+def _run(runs, folder, **options):
+    return memobench.run(runs, folder, progress=False, executor="unreliable", **options)
+
+
+def test_a_worker_that_vanishes_is_tried_again(runs, tmp_path, caplog):
+    table = _run(runs, tmp_path, failing=(0, 1))
+    assert table["run_id"].tolist() == [run.run_id for run in runs]
+    assert "are tried again: worker killed" in caplog.text
+    assert Unreliable.last.closed
+
+
+def test_tries_are_bounded_and_the_reason_is_shown(runs, tmp_path):
+    with pytest.raises(Lost, match=r"runs could not be trained \(\d runs: worker killed\)"):
+        _run(runs, tmp_path, failing=range(100))
+    assert next(Unreliable.last.turns) == 3 * len(packing.plan(runs, "cpu"))
+    assert Unreliable.last.closed
+    assert len(_run(runs, tmp_path)) == len(runs)
+
+
+def test_a_worker_that_ends_without_a_result_is_not_believed(runs, tmp_path):
+    with pytest.raises(Lost, match="its worker ended without a result"):
+        _run(runs, tmp_path, failing=range(100), error=None)
+    assert len(_run(runs, tmp_path, failing=(0, 2), error=None)) == len(runs)
+
+
+def test_what_was_lost_costs_no_other_run(runs, tmp_path):
+    packs = packing.plan(runs, "cpu")
+    turns = [0, len(packs), len(packs) + 1]
+    with pytest.raises(Lost, match=f"{len(packs[0].runs)} of {len(runs)} runs"):
+        _run(runs, tmp_path, failing=turns)
+    done = set(memobench.load_results(tmp_path)["run_id"])
+    assert done == {run.run_id for pack in packs[1:] for run in pack.runs}
+
+
+def test_a_shard_counts_whatever_its_executor_says(runs, tmp_path, monkeypatch):
+    """A scheduler may call a finished job failed."""
+
+    def ended(self, timeout):
+        pack = self.queue.pop(0)
+        self.work(pack)
+        return [Ended(pack, "TIMEOUT")]
+
+    monkeypatch.setattr(Unreliable, "ended", ended)
+    assert len(_run(runs, tmp_path)) == len(runs)
+
+
+def test_runs_that_another_has_in_hand_are_waited_for(runs, tmp_path, monkeypatch):
+    held = leases.Leases(tmp_path).take([runs[0].run_id])
+    waited = []
+
+    def wait(seconds):
+        # Meanwhile the other is done, or gives up.
+        waited.append(len(memobench.load_results(tmp_path)))
+        if len(waited) == 3:
+            held.release()
+
+    monkeypatch.setattr(sweep, "time", types.SimpleNamespace(sleep=wait))
+    assert len(_run(runs, tmp_path)) == len(runs)
+    assert waited == [3, 3, 3]
+
+
+def test_the_work_of_other_processes_shows(runs, tmp_path, monkeypatch):
+    seen = []
+    ended = Unreliable.ended
+
+    def look(self, timeout):
+        seen.append(status.text(tmp_path))
+        return ended(self, timeout)
+
+    monkeypatch.setattr(Unreliable, "ended", look)
+    _run(runs, tmp_path)
+    assert all("0 runs are done\nsweep " in x or "runs are done\nsweep " in x for x in seen)
+    assert status.text(tmp_path).endswith("4 runs are done; nobody works here")
+
+
+@pytest.mark.parametrize(
+    ("executor", "options", "said"),
+    [
+        ("rai", {}, "executor='rai' is unknown; choose one of local, ray, slurm"),
+        ("local", {"workers": 3}, "option 'workers' is unknown to executor='local'; it has none"),
+        ("unreliable", {"worker": 3}, "it has failing, error, workers"),
+    ],
+)
+def test_a_mistaken_executor_is_one_line(runs, tmp_path, executor, options, said):
+    with pytest.raises(UserError, match=said):
+        memobench.run(runs, tmp_path, progress=False, executor=executor, **options)
+    with pytest.raises(UserError, match="needs results=FOLDER"):
+        memobench.run(runs, progress=False, executor="ray")
+
+
+def test_packs_travel_as_data(runs):
+    packs = packing.plan(runs, "cpu")
+    assert pickle.loads(pickle.dumps(packs)) == packs
+
+
+@pytest.fixture
+def no_room():
+    """Files cannot grow beyond some bytes: leases can be written, shards cannot."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def set_limit(n_bytes):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+
+    yield set_limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_no_room_for_a_shard_is_one_line_and_resumes(runs, tmp_path, no_room):
+    no_room(2000)
+    with pytest.raises(UserError, match=r"can no longer be written .*same command resumes"):
+        memobench.run(runs, tmp_path, progress=False)
+    no_room(0)
+    with pytest.raises(UserError, match=r"can no longer be written"):
+        memobench.run(runs, tmp_path, progress=False)
+    no_room(resource.RLIM_INFINITY)
+    assert memobench.load_results(tmp_path).empty
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".log"]
+    assert len(memobench.run(runs, tmp_path, progress=False)) == len(runs)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_and_a_read_only_disk_are_one_line_and_resume(runs, small_disk):
+    def remount(options):
+        subprocess.run(["mount", "-o", f"remount,{options}", str(small_disk)], check=True)
+
+    filling = small_disk / "filling"
+    filling.write_bytes(b"0" * 2**14)
+    with pytest.raises(UserError, match=r"No space left on device.*same command resumes"):
+        memobench.run(runs, small_disk, progress=False)
+    filling.unlink()
+    remount("ro")
+    with pytest.raises(UserError, match=r"cannot be written \(Read-only file system\)"):
+        memobench.run(runs, small_disk, progress=False)
+    remount("rw,size=1m")
+    assert len(memobench.run(runs, small_disk, progress=False)) == len(runs)

@@ -1,0 +1,153 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from memobench import leases, status
+from memobench.errors import UserError
+from memobench.leases import Leases
+
+
+def test_nobody_has_what_another_has_in_hand(tmp_path):
+    here, there = Leases(tmp_path), Leases(tmp_path)
+    first = here.take(["a", "b"])
+    second = there.take(["b", "c"])
+    assert (first.run_ids, second.run_ids) == ({"a", "b"}, {"c"})
+    assert here.taken() == there.taken() == {"a", "b", "c"}
+    assert here.taken(besides=first) == {"c"}
+    assert here.take(["a", "c"]).run_ids == set()
+    first.release()
+    with there.take(["a"]) as third:
+        assert third.run_ids == {"a"}
+    assert there.taken() == {"c"}
+
+
+def test_of_many_at_once_each_run_goes_to_one(tmp_path):
+    run_ids = [f"run{i}" for i in range(40)]
+    got, start = [], threading.Barrier(6)
+
+    def take(i):
+        start.wait()
+        # Every one begins elsewhere, so that they overlap in part.
+        for j in range(0, 40, 8):
+            chosen = [run_ids[(i * 5 + j + k) % 40] for k in range(8)]
+            got.append(Leases(tmp_path).take(chosen).run_ids)
+
+    threads = [threading.Thread(target=take, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(x for run_ids in got for x in run_ids) == sorted(run_ids)
+
+
+HOLD = """
+import sys, time
+from memobench.leases import Leases
+about = dict(kind="pack", sweep="s", pack="p", protocol="exact", done=1, steps=4)
+lease = Leases(sys.argv[1]).take(["a"], **about)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_killed_process_holds_nothing_from_that_moment(tmp_path, holder):
+    seen = Leases(tmp_path)
+    assert seen.taken() == {"a"}
+    assert "pack p: 1 runs, exact, 25% of 4 model-steps" in status.text(tmp_path)
+    assert "its driver is gone" in status.text(tmp_path)
+    # A paused process may go on.
+    os.kill(holder.pid, signal.SIGSTOP)
+    assert seen.taken() == {"a"}
+    os.kill(holder.pid, signal.SIGKILL)
+    # A zombie counts as gone, before anybody waited for it.
+    deadline = time.monotonic() + 60
+    while seen.taken():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert f"process {holder.pid}, gone" in status.text(tmp_path)
+    seen.clear()
+    assert not list((tmp_path / ".leases").iterdir())
+    assert "nobody works here" in status.text(tmp_path)
+
+
+def _from_elsewhere(folder, beats):
+    told = {
+        **{"host": "elsewhere", "boot": "b", "pids": "p", "pid": 1, "started": "1"},
+        **{"run_ids": ["a"], "beats": beats, "about": {}},
+    }
+    path = folder / ".leases" / "other.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(told))
+    return path
+
+
+def test_of_another_machine_a_lease_counts_while_it_changes(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
+    path, seen = _from_elsewhere(tmp_path, 1), Leases(tmp_path)
+    for beats in (1, 2, 3):
+        assert seen.taken() == {"a"}
+        now[0] += leases.STALE_SECONDS * 0.9
+        assert seen.taken() == {"a"}
+        _from_elsewhere(tmp_path, beats + 1)
+    # Clocks of machines are not compared: what a file's date says changes nothing.
+    os.utime(path, (0, 0))
+    assert seen.taken() == {"a"}
+    os.utime(path, (2**33, 2**33))
+    now[0] += leases.STALE_SECONDS * 1.1
+    assert seen.taken() == frozenset()
+    _from_elsewhere(tmp_path, 9)
+    assert seen.taken() == {"a"}
+
+
+def test_a_process_number_used_again_is_another_process(tmp_path):
+    lease = Leases(tmp_path).take(["a"])
+    told = json.loads(lease.path.read_text())
+    assert told["pid"] == os.getpid()
+    lease.path.write_text(json.dumps({**told, "started": "1"}))
+    assert Leases(tmp_path).taken() == frozenset()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7", '{"run_ids": 1}', "[" * 10**5])
+def test_a_spoiled_lease_is_named_and_skipped(tmp_path, caplog, content):
+    (tmp_path / ".leases").mkdir()
+    (tmp_path / ".leases" / "spoiled.json").write_text(content)
+    assert Leases(tmp_path).take(["a"]).run_ids == {"a"}
+    assert "skipped lease" in caplog.text
+    assert "spoiled.json" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / ".leases").write_text("a file stands where a folder should")
+    with pytest.raises(UserError, match="can no longer be written"):
+        Leases(tmp_path).take(["a"])
+
+
+def test_leases_are_renewed_while_they_are_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.01)
+    lease = Leases(tmp_path).take(["a"], done=0)
+    lease.tell(done=7)
+    deadline = time.monotonic() + 60
+    while (told := json.loads(lease.path.read_text()))["about"] != {"done": 7}:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert told["beats"] > 1
+    lease.release()
+    assert not list((tmp_path / ".leases").iterdir())
