@@ -87,7 +87,9 @@ class Slurm:
                 raise UserError(f"executor='slurm' needs Slurm's {command} on this machine")
         self.platform = "gpu" if gpus_per_pack else "cpu"
         self._executor = submitit.SlurmExecutor(pathlib.Path(folder, ".slurm").resolve())
-        wanted = {
+        # Of the driver's environment, which jobs take over, this does not fit their machine.
+        platform = "unset JAX_PLATFORMS" if gpus_per_pack else "export JAX_PLATFORMS=cpu"
+        wanted: dict[str, Any] = {
             "job_name": "memobench",
             "partition": partition,
             "time": timeout_minutes,
@@ -96,14 +98,13 @@ class Slurm:
             "gpus_per_node": gpus_per_pack or None,
             # Since 22.05 a step no longer takes over what its job reserved.
             "srun_args": [f"--cpus-per-task={cpus_per_pack}"],
-            # What the driver's machine has says nothing about the job's.
-            "setup": ["unset JAX_PLATFORMS" if gpus_per_pack else "export JAX_PLATFORMS=cpu"],
             "stderr_to_stdout": True,
         }
         for name, value in settings.items():
             if name.removeprefix("slurm_") not in self._executor._valid_parameters():
                 raise UserError(f"{name}={value!r} is no setting of executor='slurm'")
             wanted[name.removeprefix("slurm_")] = value
+        wanted["setup"] = [platform, *wanted.get("setup", ())]
         self._executor.update_parameters(**wanted)
         self._work, self._workers, self._array_size = work, workers, array_size
         self._poll_seconds, self._next_poll = poll_seconds, 0.0

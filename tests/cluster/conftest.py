@@ -1,11 +1,18 @@
 """Packs, and asking an executor until all of them have ended."""
 
+import contextlib
+import dataclasses
 import functools
+import os
 import pathlib
+import signal
+import threading
 
 import pytest
 
+import memobench
 from memobench import packing
+from memobench.leases import Leases
 from tests.cluster import stand_ins
 
 
@@ -38,3 +45,48 @@ def all_ended():
         return found
 
     return ask
+
+
+@pytest.fixture
+def sweep(make_run, tmp_path, caplog):
+    """A sweep of two packs with an executor; its first worker is killed and its rows are right."""
+
+    def run(executor, **options):
+        runs = [
+            make_run(seed=seed, name=name) for name in ("attention_only", "mlp") for seed in (0, 1)
+        ]
+        shorter = dataclasses.replace(runs[-1].method, batch_size=8)
+        runs = [*runs[:2], *(dataclasses.replace(run, method=shorter) for run in runs[2:])]
+        assert len(packing.plan(runs, "cpu")) == 2
+        alone = memobench.run(runs, progress=False)
+        with _killer(tmp_path) as killed:
+            table = memobench.run(runs, tmp_path, progress=False, executor=executor, **options)
+        assert len(killed) == 1
+        assert "are tried again: " in caplog.text
+        measured = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]
+        assert table[measured].equals(alone[measured])
+        assert len(memobench.load_results(tmp_path)) == len(runs)
+        assert table["pack_size"].tolist() == [2] * 4
+
+    return run
+
+
+@contextlib.contextmanager
+def _killer(folder):
+    """Kills the first worker that takes a pack in hand."""
+    killed, over = [], threading.Event()
+
+    def watch():
+        while not (killed or over.wait(0.01)):
+            for held in Leases(folder).all():
+                if held.about.get("kind") == "pack" and not killed:
+                    os.kill(held.pid, signal.SIGKILL)
+                    killed.append(held.pid)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()

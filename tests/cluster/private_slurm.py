@@ -169,7 +169,7 @@ class PrivateSlurm:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _processes(self, *variables: str) -> set[int]:
-        """What runs under this Slurm, known by variables in its environment, and what started it."""
+        """What runs under this Slurm, by variables in its environment, and what started it."""
         wanted = {v.encode() for v in (f"SLURM_CONF={self.environ['SLURM_CONF']}", *variables)}
         found = set()
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
@@ -201,7 +201,9 @@ class PrivateSlurm:
             *("--bind-address=127.0.0.1", "--skip-name-resolve"),
             f"--init-file={self.folder / 'init.sql'}",
         )
-        self._wait("mariadbd", lambda: socket.create_connection(("127.0.0.1", values["db"])).close())
+        self._wait(
+            "mariadbd", lambda: socket.create_connection(("127.0.0.1", values["db"])).close()
+        )
 
     def _daemon(self, name: str, *command: str | pathlib.Path) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:

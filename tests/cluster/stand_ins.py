@@ -14,7 +14,9 @@ SECONDS = 120
 def diary(folder, pack=None):
     """What was written by each start of the work on a pack, or of all."""
     name = "*" if pack is None else pack.runs[0].run_id
-    paths = sorted(pathlib.Path(folder).glob(f"{name}.*.start"), key=lambda path: path.stat().st_mtime)
+    paths = sorted(
+        pathlib.Path(folder).glob(f"{name}.*.start"), key=lambda path: path.stat().st_mtime
+    )
     return [json.loads(path.read_text()) for path in paths]
 
 

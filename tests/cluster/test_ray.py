@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:::ray")]
 
 @pytest.fixture(scope="module")
 def ray():
-    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    # Its workers are nice to others by default, and then slow beside them.
+    quick = {"RAY_worker_niceness": "0"}
+    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", **quick}
     return pytest.importorskip("ray")
 
 
@@ -102,6 +104,10 @@ def test_closing_kills_what_runs(start, packs, at, tmp_path):
     assert executor.ended(0) == []
     executor.close()
     stand_ins.until(lambda: not _alive(told["pid"]), "the end of the worker")
+
+
+def test_a_sweep_with_a_killed_worker(here, sweep):
+    sweep("ray", gpus_per_pack=0)
 
 
 @pytest.fixture

@@ -62,10 +62,13 @@ def test_an_array_on_two_nodes(start, packs, at, all_ended, tmp_path):
 
 
 def test_arrays_one_after_the_other(start, packs, at, all_ended, tmp_path):
-    executor = start(at("nothing"), array_size=2, workers=1)
+    more = ["export JAX_PLATFORMS=$JAX_PLATFORMS,cpu"]
+    executor = start(at("nothing"), array_size=2, workers=1, slurm_setup=more)
     executor.submit(packs(3))
     assert [each.error for each in all_ended(executor, 3)] == [None] * 3
-    assert [each["at_once"] for each in stand_ins.diary(tmp_path)] == [1] * 3
+    told = stand_ins.diary(tmp_path)
+    assert [each["at_once"] for each in told] == [1] * 3
+    assert {each["jax_platforms"] for each in told} == {"cpu,cpu"}
 
 
 def test_a_gpu_for_each_pack(start, packs, at, all_ended, tmp_path, monkeypatch):
@@ -96,6 +99,10 @@ def test_what_the_work_raised_is_the_reason(start, packs, at, all_ended):
     executor = start(at("fails"))
     executor.submit(packs(1))
     assert all_ended(executor, 1)[0].error.startswith("ValueError: of no use at all; log: /")
+
+
+def test_a_sweep_with_a_killed_job(start, sweep):
+    sweep("slurm", poll_seconds=0.5)
 
 
 def test_a_preempted_job_is_started_again(start, cluster, packs, at, all_ended, tmp_path):
@@ -160,11 +167,15 @@ def test_closing_cancels_what_runs_and_waits(start, cluster, packs, at, tmp_path
     assert len(stand_ins.diary(tmp_path)) == 1
 
 
-def test_what_slurm_refuses(start, packs, at):
-    with pytest.raises(UserError, match="could not hand in jobs: .*invalid partition"):
+def test_what_slurm_refuses(start, packs, at, monkeypatch):
+    with pytest.raises(UserError, match=r"could not hand in jobs: .*invalid partition"):
         start(at("nothing"), partition="none").submit(packs(1))
     with pytest.raises(UserError, match="slurm_colour='red' is no setting of executor='slurm'"):
         start(at("nothing"), slurm_colour="red")
+    with monkeypatch.context() as without:
+        without.setenv("PATH", "")
+        with pytest.raises(UserError, match="executor='slurm' needs Slurm's sbatch"):
+            start(at("nothing"))
 
 
 def requeued(cluster):
