@@ -9,7 +9,11 @@ from memobench.errors import UserError
 from memobench.executors.ray import Ray
 from tests.cluster import stand_ins
 
-pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:::ray")]
+pytestmark = [
+    pytest.mark.cluster,
+    # A test before may have trained in this process; Ray forks only to start other programs.
+    pytest.mark.filterwarnings("ignore:os.fork"),
+]
 
 
 @pytest.fixture(scope="module")
