@@ -79,10 +79,17 @@ def test_one_gpu_is_one_packs_by_default(start, packs, at, all_ended, tmp_path):
 
 
 def test_ray_is_given_few_packs_at_a_time(start, packs, at, all_ended, tmp_path):
-    executor = start(at("meet"), gpus_per_pack=0, cpus_per_pack=0.5, workers=2)
-    executor.submit(packs(6))
-    all_ended(executor, 6)
-    assert max(each["at_once"] for each in stand_ins.diary(tmp_path)) == 2
+    *several, later = packs(6)
+    executor = start(at("wait"), gpus_per_pack=0, cpus_per_pack=0.5, workers=2)
+    executor.submit(several)
+    stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 2, "two starts")
+    # What Ray was given before has its turn before this.
+    other = start(at("nothing"), gpus_per_pack=0, cpus_per_pack=0.5)
+    other.submit([later])
+    all_ended(other, 1)
+    assert len(stand_ins.diary(tmp_path)) == 3
+    (tmp_path / "go").touch()
+    assert [each.error for each in all_ended(executor, 5)] == [None] * 5
 
 
 def test_a_killed_worker_ends_with_a_reason_and_may_be_tried_again(start, packs, at, all_ended):
