@@ -1,4 +1,4 @@
-"""capacity/factual-recall: attention against MLP parameters where facts are recalled from noise.
+"""capacity/factual-recall and -line: attention against MLP where facts are recalled from noise.
 
 Source: Nichani, Lee & Bietti (ICLR 2025, arXiv 2412.06538), figure 4: one layer of attention and an
 MLP, random embeddings that are kept, d = 32, d_h = 8; S = R = 32 subjects and relations, D = 8
@@ -8,10 +8,12 @@ at which all facts are just known four attention parameters do what one of the M
 2 d m + (4 H d_h d)/4 = 4,600.
 
 Expected: facts known, where not all are, grow four times as fast with MLP as with attention
-parameters.
+parameters. The line alone, at their size and length and with a larger learning rate too, is an
+experiment of its own, some 25 minutes on two idle CPU cores (`full`).
 
     memobench run capacity/factual-recall --preset=quick
     memobench report capacity/factual-recall --preset=quick
+    memobench run capacity/factual-recall-line --preset=full
 """
 
 import itertools
@@ -26,6 +28,11 @@ from memobench.specs import Architecture, Run, Task, Training, factual_recall
 SOURCE = _FIGURE_1.replace("figure 1", "figure 4")
 WIDTH, D_HEAD = 32, 8
 RATES = (1e-3, 3e-3, 1e-2)
+# Heads and neurons next to the line; the nearest below it and above it.
+LINE = (
+    *((1, 64), (1, 80), (4, 48), (4, 64), (8, 32), (8, 48)),
+    *((12, 16), (12, 32), (16, 0), (16, 8), (16, 16)),
+)
 
 
 def _task(n_each: int, context_length: int, seed: int) -> Task:
@@ -42,14 +49,13 @@ def _task(n_each: int, context_length: int, seed: int) -> Task:
 def _runs(
     n_each: int,
     context_length: int,
-    n_heads: Iterable[int],
-    widths: Iterable[int],
+    sizes: Iterable[tuple[int, int]],
     steps: int,
     batch_size: int,
     rates: Iterable[float],
     seeds: int,
 ) -> Iterator[Run]:
-    for h, m, rate, seed in itertools.product(n_heads, widths, rates, range(seeds)):
+    for (h, m), rate, seed in itertools.product(sizes, rates, range(seeds)):
         yield Run(
             task=_task(n_each, context_length, seed),
             architecture=Architecture(
@@ -72,45 +78,74 @@ def _runs(
         )
 
 
-EXPERIMENT = Experiment(
-    name="capacity/factual-recall",
-    title="Facts recalled from noise",
-    presets={
-        "quick": tuple(_runs(16, 8, (1, 2, 4), (0, 8, 16, 32, 48), 2**14, 128, RATES[1:], seeds=3)),
-        "full": tuple(
-            _runs(
-                *(32, 32, (1, 2, 4, 8, 12, 16), (0, 8, 16, 32, 48, 64, 80), 2**14, 1024, RATES),
-                seeds=5,
-            )
-        ),
-    },
-    left_out="S = R = 16 of 32, 8 tokens of 32, H up to 4 of 16, m up to 48 of 80, batches of 128 "
-    "for 1,024, two learning rates of three, 3 seeds of 5",
-    figure=Scaling(
-        x="n_params_memory",
-        y="memorized",
-        hue="n_heads",
-        best_of=("learning_rate", "final_learning_rate"),
-        guides=(("0.15 facts per parameter (found by Nichani et al.)", lambda x: 0.15 * x),),
+def _grid(n_heads: Iterable[int], widths: Iterable[int]) -> Iterator[tuple[int, int]]:
+    return itertools.product(n_heads, widths)
+
+
+_FIGURE = Scaling(
+    x="n_params_memory",
+    y="memorized",
+    hue="n_heads",
+    best_of=("learning_rate", "final_learning_rate"),
+    guides=(("0.15 facts per parameter (found by Nichani et al.)", lambda x: 0.15 * x),),
+)
+_CLAIMS = (
+    Claim(
+        name="an MLP parameter holds four times an attention parameter's facts",
+        statement="Of facts known where not all are, a parameter of attention adds 0.15 to 0.4 "
+        "of what one of the MLP adds (they: a quarter, along a line of equal accuracy).",
+        source=SOURCE,
+        test=claims.exchange((0.15, 0.4)),
+        across_steps=True,
     ),
-    claims=(
-        Claim(
-            name="an MLP parameter holds four times an attention parameter's facts",
-            statement="Of facts known where not all are, a parameter of attention adds 0.15 to 0.4 "
-            "of what one of the MLP adds (they: a quarter, along a line of equal accuracy).",
-            source=SOURCE,
-            test=claims.exchange((0.15, 0.4)),
-            across_steps=True,
-        ),
-        Claim(
-            name="0.15 facts per parameter",
-            statement="The smallest memory that knows 99% of the facts has 0.15 of them per "
-            "parameter, within a quarter.",
-            source=SOURCE,
-            test=claims.densest((0.12, 0.1875)),
-            across_steps=True,
-        ),
+    Claim(
+        name="0.15 facts per parameter",
+        statement="The smallest memory that knows 99% of the facts has 0.15 of them per "
+        "parameter, within a quarter.",
+        source=SOURCE,
+        test=claims.densest((0.12, 0.1875)),
+        across_steps=True,
     ),
-    notes="Facts known are corrected for guessing among the answers of a relation. At every size "
-    "the best learning rate counts. It falls to a twentieth, where they stop at 99% instead.",
+)
+_NOTES = (
+    "Facts known are corrected for guessing among the answers of a relation. At every size "
+    "the best learning rate counts. It falls to a twentieth, where they stop at 99% instead."
+)
+
+EXPERIMENTS = (
+    Experiment(
+        name="capacity/factual-recall",
+        title="Facts recalled from noise",
+        presets={
+            "quick": tuple(
+                _runs(
+                    *(16, 8, _grid((1, 2, 4), (0, 8, 16, 32, 48)), 2**14, 128, RATES[1:]), seeds=3
+                )
+            ),
+            "full": tuple(
+                _runs(
+                    *(32, 32, _grid((1, 2, 4, 8, 12, 16), (0, 8, 16, 32, 48, 64, 80))),
+                    *(2**14, 1024, RATES),
+                    seeds=5,
+                )
+            ),
+        },
+        left_out="S = R = 16 of 32, 8 tokens of 32, H up to 4 of 16, m up to 48 of 80, batches of "
+        "128 for 1,024, two learning rates of three, 3 seeds of 5",
+        figure=_FIGURE,
+        claims=_CLAIMS,
+        notes=_NOTES,
+    ),
+    Experiment(
+        name="capacity/factual-recall-line",
+        title="Facts recalled from noise, along the line of exchange",
+        presets={
+            "quick": tuple(_runs(32, 32, LINE[::3], 2**14, 1024, (1e-2,), seeds=1)),
+            "full": tuple(_runs(32, 32, LINE, 2**14, 1024, (1e-2, 3e-2), seeds=3)),
+        },
+        left_out="seven of eleven sizes, one of two learning rates, 2 seeds of 3",
+        figure=_FIGURE,
+        claims=_CLAIMS,
+        notes=_NOTES,
+    ),
 )

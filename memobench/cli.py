@@ -32,7 +32,9 @@ PRESET = flags.DEFINE_enum("preset", "quick", ["quick", "full"], "How much of an
 RESULTS = flags.DEFINE_string("results", "results/runs", "Folder of the shards.")
 OUTPUT = flags.DEFINE_string("output", "results", "Folder for figures, tables and leaderboard.")
 SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lower_bound=1)
-DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the packs of `run` and train nothing.")
+DRY_RUN = flags.DEFINE_bool(
+    "dry_run", False, "Print the packs of `run` and what they cost; train nothing."
+)
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
 EXECUTOR = flags.DEFINE_string("executor", "local", "Where packs run: local, ray or slurm.")
 OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE for the executor; may be repeated.")
@@ -116,9 +118,9 @@ def _run(names: list[str]) -> None:
     if SEEDS.value:
         runs = [run for run in runs if run.seed < SEEDS.value]
     if DRY_RUN.value:
-        done = load_results(RESULTS.value)["run_id"]
-        packs = sweep.plan(runs, done=done)
-        print(_plan_table(packs))
+        rows = load_rows(RESULTS.value)
+        packs = sweep.plan(runs, done=rows)
+        print(_plan_table(packs, sweep.predict(packs, rows.values())))
         return
     table = sweep.run(runs, RESULTS.value, PROGRESS.value, EXECUTOR.value, **_options())
     diverged = int((table["status"] == "diverged").sum())
@@ -147,9 +149,10 @@ def _status(names: list[str]) -> None:
     print(status.text(RESULTS.value))
 
 
-def _plan_table(packs: list) -> str:
-    lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>8}  padded to"]
-    for i, pack in enumerate(packs):
+def _plan_table(packs: list, predicted: Any) -> str:
+    lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>9}  padded to"]
+    each = zip(packs, predicted.seconds, predicted.guessed, strict=True)
+    for i, (pack, seconds, guessed) in enumerate(each):
         method, module = pack.runs[0].method, pack.module
         sizes = " ".join(
             f"{name}={getattr(module, name)}"
@@ -158,17 +161,29 @@ def _plan_table(packs: list) -> str:
         )
         lines.append(
             f"{i:4d} {len(pack.runs):5d} {pack.waste:6.0%} {pack.memory_bytes / 2**20:6.0f} MiB "
-            f"{pack.seconds:8.0f}  {type(module).__name__} {sizes}, {method.protocol}, "
-            f"{method.steps:,} steps"
+            f"{seconds:8.0f}{'?' if guessed else ' '}  {type(module).__name__} {sizes}, "
+            f"{method.protocol}, {method.steps:,} steps"
         )
-    n_runs = sum(len(pack.runs) for pack in packs)
-    lines.append(
-        f"{n_runs} runs in {len(packs)} packs; at most "
-        f"{max((pack.memory_bytes for pack in packs), default=0) / 2**20:.0f} MiB a pack, "
-        f"about {sum(pack.seconds for pack in packs):.0f} s one after another, "
-        "before compilation (memory and seconds are predictions)"
+    return "\n".join([*lines, _cost_line(packs, predicted)])
+
+
+def _cost_line(packs: list, predicted: Any) -> str:
+    n_runs, n_guessed = sum(len(pack.runs) for pack in packs), sum(predicted.guessed)
+    if not packs:
+        return "0 runs in 0 packs: none is missing"
+    memory = max(pack.memory_bytes for pack in packs) / 2**20
+    on_cpu = packs[0].platform == "cpu"
+    hours = predicted.wall_seconds / 3600 * ((os.cpu_count() or 1) if on_cpu else 1)
+    line = (
+        f"{n_runs} runs in {len(packs)} packs of at most {memory:.0f} MiB, "
+        f"{predicted.workers} at a time on {predicted.device}: "
+        f"about {predicted.wall_seconds:,.0f} s with compilation, "
+        f"{hours:.2g} {'core' if on_cpu else 'accelerator'}-hours; "
     )
-    return "\n".join(lines)
+    if not n_guessed:
+        return line + "predicted from rates measured on this device"
+    sources = " and ".join(name or "orders of magnitude" for name in predicted.sources)
+    return line + f"{n_guessed} packs (?) guessed, from {sources}: their kind was never run here"
 
 
 def _report(names: list[str]) -> None:

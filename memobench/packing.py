@@ -21,8 +21,9 @@ from flax import linen as nn
 from memobench import models, tasks
 from memobench.specs import Annealing, Construction, LabelledContexts, Run, Search, Task, Training
 
-# Orders of magnitude that only choose packs; no result depends on them. A pack that does not fit
-# after all is halved by the executor.
+# Orders of magnitude that only choose packs; no result depends on them, and measured rates (see
+# `costs`) never change them, for a resumed sweep must find the packs that it left. A pack that does
+# not fit after all is halved by the executor.
 COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
 # What a step takes at least, however small: starting its kernels.
@@ -42,7 +43,8 @@ class Pack:
     """Runs trained together, the module they are padded to, and what that is predicted to cost.
 
     slots: how many of them train at a time; all, but where runs may end early and others follow.
-    waste: share of the arithmetic spent on padding. memory_bytes, seconds: predictions.
+    waste: share of the arithmetic spent on padding. memory_bytes: a prediction. seconds: the
+    planner's rough weight, without compilation; `costs.predict` knows better.
     """
 
     runs: tuple[Run, ...]

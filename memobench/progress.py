@@ -23,8 +23,9 @@ class Progress:
     def __init__(self, n_runs: int, enabled: bool) -> None:
         self.line = ""
         self._n_runs, self._steps_done = n_runs, 0
-        # By a pack's first run: the pack, its predicted seconds that are done, steps by its lease.
+        # By a pack's first run: the pack, seconds predicted and done of it, steps by its lease.
         self._packs: dict[str, Pack] = {}
+        self._seconds: dict[str, float] = {}
         self._done: dict[str, float] = {}
         self._leased: dict[str, int] = {}
         self._total = self._total_done = 0.0
@@ -41,19 +42,20 @@ class Progress:
     def __exit__(self, *_: Any) -> None:
         self._bar.close()
 
-    def add(self, packs: Iterable[Pack]) -> None:
-        """Packs that are handed in."""
+    def add(self, packs: Iterable[tuple[Pack, float]]) -> None:
+        """Packs that are handed in, and the seconds that each is predicted to take."""
         with self._lock:
-            for pack in packs:
+            for pack, seconds in packs:
                 first = pack.runs[0].run_id
-                self._packs[first], self._done[first], self._leased[first] = pack, 0.0, 0
-                self._total += pack.seconds
+                self._packs[first], self._seconds[first] = pack, seconds
+                self._done[first], self._leased[first] = 0.0, 0
+                self._total += seconds
 
     def steps_done(self, pack: Pack, steps: int) -> None:
         """Model-steps of a pack since it was told last."""
         with self._lock:
             self._steps_done += steps
-            self._advance(pack, pack.seconds * steps / sum(map(predicted_steps, pack.runs)))
+            self._advance(pack, steps / sum(map(predicted_steps, pack.runs)))
 
     def look(self, leases: Iterable[Held], sweep: str) -> None:
         """What other processes say of the packs of this sweep that they work on."""
@@ -67,7 +69,7 @@ class Progress:
     def ended(self, pack: Pack) -> None:
         """What a pack did not need, for runs ended early or were resumed, is done too."""
         with self._lock:
-            self._advance(pack, pack.seconds)
+            self._advance(pack, 1.0)
 
     def show(self, runs_done: int) -> None:
         """Says how far the sweep is."""
@@ -83,10 +85,10 @@ class Progress:
             self._bar.set_description_str(self.line, refresh=False)
             self._bar.update(self._total_done - self._bar.n)
 
-    def _advance(self, pack: Pack, seconds: float) -> None:
-        # A search may take more steps than were predicted.
+    def _advance(self, pack: Pack, share: float) -> None:
         first = pack.runs[0].run_id
-        seconds = min(seconds, pack.seconds - self._done[first])
+        # A search may take more steps than were predicted.
+        seconds = min(self._seconds[first] * share, self._seconds[first] - self._done[first])
         self._done[first] += seconds
         self._total_done += seconds
 

@@ -16,10 +16,10 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import constructions, executors, models, packing, tasks, theory, worker
+from memobench import constructions, costs, executors, models, packing, tasks, theory, worker
 from memobench import results as store
 from memobench.errors import Lost, UserError
-from memobench.executors import Ended, Shard
+from memobench.executors import Ended, Shard, local
 from memobench.leases import Leases
 from memobench.progress import Progress
 from memobench.specs import Run
@@ -100,6 +100,14 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     _check(runs)
     missing = [run for run in runs if run.run_id not in done]
     return packing.plan(missing, jax.default_backend())
+
+
+def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
+    """What the packs would take on this machine, of which rows of shards may know more."""
+    device, packs = jax.devices()[0], list(packs)
+    name = worker.device_name(device)
+    rates = costs.here(rows, name, device.platform)
+    return costs.predict(packs, rates, name, local.n_workers())
 
 
 def _check(runs: Iterable[Run]) -> None:
@@ -201,7 +209,7 @@ class _Driver:
             others = self._desk.leases.taken()
             runs = [run for run in runs if run.run_id not in others]
         packs = packing.plan(runs, self._engine.platform)
-        self._bar.add(packs)
+        self._bar.add(zip(packs, predict(packs).seconds, strict=True))
         self._engine.submit(packs)
         self._packs_out += len(packs)
         return bool(packs)

@@ -65,6 +65,6 @@ def test_fewer_seeds_are_fewer_runs(tmp_path):
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(tmp_path):
     done = _memobench("run", "dana2025/heads", "--preset=quick", "--dry_run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for word in ("runs", "waste", "memory", "MiB", "90 runs in"):
+    for word in ("runs", "waste", "memory", "MiB", "seconds", "90 runs in", "with compilation"):
         assert word in done.stdout
     assert list(tmp_path.iterdir()) == []

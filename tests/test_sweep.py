@@ -131,7 +131,7 @@ def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, mon
 
     monkeypatch.setattr(training, "train_many", train)
     monkeypatch.setattr(packing, "plan", lambda *_: packs)
-    monkeypatch.setattr(local, "_workers", lambda: 1)
+    monkeypatch.setattr(local, "n_workers", lambda: 1)
     runs = [pack.runs[0] for pack in packs]
     with pytest.raises(RuntimeError, match="a broken device"):
         memobench.run(runs, results=tmp_path, progress=False)

@@ -35,7 +35,7 @@ class Local:
         self._work, self._on_steps = work, on_steps
         self._stop = threading.Event()
         self._futures: dict[concurrent.futures.Future, Pack] = {}
-        workers = _workers()
+        workers = n_workers()
         # Packs side by side whose linear algebra takes all cores each wait for one another.
         threads = max(1, (os.cpu_count() or 1) // workers)
         self._blas = threadpoolctl.threadpool_limits(threads, user_api="blas")
@@ -73,6 +73,7 @@ class Local:
         return self._work(pack, steps_done)
 
 
-def _workers() -> int:
+def n_workers() -> int:
+    """How many packs train side by side."""
     # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
     return min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1

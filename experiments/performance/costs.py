@@ -1,0 +1,245 @@
+"""Rates of this device from measured shards, and predictions of what experiments cost against them.
+
+It prints, and writes to --output as Markdown and CSV, three tables:
+
+1. Predicted against measured: for every experiment and preset of whose runs at least --coverage are
+   in the shards, the seconds of its packs one after another, compilation included; of a pack that
+   several experiments share, each has the share of its runs. `left out` is the prediction of rates
+   derived without any pack that holds a run of the experiment, as for an experiment of a user's.
+   Equal packs measured several times count once, by the fastest; `spread` is how many times longer
+   all of an experiment's repeated packs took in their slowest measurement than in their fastest.
+2. What every experiment costs on the device of the shards, two packs side by side, and a guess for
+   one accelerator and for several; no accelerator has been measured.
+3. The rates.
+
+With --write the rates replace this device's in `memobench/rates.csv`, which comes with memobench.
+
+    python experiments/performance/costs.py --shards=results/runs --write
+    python experiments/performance/costs.py --shards=results/runs,elsewhere --output=elsewhere
+"""
+
+import datetime
+import pathlib
+import shlex
+import sys
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import pandas as pd
+from absl import app, flags, logging
+
+from memobench import costs, packing, results, worker
+from memobench.errors import UserError
+from memobench.executors import local
+from memobench.experiments import EXPERIMENTS
+from memobench.report import tables
+
+SHARDS = flags.DEFINE_list("shards", ["results/runs"], "Folders of shards.")
+OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of costs.md and costs.csv.")
+WRITE = flags.DEFINE_bool("write", False, "Replace this device's rates in memobench/rates.csv.")
+COVERAGE = flags.DEFINE_float("coverage", 0.9, "Share of a preset's runs that must be measured.")
+SAMPLE = flags.DEFINE_string("sample", None, "CSV file for a few packs of every kind, for tests.")
+ACCELERATORS = flags.DEFINE_integer("accelerators", 8, "How many in the last column.")
+
+SCRIPT = "experiments/performance/costs.py"
+# How far off a prediction may be.
+FACTOR = 1.5
+
+MARKDOWN = """\
+# Predicted and measured costs
+
+{device}; {date}; jax {jax}. Written by `{command}`; never edited by hand.
+
+## Predicted against measured
+
+{compared}
+
+Seconds of packs one after another, compilation included; two of them ran side by side, beside other
+work on the same cores. Within a factor of {factor:g}: {within} of {of} by rates that saw the
+experiment, {left_within} of {of} by rates that did not (`left out`). `spread` is the slowest over
+the fastest measurement of the same packs, where there were several: so much do repeats differ.
+
+## What each experiment costs
+
+{priced}
+
+On the CPU: predicted from measured rates, {workers} packs side by side. On accelerators: **a
+guess**, from orders of magnitude (1e13 operations per second, 2e-4 s a step, 5 s a compilation); no
+accelerator has run any of it. Several share packs, not runs.
+
+## Rates
+
+{rates}
+
+Nanoseconds of a floating-point operation as the planner counts them; a row with empty cells stands
+for all kinds that begin so and are not measured.
+"""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Derives, compares, prints and writes."""
+    logging.set_verbosity(logging.WARNING)
+    try:
+        output = results.check_writable(OUTPUT.value)
+    except UserError as error:
+        sys.exit(f"{SCRIPT}: {error}")
+    folders = [measured(folder) for folder in SHARDS.value]
+    device = worker.device_name(jax.devices()[0])
+    repeated = pd.concat(folders, ignore_index=True)
+    repeated = repeated[repeated["device"] == device].sort_values("seconds")
+    packs = repeated.drop_duplicates("runs", ignore_index=True)
+    if packs.empty:
+        sys.exit(f"{SCRIPT}: --shards hold no pack measured on {device}; name other folders")
+    rates = costs.derive(packs, device)
+    compared = compare(packs, repeated, rates, device, COVERAGE.value)
+    priced = price(rates, device, ACCELERATORS.value)
+    table = costs.to_table(rates)
+    if WRITE.value:
+        write_rates(table, packs)
+    if SAMPLE.value:
+        sample(packs).to_csv(SAMPLE.value, index=False, float_format="%.4g")
+    about = {
+        "device": device,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "jax": jax.__version__,
+        "command": shlex.join(["python", SCRIPT, *sys.argv[1:]]),
+    }
+    shown = table.drop(columns="device").rename(columns={"flop_seconds": "flop_nanoseconds"})
+    shown["flop_nanoseconds"] *= 1e9
+    text = MARKDOWN.format(
+        compared=tables.markdown(compared, _DIGITS),
+        priced=tables.markdown(priced, {}),
+        rates=tables.markdown(shown.replace("", None), _RATES),
+        factor=FACTOR,
+        within=_within(compared["ratio"]),
+        left_within=_within(compared["left out"]),
+        of=len(compared),
+        workers=local.n_workers(),
+        **about,
+    )
+    (output / "costs.md").write_text(text)
+    both = compared.merge(priced, how="outer", on=["experiment", "preset", "runs"])
+    both.assign(**about).to_csv(output / "costs.csv", index=False, float_format="%.4g")
+    print(text)
+
+
+_DIGITS = {"predicted s": 0, "measured s": 0, "ratio": 2, "left out": 2, "spread": 2}
+_RATES = {"program_seconds": 2, "step_seconds": 5, "flop_nanoseconds": 4}
+
+
+def measured(folder: str) -> pd.DataFrame:
+    """The packs of a folder of shards."""
+    return costs.measured(results.load_rows(folder).values())
+
+
+def compare(
+    packs: pd.DataFrame,
+    repeated: pd.DataFrame,
+    rates: dict[costs.Kind, costs.Rates],
+    device: str,
+    coverage: float,
+) -> pd.DataFrame:
+    """One row per experiment and preset of which enough is measured."""
+    spread = repeated.groupby("runs")["seconds"].agg(["min", "max", "size"])
+    spread = spread[spread["size"] > 1]
+    ids_of_pack = [set(runs.split()) for runs in packs["runs"]]
+    predicted, rows = predict(packs, rates), []
+    for experiment in EXPERIMENTS.values():
+        of_any = {run.run_id for runs in experiment.presets.values() for run in runs}
+        others = packs[[not (ids & of_any) for ids in ids_of_pack]]
+        without = predict(packs, costs.derive(others, device))
+        for preset, runs in experiment.presets.items():
+            wanted = {run.run_id for run in runs}
+            share = np.array([len(ids & wanted) / len(ids) for ids in ids_of_pack])
+            found = sum(len(ids & wanted) for ids in ids_of_pack)
+            if found < coverage * len(wanted):
+                continue
+            seconds = float(share @ packs["seconds"])
+            again = spread[spread.index.isin(packs["runs"][share > 0])].sum()
+            rows.append(
+                {
+                    "experiment": experiment.name,
+                    "preset": preset,
+                    "runs": len(wanted),
+                    "packs": int((share > 0).sum()),
+                    "predicted s": float(share @ predicted),
+                    "measured s": seconds,
+                    "ratio": float(share @ predicted) / seconds,
+                    "left out": float(share @ without) / seconds,
+                    "spread": again["max"] / again["min"] if again["min"] else None,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def predict(packs: pd.DataFrame, rates: dict[costs.Kind, costs.Rates]) -> np.ndarray:
+    """Seconds of measured packs by these rates."""
+    kinds = packs[list(costs.KIND)].itertuples(index=False, name=None)
+    rate_PxA = np.array([costs.lookup(rates, kind)[1].seconds for kind in kinds])
+    return (packs[list(costs.AMOUNTS)].to_numpy(float) * rate_PxA).sum(axis=1)
+
+
+def sample(packs: pd.DataFrame, n_packs: int = 16) -> pd.DataFrame:
+    """So many packs of every kind, evenly spread over their seconds."""
+    columns = [*costs.KIND, *costs.AMOUNTS, "seconds", "device", "platform"]
+    of_kinds = packs.sort_values("seconds").groupby(list(costs.KIND))
+    return pd.concat(
+        of_kind.iloc[np.unique(np.linspace(0, len(of_kind) - 1, n_packs).astype(int))]
+        for _, of_kind in of_kinds
+    )[columns]
+
+
+def _within(ratios: pd.Series) -> int:
+    return int((np.log(ratios).abs() <= np.log(FACTOR)).sum())
+
+
+def price(rates: dict[costs.Kind, costs.Rates], device: str, n_accelerators: int) -> pd.DataFrame:
+    """What both presets of every experiment would take here, and guesses for accelerators."""
+    rows = []
+    for experiment in EXPERIMENTS.values():
+        for preset, runs in experiment.presets.items():
+            here = costs.predict(packing.plan(runs, "cpu"), rates, device, local.n_workers())
+            guess: dict[costs.Kind, costs.Rates] = {(): costs.GUESSES["gpu"]}
+            there = packing.plan(runs, "gpu")
+            one, several = (costs.predict(there, guess, "", n) for n in (1, n_accelerators))
+            rows.append(
+                {
+                    "experiment": experiment.name,
+                    "preset": preset,
+                    "runs": len(runs),
+                    device: duration(here.wall_seconds),
+                    "one H200 (guess)": duration(one.wall_seconds),
+                    f"{n_accelerators} H200 (guess)": duration(several.wall_seconds),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def duration(seconds: float) -> str:
+    """Two digits in the unit that suits.
+
+    >>> duration(59.6), duration(4000), duration(800_000)
+    ('60 s', '1.1 h', '220 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 10 else f"{float(f'{hours:.2g}'):.0f} h"
+
+
+def write_rates(table: pd.DataFrame, packs: pd.DataFrame) -> pathlib.Path:
+    """Replaces a device's rows of the packaged file."""
+    about = {name: packs.sort_values("date").iloc[-1][name] for name in ("platform", "jax", "date")}
+    old = costs.packaged() if costs.PACKAGED.exists() else table.iloc[:0]
+    kept = old[~old["device"].isin(table["device"])]
+    new = pd.concat([kept, table.assign(**about)], ignore_index=True)
+    new.to_csv(costs.PACKAGED, index=False, float_format="%.4g")
+    costs.packaged.cache_clear()
+    return costs.PACKAGED
+
+
+if __name__ == "__main__":
+    app.run(main)

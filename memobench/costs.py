@@ -1,0 +1,308 @@
+"""What packs cost: rates fitted to measured shards, and seconds predicted from them.
+
+A pack takes as long as the programs it compiles, the steps it makes one after another and its
+arithmetic: three rates of a device for every kind of run (method, protocol, architecture). Those in
+`rates.csv` were derived by `experiments/performance/costs.py`; the same function derives them from
+a user's own results. They never choose packs, for a resumed sweep must find the packs it left:
+that is left to the planner's own rough weights. Trains nothing.
+"""
+
+import collections
+import dataclasses
+import functools
+import heapq
+import pathlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.optimize
+
+from memobench import models, packing, training
+from memobench.errors import UserError
+from memobench.packing import Pack
+from memobench.specs import Annealing, Construction, Run, Search, Training
+from memobench.submissions import rebuild
+
+PACKAGED = pathlib.Path(__file__).with_name("rates.csv")
+# Beginnings of kinds stand for all that they begin: those of one method, say, or () for all.
+Kind = tuple[str, ...]
+KIND = ("method", "protocol", "architecture")
+AMOUNTS = ("programs", "steps", "flops")
+# Kinds of fewer packs have no rates of their own.
+ENOUGH = 3
+# Logarithms of predicted to measured beyond this count as disturbed, and hardly move a rate.
+_DISTURBED = 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Seconds that a compiled program, a step and a floating-point operation take.
+
+    device: where that was measured on so many `packs`; empty for a guess.
+    """
+
+    program_seconds: float
+    step_seconds: float
+    flop_seconds: float
+    device: str = ""
+    packs: int = 0
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Of one of each of AMOUNTS."""
+        return np.array([self.program_seconds, self.step_seconds, self.flop_seconds])
+
+
+# From the planner's orders of magnitude; where a step is free to it, next to nothing.
+GUESSES = {
+    platform: Rates(
+        packing.COMPILE_SECONDS,
+        packing.STEP_SECONDS[platform] or 1e-4,
+        1 / packing.FLOPS_PER_SECOND[platform],
+    )
+    for platform in packing.FLOPS_PER_SECOND
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """Seconds of every pack with the compilations it is the first to need, and which are guessed.
+
+    device, workers: where, and how many packs side by side. sources: whose rates stand in for those
+    that this device lacks; empty for an order of magnitude. wall_seconds: of all packs.
+    """
+
+    seconds: tuple[float, ...]
+    guessed: tuple[bool, ...]
+    device: str
+    workers: int
+    sources: tuple[str, ...]
+    wall_seconds: float
+
+
+def predict(
+    packs: Sequence[Pack], rates: Mapping[Kind, Rates], device: str, workers: int
+) -> Prediction:
+    """What the packs take on a device, in this order.
+
+    A pack is guessed where its kind of run has not been measured on that very device.
+    """
+    seen: set[Hashable] = set()
+    seconds, guessed, sources = [], [], set()
+    for pack in packs:
+        new = programs(pack) - seen
+        seen |= new
+        found, of_kind = lookup(rates, kind(pack.runs[0]))
+        seconds.append(float(amounts(pack, len(new)) @ of_kind.seconds))
+        guessed.append(of_kind.device != device or len(found) < len(KIND))
+        sources |= {of_kind.device} if guessed[-1] else set()
+    wall = wall_seconds(seconds, workers)
+    return Prediction(tuple(seconds), tuple(guessed), device, workers, tuple(sorted(sources)), wall)
+
+
+def wall_seconds(seconds: Iterable[float], workers: int) -> float:
+    """When the last pack is done if each goes to the first of the workers that is free.
+
+    >>> wall_seconds([3.0, 2.0, 2.0], workers=2)
+    4.0
+    """
+    free_at = [0.0] * workers
+    for each in seconds:
+        heapq.heapreplace(free_at, free_at[0] + each)
+    return max(free_at)
+
+
+def kind(run: Run) -> Kind:
+    """What decides which rates hold for a run."""
+    return type(run.method).__name__, run.method.protocol, run.architecture.name
+
+
+def lookup(rates: Mapping[Kind, Rates], kind: Kind) -> tuple[Kind, Rates]:
+    """The rates of the longest beginning of a kind that has any, and that beginning."""
+    while kind not in rates:
+        kind = kind[:-1]
+    return kind, rates[kind]
+
+
+def amounts(pack: Pack, n_programs: int) -> np.ndarray:
+    """AMOUNTS of a pack that compiles so many programs."""
+    steps = [packing.predicted_steps(run) / packing.lanes(run) for run in pack.runs]
+    work = sum(
+        packing.predicted_steps(run) * packing.work_per_step(pack.module, run) for run in pack.runs
+    )
+    if isinstance(pack.runs[0].method, Construction):
+        # Made one after another, and what each takes at least is a rate here.
+        return np.array(
+            [n_programs, len(steps), work - len(steps) * packing.CONSTRUCTION_WORK], float
+        )
+    return np.array([n_programs, max(max(steps), sum(steps) / pack.slots), work], float)
+
+
+def programs(pack: Pack) -> set[Hashable]:
+    """What a pack needs compiled; equal ones are compiled once."""
+    run, n_runs, n_tasks = pack.runs[0], len(pack.runs), len({run.task for run in pack.runs})
+    method, task = run.method, dataclasses.replace(run.task, seed=0)
+    if isinstance(method, Construction):
+        # Each is judged at its true size.
+        return {(models.build(x), dataclasses.replace(x.task, seed=0)) for x in pack.runs}
+    if isinstance(method, Training):
+        return {training.program_shape(pack)}
+    if isinstance(method, Search):
+        task = packing.search_task(pack.runs, pack.module)
+        trial = dataclasses.replace(
+            method.training, epochs=1, learning_rate=0, final_learning_rate=0
+        )
+        widths = {packing.width(n_runs, n) for n in range(1, n_runs + 1)}
+        shape = (pack.module, task, trial, method.lanes, n_runs, n_tasks)
+        return {(*shape, width) for width in widths}
+    if isinstance(method, Annealing):
+        task = packing.largest_task(pack)
+        method = dataclasses.replace(
+            method, steps=method.evaluate_every, learning_rate=1.0, first_share=1.0, warmup=0.0
+        )
+        n_tasks = len({run.task.seed for run in pack.runs})
+    return {(pack.module, task, method, pack.slots, n_tasks)}
+
+
+# --- From shards to rates ----------------------------------------------------------------------
+
+
+def measured(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row per pack of the rows of shards: KIND, AMOUNTS, `seconds`, where and when, `runs`.
+
+    `programs` are those it was the first to compile. Of equal packs the fastest is kept, for what
+    disturbs a pack only slows it. Left out is what can no longer be packed so.
+    """
+    shards = collections.defaultdict(list)
+    for row in rows:
+        told = ("date", "device", "pack_size", "compile_seconds", "run_seconds", "commit")
+        if all(name in row for name in told):
+            shards[tuple(row[name] for name in told)].append(row)
+    seen: set[Hashable] = set()
+    table = []
+    for (_, device, size, compile_seconds, run_seconds, commit), of_shard in sorted(
+        shards.items(), key=lambda item: item[0][0]
+    ):
+        if len(of_shard) != size:
+            continue
+        try:
+            runs = sorted(map(rebuild.from_columns, of_shard), key=lambda run: run.run_id)
+            pack = packing.together(runs, platform=of_shard[0].get("platform", "cpu"))
+        except (UserError, ValueError):
+            continue
+        needed = {(commit, program) for program in programs(pack)}
+        if isinstance(runs[0].method, Construction):
+            # They do not tell what they compile.
+            needed, seen = needed - seen, needed | seen
+        elif not compile_seconds:
+            needed = set()
+        about = {name: of_shard[0].get(name) for name in ("platform", "jax", "date")}
+        table.append(
+            dict(zip(KIND, kind(runs[0]), strict=True))
+            | dict(zip(AMOUNTS, amounts(pack, len(needed)), strict=True))
+            | {"seconds": compile_seconds + run_seconds, "device": device, **about}
+            | {"runs": " ".join(run.run_id for run in runs)}
+        )
+    columns = [*KIND, *AMOUNTS, "seconds", "device", "platform", "jax", "date", "runs"]
+    packs = pd.DataFrame(table, columns=columns)
+    return packs.sort_values("seconds").drop_duplicates(["device", "runs"], ignore_index=True)
+
+
+def derive(
+    packs: pd.DataFrame, device: str, known: Mapping[Kind, Rates] | None = None
+) -> dict[Kind, Rates]:
+    """Rates of a device from packs measured there, of each kind and of beginnings of kinds.
+
+    Few packs move what is known little: that counts as much as one more of them.
+
+    Args:
+      packs: as `measured` gives them; those of other devices are left out.
+      device: as shards name it.
+      known: rates that are better than none; by default the guess for the device's platform.
+    """
+    packs = packs[packs["device"] == device]
+    if packs.empty:
+        return {}
+    known = known or {(): _guess(packs["platform"].iloc[0])}
+    derived: dict[Kind, Rates] = {}
+    for depth in range(len(KIND) + 1):
+        # Pandas groups by no column not at all.
+        keys = packs[list(KIND[:depth])].agg(tuple, axis=1) if depth else [()] * len(packs)
+        groups = collections.defaultdict(list)
+        for i, key in enumerate(keys):
+            groups[key].append(i)
+        for key, chosen in groups.items():
+            if len(chosen) < ENOUGH:
+                continue
+            prior = known[key] if key in known else lookup({**known, **derived}, key)[1]
+            of_kind = packs.iloc[chosen]
+            program, step, flop = _fit(
+                of_kind[list(AMOUNTS)].to_numpy(float),
+                of_kind["seconds"].to_numpy(float),
+                prior.seconds,
+            )
+            derived[key] = Rates(program, step, flop, device, len(chosen))
+    return derived
+
+
+def _fit(amounts_PxA: np.ndarray, seconds_P: np.ndarray, prior_A: np.ndarray) -> list[float]:
+    """Positive rates by which predicted and measured seconds of P packs differ least, as logs."""
+    log_P = np.log(np.maximum(seconds_P, 0.01))
+
+    def residuals(log_A: np.ndarray) -> np.ndarray:
+        predicted_P = np.maximum(amounts_PxA @ np.exp(log_A), 1e-9)
+        return np.concatenate([np.log(predicted_P) - log_P, log_A - np.log(prior_A)])
+
+    fitted = scipy.optimize.least_squares(
+        residuals, np.log(prior_A), loss="soft_l1", f_scale=_DISTURBED
+    )
+    return np.exp(fitted.x).tolist()
+
+
+# --- Which rates hold here ---------------------------------------------------------------------
+
+
+def known(device: str, platform: str) -> dict[Kind, Rates]:
+    """Packaged rates of the device, or of the best measured one of its platform, or a guess."""
+    table = packaged()
+    if not (table["device"] == device).any():
+        nearest = table[(table["platform"] == platform) & (table["protocol"] == "")]
+        if nearest.empty:
+            return {(): _guess(platform)}
+        device = nearest.sort_values("packs")["device"].iloc[-1]
+    return from_table(table[table["device"] == device])
+
+
+def here(rows: Iterable[Mapping[str, Any]], device: str, platform: str) -> dict[Kind, Rates]:
+    """The rates that are known of a device, improved by what was measured there: rows of shards."""
+    before = known(device, platform)
+    return before | derive(measured(rows), device, before)
+
+
+@functools.cache
+def packaged() -> pd.DataFrame:
+    """The table that comes with memobench: KIND, the fields of Rates, platform, jax, date."""
+    return pd.read_csv(PACKAGED, keep_default_na=False)
+
+
+def to_table(rates: Mapping[Kind, Rates]) -> pd.DataFrame:
+    """A row per kind; what a kind does not tell is empty."""
+    return pd.DataFrame(
+        dict(zip(KIND, (*kind, "", "", ""), strict=False)) | dataclasses.asdict(of_kind)
+        for kind, of_kind in rates.items()
+    )
+
+
+def from_table(table: pd.DataFrame) -> dict[Kind, Rates]:
+    """The inverse of `to_table`; other columns are not looked at."""
+    names = [field.name for field in dataclasses.fields(Rates)]
+    return {
+        tuple(row[name] for name in KIND if row[name]): Rates(**{name: row[name] for name in names})
+        for row in table.to_dict("records")
+    }
+
+
+def _guess(platform: str) -> Rates:
+    return GUESSES.get(platform, GUESSES["gpu"])

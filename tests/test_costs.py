@@ -1,0 +1,180 @@
+import dataclasses
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import cli, costs, packing, specs
+from memobench.specs import Search, Task, Training
+
+SAMPLE = pathlib.Path(__file__).with_name("measured_packs.csv")
+KINDS = {
+    ("Training", "exact", "mlp"): costs.Rates(2.0, 1e-3, 5e-11),
+    ("Training", "published", "mlp"): costs.Rates(4.0, 3e-4, 2e-10),
+    ("Search", "exact", "attention_only"): costs.Rates(1.0, 1e-2, 1e-11),
+}
+
+
+def _packs(device="D", factor=1.0, n=60):
+    """Packs that take exactly what KINDS say, on a device as many times slower as `factor`."""
+    rng, rows = np.random.default_rng(0), []
+    for kind, rates in KINDS.items():
+        for _ in range(n):
+            amounts = rng.integers(0, 3), *10 ** rng.uniform([1, 8], [4, 12])
+            seconds = factor * float(np.array(amounts) @ rates.seconds)
+            rows.append((*kind, *amounts, seconds, device, "cpu"))
+    return pd.DataFrame(
+        rows, columns=[*costs.KIND, *costs.AMOUNTS, "seconds", "device", "platform"]
+    )
+
+
+def _rows(pack, seconds, compile_seconds, date="2026-01-01", device="D"):
+    """The rows of a pack's shard, of what `costs` looks at."""
+    about = {"date": date, "device": device, "platform": "cpu", "jax": "0", "commit": "c"}
+    about |= {"compile_seconds": compile_seconds, "run_seconds": seconds}
+    return [{**specs.columns(run), **about, "pack_size": len(pack.runs)} for run in pack.runs]
+
+
+def test_rates_are_found_again():
+    derived = costs.derive(_packs(), "D")
+    for kind, rates in KINDS.items():
+        assert derived[kind].seconds == pytest.approx(rates.seconds, rel=0.03)
+        assert (derived[kind].device, derived[kind].packs) == ("D", 60)
+
+
+def test_disturbed_packs_hardly_move_a_rate():
+    packs = _packs()
+    packs.loc[::10, "seconds"] *= 8
+    derived = costs.derive(packs, "D")
+    for kind, rates in KINDS.items():
+        assert derived[kind].seconds == pytest.approx(rates.seconds, rel=0.2)
+
+
+def test_few_packs_stay_near_what_is_known_and_none_tell_nothing():
+    known = costs.derive(_packs("D"), "D")
+    slower = _packs("E", factor=4.0, n=costs.ENOUGH)
+    few = costs.derive(slower, "E", known)
+    many = costs.derive(_packs("E", factor=4.0), "E", known)
+    for kind in KINDS:
+        before, near, there = (np.log(x[kind].seconds).sum() for x in (known, few, many))
+        assert before < near <= there + 0.1
+        assert there - before == pytest.approx(3 * np.log(4.0), rel=0.05)
+    assert costs.derive(slower, "D", known) == {}
+    assert costs.derive(slower.groupby("method").head(1), "E", known) == {}
+
+
+def test_a_device_never_measured_is_guessed_from_the_nearest(make_run):
+    pack = packing.together([make_run()])
+    device = costs.packaged()["device"].iloc[0]
+    for name, platform, source, guessed in (
+        (device, "cpu", (), False),
+        ("another CPU", "cpu", (device,), True),
+        ("some GPU", "gpu", ("",), True),
+        ("something", "unheard of", ("",), True),
+    ):
+        predicted = costs.predict([pack], costs.known(name, platform), name, workers=1)
+        assert (predicted.sources, predicted.guessed) == (source, (guessed,))
+        assert predicted.wall_seconds == predicted.seconds[0] > 0
+
+
+def test_what_a_folder_holds_of_this_device_improves_the_prediction(make_run):
+    device = "another CPU"
+    packs = [
+        packing.together([make_run(n_heads=h, method=Training(epochs=e))])
+        for h in (2, 4, 6)
+        for e in (8, 32)
+    ]
+    before = costs.predict(packs, costs.known(device, "cpu"), device, workers=1)
+    rows = [
+        row
+        for pack, seconds in zip(packs, before.seconds, strict=True)
+        for row in _rows(pack, 10 * seconds, 0.0, device=device)
+    ]
+    after = costs.predict(packs, costs.here(rows, device, "cpu"), device, workers=1)
+    assert not any(after.guessed)
+    assert before.wall_seconds < 4 * before.wall_seconds < after.wall_seconds
+    # What was measured elsewhere says nothing of this device.
+    other = [{**row, "device": "a third"} for row in rows]
+    assert costs.here(other, device, "cpu") == costs.known(device, "cpu")
+
+
+def test_shards_become_packs(make_run):
+    first = packing.together([make_run(seed=seed) for seed in range(3)])
+    second = packing.together([make_run(seed=seed) for seed in range(3, 6)])
+    rows = _rows(first, 5.0, 2.0) + _rows(second, 4.0, 0.0)
+    rows += _rows(second, 3.0, 0.0, date="2026-01-02")
+    # Of a shard whose other runs are in another folder nobody knows what they took.
+    rows += _rows(packing.together([make_run(seed=7), make_run(seed=8)]), 1.0, 0.0)[:1]
+    table = costs.measured(rows).sort_values("seconds")
+    assert list(table["seconds"]) == [3.0, 7.0]
+    assert list(table["programs"]) == [0, 1]
+    assert set(table[list(costs.KIND)].itertuples(index=False, name=None)) == {
+        ("Training", "published", "attention_only")
+    }
+    steps, flops = costs.amounts(first, 1)[1:]
+    assert list(table[["steps", "flops"]].iloc[1]) == [steps, flops]
+    assert steps == make_run().method.steps
+    assert costs.measured([]).empty
+    assert costs.measured([{**row, "d_model": 10**6} for row in rows]).empty
+
+
+def test_a_compilation_counts_once(make_run):
+    same = [packing.together([make_run(seed=seed)]) for seed in range(2)]
+    wider = packing.together([make_run(d_model=8, d_head=8)])
+    rates = {(): costs.Rates(100.0, 1e-9, 1e-15)}
+    seconds = costs.predict([*same, wider], rates, "D", workers=1).seconds
+    assert seconds == pytest.approx([100, 0, 100], abs=1e-3)
+
+
+def test_a_search_compiles_again_for_every_width(make_run):
+    search = Search(training=Training(n_batches=8, epochs=2).exact())
+    task = Task(vocab_size=7, n_sequences=20)
+    runs = [make_run(task=task, method=search, seed=seed) for seed in range(5)]
+    pack = packing.together(runs)
+    widths = {packing.width(5, n) for n in range(1, 6)}
+    assert len(costs.programs(pack)) == len(widths) == 4
+
+
+def test_a_dry_run_tells_what_it_costs(make_run):
+    packs = [packing.together([make_run(seed=seed)]) for seed in range(3)]
+    predicted = costs.predict(packs, {(): costs.GUESSES["gpu"]}, "my device", workers=2)
+    head, *lines, last = cli._plan_table(packs, predicted).splitlines()
+    assert head.split()[:5] == ["pack", "runs", "waste", "memory", "seconds"]
+    assert all("?" in line for line in lines)
+    assert last.startswith("3 runs in 3 packs of at most")
+    for words in (
+        "2 at a time on my device",
+        "s with compilation",
+        "core-hours",
+        "3 packs (?) guessed",
+    ):
+        assert words in last
+    sure = dataclasses.replace(predicted, guessed=(False,) * 3)
+    assert "?" not in cli._plan_table(packs, sure)
+    gpu = [dataclasses.replace(pack, platform="gpu") for pack in packs]
+    assert "accelerator-hours" in cli._plan_table(gpu, predicted)
+
+
+def test_packaged_rates_predict_what_was_measured():
+    packs = pd.read_csv(SAMPLE)
+    (device,) = packs["device"].unique()
+    rates = costs.known(device, "cpu")
+    kinds = packs[list(costs.KIND)].itertuples(index=False, name=None)
+    rate_PxA = np.array([costs.lookup(rates, kind)[1].seconds for kind in kinds])
+    predicted_P = (packs[list(costs.AMOUNTS)].to_numpy(float) * rate_PxA).sum(axis=1)
+    assert 1 / 1.5 < predicted_P.sum() / packs["seconds"].sum() < 1.5
+    # Of each method the median, for single packs were disturbed and took eight times as long.
+    off = packs.assign(off=np.log(predicted_P / packs["seconds"])).groupby("method")["off"].median()
+    assert len(off) == 5
+    assert (off.abs() < np.log(1.5)).all(), off
+
+
+def test_the_packaged_table_is_what_its_rates_make():
+    table = costs.packaged()
+    for device, of_device in table.groupby("device"):
+        rates = costs.from_table(of_device)
+        assert () in rates
+        assert all(device == of_kind.device for of_kind in rates.values())
+        made = costs.to_table(rates)
+        pd.testing.assert_frame_equal(made, of_device[made.columns].reset_index(drop=True))
