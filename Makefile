@@ -2,6 +2,7 @@
 # make test             the whole test suite, a few minutes on two CPU cores
 # make test-slow        minutes-long checks against published numbers
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
+# make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
 # make lint             ruff and mypy
 # make performance      packed training against one model at a time
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
@@ -24,9 +25,9 @@ ifeq ($(ACCEL),cpu)
 export JAX_PLATFORMS = cpu
 endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
-test test-slow test-pretrained test-browser: export JAX_PLATFORMS = cpu
+test test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: bench test test-slow test-pretrained test-browser lint performance assumptions clean
+.PHONY: bench test test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -46,6 +47,12 @@ test-pretrained: $(VENV)/.installed-test $(VENV)/.installed-pretrained
 test-browser: $(VENV)/.installed-test $(VENV)/.installed-browser
 	@command -v chromium chromedriver >/dev/null || apt-get install --yes chromium chromium-driver
 	MEMOBENCH_BROWSER=1 $(VENV)/bin/python -m pytest -m browser tests/test_browser.py
+
+test-cluster: $(VENV)/.installed-test $(VENV)/.installed-ray $(VENV)/.installed-slurm
+	@PATH=$$PATH:/usr/sbin; command -v munged slurmctld slurmd slurmdbd mariadbd >/dev/null || \
+	  ! command -v apt-get >/dev/null || { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \
+	  apt-get install --yes --no-install-recommends slurm-wlm slurmdbd munge mariadb-server; }
+	$(VENV)/bin/python -m pytest -m cluster tests/cluster
 
 lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
@@ -71,6 +78,6 @@ $(VENV)/.installed-$(ACCEL): setup.cfg pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 
-$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray $(VENV)/.installed-slurm: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@

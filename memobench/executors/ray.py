@@ -1,0 +1,140 @@
+"""Packs as tasks of Ray Core, on this machine or on a cluster that runs already."""
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from memobench.errors import UserError
+from memobench.executors import Ended
+from memobench.packing import Pack
+
+# Each card's memory is shared as the cards are; JAX would else take most of it for one pack.
+MEMORY_FRACTION = 0.75
+
+
+class Ray:
+    """Trains each pack in a task of its own.
+
+    Args:
+      work: trains a pack and writes its shard; raises where it fails.
+      folder: of the results, which all nodes share.
+      address: of a running cluster, "auto" for the one that this machine belongs to; None starts
+        Ray on this machine and stops it at the end.
+      workers: packs that Ray is given at a time; how many of them run its cores and GPUs decide.
+      cpus_per_pack: cores that a pack reserves.
+      gpus_per_pack: a fraction shares a GPU; None is one where there are any, or else none.
+
+    Raises UserError where Ray is not installed, not found, or cannot give what a pack needs.
+    """
+
+    # Ray repeats nothing: it would train again what was lost after its shard was written.
+    retries = 2
+
+    def __init__(
+        self,
+        work: Callable[[Pack], Any],
+        folder: pathlib.Path | None = None,
+        address: str | None = None,
+        workers: int = 64,
+        cpus_per_pack: float = 1,
+        gpus_per_pack: float | None = None,
+    ) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise UserError(
+                "executor='ray' needs the extra: pip install 'memobench[ray]'"
+            ) from error
+        self._ray, self._workers = ray, workers
+        self._waiting: list[Pack] = []
+        self._running: dict[Any, Pack] = {}
+        # A Ray that the caller started is theirs to stop.
+        self._own = not ray.is_initialized()
+        if self._own:
+            _start(ray, address)
+        there = ray.cluster_resources()
+        if gpus_per_pack is None:
+            gpus_per_pack = min(1, there.get("GPU", 0))
+        self.platform = "gpu" if gpus_per_pack else "cpu"
+        needed = {"CPU": cpus_per_pack, "GPU": gpus_per_pack}
+        for name, amount in needed.items():
+            # A cluster may grow, this machine does not.
+            if address is None and amount > there.get(name, 0):
+                self.close()
+                raise UserError(
+                    f"{name.lower()}s_per_pack={amount:g} is more than there is here, "
+                    f"{there.get(name, 0):g}"
+                )
+        # Asked for here and not by options(), a GPU is given to a fresh process each time: an idle
+        # one would keep its memory.
+        task = ray.remote(num_cpus=cpus_per_pack, num_gpus=gpus_per_pack, max_retries=0)(_train)
+        memory = f"{MEMORY_FRACTION * min(1, gpus_per_pack):.3f}"
+        self._task = functools.partial(task.remote, ray.put(work), self.platform, memory)
+
+    def submit(self, packs: Sequence[Pack]) -> None:
+        """See `Executor`."""
+        self._waiting.extend(packs)
+        self._fill()
+
+    def ended(self, timeout: float) -> list[Ended]:
+        """See `Executor`."""
+        if not self._running:
+            return []
+        tasks = list(self._running)
+        self._ray.wait(tasks, timeout=timeout)
+        done, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
+        ended = [Ended(self._running.pop(task), self._error(task)) for task in done]
+        self._fill()
+        return ended
+
+    def close(self) -> None:
+        """See `Executor`."""
+        self._waiting.clear()
+        for task in self._running:
+            self._ray.cancel(task, force=True)
+        self._running.clear()
+        if self._own:
+            self._ray.shutdown()
+
+    def _fill(self) -> None:
+        n = self._workers - len(self._running)
+        for pack in self._waiting[:n]:
+            self._running[self._task(pack)] = pack
+        del self._waiting[:n]
+
+    def _error(self, task: Any) -> str | None:
+        try:
+            self._ray.get(task)
+        except self._ray.exceptions.RayTaskError as error:
+            return f"{type(error.cause).__name__}: {_line(error.cause)}"
+        except self._ray.exceptions.RayError as error:
+            return f"{type(error).__name__}: {_line(error)}"
+        return None
+
+
+def _start(ray: Any, address: str | None) -> None:
+    if address is None:
+        # Reports of use would go out from where no one asked for them.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet: dict[str, Any] = {} if address else {"include_dashboard": False}
+    try:
+        ray.init(address or "local", log_to_driver=False, logging_level="warning", **quiet)
+    except (ConnectionError, ValueError, ray.exceptions.RayError) as error:
+        raise UserError(f"address={address!r}: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _train(work: Callable[[Pack], Any], platform: str, memory: str, pack: Pack) -> None:
+    """The task: JAX keeps to the platform that the pack was planned for and to its share of it."""
+    if platform == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    else:
+        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = memory
+    work(pack)

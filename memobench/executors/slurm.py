@@ -1,0 +1,215 @@
+"""Packs as jobs of a Slurm cluster, in arrays, through submitit.
+
+A job's state is asked of the queue, not of accounting, which not every cluster has. What is asked
+decides only when to look for shards.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from memobench.errors import UserError
+from memobench.executors import Ended
+from memobench.packing import Pack
+
+# Arrays of more than 1000 need a cluster whose MaxArraySize was raised.
+ARRAY_SIZE = 1000
+# Between two questions to the queue, which many users ask.
+POLL_SECONDS = 10.0
+
+# States in which a job starts no more; a job that is unknown to the queue ended long ago.
+_ENDED = {
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+}
+
+_log = logging.getLogger("memobench")
+
+
+class Slurm:
+    """Trains each pack in a job of its own, which Slurm starts again where it is preempted.
+
+    Jobs' files and logs are in the folder `.slurm` of the results; those of jobs that went well
+    are removed. Jobs of a driver that was killed go on and write their shards.
+
+    Args:
+      work: trains a pack and writes its shard; raises where it fails.
+      folder: of the results, which all nodes share.
+      workers: jobs of an array that run at a time.
+      array_size: jobs of an array; the next is handed in when fewer than `workers` are left.
+      partition: where jobs run; None is the cluster's default.
+      timeout_minutes: after which a job is asked to stop; it goes on up to three times.
+      cpus_per_pack, gpus_per_pack: what a job reserves.
+      poll_seconds: between two questions to the queue.
+      **settings: any other of submitit's, such as slurm_account, slurm_qos or slurm_mem.
+
+    Raises UserError where submitit or Slurm is missing or does not know a setting.
+    """
+
+    # Slurm starts a preempted job again, but not one whose process was killed.
+    retries = 2
+
+    def __init__(
+        self,
+        work: Callable[[Pack], Any],
+        folder: pathlib.Path,
+        workers: int = 256,
+        array_size: int = ARRAY_SIZE,
+        partition: str | None = None,
+        timeout_minutes: int = 60,
+        cpus_per_pack: int = 1,
+        gpus_per_pack: int = 0,
+        poll_seconds: float = POLL_SECONDS,
+        **settings: Any,
+    ) -> None:
+        try:
+            import submitit
+        except ImportError as error:
+            raise UserError(
+                "executor='slurm' needs the extra: pip install 'memobench[slurm]'"
+            ) from error
+        for command in ("sbatch", "squeue", "srun", "scancel"):
+            if not shutil.which(command):
+                raise UserError(f"executor='slurm' needs Slurm's {command} on this machine")
+        self.platform = "gpu" if gpus_per_pack else "cpu"
+        self._executor = submitit.SlurmExecutor(pathlib.Path(folder, ".slurm").resolve())
+        # Of the driver's environment, which jobs take over, this does not fit their machine.
+        platform = "unset JAX_PLATFORMS" if gpus_per_pack else "export JAX_PLATFORMS=cpu"
+        wanted: dict[str, Any] = {
+            "job_name": "memobench",
+            "partition": partition,
+            "time": timeout_minutes,
+            "array_parallelism": workers,
+            "cpus_per_task": cpus_per_pack,
+            "gpus_per_node": gpus_per_pack or None,
+            # Since 22.05 a step no longer takes over what its job reserved.
+            "srun_args": [f"--cpus-per-task={cpus_per_pack}"],
+            "stderr_to_stdout": True,
+        }
+        for name, value in settings.items():
+            if name.removeprefix("slurm_") not in self._executor._valid_parameters():
+                raise UserError(f"{name}={value!r} is no setting of executor='slurm'")
+            wanted[name.removeprefix("slurm_")] = value
+        wanted["setup"] = [platform, *wanted.get("setup", ())]
+        self._executor.update_parameters(**wanted)
+        self._work, self._workers, self._array_size = work, workers, array_size
+        self._poll_seconds, self._next_poll = poll_seconds, 0.0
+        self._waiting: list[Pack] = []
+        self._running: dict[Any, Pack] = {}
+
+    def submit(self, packs: Sequence[Pack]) -> None:
+        """See `Executor`; raises UserError where Slurm refuses them."""
+        self._waiting.extend(packs)
+        self._fill()
+
+    def ended(self, timeout: float) -> list[Ended]:
+        """See `Executor`."""
+        deadline = time.monotonic() + timeout
+        while self._running:
+            until = min(self._next_poll, deadline)
+            time.sleep(max(0.0, until - time.monotonic()))
+            if until < self._next_poll:
+                break
+            self._next_poll = time.monotonic() + self._poll_seconds
+            ended = self._look()
+            self._fill()
+            if ended:
+                return ended
+        return []
+
+    def close(self) -> None:
+        """See `Executor`."""
+        self._waiting.clear()
+        if self._running:
+            ids = [job.job_id for job in self._running]
+            subprocess.run(["scancel", "--quiet", *ids], check=False)
+        self._running.clear()
+
+    def _fill(self) -> None:
+        """Hands in one more array where there is room for it."""
+        batch = self._waiting[: self._array_size]
+        if not batch or len(self._running) >= self._workers:
+            return
+        try:
+            jobs = self._executor.submit_array([_Work(self._work, pack) for pack in batch])
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            if not self._running:
+                raise UserError(f"executor='slurm' could not hand in jobs: {reason}") from error
+            # Many clusters limit a user's jobs; there is room when some have ended.
+            _log.warning("Slurm took no more jobs for now: %s", reason)
+            return
+        del self._waiting[: len(batch)]
+        self._running |= dict(zip(jobs, batch, strict=True))
+
+    def _look(self) -> list[Ended]:
+        states = _states()
+        if states is None:
+            return []
+        # A job that the queue has forgotten ended long ago.
+        told = {job: states.get(job.job_id, ("forgotten", "")) for job in self._running}
+        ended = {job: state for job, state in told.items() if state[0] in {*_ENDED, "forgotten"}}
+        return [Ended(self._running.pop(job), _reason(job, *ended[job])) for job in ended]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """The work on one pack; what submitit pickles."""
+
+    work: Callable[[Pack], Any]
+    pack: Pack
+
+    def __call__(self) -> None:
+        self.work(self.pack)
+
+    def checkpoint(self) -> Any:
+        """What goes on after a job was asked to stop: the same, from its own checkpoints."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)
+
+
+def _states() -> dict[str, tuple[str, str]] | None:
+    """State and its reason by the id of each job in the queue; None where Slurm does not answer."""
+    command = ["squeue", "--me", "--array", "--noheader", "--states=all", "--format=%i|%T|%r"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = (line.split("|") for line in done.stdout.splitlines())
+    return {name: (state, reason) for name, state, reason in lines}
+
+
+def _reason(job: Any, state: str, why: str) -> str | None:
+    """What went wrong in one line; the files of a job that went well are removed."""
+    from submitit.core import utils
+
+    paths = job.paths
+    outcome, trace = "", ""
+    with contextlib.suppress(OSError, EOFError):
+        outcome, trace = utils.pickle_load(paths.result_pickle)
+    if outcome == "success":
+        for path in (paths.submitted_pickle, paths.result_pickle, paths.stdout):
+            path.unlink(missing_ok=True)
+        return None
+    if outcome == "error":
+        lines = trace.strip().splitlines()
+        frames = [i for i, line in enumerate(lines) if line.startswith(" ")]
+        return f"{' '.join(lines[max(frames, default=-1) + 1 :])}; log: {paths.stdout}"
+    if state in ("COMPLETED", "forgotten"):
+        return None
+    return f"Slurm job {job.job_id} is {state} ({why}); log: {paths.stdout}"

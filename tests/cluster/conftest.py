@@ -1,0 +1,92 @@
+"""Packs, and asking an executor until all of them have ended."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+import signal
+import threading
+
+import pytest
+
+import memobench
+from memobench import packing
+from memobench.leases import Leases
+from tests.cluster import stand_ins
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch):
+    # Workers start elsewhere and must find the stand-ins.
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parents[2]))
+
+
+@pytest.fixture
+def packs(make_run):
+    return lambda n: [packing.together([make_run(seed=seed)]) for seed in range(n)]
+
+
+@pytest.fixture
+def at(tmp_path):
+    """Work of this name with its diary in the test's folder."""
+    return lambda name: functools.partial(getattr(stand_ins, name), tmp_path)
+
+
+@pytest.fixture
+def all_ended():
+    """Every `Ended` of as many packs as are out; fails where one comes twice or none does."""
+
+    def ask(executor, n):
+        found = []
+        stand_ins.until(lambda: found.extend(executor.ended(1)) or len(found) >= n, f"{n} packs")
+        assert len(found) == n
+        assert executor.ended(0) == []
+        return found
+
+    return ask
+
+
+@pytest.fixture
+def sweep(make_run, tmp_path, caplog):
+    """A sweep of two packs with an executor; its first worker is killed and its rows are right."""
+
+    def run(executor, **options):
+        runs = [
+            make_run(seed=seed, name=name) for name in ("attention_only", "mlp") for seed in (0, 1)
+        ]
+        shorter = dataclasses.replace(runs[-1].method, batch_size=8)
+        runs = [*runs[:2], *(dataclasses.replace(run, method=shorter) for run in runs[2:])]
+        assert len(packing.plan(runs, "cpu")) == 2
+        alone = memobench.run(runs, progress=False)
+        with _killer(tmp_path) as killed:
+            table = memobench.run(runs, tmp_path, progress=False, executor=executor, **options)
+        assert len(killed) == 1
+        assert "are tried again: " in caplog.text
+        measured = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]
+        assert table[measured].equals(alone[measured])
+        assert len(memobench.load_results(tmp_path)) == len(runs)
+        assert table["pack_size"].tolist() == [2] * 4
+
+    return run
+
+
+@contextlib.contextmanager
+def _killer(folder):
+    """Kills the first worker that takes a pack in hand."""
+    killed, over = [], threading.Event()
+
+    def watch():
+        while not (killed or over.wait(0.01)):
+            for held in Leases(folder).all():
+                if held.about.get("kind") == "pack" and not killed:
+                    os.kill(held.pid, signal.SIGKILL)
+                    killed.append(held.pid)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
