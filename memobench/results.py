@@ -13,7 +13,7 @@ import os
 import pathlib
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -86,8 +86,7 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
     infinity are refused (ValueError); a diverged run's measures are None.
     """
     folder = pathlib.Path(folder)
-    ids = ",".join(sorted(row["run_id"] for row in rows))
-    stem = hashlib.sha256(ids.encode()).hexdigest()[:16]
+    stem = stem_of(row["run_id"] for row in rows)
     shard = {"schema": SCHEMA, "provenance": provenance, "rows": list(rows)}
     text = json.dumps(shard, indent=1, allow_nan=False)
     temporary = folder / f".{uuid.uuid4().hex}.tmp"
@@ -103,6 +102,11 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
     return path
 
 
+def stem_of(run_ids: Iterable[str]) -> str:
+    """What the name of the shard of these runs begins with: a hash."""
+    return hashlib.sha256(",".join(sorted(run_ids)).encode()).hexdigest()[:16]
+
+
 def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
     for attempt in itertools.count():
         path = temporary.with_name(f"{stem}-{attempt}.json" if attempt else f"{stem}.json")
@@ -111,7 +115,7 @@ def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
             return path
         except FileExistsError:
             try:
-                _read_shard(path)
+                read_shard(path)
             except (OSError, ValueError):
                 continue
             _log.warning("%s is there already and was kept", path)
@@ -143,17 +147,21 @@ def load_results(folder: Path) -> pd.DataFrame:
 def load_rows(folder: Path) -> dict[str, dict]:
     """The rows behind `load_results`, by run id."""
     rows: dict[str, dict] = {}
-    for path in sorted(pathlib.Path(folder).glob("*")):
-        if path.name.startswith("."):
-            continue
+    for path in shard_paths(folder):
         try:
-            shard = _read_shard(path)
+            shard = read_shard(path)
         except (OSError, ValueError) as error:
             _log.warning("skipped %s: %s", path, error)
             continue
-        for row in shard:
+        for row in with_provenance(*shard):
             rows.setdefault(row["run_id"], row)
     return rows
+
+
+def shard_paths(folder: Path) -> list[pathlib.Path]:
+    """All that is no working file, by name: these should be shards."""
+    paths = sorted(pathlib.Path(folder).glob("*"))
+    return [path for path in paths if not path.name.startswith(".")]
 
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
@@ -170,7 +178,8 @@ def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterato
     return ({**row, **provenance} for row in rows)
 
 
-def _read_shard(path: pathlib.Path) -> list[dict]:
+def read_shard(path: pathlib.Path) -> tuple[list[dict], dict[str, Any]]:
+    """A shard's rows and provenance. Raises OSError or ValueError for what is no whole one."""
     try:
         shard = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
@@ -184,7 +193,7 @@ def _read_shard(path: pathlib.Path) -> list[dict]:
         raise ValueError("rows or provenance are missing")
     for row in rows:
         _check_row(row)
-    return list(with_provenance(rows, provenance))
+    return rows, provenance
 
 
 def _check_row(row: Any) -> None:
