@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import pathlib
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -154,7 +155,7 @@ def load_rows(folder: Path) -> dict[str, dict]:
             _log.warning("skipped %s: %s", path, error)
             continue
         for row in with_provenance(*shard):
-            rows.setdefault(row["run_id"], row)
+            rows.setdefault(row["run_id"], _shared(row))
     return rows
 
 
@@ -171,6 +172,12 @@ def to_table(rows: Sequence[dict]) -> pd.DataFrame:
     whole = pd.concat([table, pd.DataFrame(younger, index=table.index, dtype=object)], axis=1)
     # Copied into one piece: a table of many columns, each apart, is slow and warns of it.
     return whole.astype(dict.fromkeys(MEASURES, float)).copy()
+
+
+def _shared(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with names and texts that all rows share: every file brings copies of its own."""
+    texts = (x if type(x) is not str else sys.intern(x) for x in row.values())
+    return dict(zip(map(sys.intern, row), texts, strict=True))
 
 
 def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:
