@@ -201,7 +201,7 @@ def _verify(names: list[str]) -> None:
             print(f"{kind}: {line}")
     print(found.summary)
     if found.errors:
-        raise UserError(f"{folder} has {len(found.errors):,} errors; each is named above")
+        raise UserError(f"{folder} is not sound; every error is named above")
 
 
 def _submit(names: list[str]) -> None:

@@ -225,4 +225,4 @@ def test_the_command_tells_all_and_fails(tmp_path):
         "error: foreign.json: not a memobench shard; no row of it is read",
         "0 shards, 0 runs, 1 error, 0 notes",
     ]
-    assert done.stderr == f"memobench: {tmp_path} has 1 errors; each is named above\n"
+    assert done.stderr == f"memobench: {tmp_path} is not sound; every error is named above\n"
