@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -363,19 +363,8 @@ def _plan_group(
     steps = [[predicted_steps(run) for run in by_module[module]] for module in modules]
     total, longest = [sum(each) for each in steps], [max(each) for each in steps]
 
-    best: list[tuple[float, int]] = [(0.0, 0)]
-    for stop in range(1, len(modules) + 1):
-        options = []
-        for start in range(stop):
-            padded = enclosing(modules[start:stop])
-            arithmetic = work(padded) * sum(total[start:stop]) / n_devices
-            seconds = _seconds(arithmetic, max(longest[start:stop]), platform)
-            options.append((best[start][0] + COMPILE_SECONDS + seconds, start))
-        best.append(min(options))
-
-    stop = len(modules)
-    while stop > 0:
-        start = best[stop][1]
+    stops = _cuts(modules, work, total, longest, platform, n_devices)
+    for start, stop in reversed(list(itertools.pairwise([0, *stops]))):
         chosen = modules[start:stop]
         longest_first = sorted(
             itertools.chain.from_iterable(by_module[module] for module in chosen),
@@ -387,11 +376,54 @@ def _plan_group(
         for runs in by_steps.values():
             for fitting in _by_seeds(runs, platform):
                 yield from _split(fitting, enclosing(chosen), platform, n_devices)
-        stop = start
 
 
-def _seconds(work: float, steps: float, platform: str) -> float:
-    """Of so many floating-point operations in so many steps of a pack."""
+def _cuts(
+    modules: Sequence[nn.Module],
+    work: Callable[[nn.Module], float],
+    total: Sequence[int],
+    longest: Sequence[int],
+    platform: str,
+    n_devices: int,
+) -> list[int]:
+    """Where the packs of least predicted time end, in a list of modules M of sizes P.
+
+    total, longest: steps of all runs of each module, and of the longest.
+    """
+    if len(modules) == 1:
+        return [1]
+    sizes = [_paddable_sizes(module) for module in modules]
+    size_MxP = np.array([list(size.values()) for size in sizes]).reshape(len(sizes), -1)
+    done_M, longest_M = np.cumsum([0, *total]), np.asarray(longest)
+
+    @functools.cache
+    def padded_work(*padded: int) -> float:
+        largest: dict[str, Any] = dict(zip(sizes[0], padded, strict=True))
+        return work(modules[0].clone(**largest))
+
+    best_M, begins = np.zeros(len(modules) + 1), [0]
+    for stop in range(1, len(modules) + 1):
+        # What a pack of all from `start` to `stop` is padded to: with falling start it only grows.
+        padded_MxP = np.maximum.accumulate(size_MxP[:stop][::-1])
+        grows = 1 + np.flatnonzero((padded_MxP[1:] != padded_MxP[:-1]).any(axis=1))
+        firsts = np.concatenate([[0], grows])
+        works = [padded_work(*padded) for padded in padded_MxP[firsts].tolist()]
+        work_M = np.repeat(works, np.diff([*firsts, stop]))[::-1]
+        steps_M = np.maximum.accumulate(longest_M[:stop][::-1])[::-1]
+        all_work_M = work_M * (done_M[stop] - done_M[:stop]) / n_devices
+        seconds_M = _seconds(all_work_M, steps_M, platform)
+        seconds_M += best_M[:stop] + COMPILE_SECONDS
+        begins.append(int(np.argmin(seconds_M)))
+        best_M[stop] = seconds_M[begins[-1]]
+
+    stops = [len(modules)]
+    while (start := begins[stops[-1]]) > 0:
+        stops.append(start)
+    return stops[::-1]
+
+
+def _seconds(work: Any, steps: Any, platform: str) -> Any:
+    """Of so many floating-point operations in so many steps of a pack; numbers or arrays."""
     known = platform if platform in FLOPS_PER_SECOND else "gpu"
     return work / FLOPS_PER_SECOND[known] + steps * STEP_SECONDS[known]
 
