@@ -106,9 +106,9 @@ imports.
    after a sweep, not in it.
 
 All stages are about linear in runs now, but for the planner's cuts: it compares all pairs of sizes
-that share a program, 1,000 of them in 0.2 s with all else. Of a million runs only `write` and `read`
-were measured to their end: both plans were ended after 270 s, at a low priority on busy cores, and
-200 µs a run are 200 s of a core.
+that share a program, 1,000 of them in 0.2 s with all else. Of a million runs only `write` and
+`read` were measured to their end: both plans were ended after 270 s, at a low priority on busy
+cores, and 200 µs a run are 200 s of a core.
 
 ## What was mended
 
