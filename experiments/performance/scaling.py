@@ -91,11 +91,9 @@ imports.
    vocabulary or protocol. The planner then makes a tenth of the packs (`plan, sizes`).
 2. **The scheduler.** A pack is seconds of work; starting one as a job costs as much. Slurm's
    MaxArraySize is 1001 by default (indices 0 to 1000) and MaxJobCount 10,000: 100,000 packs are
-   100 arrays of 1,000, more than the controller holds. Give each array task a hundred packs and
-   more, or let a fixed number of workers take packs from the folder. Ray's driver holds every task
-   it has submitted, and results that nobody has fetched stay in the object store: submit a few
-   thousand at a time, and let workers write shards instead of returning rows. (Documented limits;
-   not measured here.)
+   100 arrays of 1,000, more than the controller holds, so memobench hands in the next array when
+   fewer than 256 jobs are left, and gives Ray 64 packs at a time; workers write shards instead of
+   returning rows. (The schedulers' limits are documented ones, not measured here.)
 3. **Memory of a table**: 9 KB a row, so that a million rows take 9 GB to read (`read`), and reports
    want more. A row is a dict of Python objects, most of it the curves, and then a row of a table.
    Beyond a few hundred thousand runs report from a folder for every experiment.
