@@ -4,7 +4,7 @@
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
 # make lint             ruff and mypy
-# make performance      packed training against one model at a time
+# make performance      packed training against one model at a time, and against the roofline
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
 #
@@ -62,6 +62,7 @@ lint: $(VENV)/.installed-lint
 performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/packed_vs_alone.py
 	$(VENV)/bin/python experiments/performance/labelled_contexts.py
+	$(VENV)/bin/python experiments/performance/roofline.py
 
 assumptions: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-pretrained
 	$(VENV)/bin/python experiments/assumptions/kruskal_rank.py

@@ -529,7 +529,7 @@ def _shapes(module: nn.Module) -> Any:
 
 def _start(run: Run) -> State:
     module = models.build(run)
-    variables = jax.tree.map(np.asarray, models.init(module, 0, packing.init_key(run)))
+    variables = models.init_on_host(module, 0, packing.init_key(run))
     shapes = _shapes(module)
     moments = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.moments)
     numbers = np.float32(np.inf), np.int32(0), np.int32(0)

@@ -169,7 +169,7 @@ def init_pack(pack: Pack) -> Any:
     context_length = pack.runs[0].task.context_length
     target = models.shapes(pack.module, context_length)
     trees = [
-        pad_to(models.init(models.build(run), context_length, init_key(run)), target)
+        pad_to(models.init_on_host(models.build(run), context_length, init_key(run)), target)
         for run in pack.runs
     ]
     return jax.tree.map(lambda *xs: np.stack(xs), *trees)

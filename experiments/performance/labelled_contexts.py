@@ -34,29 +34,30 @@ tokens, T examples, B batch, C classes.
 import collections
 import concurrent.futures
 import dataclasses
-import datetime
 import functools
 import itertools
 import math
 import pathlib
-import shlex
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import contexts
 import jax
 import jax.numpy as jnp
+import measuring
 import numpy as np
 import optax
 import pandas as pd
 from absl import app, flags, logging
+from contexts import METHOD, N_EXAMPLES, Setting
 
-from memobench import annealing, compiling, metrics, models, packing, positions, results, worker
+from memobench import annealing, compiling, metrics, models, packing, positions, results
 from memobench.errors import UserError
 from memobench.report import tables
-from memobench.specs import Annealing, Architecture, LabelledContexts, Run
+from memobench.specs import Run
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 
@@ -74,8 +75,6 @@ SECONDS = flags.DEFINE_float(
 )
 
 SCRIPT = "experiments/performance/labelled_contexts.py"
-N_EXAMPLES = 8192
-METHOD = Annealing()
 # Rounds are short ones here, so that a measurement holds several.
 ROUND = dataclasses.replace(METHOD, evaluate_every=25)
 WIDTHS = (1, 2, 4, 8, 16)
@@ -110,23 +109,6 @@ class Rates(NamedTuple):
     evaluated: float = math.nan
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """Which contexts, and how many heads."""
-
-    contexts: str
-    n_heads: int
-
-    def task(self) -> LabelledContexts:
-        return LabelledContexts(n_examples=N_EXAMPLES, contexts=self.contexts)
-
-    def run(self, seed: int = 0) -> Run:
-        architecture = Architecture(
-            name="query_attention", heads="full", d_model=64, d_head=64, n_heads=self.n_heads
-        )
-        return Run(task=self.task(), architecture=architecture, method=ROUND, seed=seed)
-
-
 SETTINGS = tuple(Setting(contexts, h) for h in (20, 60) for contexts in ("shared", "random"))
 
 
@@ -139,13 +121,7 @@ def main(argv: Sequence[str]) -> None:
         sys.exit(f"{SCRIPT}: {error}")
     if torch is None:
         print("PyTorch cannot be imported: the rows that need it are left out.")
-    about = {
-        "device": worker.device_name(jax.devices()[0]),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "jax": jax.__version__,
-        "torch": "not installed" if torch is None else torch.__version__,
-        "command": shlex.join(["python", SCRIPT, *sys.argv[1:]]),
-    }
+    about = measuring.about(SCRIPT)
     print(write(output, about, measure(SETTINGS, ROUNDS.value, SECONDS.value)))
 
 
@@ -173,7 +149,7 @@ def measure(settings: Sequence[Setting], rounds: int, seconds: float) -> pd.Data
         for width in WIDTHS:
             name = _packed_name(width)
             _, compile_seconds[setting, name] = compiling.timed(*_program(setting, width))
-            _say(f"{setting}, {name}: compiled")
+            measuring.say(f"{setting}, {name}: compiled")
             rows[setting][name] = functools.partial(packed_rates, setting, width, 1)
         if jax.default_backend() == "cpu":  # Elsewhere the executor trains one pack at a time.
             for width in SIDE_BY_SIDE:
@@ -185,7 +161,7 @@ def measure(settings: Sequence[Setting], rounds: int, seconds: float) -> pd.Data
         for name, rate in its_rows.items():
             rates[setting, name].append(rate(seconds))
             said = f"{rates[setting, name][-1].plain:,.1f} model-steps/s"
-            _say(f"round {turn + 1} of {rounds}: {setting}, {name}: {said}")
+            measuring.say(f"round {turn + 1} of {rounds}: {setting}, {name}: {said}")
     median = {key: Rates(*map(statistics.median, zip(*rates[key], strict=True))) for key in rates}
 
     def fastest(setting: Setting, framework: str) -> float:
@@ -209,17 +185,13 @@ def measure(settings: Sequence[Setting], rounds: int, seconds: float) -> pd.Data
     )
 
 
-def _say(text: str) -> None:
-    print(f"{datetime.datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
-
-
 # --- memobench ---------------------------------------------------------------------------------
 
 
 def packed_rates(setting: Setting, width: int, n_packs: int, seconds: float) -> Rates:
     """Rates of as many packs of as many runs, side by side."""
     trainings = [
-        _round_seconds(setting, [setting.run(pack * width + i) for i in range(width)])
+        _round_seconds(setting, [setting.run(pack * width + i, ROUND) for i in range(width)])
         for pack in range(n_packs)
     ]
     for rounds in trainings:
@@ -241,25 +213,15 @@ def packed_rates(setting: Setting, width: int, n_packs: int, seconds: float) -> 
 def _round_seconds(setting: Setting, runs: Sequence[Run]) -> Iterator[tuple[float, float]]:
     """Trains a pack for ever; yields how long a round took, one without evaluation and one with."""
     program, _ = compiling.timed(*_program(setting, len(runs)))
-    variables = packing.init_pack(packing.together(runs))
-    params = variables["params"]
-    state = annealing.State(
-        variables=variables,
-        moments=jax.vmap(_ADAM.init)(params),
-        best=jax.tree.map(jnp.copy, params),  # The program overwrites what it is given.
-        best_loss=jnp.full(len(runs), jnp.inf),
-        best_correct=jnp.zeros(len(runs), jnp.int32),
-        best_step=jnp.zeros(len(runs), jnp.int32),
-    )
-    data = jax.tree.map(lambda x: x[None], _data(setting.contexts))  # One set for all of them.
+    state = contexts.start(packing.init_pack(packing.together(runs)))
+    one_set = jax.tree.map(lambda x: x[None], contexts.data(setting.contexts))
 
     def seconds(step: int, n_evaluated: int) -> float:
         nonlocal state
         started = time.perf_counter()
         rows_RxCxB = np.stack([annealing.batches(run, step) for run in runs])
-        one = _schedule(step)._replace(n_examples=np.int32(n_evaluated))
-        schedule = annealing.Schedule(*(np.repeat(x, len(runs)) for x in one))
-        state, *_ = jax.block_until_ready(program(state, data, schedule, rows_RxCxB))
+        schedule = contexts.stacked_schedule(step, len(runs), n_evaluated)
+        state, *_ = jax.block_until_ready(program(state, one_set, schedule, rows_RxCxB))
         return time.perf_counter() - started
 
     every = ROUND.evaluate_every
@@ -269,32 +231,12 @@ def _round_seconds(setting: Setting, runs: Sequence[Run]) -> Iterator[tuple[floa
 
 def _program(setting: Setting, width: int) -> tuple[Any, ...]:
     """What compiles a round, and of which shapes."""
-    method = dataclasses.replace(ROUND, steps=ROUND.evaluate_every)
-    module, n_sets = models.build(setting.run()), 1
-    return annealing.compile_round, module, setting.task(), method, width, n_sets
+    return contexts.program(setting, width, ROUND.evaluate_every)
 
 
 def _packed_name(width: int, n_packs: int = 1) -> str:
     name = f"pack of {width}" if width > 1 else "one run"
     return f"two packs of {width} side by side" if n_packs == 2 else name
-
-
-def _schedule(step: int) -> annealing.Schedule:
-    return annealing.Schedule(
-        step=np.float32(step),
-        steps=np.float32(METHOD.steps),
-        warmup_steps=np.float32(round(METHOD.warmup * METHOD.steps)),
-        learning_rate=np.float32(METHOD.learning_rate),
-        first_share=np.float32(METHOD.first_share),
-        n_examples=np.int32(N_EXAMPLES),
-        which_set=np.int32(0),
-        stops_at=np.int32(N_EXAMPLES + 1),
-    )
-
-
-@functools.cache
-def _data(contexts: str) -> Labelled:
-    return jax.device_put(labelled_contexts.sample(Setting(contexts, 1).task()))
 
 
 # --- All tokens, one model after another ---------------------------------------------------------
@@ -326,7 +268,7 @@ def _steady(steps: Iterator[None], seconds: float, wait: Callable[[], Any]) -> R
 
 def _learning_rates() -> list[float]:
     """Of every step of a run."""
-    return np.asarray(annealing.rate(_schedule(0), jnp.arange(METHOD.steps))).tolist()
+    return np.asarray(annealing.rate(contexts.schedule(0), jnp.arange(METHOD.steps))).tolist()
 
 
 def jax_rates(setting: Setting, seconds: float) -> Rates:
@@ -336,7 +278,8 @@ def jax_rates(setting: Setting, seconds: float) -> Rates:
 
 def _jax_steps(setting: Setting) -> Iterator[None]:
     """Trains one model after another for ever; yields after every step."""
-    data, module, step = _data(setting.contexts), models.build(setting.run()), _jax_step(setting)
+    data, step = contexts.data(setting.contexts), _jax_step(setting)
+    module = models.build(setting.run())
     for seed in itertools.count():
         params = models.init(module, 0, packing.init_key(setting.run(seed)))["params"]
         moments = _ADAM.init(params)
@@ -387,7 +330,7 @@ def _check(setting: Setting, position_MxD: jax.Array) -> None:
     """Raises AssertionError unless `_all_tokens` is memobench's model."""
     module = models.build(setting.run())
     variables = models.init(module, 0, jax.random.key(0))
-    example = labelled_contexts.example(_data(setting.contexts), jnp.int32(0))
+    example = labelled_contexts.example(contexts.data(setting.contexts), jnp.int32(0))
     expected_C: Any = module.apply(variables, *example)
     output_C = _all_tokens(variables["params"], position_MxD, *example)
     np.testing.assert_allclose(output_C, expected_C, rtol=1e-3, atol=1e-4)
@@ -424,7 +367,7 @@ def pytorch_rates(setting: Setting, heads: Any, threads: int, seconds: float) ->
 def _pytorch_steps(setting: Setting, heads: Any, device: str) -> Iterator[None]:
     """Trains one model after another for ever; yields after every step."""
     query_TxI, context, _, label_T = (
-        torch.tensor(np.asarray(x), device=device) for x in _data(setting.contexts)
+        torch.tensor(np.asarray(x), device=device) for x in contexts.data(setting.contexts)
     )
     label_T = label_T.long()
     for seed in itertools.count():

@@ -24,30 +24,37 @@ out. A busy machine makes the numbers worthless; the columns `lowest` and `highe
 """
 
 import collections
-import contextlib
 import dataclasses
-import datetime
 import functools
 import itertools
 import math
 import pathlib
-import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 import pandas as pd
 from absl import app, flags, logging
+from associations import (
+    METHOD,
+    Case,
+    packed_rate,
+    progress,
+    pytorch_name,
+    pytorch_rate,
+    pytorch_threads,
+    run,
+    trained,
+)
+from measuring import about, say
 
-from memobench import compiling, models, packing, results, training, worker
+from memobench import compiling, models, packing, results, training
 from memobench.errors import UserError
-from memobench.executors import Ended, local
 from memobench.report import tables
-from memobench.specs import Architecture, Run, Task, Training
+from memobench.specs import Run
 
 try:
     import torch
@@ -69,13 +76,7 @@ SOLO_EVERY = flags.DEFINE_integer(
 )
 
 SCRIPT = "experiments/performance/packed_vs_alone.py"
-TASK = Task(vocab_size=50)
-METHOD = Training(
-    batch_size=256, n_batches=64, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
-)
-D_MODEL, N_HEADS = 10, 21
 SIZES = tuple(itertools.product(range(3, 14), (1, 6, 11, 16, 21, 26, 31)))
-WARM_UP_STEPS = 20
 
 MARKDOWN = """\
 # Packed training against one model at a time
@@ -100,24 +101,6 @@ that of the training programs alone; initialisation, too, compiles once for ever
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A packed configuration of d = 10, H = 21: equal packs, handed to the executor together."""
-
-    name: str
-    n_runs: int
-    n_packs: int = 1
-    method: Training = METHOD
-
-    def packs(self, epochs: int) -> list[packing.Pack]:
-        """The packs, every run with a seed of its own."""
-        method = dataclasses.replace(self.method, epochs=epochs)
-        return [
-            packing.together([_run(D_MODEL, N_HEADS, method, seed) for seed in seeds])
-            for seeds in np.arange(self.n_packs * self.n_runs).reshape(self.n_packs, -1).tolist()
-        ]
-
-
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
     logging.set_verbosity(logging.WARNING)
@@ -129,14 +112,7 @@ def main(argv: Sequence[str]) -> None:
         print("PyTorch cannot be imported: the rows that need it are left out.")
     rates = measure_rates(_cases(), ROUNDS.value, SECONDS.value)
     sweeps = measure_sweeps(EPOCHS.value, SOLO_EVERY.value)
-    about = {
-        "device": worker.device_name(jax.devices()[0]),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "jax": jax.__version__,
-        "torch": "not installed" if torch is None else torch.__version__,
-        "command": shlex.join(["python", SCRIPT, *sys.argv[1:]]),
-    }
-    print(write(output, about, rates, sweeps))
+    print(write(output, about(SCRIPT), rates, sweeps))
 
 
 def write(
@@ -161,17 +137,6 @@ def _markdown(table: pd.DataFrame) -> str:
     return tables.markdown(table, {str(c): 1 for c in table.select_dtypes("float")})
 
 
-def _say(text: str) -> None:
-    print(f"{datetime.datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
-
-
-def _run(d_model: int, n_heads: int, method: Training, seed: int = 0) -> Run:
-    architecture = Architecture(
-        name="attention_only", d_model=d_model, d_head=d_model, n_heads=n_heads
-    )
-    return Run(task=TASK, architecture=architecture, method=method, seed=seed)
-
-
 # --- Rates -------------------------------------------------------------------------------------
 
 
@@ -179,19 +144,22 @@ def _cases() -> list[Case]:
     cases = [Case(f"pack of {n}", n) for n in (1, 4, 16, 64)]
     if jax.default_backend() == "cpu":  # Elsewhere the executor trains one pack at a time.
         cases += [Case(f"two packs of {n} side by side", n, n_packs=2) for n in (8, 16)]
-    return [*cases, Case("pack of 16, exact protocol", 16, method=METHOD.exact())]
+    return [
+        *cases,
+        Case("pack of 16, exact protocol", 16, method=METHOD.exact()),
+    ]
 
 
 def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.DataFrame:
     """One row per PyTorch thread count and per case, measured in turns."""
     compile_seconds: dict[str, float] = {}
     measures: dict[str, Callable[[], float]] = {
-        _pytorch_name(threads): functools.partial(pytorch_rate, threads, seconds)
-        for threads in _pytorch_threads()
+        pytorch_name(threads): functools.partial(pytorch_rate, threads, seconds)
+        for threads in pytorch_threads()
     }
     baselines = list(measures)
     for case in cases:
-        _say(f"{case.name}: compiling, and sizing its measurement")
+        say(f"{case.name}: compiling, and sizing its measurement")
         compile_seconds[case.name] = _compile_seconds(case)
         measures[case.name] = functools.partial(packed_rate, case, _epochs(case, seconds))
 
@@ -199,7 +167,7 @@ def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.Data
     for turn in range(rounds):
         for name, measure in measures.items():
             rates[name].append(measure())
-            _say(f"round {turn + 1} of {rounds}: {name}: {rates[name][-1]:,.1f} model-steps/s")
+            say(f"round {turn + 1} of {rounds}: {name}: {rates[name][-1]:,.1f} model-steps/s")
     baseline = max((statistics.median(rates[name]) for name in baselines), default=math.nan)
     n_runs = {case.name: case.n_runs * case.n_packs for case in cases}
     return pd.DataFrame(
@@ -216,45 +184,6 @@ def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.Data
     )
 
 
-def packed_rate(case: Case, epochs: int) -> float:
-    """Model-steps per second of all packs together, over the time in which each is steady."""
-    times = _progress(case.packs(epochs))
-    # The first report comes after initialisation, the last after evaluation.
-    start, stop = max(t[0] for t in times), min(t[-2] for t in times)
-    if stop <= start:
-        return math.nan
-    steps = case.n_runs * training.steps_per_chunk(case.method)
-    done = [steps * np.diff(np.interp([start, stop], t, np.arange(len(t))))[0] for t in times]
-    return float(sum(done) / (stop - start))
-
-
-def _progress(packs: Sequence[packing.Pack]) -> list[list[float]]:
-    """For each pack, when it reported its chunks of steps."""
-    times: dict[str, list[float]] = {pack.runs[0].run_id: [] for pack in packs}
-
-    def on_steps(pack: packing.Pack, _: int) -> None:
-        times[pack.runs[0].run_id].append(time.perf_counter())
-
-    for _ in _trained(packs, on_steps):
-        pass
-    return list(times.values())
-
-
-def _trained(
-    packs: Sequence[packing.Pack],
-    on_steps: Callable[[packing.Pack, int], None] = lambda pack, steps: None,
-) -> Iterator[Ended]:
-    """Trains packs as a sweep without a folder does; yields each as it ends."""
-    engine = local.Local(functools.partial(worker.work, None), on_steps)
-    with contextlib.closing(engine):
-        engine.submit(packs)
-        left = len(packs)
-        while left:
-            ended = engine.ended(60.0)
-            left -= len(ended)
-            yield from ended
-
-
 def _compile_seconds(case: Case) -> float:
     _, seconds = compiling.timed(training.compile_program, training.program_shape(case.packs(1)[0]))
     return seconds
@@ -262,110 +191,10 @@ def _compile_seconds(case: Case) -> float:
 
 def _epochs(case: Case, seconds: float) -> int:
     """How many epochs keep the case steady for so many seconds."""
-    times = _progress(case.packs(2))
+    times = progress(case.packs(2))
     chunk_seconds = max(t[-1] - t[0] for t in times) / (len(times[0]) - 1)
     chunks = max(2, math.ceil(seconds / chunk_seconds)) + 2
     return math.ceil(chunks * training.steps_per_chunk(case.method) / case.method.n_batches)
-
-
-# --- PyTorch -----------------------------------------------------------------------------------
-
-
-def _pytorch_threads() -> list[int]:
-    """The thread counts to try: none without PyTorch, and one where it has a GPU."""
-    if torch is None:
-        return []
-    default = torch.get_num_threads()
-    return [default] if torch.cuda.is_available() else sorted({1, default}, reverse=True)
-
-
-def _pytorch_name(threads: int) -> str:
-    where = "GPU" if torch.cuda.is_available() else f"{threads} thread" + "s" * (threads > 1)
-    return f"PyTorch, {where}"
-
-
-def pytorch_rate(threads: int, seconds: float) -> float:
-    """Steps per second of one model after another in eager PyTorch."""
-    cuda = torch.cuda.is_available()
-    default = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        training_steps = _pytorch_steps("cuda" if cuda else "cpu")
-        for _ in range(WARM_UP_STEPS):
-            next(training_steps)
-        if cuda:
-            torch.cuda.synchronize()
-        started, steps = time.perf_counter(), 0
-        while time.perf_counter() < started + seconds:
-            next(training_steps)
-            steps += 1
-        if cuda:
-            torch.cuda.synchronize()
-        return steps / (time.perf_counter() - started)
-    finally:
-        torch.set_num_threads(default)
-
-
-def _pytorch_steps(device: str) -> Iterator[None]:
-    """Trains one model after another for ever; yields after every step."""
-    n_draws = METHOD.batch_size * METHOD.n_batches  # type: ignore[operator]
-    rates = np.linspace(METHOD.learning_rate, METHOD.final_learning_rate, METHOD.epochs + 1)
-    for seed in itertools.count():
-        torch.manual_seed(seed)
-        size = (n_draws, TASK.context_length)
-        tokens_MxS = torch.randint(TASK.vocab_size, size, device=device)
-        labels_M = torch.randint(TASK.vocab_size, (n_draws,), device=device)
-        model = _pytorch_model().to(device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=METHOD.learning_rate)
-        for rate in rates[:-1]:
-            optimizer.param_groups[0]["lr"] = float(rate)
-            for batch_B in torch.randperm(n_draws, device=device).split(METHOD.batch_size):
-                optimizer.zero_grad()
-                logits_BxN = model(tokens_MxS[batch_B])
-                torch.nn.functional.cross_entropy(logits_BxN, labels_M[batch_B]).backward()
-                optimizer.step()
-                yield
-
-
-def _pytorch_model() -> Any:
-    """The model of `dana2025/heads` as a PyTorch user would write it, with as many parameters."""
-
-    class Head(torch.nn.Module):
-        def __init__(self, d_model: int, context_length: int) -> None:
-            super().__init__()
-            self.query = torch.nn.Linear(d_model, d_model, bias=False)
-            self.key = torch.nn.Linear(d_model, d_model, bias=False)
-            self.value = torch.nn.Linear(d_model, d_model, bias=False)
-            self.output = torch.nn.Linear(d_model, d_model, bias=False)
-            future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-            self.register_buffer("future", future)
-            self.scale = d_model**-0.5
-
-        def forward(self, x: Any) -> Any:
-            scores = self.query(x) @ self.key(x).transpose(-2, -1) * self.scale
-            attention = scores.masked_fill(self.future, -math.inf).softmax(-1)
-            return self.output(attention @ self.value(x))
-
-    class AttentionOnly(torch.nn.Module):
-        def __init__(self, vocab_size: int, context_length: int, d_model: int, n_heads: int):
-            super().__init__()
-            self.token_embedding = torch.nn.Embedding(vocab_size, d_model)
-            self.position_embedding = torch.nn.Embedding(context_length, d_model)
-            self.heads = torch.nn.ModuleList(Head(d_model, context_length) for _ in range(n_heads))
-            self.unembedding = torch.nn.Linear(d_model, vocab_size, bias=False)
-
-        def forward(self, tokens: Any) -> Any:
-            x = self.token_embedding(tokens)
-            heads_input = x + self.position_embedding.weight
-            x = x + sum(head(heads_input) for head in self.heads)
-            return self.unembedding(x[:, -1])
-
-    model = AttentionOnly(TASK.vocab_size, TASK.context_length, D_MODEL, N_HEADS)
-    ours = models.build(_run(D_MODEL, N_HEADS, METHOD))
-    expected, _ = models.count_parameters(ours, TASK.context_length)
-    if sum(p.numel() for p in model.parameters()) != expected:
-        raise AssertionError("the PyTorch model is not the same as memobench's")
-    return model
 
 
 # --- The sizes of experiment 1 -----------------------------------------------------------------
@@ -374,9 +203,9 @@ def _pytorch_model() -> Any:
 def measure_sweeps(epochs: int, solo_every: int) -> pd.DataFrame:
     """One row for the packs and one for the loop."""
     method = dataclasses.replace(METHOD, epochs=epochs)
-    runs = [_run(d_model, n_heads, method) for d_model, n_heads in SIZES]
+    runs = [run(d_model, n_heads, method) for d_model, n_heads in SIZES]
     packs = packing.plan(runs, jax.default_backend())
-    _say(f"{len(runs)} sizes in {len(packs)} packs")
+    say(f"{len(runs)} sizes in {len(packs)} packs")
     packed = _packed_sweep(packs)
 
     by_work = sorted(runs, key=lambda run: packing.work_per_step(models.build(run), run))
@@ -397,7 +226,7 @@ def _forget_programs() -> None:
     """Forgets everything compiled but what any run needs, so that what comes next compiles it."""
     training.compile_program.cache_clear()
     jax.clear_caches()
-    training.train_one(_run(2, 1, dataclasses.replace(METHOD, epochs=1)))  # None of the 77.
+    training.train_one(run(2, 1, dataclasses.replace(METHOD, epochs=1)))  # None of the 77.
 
 
 def _packed_sweep(packs: Sequence[packing.Pack]) -> tuple[float, float]:
@@ -405,9 +234,9 @@ def _packed_sweep(packs: Sequence[packing.Pack]) -> tuple[float, float]:
     _forget_programs()
     started = time.perf_counter()
     compile_seconds = 0.0
-    for ended in _trained(packs):
+    for ended in trained(packs):
         compile_seconds += sum(about["compile_seconds"] for _, about in ended.shards)
-        _say(f"{len(ended.pack.runs)} sizes done after {time.perf_counter() - started:.0f} s")
+        say(f"{len(ended.pack.runs)} sizes done after {time.perf_counter() - started:.0f} s")
     return time.perf_counter() - started, compile_seconds
 
 
@@ -417,7 +246,7 @@ def _solo(run: Run) -> tuple[float, float]:
     compile_seconds = training.train_one(run).compile_seconds
     seconds = time.perf_counter() - started
     architecture = run.architecture
-    _say(f"d = {architecture.d_model}, H = {architecture.n_heads} alone took {seconds:.1f} s")
+    say(f"d = {architecture.d_model}, H = {architecture.n_heads} alone took {seconds:.1f} s")
     return seconds, compile_seconds
 
 

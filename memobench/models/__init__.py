@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from memobench.errors import UserError
@@ -84,9 +85,14 @@ def trained(module: nn.Module, method: Training) -> Callable[[str], bool]:
 
 def init(module: nn.Module, context_length: int, key: jax.Array) -> Any:
     """The module's variables at its own size: {"params": ..., "constants": ...}."""
+    return jax.tree.map(jnp.asarray, init_on_host(module, context_length, key))
+
+
+def init_on_host(module: nn.Module, context_length: int, key: jax.Array) -> Any:
+    """The same as NumPy arrays: what is padded and stacked there need not visit the device."""
     if hasattr(module, "initial"):
-        return jax.tree.map(jnp.asarray, module.initial(key))
-    return _initializer(module, context_length)(key)
+        return module.initial(key)
+    return jax.tree.map(np.asarray, _initializer(module, context_length)(key))
 
 
 @functools.lru_cache(maxsize=1024)

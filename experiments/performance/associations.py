@@ -1,0 +1,200 @@
+"""The size of `dana2025/heads` that performance is measured at: its packs, and PyTorch's way.
+
+The attention-only Transformer with d = 10, H = 21 on N = 50 tokens, batch 256. What the scripts
+beside this file share.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from memobench import models, packing, training, worker
+from memobench.executors import Ended, local
+from memobench.specs import Architecture, Run, Task, Training
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+TASK = Task(vocab_size=50)
+METHOD = Training(
+    batch_size=256, n_batches=64, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
+)
+D_MODEL, N_HEADS = 10, 21
+WARM_UP_STEPS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A packed configuration of d = 10, H = 21: equal packs, handed to the executor together."""
+
+    name: str
+    n_runs: int
+    n_packs: int = 1
+    method: Training = METHOD
+
+    def packs(self, epochs: int) -> list[packing.Pack]:
+        """The packs, every run with a seed of its own."""
+        method = dataclasses.replace(self.method, epochs=epochs)
+        return [
+            packing.together([run(D_MODEL, N_HEADS, method, seed) for seed in seeds])
+            for seeds in np.arange(self.n_packs * self.n_runs).reshape(self.n_packs, -1).tolist()
+        ]
+
+
+def run(d_model: int, n_heads: int, method: Training, seed: int = 0) -> Run:
+    architecture = Architecture(
+        name="attention_only", d_model=d_model, d_head=d_model, n_heads=n_heads
+    )
+    return Run(task=TASK, architecture=architecture, method=method, seed=seed)
+
+
+def packed_rate(case: Case, epochs: int) -> float:
+    """Model-steps per second of all packs together, over the time in which each is steady."""
+    return steady_rate(case.packs(epochs), case.n_runs * training.steps_per_chunk(case.method))
+
+
+def steady_rate(packs: Sequence[packing.Pack], steps: int) -> float:
+    """Model-steps per second of all packs together, each of which reports so many at a time."""
+    times = progress(packs)
+    # The first report comes after initialisation, the last after evaluation.
+    start, stop = max(t[0] for t in times), min(t[-2] for t in times)
+    if stop <= start:
+        return math.nan
+    done = [steps * np.diff(np.interp([start, stop], t, np.arange(len(t))))[0] for t in times]
+    return float(sum(done) / (stop - start))
+
+
+def progress(packs: Sequence[packing.Pack]) -> list[list[float]]:
+    """For each pack, when it reported its chunks of steps."""
+    times: dict[str, list[float]] = {pack.runs[0].run_id: [] for pack in packs}
+
+    def on_steps(pack: packing.Pack, _: int) -> None:
+        times[pack.runs[0].run_id].append(time.perf_counter())
+
+    for _ in trained(packs, on_steps):
+        pass
+    return list(times.values())
+
+
+def trained(
+    packs: Sequence[packing.Pack],
+    on_steps: Callable[[packing.Pack, int], None] = lambda pack, steps: None,
+) -> Iterator[Ended]:
+    """Trains packs as a sweep without a folder does; yields each as it ends."""
+    engine = local.Local(functools.partial(worker.work, None), on_steps)
+    with contextlib.closing(engine):
+        engine.submit(packs)
+        left = len(packs)
+        while left:
+            ended = engine.ended(60.0)
+            left -= len(ended)
+            yield from ended
+
+
+# --- PyTorch -----------------------------------------------------------------------------------
+
+
+def pytorch_threads() -> list[int]:
+    """The thread counts to try: none without PyTorch, and one where it has a GPU."""
+    if torch is None:
+        return []
+    default = torch.get_num_threads()
+    return [default] if torch.cuda.is_available() else sorted({1, default}, reverse=True)
+
+
+def pytorch_name(threads: int) -> str:
+    where = "GPU" if torch.cuda.is_available() else f"{threads} thread" + "s" * (threads > 1)
+    return f"PyTorch, {where}"
+
+
+def pytorch_rate(threads: int, seconds: float) -> float:
+    """Steps per second of one model after another in eager PyTorch."""
+    cuda = torch.cuda.is_available()
+    default = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        training_steps = _pytorch_steps("cuda" if cuda else "cpu")
+        for _ in range(WARM_UP_STEPS):
+            next(training_steps)
+        if cuda:
+            torch.cuda.synchronize()
+        started, steps = time.perf_counter(), 0
+        while time.perf_counter() < started + seconds:
+            next(training_steps)
+            steps += 1
+        if cuda:
+            torch.cuda.synchronize()
+        return steps / (time.perf_counter() - started)
+    finally:
+        torch.set_num_threads(default)
+
+
+def _pytorch_steps(device: str) -> Iterator[None]:
+    """Trains one model after another for ever; yields after every step."""
+    n_draws = METHOD.batch_size * METHOD.n_batches  # type: ignore[operator]
+    rates = np.linspace(METHOD.learning_rate, METHOD.final_learning_rate, METHOD.epochs + 1)
+    for seed in itertools.count():
+        torch.manual_seed(seed)
+        size = (n_draws, TASK.context_length)
+        tokens_MxS = torch.randint(TASK.vocab_size, size, device=device)
+        labels_M = torch.randint(TASK.vocab_size, (n_draws,), device=device)
+        model = _pytorch_model().to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=METHOD.learning_rate)
+        for rate in rates[:-1]:
+            optimizer.param_groups[0]["lr"] = float(rate)
+            for batch_B in torch.randperm(n_draws, device=device).split(METHOD.batch_size):
+                optimizer.zero_grad()
+                logits_BxN = model(tokens_MxS[batch_B])
+                torch.nn.functional.cross_entropy(logits_BxN, labels_M[batch_B]).backward()
+                optimizer.step()
+                yield
+
+
+def _pytorch_model() -> Any:
+    """The model of `dana2025/heads` as a PyTorch user would write it, with as many parameters."""
+
+    class Head(torch.nn.Module):
+        def __init__(self, d_model: int, context_length: int) -> None:
+            super().__init__()
+            self.query = torch.nn.Linear(d_model, d_model, bias=False)
+            self.key = torch.nn.Linear(d_model, d_model, bias=False)
+            self.value = torch.nn.Linear(d_model, d_model, bias=False)
+            self.output = torch.nn.Linear(d_model, d_model, bias=False)
+            future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
+            self.register_buffer("future", future)
+            self.scale = d_model**-0.5
+
+        def forward(self, x: Any) -> Any:
+            scores = self.query(x) @ self.key(x).transpose(-2, -1) * self.scale
+            attention = scores.masked_fill(self.future, -math.inf).softmax(-1)
+            return self.output(attention @ self.value(x))
+
+    class AttentionOnly(torch.nn.Module):
+        def __init__(self, vocab_size: int, context_length: int, d_model: int, n_heads: int):
+            super().__init__()
+            self.token_embedding = torch.nn.Embedding(vocab_size, d_model)
+            self.position_embedding = torch.nn.Embedding(context_length, d_model)
+            self.heads = torch.nn.ModuleList(Head(d_model, context_length) for _ in range(n_heads))
+            self.unembedding = torch.nn.Linear(d_model, vocab_size, bias=False)
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.token_embedding(tokens)
+            heads_input = x + self.position_embedding.weight
+            x = x + sum(head(heads_input) for head in self.heads)
+            return self.unembedding(x[:, -1])
+
+    model = AttentionOnly(TASK.vocab_size, TASK.context_length, D_MODEL, N_HEADS)
+    ours = models.build(run(D_MODEL, N_HEADS, METHOD))
+    expected, _ = models.count_parameters(ours, TASK.context_length)
+    if sum(p.numel() for p in model.parameters()) != expected:
+        raise AssertionError("the PyTorch model is not the same as memobench's")
+    return model
