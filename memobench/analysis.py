@@ -77,10 +77,12 @@ def half_width(values: pd.Series, confidence: float = 0.95) -> float:
     2.484
     """
     values = values.dropna()
-    if len(values) < 2:
-        return float("nan")
-    quantile = scipy.stats.t.ppf(0.5 + confidence / 2, len(values) - 1)
-    return float(quantile * values.std(ddof=1) / np.sqrt(len(values)))
+    return float(_half_width(values.std(ddof=1), len(values), confidence))
+
+
+def _half_width(deviation: Any, count: Any, confidence: float = 0.95) -> Any:
+    count = np.where(np.asarray(count) > 1, count, np.nan)
+    return scipy.stats.t.ppf(0.5 + confidence / 2, count - 1) * deviation / np.sqrt(count)
 
 
 def over_seeds(
@@ -91,16 +93,21 @@ def over_seeds(
     Diverged runs have no measures and enter no mean; `seeds` counts the runs that do and
     `diverged` those that do not.
     """
-    groups = table.groupby(CONFIGURATION, dropna=False, sort=False)
-    columns: dict[str, Any] = {
-        "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
-        "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
+    # Nothing is called group by group: of many configurations that would take hours.
+    counted = {
+        name: (table["status"] == status).astype(int)
+        for name, status in (("seeds", "ok"), ("diverged", "diverged"))
     }
+    groups = table.assign(**counted).groupby(CONFIGURATION, dropna=False, sort=False)
+    columns: dict[str, Any] = {name: groups[name].sum() for name in counted}
     for measure in measures:
-        columns[measure] = groups[measure].mean()
-        columns[f"{measure}_interval"] = groups[measure].agg(half_width)
+        of_measure = groups[measure]
+        columns[measure] = of_measure.mean()
+        columns[f"{measure}_interval"] = _half_width(of_measure.std(ddof=1), of_measure.count())
     if "device" in table:
-        columns["device"] = groups["device"].agg(_distinct)
+        devices = pd.DataFrame({"group": groups.ngroup(), "device": table["device"]})
+        listed = devices.drop_duplicates().groupby("group")["device"]
+        columns["device"] = [_distinct(found) for _, found in listed]
     order = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architecture", "heads"]
     order += ["protocol", "steps", "d_model"]
     return pd.DataFrame(columns).reset_index().sort_values([*order, "n_params"], ignore_index=True)

@@ -26,7 +26,8 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from memobench import compiling, metrics, models, packing, ranks, saturation, training
+from memobench import compiling, devices, metrics, models, packing, ranks, saturation, training
+from memobench.devices import SHARED, SPLIT
 from memobench.specs import Annealing, LabelledContexts, Run
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
@@ -142,13 +143,13 @@ class _Slots:
         self.pack, self.compile_seconds = pack, 0.0
         self.task = packing.largest_task(pack)
         self.seeds = sorted({run.task.seed for run in pack.runs})
-        self.data = jax.device_put(_sets(self.task, self.seeds))
+        self.data = devices.shared(_sets(self.task, self.seeds))
         self.shuffled = _Shuffled()
         self.all = [_load(run, checkpoints) for run in pack.runs]
         self.waiting = collections.deque(each for each in self.all if not each.done)
         width = self._width(pack.slots, len(self.waiting))
         self.here = [self._next() for _ in range(width)] if self.waiting else []
-        self.stacked = self._enter(self.here) if self.here else None
+        self.stacked = devices.split(self._enter(self.here)) if self.here else None
 
     def busy(self) -> bool:
         """Whether any run is not done."""
@@ -207,26 +208,29 @@ class _Slots:
         if entering:
             new = self._enter([self.here[i] for i in entering])
             where = np.array(entering)
-            self.stacked = jax.tree.map(lambda x, y: x.at[where].set(y), self.stacked, new)
+            self.stacked = jax.tree.map(
+                lambda x, y: devices.split(x.at[where].set(y)), self.stacked, new
+            )
         by_idleness = sorted(range(len(self.here)), key=lambda i: self.here[i].done)
         n_working = sum(not each.done for each in self.here)
         kept = np.array(by_idleness[: self._width(len(self.here), n_working)])
         if n_working and len(kept) < len(self.here):
             self.here = [self.here[i] for i in kept]
-            self.stacked = jax.tree.map(lambda x: x[kept], self.stacked)
+            self.stacked = jax.tree.map(lambda x: devices.split(x[kept]), self.stacked)
 
     def _width(self, slots: int, n_working: int) -> int:
         # Nothing measured decides, so that a resumed pack has the width it was left with.
         worth = self.pack.seconds >= NARROWED_FROM_SECONDS
-        return packing.width(slots, n_working) if worth else slots
+        slots, n_working = devices.share(slots), devices.share(n_working)
+        return devices.count() * (packing.width(slots, n_working) if worth else slots)
 
     def _enter(self, entering: Sequence[_Progress]) -> Any:
-        """The states of runs, padded and stacked on the device."""
+        """The states of runs, padded and stacked."""
         target = _shapes(self.pack.module)
         states = [packing.pad_to(each.state or _start(each.run), target) for each in entering]
         for each in entering:
             each.state = None
-        return jax.device_put(_stack(states))
+        return _stack(states)
 
     def result(self, started: float) -> training.PackResult:
         """Everything about runs that are all done."""
@@ -256,7 +260,7 @@ class _Slots:
         state, run, best = _of(each), each.run, self._best(each)
         n_examples, n_heads = run.task.n_examples, run.architecture.n_heads
         mine = self.seeds.index(run.task.seed)
-        data = jax.tree.map(lambda x: x[mine], self.data)
+        data = jax.tree.map(lambda x: x.addressable_data(0)[mine], self.data)
         largest_TxH = saturation.of_module(
             self.pack.module, best, labelled_contexts.example, data, n_examples
         )[:, :n_heads]
@@ -451,6 +455,7 @@ def compile_round(
         stacked(labelled_contexts.shapes(task), n_sets),
         stacked(schedule),
         stacked(rows),
+        specs=(SPLIT, SHARED, SPLIT, SPLIT),
         donate=(0,),
     )
 

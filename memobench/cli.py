@@ -1,4 +1,4 @@
-"""The command line: list, run, status, report, leaderboard, submit, check-submission."""
+"""The command line: list, run, status, report, leaderboard, verify, submit, check-submission."""
 
 import ast
 import difflib
@@ -21,6 +21,7 @@ USAGE = """memobench: how much does a transformer memorize, per parameter?
   memobench status                    what is being trained into --results just now
   memobench report EXPERIMENT...      figure, verdicts and tables into --output
   memobench leaderboard               LEADERBOARD.md, .html, .csv and .tex into --output
+  memobench verify [FOLDER]           whether the shards of --results, or a folder, are sound
   memobench submit [EXPERIMENT...]    one file of your runs, by --submitter, for a pull request
   memobench check-submission FILE...  whether such files are what they say
 
@@ -56,6 +57,7 @@ def _main(argv: Sequence[str]) -> None:
         "status": _status,
         "report": _report,
         "leaderboard": _leaderboard,
+        "verify": _verify,
         "submit": _submit,
         "check-submission": _check_submission,
     }
@@ -228,6 +230,21 @@ def _leaderboard(names: list[str]) -> None:
         logging.warning("run %s of %s is left out: %s has it", run_id, left_out, kept)
     print(leaderboard.write(table, output))
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
+
+
+def _verify(names: list[str]) -> None:
+    from memobench import verify
+
+    if len(names) > 1:
+        raise UserError(f"verify takes one folder, got {' '.join(names)}")
+    folder = names[0] if names else RESULTS.value
+    found = verify.verify(folder)
+    for kind, lines in (("error", found.errors), ("note", found.notes)):
+        for line in lines:
+            print(f"{kind}: {line}")
+    print(found.summary)
+    if found.errors:
+        raise UserError(f"{folder} is not sound; every error is named above")
 
 
 def _submit(names: list[str]) -> None:

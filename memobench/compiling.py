@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
+from memobench import devices
 
 _LOCK = threading.Lock()
 
@@ -22,7 +22,9 @@ def timed(cached: Any, *shape: Any) -> tuple[Any, float]:
         return made, seconds if cached.cache_info().misses > misses else 0.0
 
 
-def compiled(function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = ()) -> Any:
-    """The function compiled for arguments of these shapes."""
-    jitted = jax.jit(function, donate_argnums=donate, compiler_options=OPTIONS)
+def compiled(
+    function: Callable[..., Any], *arguments: Any, specs: Any, donate: tuple[int, ...] = ()
+) -> Any:
+    """The function of stacked runs compiled for these shapes; specs as those of `devices.jit`."""
+    jitted = devices.jit(function, specs, donate_argnums=donate, compiler_options=OPTIONS)
     return jitted.lower(*arguments).compile()

@@ -50,8 +50,8 @@ class Held:
 class Lease:
     """Runs in hand until `release`; a `with` block releases them."""
 
-    def __init__(self, leases: "Leases", run_ids: frozenset[str], about: dict[str, Any]) -> None:
-        self.run_ids, self.about = run_ids, about
+    def __init__(self, leases: "Leases", about: dict[str, Any]) -> None:
+        self.run_ids, self.about = frozenset[str](), about
         self._leases = leases
         self.path = leases.folder / f"{uuid.uuid4().hex}.json"
         self._beats = 0
@@ -100,22 +100,27 @@ class Leases:
         Raises UserError where the folder cannot be written.
         """
         while True:
-            free = frozenset(run_ids) - self.taken()
-            lease = Lease(self, free, about)
+            lease = Lease(self, about)
+            lease.run_ids = frozenset(run_ids) - self.taken(besides=lease)
             try:
                 self._begin(lease)
             except OSError as error:
                 lease.release()
                 raise store.unwritable(self.folder.parent, error) from error
-            if not free & self.taken(besides=lease):
+            if not lease.run_ids & self.taken(besides=lease):
                 return lease
             lease.release()
             time.sleep(random.uniform(0.01, 0.1))
 
     def taken(self, besides: Lease | None = None) -> frozenset[str]:
-        """The runs that somebody has in hand, this process's other leases among them."""
-        name = besides.path.name if besides else None
-        held = (lease for lease in self.all() if lease.alive and lease.name != name)
+        """The runs that somebody has in hand, this process's other leases among them.
+
+        besides: a lease that does not count, nor does one of the same pack in the same sweep: that
+        was its holder before a scheduler took the work away and handed it out again.
+        """
+        held = [lease for lease in self.all() if lease.alive]
+        if besides:
+            held = [x for x in held if x.name != besides.path.name and not _same(x, besides)]
         return frozenset().union(*(lease.run_ids for lease in held))
 
     def all(self) -> list[Held]:
@@ -188,6 +193,13 @@ class Leases:
                         del self._mine[lease.path]
                     except OSError as error:
                         _log.warning("cannot renew %s: %s", lease.path, error)
+
+
+def _same(held: Held, lease: Lease) -> bool:
+    names = ("sweep", "pack")
+    return "pack" in lease.about and all(
+        held.about.get(name) == lease.about[name] for name in names
+    )
 
 
 def _remove(path: pathlib.Path) -> None:

@@ -20,7 +20,8 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from memobench import compiling, metrics, models, packing, tasks, training
+from memobench import compiling, devices, metrics, models, packing, tasks, training
+from memobench.devices import SPLIT
 from memobench.specs import Optimum, Task
 
 # Which rate finds the better valleys differs between tasks: the starts share them out.
@@ -51,7 +52,8 @@ def solve(
     method, task = pack.runs[0].method, tasks.of_tokens(pack.runs[0])
     if not isinstance(method, Optimum):
         raise ValueError("solve takes runs whose method is an Optimum")
-    shape = (pack.module, dataclasses.replace(task, seed=0), method, len(pack.runs))
+    n_runs = len(pack.runs)
+    shape = (pack.module, dataclasses.replace(task, seed=0), method, devices.filled(n_runs))
     (search, unravel), compile_seconds = compiling.timed(_compile, *shape)
     started = time.perf_counter()
     variables = _starts(pack, method.starts)
@@ -60,7 +62,8 @@ def solve(
         flat_RxMxP = jax.vmap(jax.vmap(_flat))(variables["params"])
         constants = jax.tree.map(lambda x: x[:, 0], variables["constants"])
         memorized = jax.tree.map(lambda *xs: jnp.stack(xs), *map(_double, instances))
-        found = jax.tree.map(np.asarray, search(flat_RxMxP, constants, memorized))
+        found = search(*map(devices.split, (flat_RxMxP, constants, memorized)))
+        found = devices.first(n_runs, jax.tree.map(np.asarray, found))
         best = jax.vmap(unravel)(found.flat_MxP[:, 0])
     on_steps(len(pack.runs) * method.steps)
     loss_R, accuracy_R = found.loss_M[:, 0], found.accuracy_M[:, 0]
@@ -108,8 +111,10 @@ def _compile(module: Any, task: Task, method: Optimum, n_runs: int) -> tuple[Any
         flat_RxMxP = jax.ShapeDtypeStruct((n_runs, method.starts, len(flat)), jnp.float64)
         memorized = jax.eval_shape(_double, tasks.shapes(task))
         constants, memorized = jax.tree.map(stacked, (variables["constants"], memorized))
-        lowered = jax.jit(jax.vmap(search)).lower(flat_RxMxP, constants, memorized)
-        return lowered.compile(), unravel
+        solving = compiling.compiled(
+            jax.vmap(search), flat_RxMxP, constants, memorized, specs=(SPLIT, SPLIT, SPLIT)
+        )
+        return solving, unravel
 
 
 def _flat(params: Any) -> jax.Array:

@@ -10,11 +10,10 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -43,8 +42,9 @@ class Pack:
     """Runs trained together, the module they are padded to, and what that is predicted to cost.
 
     slots: how many of them train at a time; all, but where runs may end early and others follow.
-    waste: share of the arithmetic spent on padding. memory_bytes: a prediction. seconds: the
-    planner's rough weight, without compilation; `costs.predict` knows better.
+    waste: share of the arithmetic spent on padding. n_devices: how many share the runs.
+    memory_bytes: a prediction for each device. seconds: the planner's rough weight, without
+    compilation; `costs.predict` knows better.
     """
 
     runs: tuple[Run, ...]
@@ -54,12 +54,13 @@ class Pack:
     memory_bytes: float
     seconds: float
     platform: str = "cpu"
+    n_devices: int = 1
 
     def halves(self) -> tuple["Pack", "Pack"]:
         """The same runs as two packs that train half as many at a time, for too small a device."""
         middle = (len(self.runs) + 1) // 2
         first, second = (
-            together(runs, self.module, self.platform)
+            together(runs, self.module, self.platform, self.n_devices)
             for runs in (self.runs[:middle], self.runs[middle:])
         )
         slots = (self.slots + 1) // 2
@@ -69,7 +70,12 @@ class Pack:
         )
 
 
-def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str = "cpu") -> Pack:
+def together(
+    runs: Sequence[Run],
+    module: nn.Module | None = None,
+    platform: str = "cpu",
+    n_devices: int = 1,
+) -> Pack:
     """One pack of these runs, padded to `module` or else to the smallest that holds all.
 
     Raises ValueError where the runs differ in more than what padding and data can carry.
@@ -82,7 +88,8 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
     true_work = sum(
         predicted_steps(run) * work_per_step(m, run) for m, run in zip(modules, runs, strict=True)
     )
-    slots = _slots(runs, padded, platform)
+    slots = _slots(runs, padded, platform, n_devices)
+    share = math.ceil(slots / n_devices)
     steps = [predicted_steps(run) // lanes(run) for run in runs]
     return Pack(
         runs=tuple(runs),
@@ -90,9 +97,10 @@ def together(runs: Sequence[Run], module: nn.Module | None = None, platform: str
         slots=slots,
         waste=1 - true_work / work,
         memory_bytes=memory_shared(runs)
-        + slots * (memory_per_run(padded, runs[0]) + _memory_of_evaluation(padded, runs)),
-        seconds=_seconds(work, max(max(steps), sum(steps) / slots), platform),
+        + share * (memory_per_run(padded, runs[0]) + _memory_of_evaluation(padded, runs)),
+        seconds=_seconds(work * share / slots, max(max(steps), sum(steps) / slots), platform),
         platform=platform,
+        n_devices=n_devices,
     )
 
 
@@ -100,7 +108,7 @@ def some(pack: Pack, runs: Sequence[Run]) -> Pack:
     """The pack with only these of its runs, which may be none."""
     if len(runs) == len(pack.runs) or not runs:
         return dataclasses.replace(pack, runs=tuple(runs))
-    smaller = together(runs, pack.module, pack.platform)
+    smaller = together(runs, pack.module, pack.platform, pack.n_devices)
     return dataclasses.replace(smaller, slots=min(smaller.slots, pack.slots))
 
 
@@ -164,7 +172,7 @@ def init_pack(pack: Pack) -> Any:
         pad_to(models.init(models.build(run), context_length, init_key(run)), target)
         for run in pack.runs
     ]
-    return jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *trees)
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 
 def init_key(run: Run) -> jax.Array:
@@ -177,17 +185,18 @@ def shuffle_key(run: Run) -> jax.Array:
     return jax.random.fold_in(jax.random.key(run.seed), 1)
 
 
-def plan(runs: Sequence[Run], platform: str) -> list[Pack]:
+def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
     """Partitions the runs into packs of least predicted time within MEMORY_BYTES of the platform.
 
     Runs that can share a program are sorted by size; dynamic programming then chooses where to cut,
-    weighing one more compilation against the arithmetic that padding wastes.
+    weighing one more compilation against the arithmetic that padding wastes. Memory and MAX_RUNS
+    are each device's, and the devices share every pack.
     """
     groups = collections.defaultdict(list)
     for run in runs:
         module = models.build(run)
         groups[_program(module, run)].append((module, run))
-    packs = [pack for group in groups.values() for pack in _plan_group(group, platform)]
+    packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
     return sorted(packs, key=lambda pack: -pack.seconds)
 
 
@@ -274,9 +283,11 @@ def _memory_of_evaluation(module: Any, runs: Sequence[Run]) -> float:
     return 4.0 * n_rows * module.activations()
 
 
-def _slots(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
+def _slots(runs: Sequence[Run], module: nn.Module, platform: str, n_devices: int) -> int:
     """How many of the runs train at a time."""
-    return min(len(runs), _fits(runs, module, platform) if _queues(runs[0]) else len(runs))
+    if not _queues(runs[0]):
+        return len(runs)
+    return min(len(runs), n_devices * _fits(runs, module, platform))
 
 
 def _queues(run: Run) -> bool:
@@ -285,6 +296,7 @@ def _queues(run: Run) -> bool:
 
 
 def _fits(runs: Sequence[Run], module: nn.Module, platform: str) -> int:
+    """How many of the runs a device can train at a time."""
     each, memory = memory_per_run(module, runs[0]), _memory(platform) - memory_shared(runs)
     fits = memory / (each + _memory_of_evaluation(module, runs))
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
@@ -339,7 +351,9 @@ def _program(module: nn.Module, run: Run) -> tuple:
     return module, task, method, size
 
 
-def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[Pack]:
+def _plan_group(
+    group: list[tuple[nn.Module, Run]], platform: str, n_devices: int
+) -> Iterator[Pack]:
     by_module: dict[nn.Module, list[Run]] = collections.defaultdict(list)
     for module, run in group:
         by_module[module].append(run)
@@ -349,19 +363,8 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
     steps = [[predicted_steps(run) for run in by_module[module]] for module in modules]
     total, longest = [sum(each) for each in steps], [max(each) for each in steps]
 
-    best: list[tuple[float, int]] = [(0.0, 0)]
-    for stop in range(1, len(modules) + 1):
-        options = []
-        for start in range(stop):
-            padded = enclosing(modules[start:stop])
-            arithmetic = work(padded) * sum(total[start:stop])
-            seconds = _seconds(arithmetic, max(longest[start:stop]), platform)
-            options.append((best[start][0] + COMPILE_SECONDS + seconds, start))
-        best.append(min(options))
-
-    stop = len(modules)
-    while stop > 0:
-        start = best[stop][1]
+    stops = _cuts(modules, work, total, longest, platform, n_devices)
+    for start, stop in reversed(list(itertools.pairwise([0, *stops]))):
         chosen = modules[start:stop]
         longest_first = sorted(
             itertools.chain.from_iterable(by_module[module] for module in chosen),
@@ -372,12 +375,55 @@ def _plan_group(group: list[tuple[nn.Module, Run]], platform: str) -> Iterator[P
             by_steps[_queues(run) or run.method.steps].append(run)
         for runs in by_steps.values():
             for fitting in _by_seeds(runs, platform):
-                yield from _split(fitting, enclosing(chosen), platform)
-        stop = start
+                yield from _split(fitting, enclosing(chosen), platform, n_devices)
 
 
-def _seconds(work: float, steps: float, platform: str) -> float:
-    """Of so many floating-point operations in so many steps of a pack."""
+def _cuts(
+    modules: Sequence[nn.Module],
+    work: Callable[[nn.Module], float],
+    total: Sequence[int],
+    longest: Sequence[int],
+    platform: str,
+    n_devices: int,
+) -> list[int]:
+    """Where the packs of least predicted time end, in a list of modules M of sizes P.
+
+    total, longest: steps of all runs of each module, and of the longest.
+    """
+    if len(modules) == 1:
+        return [1]
+    sizes = [_paddable_sizes(module) for module in modules]
+    size_MxP = np.array([list(size.values()) for size in sizes]).reshape(len(sizes), -1)
+    done_M, longest_M = np.cumsum([0, *total]), np.asarray(longest)
+
+    @functools.cache
+    def padded_work(*padded: int) -> float:
+        largest: dict[str, Any] = dict(zip(sizes[0], padded, strict=True))
+        return work(modules[0].clone(**largest))
+
+    best_M, begins = np.zeros(len(modules) + 1), [0]
+    for stop in range(1, len(modules) + 1):
+        # What a pack of all from `start` to `stop` is padded to: with falling start it only grows.
+        padded_MxP = np.maximum.accumulate(size_MxP[:stop][::-1])
+        grows = 1 + np.flatnonzero((padded_MxP[1:] != padded_MxP[:-1]).any(axis=1))
+        firsts = np.concatenate([[0], grows])
+        works = [padded_work(*padded) for padded in padded_MxP[firsts].tolist()]
+        work_M = np.repeat(works, np.diff([*firsts, stop]))[::-1]
+        steps_M = np.maximum.accumulate(longest_M[:stop][::-1])[::-1]
+        all_work_M = work_M * (done_M[stop] - done_M[:stop]) / n_devices
+        seconds_M = _seconds(all_work_M, steps_M, platform)
+        seconds_M += best_M[:stop] + COMPILE_SECONDS
+        begins.append(int(np.argmin(seconds_M)))
+        best_M[stop] = seconds_M[begins[-1]]
+
+    stops = [len(modules)]
+    while (start := begins[stops[-1]]) > 0:
+        stops.append(start)
+    return stops[::-1]
+
+
+def _seconds(work: Any, steps: Any, platform: str) -> Any:
+    """Of so many floating-point operations in so many steps of a pack; numbers or arrays."""
     known = platform if platform in FLOPS_PER_SECOND else "gpu"
     return work / FLOPS_PER_SECOND[known] + steps * STEP_SECONDS[known]
 
@@ -397,15 +443,16 @@ def _memory(platform: str) -> float:
     return MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"])
 
 
-def _split(runs: list[Run], module: nn.Module, platform: str) -> Iterator[Pack]:
+def _split(runs: list[Run], module: nn.Module, platform: str, n_devices: int) -> Iterator[Pack]:
     """Cuts runs of one padded module into packs that fit, of one size as far as possible.
 
     Packs of one size share a compilation, which is worth packs up to half as small.
     """
-    most = min(MAX_RUNS.get(platform, MAX_RUNS["gpu"]), len(runs))
+    most = MAX_RUNS.get(platform, MAX_RUNS["gpu"])
     if not _queues(runs[0]):
         most = min(most, _fits(runs, module, platform))
+    most = min(n_devices * most, len(runs))
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]
     size = even[0] if even else math.ceil(len(runs) / math.ceil(len(runs) / most))
     for start in range(0, len(runs), size):
-        yield together(runs[start : start + size], module, platform)
+        yield together(runs[start : start + size], module, platform, n_devices)

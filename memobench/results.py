@@ -11,9 +11,10 @@ import logging
 import math
 import os
 import pathlib
+import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -59,7 +60,7 @@ _YOUNGER = (
     *("stream_ranks", "attention_rank", "activation", "theorem", "n_aimed", "solve", "scale"),
     *("weights", "start", "trained", *CERTIFICATE),
     *("rate_factors", "sizes", "resolution", "doublings", "rules", *SEARCHED, "n_params_distinct"),
-    *("n_subjects", "n_relations", "n_answers"),
+    *("n_subjects", "n_relations", "n_answers", "n_devices"),
 )
 STATUSES = ("ok", "diverged")
 
@@ -123,7 +124,7 @@ def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
             return path
         except FileExistsError:
             try:
-                load_shard(path)
+                read_shard(path)
             except (OSError, ValueError):
                 continue
             _log.warning("%s is there already and was kept", path)
@@ -174,23 +175,30 @@ class Reader:
 
     def rows(self) -> dict[str, dict]:
         """All rows so far, by run id; not to be changed."""
-        for path in sorted(self._folder.glob("*")):
-            if path.name.startswith(".") or path.name in self._read:
-                continue
+        for path in shard_paths(self._folder, self._read):
             try:
                 stat = path.stat()
                 if stat.st_mtime < self._since or self._skipped.get(path.name) == stat.st_size:
                     continue
                 self._skipped[path.name] = stat.st_size
-                shard = load_shard(path)
+                shard = read_shard(path)
             except (OSError, ValueError) as error:
                 _log.warning("skipped %s: %s", path, error)
                 continue
             self._read.add(path.name)
             self.newest = max(self.newest, stat.st_mtime)
-            for row in shard:
-                self._rows.setdefault(row["run_id"], row)
+            for row in with_provenance(*shard):
+                self._rows.setdefault(row["run_id"], _shared(row))
         return self._rows
+
+
+def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:
+    """All that is no working file, by name, but for some names: these should be shards."""
+    try:
+        names = set(os.listdir(folder)).difference(besides)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [pathlib.Path(folder, name) for name in sorted(names) if not name.startswith(".")]
 
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
@@ -202,13 +210,19 @@ def to_table(rows: Sequence[dict]) -> pd.DataFrame:
     return whole.astype(dict.fromkeys(MEASURES, float)).copy()
 
 
+def _shared(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with names and texts that all rows share: every file brings copies of its own."""
+    texts = (x if type(x) is not str else sys.intern(x) for x in row.values())
+    return dict(zip(map(sys.intern, row), texts, strict=True))
+
+
 def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:
     """The rows of a shard with its provenance in every one."""
     return ({**row, **provenance} for row in rows)
 
 
-def load_shard(path: pathlib.Path) -> list[dict]:
-    """The rows of one shard; raises OSError, or ValueError where it is none of this schema."""
+def read_shard(path: pathlib.Path) -> tuple[list[dict], dict[str, Any]]:
+    """A shard's rows and provenance. Raises OSError or ValueError for what is no whole one."""
     try:
         shard = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
@@ -222,7 +236,7 @@ def load_shard(path: pathlib.Path) -> list[dict]:
         raise ValueError("rows or provenance are missing")
     for row in rows:
         _check_row(row)
-    return list(with_provenance(rows, provenance))
+    return rows, provenance
 
 
 def _check_row(row: Any) -> None:

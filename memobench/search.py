@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from memobench import capacity, compiling, metrics, models, packing, tasks, training
+from memobench import capacity, compiling, devices, metrics, models, packing, tasks, training
 from memobench.annealing import Checkpoints
 from memobench.capacity import Proposal, Trial
+from memobench.devices import SHARED, SPLIT
 from memobench.specs import Run, Search, Task, Training
 
 # Steps between two looks at what is known, as Nichani et al. (2025) look. The published protocol
@@ -130,9 +131,9 @@ class _Trainer:
         self._instance_of_run = [instances.index(tasks.of_tokens(run)) for run in pack.runs]
         target = tasks.shapes(self._task)
         padded = [packing.pad_to(tasks.sample(task), target) for task in instances]
-        self._instances = jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *padded)
-        self._uniform_KxM = jnp.stack([_uniform(task, pack) for task in instances])
-        self._initial = packing.init_pack(pack)
+        self._instances = devices.shared(jax.tree.map(lambda *xs: np.stack(xs), *padded))
+        self._uniform_KxM = devices.shared(jnp.stack([_uniform(task, pack) for task in instances]))
+        self._initial = devices.shared(packing.init_pack(pack))
         self.compile_seconds = 0.0
 
     def train(self, chosen: dict[int, list[Proposal]]) -> dict[int, list[Trial]]:
@@ -145,7 +146,7 @@ class _Trainer:
             self._pack.module,
             self._task,
             dataclasses.replace(method, epochs=1, learning_rate=0, final_learning_rate=0),
-            len(lanes),
+            devices.filled(len(lanes)),
             len(self._pack.runs),
             len(self._uniform_KxM),
         )
@@ -173,18 +174,18 @@ class _Trainer:
         data = {
             "instances": self._instances,
             "uniform": self._uniform_KxM,
-            "instance_L": jnp.asarray([self._instance_of_run[i] for i, _ in lanes], jnp.int32),
-            "n_L": jnp.asarray(n_L, jnp.int32),
+            "instance_L": _split([self._instance_of_run[i] for i, _ in lanes], np.int32),
+            "n_L": _split(n_L, np.int32),
         }
         first_L = factor_L * [method.learning_rate for method in methods]
         last_L = factor_L * [method.final_learning_rate for method in methods]
-        key_L = jnp.stack([packing.shuffle_key(run) for run in runs])
-        state = program.begin(self._initial, jnp.asarray([i for i, _ in lanes], jnp.int32))
+        key_L = devices.split(jnp.stack([packing.shuffle_key(run) for run in runs]))
+        state = program.begin(self._initial, _split([i for i, _ in lanes], np.int32))
         n_batches, per_chunk = methods[0].n_batches, training.steps_per_chunk(methods[0])
-        best_L, pending = np.zeros(len(lanes)), None
+        best_L, pending = np.zeros(devices.filled(len(lanes))), None
         for epoch in range(epochs):
             order_LxCxB = program.shuffle(key_L, jnp.int32(epoch))
-            rate_L = jnp.asarray(first_L + (last_L - first_L) * epoch / epochs, jnp.float32)
+            rate_L = _split(first_L + (last_L - first_L) * epoch / epochs, np.float32)
             for start in range(0, n_batches, per_chunk):
                 state, accuracy_LxC = program.chunk(
                     state, data, rate_L, order_LxCxB[:, start : start + per_chunk]
@@ -195,17 +196,23 @@ class _Trainer:
                 first_check = -(epoch * n_batches + start) % CHECK_EVERY
                 pending = accuracy_LxC[:, first_check::CHECK_EVERY]
                 if first_check >= per_chunk:
-                    pending = jnp.zeros((len(lanes), 1))
-        loss_L, accuracy_L = map(np.asarray, program.evaluate(state["variables"], data))
+                    pending = np.zeros((len(best_L), 1))
+        evaluated = program.evaluate(state["variables"], data)
+        loss_L, accuracy_L = devices.first(len(lanes), tuple(map(np.asarray, evaluated)))
         self._on_steps(len(lanes) * per_chunk)
         finite_L = np.isfinite(loss_L)
         # A batch's accuracy is no accuracy on all examples.
         if methods[0].protocol == "exact":
-            best_L = np.maximum(best_L, np.asarray(pending).max(axis=1))
+            best_L = np.maximum(best_L, np.asarray(pending).max(axis=1))[: len(lanes)]
         else:
             best_L = np.zeros(len(lanes))
         last_L = np.rint(np.where(finite_L, accuracy_L, 0) * n_L)
         return np.maximum(np.rint(best_L * n_L), last_L), last_L, loss_L
+
+
+def _split(numbers: Any, dtype: Any) -> jax.Array:
+    """A number for each lane."""
+    return devices.split(np.asarray(numbers).astype(dtype))
 
 
 def _uniform(task: Task, pack: packing.Pack) -> jax.Array:
@@ -217,6 +224,8 @@ def _uniform(task: Task, pack: packing.Pack) -> jax.Array:
     key = jax.random.fold_in(jax.random.key(task.seed), 1)
     return jax.random.uniform(key, (method.n_batches * (method.batch_size or 0),))
 
+
+_DATA = {"instances": SHARED, "uniform": SHARED, "instance_L": SPLIT, "n_L": SPLIT}
 
 # Padded module, largest task, method, numbers of lanes, runs and instances.
 Shape = tuple[nn.Module, Task, Training, int, int, int]
@@ -279,8 +288,10 @@ def compile_program(shape: Shape) -> Program:
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_lanes))
     epoch = jax.ShapeDtypeStruct((), jnp.int32)
     return Program(
-        begin=compiling.compiled(begin, initial, number_L),
-        shuffle=compiling.compiled(training.shuffler(method, n_lanes), keys, epoch),
-        chunk=compiling.compiled(chunk, state, data, rate_L, order, donate=(0,)),
-        evaluate=compiling.compiled(evaluate, state["variables"], data),
+        begin=compiling.compiled(begin, initial, number_L, specs=(SHARED, SPLIT)),
+        shuffle=compiling.compiled(training.shuffler(method), keys, epoch, specs=(SPLIT, SHARED)),
+        chunk=compiling.compiled(
+            chunk, state, data, rate_L, order, specs=(SPLIT, _DATA, SPLIT, SPLIT), donate=(0,)
+        ),
+        evaluate=compiling.compiled(evaluate, state["variables"], data, specs=(SPLIT, _DATA)),
     )

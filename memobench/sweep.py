@@ -99,7 +99,7 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     runs, done = list(runs), set(done)
     _check(runs)
     missing = [run for run in runs if run.run_id not in done]
-    return packing.plan(missing, jax.default_backend())
+    return packing.plan(missing, jax.default_backend(), local.n_devices())
 
 
 def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
@@ -208,7 +208,7 @@ class _Driver:
             self._desk.leases.clear()
             others = self._desk.leases.taken()
             runs = [run for run in runs if run.run_id not in others]
-        packs = packing.plan(runs, self._engine.platform)
+        packs = packing.plan(runs, self._engine.platform, self._engine.n_devices)
         self._bar.add(zip(packs, predict(packs).seconds, strict=True))
         self._engine.submit(packs)
         self._packs_out += len(packs)

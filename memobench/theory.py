@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,10 @@ class Limit:
     value: Callable[[Sizes], Any]
     assumptions: str = ""
     applies: Callable[[Sizes], Any] = lambda sizes: True
+
+    def __str__(self) -> str:
+        assumed = f", assuming {self.assumptions}" if self.assumptions else ""
+        return f"a proven limit ({self.name}; {self.source}{assumed})"
 
 
 class Violation(UserError):
@@ -312,6 +316,17 @@ def check(table: pd.DataFrame) -> None:
     A limit is a theorem, so that a run beyond it is a mistake in the run, in its measurement or in
     the code.
     """
+    for limit, measured, beyond in violations(table):
+        run_id, found = table["run_id"][beyond].iloc[0], measured[beyond].iloc[0]
+        raise Violation(
+            f"run {run_id} is beyond {limit}: "
+            f"{found:.6g} measured, and {beyond.sum()} of {len(table)} runs like it; "
+            "they or their measurement are wrong, do not publish them"
+        )
+
+
+def violations(table: pd.DataFrame) -> Iterator[tuple[Limit, pd.Series, np.ndarray]]:
+    """Each limit that runs are beyond, what it measures of all runs, and which are beyond it."""
     for limit in UPPER_BOUNDS:
         try:
             applies = limit.applies(table)
@@ -321,13 +336,7 @@ def check(table: pd.DataFrame) -> None:
         measured = pd.to_numeric(measured, errors="coerce")
         beyond = np.asarray(applies & (measured > value))
         if beyond.any():
-            run_id, found = table["run_id"][beyond].iloc[0], measured[beyond].iloc[0]
-            assumed = f", assuming {limit.assumptions}" if limit.assumptions else ""
-            raise Violation(
-                f"run {run_id} is beyond a proven limit ({limit.name}; {limit.source}{assumed}): "
-                f"{found:.6g} measured, and {beyond.sum()} of {len(table)} runs like it; "
-                "they or their measurement are wrong, do not publish them"
-            )
+            yield limit, measured, beyond
 
 
 def _where(applies: Any, value: Any) -> Any:

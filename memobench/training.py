@@ -18,7 +18,8 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from memobench import compiling, metrics, models, packing, tasks
+from memobench import compiling, devices, metrics, models, packing, tasks
+from memobench.devices import SHARED, SPLIT
 from memobench.specs import Run, Task, Training
 
 MAX_STEPS_PER_CHUNK = 64
@@ -51,6 +52,7 @@ class PackResult:
 class Program:
     """A pack's compiled functions; R runs of K task instances."""
 
+    begin: Callable[..., Any]
     shuffle: Callable[..., Any]
     chunk: Callable[..., Any]
     evaluate: Callable[..., Any]
@@ -87,9 +89,9 @@ def train_many(
 
     started = time.perf_counter()
     data = _data(instances, [instances.index(tasks.of_tokens(run)) for run in runs], method)
-    variables = packing.init_pack(pack) if initial is None else initial
-    state = {"variables": variables, "optimizer": optimizer(pack.module, method, variables)}
-    key_R = jnp.stack([packing.shuffle_key(run) for run in runs])
+    variables = devices.split(packing.init_pack(pack) if initial is None else initial)
+    state = {"variables": variables, "optimizer": program.begin(variables)}
+    key_R = devices.split(jnp.stack([packing.shuffle_key(run) for run in runs]))
     first_R, last_R = np.array(
         [(method.learning_rate, method.final_learning_rate) for method in methods]
     ).T
@@ -98,7 +100,8 @@ def train_many(
     accuracies: list[jax.Array] = []
     for epoch in range(method.epochs):
         order_RxLxB = program.shuffle(key_R, jnp.int32(epoch))
-        rate_R = jnp.asarray(first_R + (last_R - first_R) * epoch / method.epochs, jnp.float32)
+        rate_R = first_R + (last_R - first_R) * epoch / method.epochs
+        rate_R = devices.split(rate_R.astype(np.float32))
         for start in range(0, method.n_batches, steps):
             state, (loss_RxC, accuracy_RxC) = program.chunk(
                 state, data, rate_R, order_RxLxB[:, start : start + steps]
@@ -108,17 +111,18 @@ def train_many(
                 on_steps(len(runs) * steps)
             losses.append(loss_RxC)
             accuracies.append(accuracy_RxC)
-    loss_R, accuracy_R = jax.block_until_ready(program.evaluate(state["variables"], data))
+    evaluated = program.evaluate(state["variables"], data)
+    loss_R, accuracy_R = devices.first(len(runs), tuple(map(np.asarray, evaluated)))
     on_steps(len(runs) * steps)
     return PackResult(
-        accuracy_R=np.asarray(accuracy_R),
-        loss_R=np.asarray(loss_R),
-        bits_R=metrics.memorized_bits(np.asarray(loss_R), task.n_predicted, task.n_choices),
-        step_accuracy_RxL=np.concatenate(accuracies, axis=1),
-        step_loss_RxL=np.concatenate(losses, axis=1),
+        accuracy_R=accuracy_R,
+        loss_R=loss_R,
+        bits_R=metrics.memorized_bits(loss_R, task.n_predicted, task.n_choices),
+        step_accuracy_RxL=devices.first(len(runs), np.concatenate(accuracies, axis=1)),
+        step_loss_RxL=devices.first(len(runs), np.concatenate(losses, axis=1)),
         compile_seconds=compile_seconds,
         run_seconds=time.perf_counter() - started,
-        variables=state["variables"],
+        variables=devices.first(len(runs), state["variables"]),
     )
 
 
@@ -232,10 +236,17 @@ def _data(instances: list[Task], instance_of_run: list[int], method: Training) -
     """What is memorized, once for each task instance, and which of them each run memorizes."""
     n_draws = _n_draws(instances[0], method)
     return {
-        "instance_R": jnp.asarray(instance_of_run, jnp.int32),
-        "instances": jax.tree.map(lambda *xs: jnp.stack(xs), *map(tasks.sample, instances)),
-        "draws": jnp.stack([tasks.sample_draws(task, n_draws) for task in instances]),
+        "instance_R": devices.split(np.array(instance_of_run, np.int32)),
+        "instances": devices.shared(
+            jax.tree.map(lambda *xs: jnp.stack(xs), *map(tasks.sample, instances))
+        ),
+        "draws": devices.shared(
+            jnp.stack([tasks.sample_draws(task, n_draws) for task in instances])
+        ),
     }
+
+
+_DATA = {"instance_R": SPLIT, "instances": SHARED, "draws": SHARED}
 
 
 def _n_draws(task: Task, method: Training) -> int:
@@ -279,14 +290,12 @@ def program_shape(pack: packing.Pack) -> Shape:
         dataclasses.replace(
             _training(run), epochs=1, learning_rate=0, final_learning_rate=0, start=None
         ),
-        len(pack.runs),
+        devices.filled(len(pack.runs)),
         len({run.task for run in pack.runs}),
     )
 
 
-def shuffler(
-    method: Training, n_runs: int, fresh: bool = False
-) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def shuffler(method: Training, fresh: bool = False) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """From the runs' keys and the epoch: order_RxLxB, empty (R, L, 0) without batches.
 
     fresh: every step draws a batch of its own, from a key that stands in place of the order.
@@ -297,7 +306,7 @@ def shuffler(
         if fresh:
             return jax.vmap(_step_keys, in_axes=(0, None, None))(key_R, epoch, method.n_batches)
         if not batch_size:
-            return jnp.zeros((n_runs, method.n_batches, 0), jnp.int32)
+            return jnp.zeros((len(key_R), method.n_batches, 0), jnp.int32)
         order = functools.partial(_epoch_order, batch_size=batch_size, n_batches=method.n_batches)
         return jax.vmap(order, in_axes=(0, None))(key_R, epoch)
 
@@ -338,10 +347,11 @@ def compile_program(shape: Shape) -> Program:
         # One run after another: all examples of all runs at once would not fit beside training.
         return jax.lax.map(one, (variables, data["instance_R"]))
 
+    begin = functools.partial(optimizer, module, method)
     variables = stacked(models.shapes(module, task.context_length), n_runs)
     state = {
         "variables": variables,
-        "optimizer": jax.eval_shape(functools.partial(optimizer, module, method), variables),
+        "optimizer": jax.eval_shape(begin, variables),
     }
     data = {
         "instance_R": jax.ShapeDtypeStruct((n_runs,), jnp.int32),
@@ -351,16 +361,19 @@ def compile_program(shape: Shape) -> Program:
     rate_R = jax.ShapeDtypeStruct((n_runs,), jnp.float32)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_runs))
     epoch = jax.ShapeDtypeStruct((), jnp.int32)
-    shuffle = shuffler(method, n_runs, fresh)
+    shuffle = shuffler(method, fresh)
     of_epoch = jax.eval_shape(shuffle, keys, epoch)
     order = jax.ShapeDtypeStruct(
         (n_runs, steps_per_chunk(method), of_epoch.shape[-1]), of_epoch.dtype
     )
 
     return Program(
-        shuffle=compiling.compiled(shuffle, keys, epoch),
-        chunk=compiling.compiled(chunk, state, data, rate_R, order, donate=(0,)),
-        evaluate=compiling.compiled(evaluate, variables, data),
+        begin=compiling.compiled(begin, variables, specs=(SPLIT,)),
+        shuffle=compiling.compiled(shuffle, keys, epoch, specs=(SPLIT, SHARED)),
+        chunk=compiling.compiled(
+            chunk, state, data, rate_R, order, specs=(SPLIT, _DATA, SPLIT, SPLIT), donate=(0,)
+        ),
+        evaluate=compiling.compiled(evaluate, variables, data, specs=(SPLIT, _DATA)),
     )
 
 

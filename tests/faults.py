@@ -170,7 +170,7 @@ def _counts(shards: pathlib.Path, notes: pathlib.Path, killed: list[int], torn: 
     accepted = 0
     for path in _shards(shards):
         try:
-            rows = results.load_shard(path)
+            rows, _ = results.read_shard(path)
         except ValueError:
             continue
         accepted += path.name in torn

@@ -26,7 +26,7 @@ def runs(make_run):
 class Unreliable:
     """Works at once, but for the packs whose turn is in `failing`: their workers vanish."""
 
-    platform, retries = "cpu", 2
+    platform, n_devices, retries = "cpu", 1, 2
 
     def __init__(self, work, folder, failing=(), error="worker killed", workers=1):
         self.work, self.failing, self.error = work, failing, error

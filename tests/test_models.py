@@ -229,6 +229,13 @@ def test_parameter_counts_by_formula_and_by_counting_agree(run):
     assert n_params_memory == n_params - n_embedding
 
 
+@every_model
+def test_parameters_are_counted_as_they_are_made(run):
+    module, variables = _variables(run)
+    n_params = sum(x.size for x in jax.tree.leaves(variables["params"]))
+    assert models.count_parameters(module, run.task.context_length)[0] == n_params
+
+
 def test_the_theorems_parameter_count_for_full_heads():
     # d (S + 2N + 4 d_h H), Dana et al. (2025), below equation 2.
     run = Run(

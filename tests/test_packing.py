@@ -1,4 +1,5 @@
 import dataclasses
+import random
 
 import jax
 import numpy as np
@@ -142,3 +143,36 @@ def test_an_architecture_that_padding_would_change_is_packed_by_size(make_run, m
     runs = [make_run("normalised", d_model=d, seed=seed) for d in (2, 3) for seed in range(2)]
     packs = packing.plan(runs, "cpu")
     assert sorted((pack.module.d_model, len(pack.runs)) for pack in packs) == [(2, 2), (3, 2)]
+
+
+def _plain_cuts(modules, work, total, longest, platform):
+    """The recurrence that `_cuts` vectorises, as it is written down."""
+    best = [(0.0, 0)]
+    for stop in range(1, len(modules) + 1):
+        options = []
+        for start in range(stop):
+            arithmetic = work(packing.enclosing(modules[start:stop])) * sum(total[start:stop])
+            seconds = packing._seconds(arithmetic, max(longest[start:stop]), platform)
+            options.append((best[start][0] + packing.COMPILE_SECONDS + seconds, start))
+        best.append(min(options))
+    stops = [len(modules)]
+    while best[stops[-1]][1] > 0:
+        stops.append(best[stops[-1]][1])
+    return stops[::-1]
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("steps", [1, 10**4, 10**6, 10**8])
+def test_cuts_are_those_of_the_plain_recurrence(make_run, platform, steps):
+    chance = random.Random(steps)
+    sizes = {(chance.randint(2, 40), chance.randint(1, 30)) for _ in range(20)}
+    runs = [make_run(d_model=d, d_head=d, n_heads=h, heads="full") for d, h in sizes]
+
+    def work(module):
+        return packing.work_per_step(module, runs[0])
+
+    modules = sorted(map(models.build, runs), key=work)
+    longest = [chance.randint(1, steps) for _ in modules]
+    total = [chance.randint(1, 9) * steps for _ in modules]
+    cuts = packing._cuts(modules, work, total, longest, platform, 1)
+    assert cuts == _plain_cuts(modules, work, total, longest, platform)

@@ -73,5 +73,6 @@ def test_columns_name_every_field_of_the_spec(make_run):
 
 def test_specs_and_results_load_without_jax():
     modules = "memobench.specs, memobench.results, memobench.cli, memobench.experiments"
+    modules += ", memobench.verify"
     code = f"import sys, {modules}; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -246,7 +246,7 @@ def initial(pack: packing.Pack) -> Any:
         assert run.method.start is not None
         variables = _as_judged(dataclasses.replace(run, method=run.method.start))
         trees.append(packing.pad_to(variables, target))
-    return jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *trees)
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 
 def _as_judged(run: Run) -> Any:

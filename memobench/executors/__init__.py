@@ -40,11 +40,12 @@ class Ended:
 class Executor(Protocol):
     """An engine for packs.
 
-    platform: "cpu", "gpu" or "tpu", for which packs are planned. retries: how often a pack whose
-    work ended without its shard is handed in again.
+    platform: "cpu", "gpu" or "tpu", for which packs are planned. n_devices: how many of them share
+    a pack. retries: how often a pack whose work ended without its shard is handed in again.
     """
 
     platform: str
+    n_devices: int
     retries: int
 
     def submit(self, packs: Sequence[Pack]) -> None:

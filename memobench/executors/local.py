@@ -1,4 +1,4 @@
-"""Runs packs in this process: on a CPU two packs side by side, on an accelerator one at a time."""
+"""Runs packs in this process: on a CPU two side by side, on accelerators one on all at a time."""
 
 import concurrent.futures
 import os
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import jax
 import threadpoolctl
 
+from memobench import devices
 from memobench.errors import DoesNotFit
 from memobench.executors import Ended, Shard
 from memobench.packing import Pack
@@ -31,7 +32,7 @@ class Local:
     def __init__(
         self, work: Work, on_steps: Callable[[Pack, int], None] = lambda pack, steps: None
     ) -> None:
-        self.platform = jax.default_backend()
+        self.platform, self.n_devices = jax.default_backend(), n_devices()
         self._work, self._on_steps = work, on_steps
         self._stop = threading.Event()
         self._futures: dict[concurrent.futures.Future, Pack] = {}
@@ -76,4 +77,10 @@ class Local:
 def n_workers() -> int:
     """How many packs train side by side."""
     # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
-    return min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    alone = jax.default_backend() != "cpu" or devices.count() > 1
+    return 1 if alone else min(2, os.cpu_count() or 1)
+
+
+def n_devices() -> int:
+    """Among how many devices a pack is planned: simulated ones share one memory and its cores."""
+    return 1 if jax.default_backend() == "cpu" else devices.count()

@@ -60,6 +60,7 @@ class Ray:
         if gpus_per_pack is None:
             gpus_per_pack = min(1, there.get("GPU", 0))
         self.platform = "gpu" if gpus_per_pack else "cpu"
+        self.n_devices = max(1, int(gpus_per_pack))
         needed = {"CPU": cpus_per_pack, "GPU": gpus_per_pack}
         for name, amount in needed.items():
             # A cluster may grow, this machine does not.

@@ -86,6 +86,7 @@ class Slurm:
             if not shutil.which(command):
                 raise UserError(f"executor='slurm' needs Slurm's {command} on this machine")
         self.platform = "gpu" if gpus_per_pack else "cpu"
+        self.n_devices = max(1, gpus_per_pack)
         self._executor = submitit.SlurmExecutor(pathlib.Path(folder, ".slurm").resolve())
         # Of the driver's environment, which jobs take over, this does not fit their machine.
         platform = "unset JAX_PLATFORMS" if gpus_per_pack else "export JAX_PLATFORMS=cpu"

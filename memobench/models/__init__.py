@@ -9,10 +9,12 @@ Further offers (see `transformer.py`): with `tables` and `read` the exact protoc
 sequences without repeating a token's work, with `initial` weights are drawn without a compilation
 for every size, `work` tells the planner what a step costs, `attention` shows where heads look,
 `read_out` and `attention_maps` name parameters for methods that train some of them only, `products`
-tells which parameters meet only in a product.
+tells which parameters meet only in a product, `parameters` lists every parameter by name, its shape
+first.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -110,10 +112,18 @@ def shapes(module: nn.Module, context_length: int) -> Any:
 @functools.lru_cache(maxsize=4096)
 def count_parameters(module: nn.Module, context_length: int) -> tuple[int, int]:
     """(n_params, n_params_memory): all, and all but token embeddings and unembedding."""
-    params = shapes(module, context_length)["params"]
-    sizes = {name: sum(x.size for x in jax.tree.leaves(sub)) for name, sub in params.items()}
+    sizes = _parameter_sizes(module, context_length)
     n_params = sum(sizes.values())
     return n_params, n_params - sum(sizes.get(name, 0) for name in EMBEDDINGS)
+
+
+def _parameter_sizes(module: nn.Module, context_length: int) -> dict[str, int]:
+    if hasattr(module, "parameters"):
+        # A hundred times faster than tracing, which counts for thousands of sizes.
+        table: Any = module.parameters()
+        return {name: math.prod(shape) for name, (shape, *_) in table.items()}
+    params = shapes(module, context_length)["params"]
+    return {name: sum(x.size for x in jax.tree.leaves(sub)) for name, sub in params.items()}
 
 
 @functools.lru_cache(maxsize=4096)

@@ -41,14 +41,14 @@ class MlpMemory(nn.Module):
         vectors = (self.vocab_size, self.d_model)
         weights: dict[str, Any] = {
             name: self.param(name, uniform(bound), shape)
-            for name, (shape, bound) in self.parameters().items()
+            for name, (shape, bound) in self.weights().items()
         }
         self.key_ND: Any = self.param("token_embedding", unit_rows, vectors)
         self.in_WD, self.in_bias_W = weights["mlp_in"], weights["mlp_in_bias"]
         self.out_DW = weights["mlp_out"]
         self.value_ND: Any = self.param("unembedding", unit_rows, vectors)
 
-    def parameters(self) -> Table:
+    def weights(self) -> Table:
         """The shape of every weight between keys and values, and its bound at the start."""
         d_model, d_mlp = self.d_model, self.d_mlp
         return {
@@ -64,7 +64,7 @@ class MlpMemory(nn.Module):
             name: draw_unit_rows(random, self.vocab_size, self.d_model)
             for name in ("token_embedding", "unembedding")
         }
-        return {"params": {**draw(self.parameters(), key), **vectors}, "constants": {}}
+        return {"params": {**draw(self.weights(), key), **vectors}, "constants": {}}
 
     def work(self, n_examples: int) -> float:
         """Multiplications of a forward pass over as many examples."""

@@ -48,7 +48,7 @@ class RecallTransformer(nn.Module):
     def setup(self) -> None:
         weights: dict[str, Any] = {
             name: self.param(name, uniform(bound), shape)
-            for name, (shape, bound) in self.parameters().items()
+            for name, (shape, bound) in self.weights().items()
         }
         self.query_HKD, self.key_HKD = weights["query"], weights["key"]
         self.value_HKD, self.output_HKD = weights["value"], weights["output"]
@@ -56,7 +56,7 @@ class RecallTransformer(nn.Module):
         shape = (self.vocab_size, self.d_model)
         self.embedding_ND: Any = self.param("token_embedding", unit_rows, shape)
 
-    def parameters(self) -> Table:
+    def weights(self) -> Table:
         """The shape of every weight of the memory, and its bound at the start: 4 H K D + 2 W D."""
         d_model, d_mlp = self.d_model, self.d_mlp
         heads = (self.n_heads, self.d_head, d_model)
@@ -72,7 +72,7 @@ class RecallTransformer(nn.Module):
     def initial(self, key: jax.Array) -> Any:
         """The same distribution as `init`'s, drawn without a compilation for every size."""
         embedding_ND = draw_unit_rows(generator(key), self.vocab_size, self.d_model)
-        params = {**draw(self.parameters(), key), "token_embedding": embedding_ND}
+        params = {**draw(self.weights(), key), "token_embedding": embedding_ND}
         return {"params": params, "constants": {}}
 
     def work(self, n_examples: int) -> float:

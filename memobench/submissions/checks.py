@@ -83,14 +83,11 @@ def number(least: float = -1e300, most: float = 1e300) -> Kind:
 
 
 def matching(pattern: str, told: str) -> Kind:
+    compiled = re.compile(pattern, re.ASCII)
     # A pattern is tried on no more than it could fit.
     return Kind(
         told,
-        lambda x: (
-            isinstance(x, str)
-            and len(x) <= LONGEST
-            and re.fullmatch(pattern, x, re.ASCII) is not None
-        ),
+        lambda x: isinstance(x, str) and len(x) <= LONGEST and compiled.fullmatch(x) is not None,
     )
 
 
@@ -244,12 +241,14 @@ def checked_row(row: Any) -> dict[str, Any]:
     for name in REQUIRED:
         require(row[name] is not None, f"{name} is missing; put it in")
     run = from_columns(row)
-    _check_model(run, row)
-    _check_date(row["date"])
-    _check_measures(run, row)
-    _check_curve(run, row)
-    _check_method(run, row)
+    check_date(row["date"])
+    for check in CONSISTENCY:
+        check(run, row)
     return row
+
+
+class Unchecked(UserError):
+    """A model of which nothing can be derived here: it may be right nevertheless."""
 
 
 def _check_model(run: Run, row: Mapping[str, Any]) -> None:
@@ -259,16 +258,16 @@ def _check_model(run: Run, row: Mapping[str, Any]) -> None:
 
     tasks.check(run.task)
     name, length = run.architecture.name, run.task.context_length
-    require(
-        name in models.ARCHITECTURES,
-        f"architecture={shown(name)} is not part of memobench; submit its file first: one module "
-        "in memobench/models and its line in ARCHITECTURES, see CONTRIBUTING.md",
-    )
+    if name not in models.ARCHITECTURES:
+        raise Unchecked(
+            f"architecture={shown(name)} is not part of memobench; submit its file first: one "
+            "module in memobench/models and its line in ARCHITECTURES, see CONTRIBUTING.md"
+        )
     module = models.build(run)
-    require(
-        _cells(run, unrolled=isinstance(module, transformer.Transformer)) <= MAX_CELLS,
-        f"context_length={length} is too long for such a model to be checked; lower it",
-    )
+    if _cells(run, unrolled=isinstance(module, transformer.Transformer)) > MAX_CELLS:
+        raise Unchecked(
+            f"context_length={length} is too long for such a model to be checked; lower it"
+        )
     constructions.check(run)
     n_params, n_params_memory = models.count_parameters(module, length)
     counts = {
@@ -276,7 +275,8 @@ def _check_model(run: Run, row: Mapping[str, Any]) -> None:
         "n_params_memory": n_params_memory,
         "n_params_distinct": models.count_distinct(module, length),
     }
-    _check_derived(row, counts, 0)
+    # Rows that are no submissions may be older than a count.
+    _check_derived(row, {name: x for name, x in counts.items() if row[name] is not None}, 0)
 
 
 def _cells(run: Run, unrolled: bool) -> int:
@@ -287,7 +287,7 @@ def _cells(run: Run, unrolled: bool) -> int:
     return length * model.d_model
 
 
-def _check_date(text: str) -> None:
+def check_date(text: str) -> None:
     try:
         date = datetime.datetime.fromisoformat(text)
     except ValueError as error:
@@ -302,11 +302,11 @@ def _check_date(text: str) -> None:
 def _check_derived(row: Mapping[str, Any], derived: Mapping[str, Any], within: float) -> None:
     """What the row says is what follows from its other columns."""
     for name, value in derived.items():
-        require(
-            agree(row[name], value, within),
-            f"{name}={shown(row[name])} but {shown(value)} follows from the other columns; "
-            "mend the one that is wrong",
-        )
+        if not agree(row[name], value, within):
+            raise UserError(
+                f"{name}={shown(row[name])} but {shown(value)} follows from the other columns; "
+                "mend the one that is wrong"
+            )
 
 
 def agree(a: Any, b: Any, within: float, zero: float = 0.0) -> bool:
@@ -420,11 +420,11 @@ def _check_method(run: Run, row: Mapping[str, Any]) -> None:
     method = "annealed" if _is_annealed(run) else row["method"]
     for other, kinds in METHOD_COLUMNS.items():
         for name in kinds:
-            require(
-                other == method or row[name] is None,
-                f"{name}={shown(row[name])} is of {other} runs and this one is {method}; "
-                f"leave {name} out",
-            )
+            if other != method and row[name] is not None:
+                raise UserError(
+                    f"{name}={shown(row[name])} is of {other} runs and this one is {method}; "
+                    f"leave {name} out"
+                )
     checks: dict[str, Callable[[Run, Mapping[str, Any]], None]] = {
         "searched": _check_search,
         "annealed": _check_annealed,
@@ -555,3 +555,12 @@ def _round(proposals: Sequence[Proposal], left: Sequence[Trial]) -> list[Trial]:
                 f"times {factor:g}, and did not; submit searches as they came out"
             )
     return made
+
+
+# Each compares a run and its row, which has all of COLUMNS, and raises UserError.
+CONSISTENCY: tuple[Callable[[Run, Mapping[str, Any]], None], ...] = (
+    _check_model,
+    _check_measures,
+    _check_curve,
+    _check_method,
+)

@@ -1,0 +1,78 @@
+"""All local devices: each trains an equal share of a pack's runs, and none waits for another.
+
+What has an entry for each run (axis R, always the first) is SPLIT over the devices; what all runs
+read is SHARED, a copy on each. Where the runs do not divide evenly the last is repeated, and what
+comes of its copies is cut off. On one device all of this does nothing.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+SPLIT, SHARED = PartitionSpec("runs"), PartitionSpec()
+
+
+def count() -> int:
+    """The number of this process's devices."""
+    return jax.local_device_count()
+
+
+def share(n_runs: int) -> int:
+    """How many of so many runs are each device's at most."""
+    return -(-n_runs // count())
+
+
+def filled(n_runs: int) -> int:
+    """So many runs, rounded up to an equal share of every device."""
+    return share(n_runs) * count()
+
+
+def jit(function: Callable[..., Any], specs: Any, **options: Any) -> Any:
+    """`jax.jit` of a function of stacked runs, all of whose results have axis R, on every device.
+
+    specs: SPLIT or SHARED for each argument or part of one. Each device runs the function on its
+    share, as if there were no other.
+    """
+    if count() == 1:
+        return jax.jit(function, **options)
+    local = jax.shard_map(function, mesh=_mesh(), in_specs=specs, out_specs=SPLIT, check_vma=False)
+    # Said again to jit, which lets empty arrays be anywhere.
+    shardings = {"in_shardings": jax.tree.map(_sharding, specs), "out_shardings": _sharding(SPLIT)}
+    return jax.jit(local, **shardings, **options)
+
+
+def split(tree: Any) -> Any:
+    """A stacked tree on the devices, filled up with its last entry."""
+
+    def one(x: Any) -> jax.Array:
+        n = filled(len(x))
+        return _put(x if n == len(x) else x[np.minimum(np.arange(n), len(x) - 1)], SPLIT)
+
+    return jax.tree.map(one, tree)
+
+
+def shared(tree: Any) -> Any:
+    """A copy of the tree on every device."""
+    return jax.tree.map(lambda x: _put(x, SHARED), tree)
+
+
+def first(n_runs: int, tree: Any) -> Any:
+    """A stacked tree without what filled it up."""
+    return jax.tree.map(lambda x: x if len(x) == n_runs else np.asarray(x)[:n_runs], tree)
+
+
+def _put(x: Any, spec: PartitionSpec) -> jax.Array:
+    return jax.device_put(x) if count() == 1 else jax.device_put(x, _sharding(spec))
+
+
+def _sharding(spec: PartitionSpec) -> NamedSharding:
+    return NamedSharding(_mesh(), spec)
+
+
+@functools.cache
+def _mesh() -> Mesh:
+    return Mesh(np.array(jax.local_devices()), ("runs",))

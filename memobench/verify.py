@@ -1,0 +1,251 @@
+"""A results folder checked again: its files, ids, measures and provenance. It changes nothing.
+
+Whatever can be derived again is, with the checks that submissions pass. JAX is imported only to
+count parameters. An error is what no sweep writes, so that a file or the code is wrong; a note is
+what a reader of the table should know.
+
+The same run in two shards is a note: readers take the first by name. Its measures may differ, for
+other packs, devices and versions round otherwise and training makes much of it. What is solved or
+written down in one go does not drift: there a difference is an error.
+"""
+
+import collections
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from memobench import results, theory
+from memobench.errors import UserError
+from memobench.specs import SPEC_VERSION
+from memobench.submissions import checks
+from memobench.submissions.rebuild import from_columns, shown
+
+# Rows whose measures are held against theorems together; a table of them costs little memory.
+ROWS_AT_ONCE = 4096
+# A temporary file older than this was left by a writer that was killed.
+LEFTOVER_SECONDS = 3600.0
+# What one run's measures may differ by: a share, and where they vanish a number.
+SAME = {"within": 1e-4, "zero": 1e-6}
+# Methods whose arithmetic is done once, not step by step.
+AT_ONCE = ("constructed", "optimised")
+# What few would miss in a list that is long.
+_SHOWN = 5
+
+_Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What is wrong with a folder and what is to be known of it, a line each."""
+
+    shards: int
+    runs: int
+    errors: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        counts = {
+            "shard": self.shards,
+            "run": self.runs,
+            "error": len(self.errors),
+            "note": len(self.notes),
+        }
+        return ", ".join(f"{n:,} {name}{'s' * (n != 1)}" for name, n in counts.items())
+
+
+def verify(folder: results.Path) -> Report:
+    """Checks every file and every row of a folder. Raises UserError where there is no folder."""
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{str(folder)!r} is no folder; name one of shards")
+    check = _Check()
+    for path in results.shard_paths(folder):
+        check.file(path)
+    check.theory()
+    return Report(
+        shards=check.n_shards,
+        runs=len(check.first),
+        errors=tuple(check.errors),
+        notes=(*check.notes(), *_leftovers(folder)),
+    )
+
+
+class _Check:
+    """What is found while files are read one after another."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+        self.n_shards = 0
+        # Of every run its place and its measures, where it was met first.
+        self.first: dict[str, tuple[str, _Row]] = {}
+        self._again: dict[str, list[tuple[str, str, float]]] = collections.defaultdict(list)
+        self._waiting: list[tuple[str, _Row]] = []
+        self._provenance: dict[str, collections.Counter] = collections.defaultdict(
+            collections.Counter
+        )
+        self._unknown: collections.Counter[str] = collections.Counter()
+        self._unchecked: dict[str, list[str]] = collections.defaultdict(list)
+
+    def file(self, path: pathlib.Path) -> None:
+        try:
+            rows, provenance = results.read_shard(path)
+        except (OSError, ValueError) as error:
+            self.errors.append(f"{path.name}: {error}; no row of it is read")
+            return
+        self.n_shards += 1
+        self._wrong(path.name, _provenance_errors(provenance))
+        for name in ("commit", "device", "memobench", "jax"):
+            self._provenance[name][str(provenance.get(name))] += len(rows)
+        stem = results.shard_name(row["run_id"] for row in rows)
+        if path.stem != stem and not path.stem.startswith(f"{stem}-"):
+            self.errors.append(
+                f"{path.name}: its runs give the name {stem}.json; it was renamed, or rows were "
+                "taken out or added"
+            )
+        for i, row in enumerate(rows, start=1):
+            place = f"{path.name}, row {i} ({shown(row['run_id'])[1:-1]})"
+            self._row(place, row)
+
+    def _row(self, place: str, row: _Row) -> None:
+        run_id = row["run_id"]
+        measures = {name: row[name] for name in (*results.MEASURES, "status", "method")}
+        if run_id in self.first:
+            self._twice(place, run_id, measures)
+        else:
+            self.first[run_id] = place, measures
+        self._unknown.update(row.keys() - _KNOWN)
+        whole = {name: row.get(name) for name in checks.COLUMNS}
+        if odd := list(_odd_values(whole)):
+            self._wrong(place, odd)
+            return
+        self._wrong(place, self._contradictions(whole))
+        self._waiting.append((place, row))
+        if len(self._waiting) >= ROWS_AT_ONCE:
+            self.theory()
+
+    def _contradictions(self, row: _Row) -> Iterator[str]:
+        """What does not fit in a row that has all columns of COLUMNS, of the right kinds."""
+        try:
+            run = from_columns({name: row[name] for name in checks.SPEC_COLUMNS})
+        except UserError as error:
+            yield str(error)
+            return
+        for check in checks.CONSISTENCY:
+            try:
+                check(run, row)
+            except checks.Unchecked as unchecked:
+                self._unchecked[str(unchecked)].append(row["run_id"])
+            except UserError as error:
+                yield str(error)
+
+    def _twice(self, place: str, run_id: str, measures: _Row) -> None:
+        before, kept = self.first[run_id]
+        same = all(checks.agree(measures[name], kept[name], **SAME) for name in measures)
+        kind = "alike" if same else "differing"
+        apart = _apart(measures, kept)
+        if not same and measures["method"] in AT_ONCE:
+            self.errors.append(
+                f"{place}: measured otherwise in {before}, by {apart:.3g} in accuracy or loss, and "
+                f"{measures['method']} weights do not depend on chance; delete the wrong one"
+            )
+            return
+        self._again[kind].append((place, before, apart))
+
+    def theory(self) -> None:
+        """Holds the rows that wait against theorems, and forgets them."""
+        table = results.to_table([row for _, row in self._waiting])
+        for limit, measured, beyond in theory.violations(table):
+            for (place, _), value, is_beyond in zip(self._waiting, measured, beyond, strict=True):
+                if is_beyond:
+                    self.errors.append(f"{place}: beyond {limit}: {value:.6g} measured")
+        self._waiting.clear()
+
+    def _wrong(self, place: str, messages: Iterable[str]) -> None:
+        self.errors.extend(f"{place}: {message}" for message in messages)
+
+    def notes(self) -> Iterator[str]:
+        for kind, found in self._again.items():
+            place, before, _ = max(found, key=lambda x: x[2])
+            apart = max(apart for _, _, apart in found)
+            told = f"their measures are {kind}"
+            if kind == "differing":
+                told += f", by at most {apart:.3g} in accuracy or loss, as training's rounding does"
+            yield (
+                f"{len(found):,} runs are there again, and readers take the first by name; {told} "
+                f"({place}, and {before})"
+            )
+        for name, counts in self._provenance.items():
+            if len(counts) > 1:
+                listed = (f"{value} ({n:,} runs)" for value, n in counts.most_common())
+                yield f"{len(counts)} values of {name}: {_some(listed)}"
+        changed = {
+            commit: n for commit, n in self._provenance["commit"].items() if commit.endswith("+")
+        }
+        if changed:
+            yield (
+                f"{sum(changed.values()):,} runs are of code that differed from its commit: "
+                f"{_some(changed)}"
+            )
+        if self._unknown:
+            listed = (f"{shown(name)[1:-1]} ({n:,} runs)" for name, n in self._unknown.items())
+            yield f"columns that this version does not know were not checked: {_some(listed)}"
+        for message, runs in self._unchecked.items():
+            yield f"{len(runs):,} runs' parameters were not counted, {_some(runs)}: {message}"
+
+
+# What is known of a row but not checked: a picture.
+_KNOWN = {*checks.COLUMNS, *results.SATURATION}
+_ROW_KINDS = {
+    name: kind for name, kind in checks.COLUMNS.items() if name not in checks.PROVENANCE_COLUMNS
+}
+
+
+def _odd_values(row: _Row) -> Iterator[str]:
+    for name, kind in _ROW_KINDS.items():
+        value = row[name]
+        if value is not None and not kind.holds(value):
+            yield f"{name}={shown(value)} is not {kind.told}"
+
+
+def _provenance_errors(provenance: Mapping[str, Any]) -> Iterator[str]:
+    version = provenance.get("spec_version")
+    if version != SPEC_VERSION:
+        yield f"spec_version={shown(version)}, and this version's ids are of {SPEC_VERSION}"
+    for name, kind in checks.PROVENANCE_COLUMNS.items():
+        value = provenance.get(name)
+        # Code that is no checkout of git has no commit.
+        if value is None and name != "commit":
+            yield f"its provenance lacks {name}"
+        elif value is not None and not kind.holds(value):
+            yield f"its provenance has {name}={shown(value)}, which is not {kind.told}"
+        elif name == "date":
+            try:
+                checks.check_date(str(value))
+            except UserError as error:
+                yield str(error)
+
+
+def _apart(a: _Row, b: _Row) -> float:
+    """How far two measurements of a run are apart; infinite where only one diverged."""
+    if a["status"] != b["status"]:
+        return math.inf
+    pairs = ((a[name], b[name]) for name in ("accuracy", "loss"))
+    return max((abs(x - y) for x, y in pairs if None not in (x, y)), default=0.0)
+
+
+def _some(texts: Iterable[str]) -> str:
+    """The first few of a list, and how many more there are."""
+    listed = list(texts)
+    more = f" and {len(listed) - _SHOWN:,} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
+
+
+def _leftovers(folder: pathlib.Path) -> Iterator[str]:
+    latest = time.time() - LEFTOVER_SECONDS
+    old = [path.name for path in folder.glob(".*.tmp") if path.stat().st_mtime < latest]
+    if old:
+        yield f"{len(old):,} temporary files of writers that were killed can go: {_some(old)}"

@@ -1,0 +1,228 @@
+import json
+import os
+import time
+
+import pytest
+
+from memobench import constructions, results, verify
+from memobench.constructions import precision
+from memobench.errors import UserError
+from memobench.specs import Construction, Run, columns
+from tests.test_cli import _memobench
+from tests.test_results import SPOILED
+from tests.test_submissions import HEADS, PROVENANCE, TASK, _row, _trained_row
+
+
+def _bare(row):
+    """As a shard has it, its provenance beside it."""
+    return {name: value for name, value in row.items() if name not in PROVENANCE}
+
+
+def _trained(seed=0, **changes):
+    row = _bare(_trained_row(seed))
+    return {**row, "accuracy_protocol": row["accuracy"], **changes}
+
+
+def _constructed(seed=0, **changes):
+    method = Construction(theorem="dana2025", solve="least_squares")
+    run = Run(task=TASK, architecture=HEADS, method=method, seed=seed)
+    measures = {name: _trained()[name] for name in results.MEASURES}
+    certificate = {
+        "stored_bits": precision.BITS_PER_WEIGHT[run.method.weights],
+        "promises": constructions.promises(run),
+        "aimed_accuracy": measures["accuracy"],
+        "aimed_loss": measures["loss"],
+    }
+    return {**_bare(_row(run, **measures, **certificate)), **changes}
+
+
+def _write(folder, *rows, **provenance):
+    return results.write_shard(folder, rows, {**PROVENANCE, "commit": "0123abc", **provenance})
+
+
+def _spoil(path, spoil):
+    shard = json.loads(path.read_text())
+    spoil(shard)
+    path.write_text(json.dumps(shard))
+
+
+def _only(lines):
+    assert len(lines) == 1, lines
+    assert lines[0].isprintable()
+    return lines[0]
+
+
+def test_a_sound_folder_has_no_errors_and_stays_as_it_is(tmp_path):
+    paths = [_write(tmp_path, _trained(), _trained(1)), _write(tmp_path, _constructed())]
+    before = [path.read_bytes() for path in paths]
+    found = verify.verify(tmp_path)
+    assert found.errors == found.notes == ()
+    assert found.summary == "2 shards, 3 runs, 0 errors, 0 notes"
+    assert [path.read_bytes() for path in paths] == before
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
+def test_what_is_no_whole_shard_is_named_and_the_others_are_read(tmp_path, spoil):
+    path = _write(tmp_path, {**_trained(), "accuracy": 0.5, "n_heads": 1})
+    path.write_text(spoil(path.read_text()))
+    _write(tmp_path, _trained(1))
+    found = verify.verify(tmp_path)
+    assert path.name in _only(found.errors)
+    assert (found.shards, found.runs) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"run_id": "0" * 16}, "run_id='0000000000000000' is not that of such a run"),
+        ({"task_seed": 7}, "run_id="),
+        ({"d_model": 3}, "run_id="),
+        ({"learning_rate": "high"}, "learning_rate='high' is not a number"),
+        ({"n_params": 5}, "n_params=5 but"),
+        ({"bits": 1.0}, "follows from loss"),
+        ({"memorized": 1.0}, "follows from accuracy"),
+        ({"accuracy": 0.251}, "no whole number of examples"),
+        ({"loss": None}, "loss=None with status='ok'"),
+        ({"status": "diverged"}, "such runs have no measures"),
+        ({"curve_steps": [3, 2]}, "do not rise to the last step"),
+        ({"converged": True}, "converged=True is of searched runs"),
+        ({"bits": 1e6}, "beyond a proven limit (counting bits"),
+    ],
+    ids=lambda x: "-".join(x) if isinstance(x, dict) else None,
+)
+def test_a_wrong_row_is_told_with_its_file_and_place(tmp_path, changes, told):
+    path = _write(tmp_path, _trained(), _trained(1, **changes))
+    errors = verify.verify(tmp_path).errors
+    assert any(told in error for error in errors), errors
+    assert all(error.startswith(f"{path.name}, row 2") for error in errors)
+    assert all(error.isprintable() for error in errors)
+
+
+def test_no_error_hides_another(tmp_path):
+    _write(tmp_path, _trained(bits=1.0, n_params=5), _trained(1, memorized=1.0), jax=None)
+    (tmp_path / "notes.txt").write_text("hello")
+    assert len(verify.verify(tmp_path).errors) == 5
+
+
+@pytest.mark.parametrize("value", [{}, None, -1, "x", True, 1e300, [None]], ids=repr)
+def test_no_nonsense_in_a_column_stops_the_others(tmp_path, monkeypatch, value):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    for i, name in enumerate(sorted({*_trained(), *_constructed(), "trials", "sizes"})):
+        row = _constructed(i) if i % 2 else _trained(i)
+        _write(tmp_path, {**row, name: value, "run_id": row["run_id"]})
+    found = verify.verify(tmp_path)
+    n_files = len(list(tmp_path.iterdir()))
+    assert n_files > 70
+    assert found.errors
+    if value == {}:
+        # No column but the id, which was kept, may be an object.
+        assert len({error.split(".json")[0] for error in found.errors}) == n_files - 1
+
+
+def test_rows_older_than_a_column_are_sound(tmp_path):
+    row = _trained()
+    del row["n_params_distinct"], row["trained"], row["n_subjects"]
+    _write(tmp_path, row)
+    assert verify.verify(tmp_path).errors == ()
+
+
+def test_rows_taken_out_are_noticed_and_a_second_shard_of_a_name_is_not(tmp_path):
+    path = _write(tmp_path, _trained(), _trained(1))
+    second = path.rename(path.with_stem(f"{path.stem}-1"))
+    assert verify.verify(tmp_path).errors == ()
+    _spoil(second, lambda shard: shard["rows"].pop())
+    assert "rows were taken out" in _only(verify.verify(tmp_path).errors)
+
+
+def test_a_run_that_is_there_twice_is_a_note(tmp_path):
+    _write(tmp_path, _trained(), _trained(1))
+    _write(tmp_path, _trained())
+    found = verify.verify(tmp_path)
+    assert (found.errors, found.runs) == ((), 2)
+    assert "1 runs are there again" in _only(found.notes)
+    assert "alike" in found.notes[0]
+
+
+def test_training_twice_may_differ_and_solving_twice_may_not(tmp_path):
+    other = _bare(_trained_row(accuracy=0.3, loss=1.9)) | {"accuracy_protocol": 0.3}
+    _write(tmp_path, _trained(), _trained(1))
+    _write(tmp_path, other)
+    found = verify.verify(tmp_path)
+    assert found.errors == ()
+    assert "differing, by at most 0.1 in" in _only(found.notes)
+
+    changed = {name: other[name] for name in results.MEASURES}
+    changed |= {"aimed_accuracy": 0.3, "aimed_loss": 1.9}
+    _write(tmp_path, _constructed(), _trained(2))
+    _write(tmp_path, _constructed(**changed))
+    assert "measured otherwise in" in _only(verify.verify(tmp_path).errors)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"device": None}, "lacks device"),
+        ({"jax": "new"}, "jax='new', which is not a version"),
+        ({"date": "2026-13-01T00:00:00+00:00"}, "is no date"),
+        ({"spec_version": 99}, "spec_version=99"),
+    ],
+)
+def test_provenance_that_is_missing_or_odd_is_an_error(tmp_path, changes, told):
+    path = _write(tmp_path, _trained(), _trained(1), **changes)
+    error = _only(verify.verify(tmp_path).errors)
+    assert error.startswith(path.name)
+    assert told in error
+
+
+def test_several_commits_and_devices_are_notes(tmp_path):
+    _write(tmp_path, _trained(), commit=None)
+    _write(tmp_path, _trained(1), _trained(2), commit="4567def+", device="NVIDIA H200")
+    found = verify.verify(tmp_path)
+    assert found.errors == ()
+    commits, devices, changed = found.notes
+    assert "2 values of commit: 4567def+ (2 runs), None (1 runs)" in commits
+    assert "NVIDIA H200 (2 runs)" in devices
+    assert "2 runs are of code that differed from its commit" in changed
+
+
+def test_what_cannot_be_derived_here_is_a_note(tmp_path):
+    run = Run(task=TASK, architecture=HEADS)
+    theirs = Run(task=TASK, architecture=type(HEADS)(name="theirs", d_model=2, d_head=2))
+    row = _bare(_row(run, **{name: _trained()[name] for name in results.MEASURES}))
+    ids = {name: value for name, value in columns(theirs).items() if name in row}
+    _write(tmp_path, {**row, **ids, "of_theirs": 1})
+    found = verify.verify(tmp_path)
+    assert found.errors == ()
+    unknown, uncounted = found.notes
+    assert "of_theirs (1 runs)" in unknown
+    assert f"not counted, {theirs.run_id}: architecture='theirs'" in uncounted
+
+
+def test_working_files_are_passed_over_and_old_temporary_ones_noted(tmp_path):
+    _write(tmp_path, _trained())
+    (tmp_path / ".checkpoints").mkdir()
+    (tmp_path / ".fresh.tmp").write_text("half")
+    old = tmp_path / ".old.tmp"
+    old.write_text("half")
+    os.utime(old, (time.time() - 2 * verify.LEFTOVER_SECONDS,) * 2)
+    found = verify.verify(tmp_path)
+    assert found.errors == ()
+    assert "1 temporary files" in _only(found.notes)
+    assert ".old.tmp" in found.notes[0]
+
+
+def test_no_folder_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="is no folder"):
+        verify.verify(tmp_path / "none")
+
+
+def test_the_command_tells_all_and_fails(tmp_path):
+    (tmp_path / "foreign.json").write_text("{}")
+    done = _memobench("verify", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "error: foreign.json: not a memobench shard; no row of it is read",
+        "0 shards, 0 runs, 1 error, 0 notes",
+    ]
+    assert done.stderr == f"memobench: {tmp_path} is not sound; every error is named above\n"
