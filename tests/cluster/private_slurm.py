@@ -141,14 +141,6 @@ class PrivateSlurm:
         process.kill()
         process.wait()
 
-    def steps(self, job: str) -> list[str]:
-        """Titles of the daemons that watch over what a job started."""
-        found = []
-        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                found.append(path.read_text())
-        return [title for title in found if title.startswith(f"slurmstepd: [{job}.")]
-
     def run(self, *command: str) -> str:
         done = subprocess.run(
             command, env=self.environ, capture_output=True, text=True, check=True, timeout=60
