@@ -119,6 +119,8 @@ def _run(names: list[str]) -> None:
     runs = list(dict.fromkeys(itertools.chain.from_iterable(presets)))
     if SEEDS.value:
         runs = [run for run in runs if run.seed < SEEDS.value]
+    if DRY_RUN.value and EXECUTOR.value != "local":
+        raise UserError("--dry_run knows this machine only; leave out --executor")
     if DRY_RUN.value:
         rows = load_rows(RESULTS.value)
         packs = sweep.plan(runs, done=rows)
@@ -131,10 +133,10 @@ def _run(names: list[str]) -> None:
 
 def _options() -> dict[str, Any]:
     """What --option says: numbers, True, False and None as such, all else as text."""
-    options = {}
+    options, taken = {}, ("runs", "results", "progress", "executor")
     for option in OPTION.value:
         name, equals, value = option.partition("=")
-        if not equals or not name.isidentifier():
+        if not equals or not name.isidentifier() or name in taken:
             raise UserError(f"--option={option} is no NAME=VALUE, such as --option=workers=4")
         try:
             options[name] = ast.literal_eval(value)
@@ -175,7 +177,8 @@ def _cost_line(packs: list, predicted: Any) -> str:
         return "0 runs in 0 packs: none is missing"
     memory = max(pack.memory_bytes for pack in packs) / 2**20
     on_cpu = packs[0].platform == "cpu"
-    hours = predicted.wall_seconds / 3600 * ((os.cpu_count() or 1) if on_cpu else 1)
+    each = (os.cpu_count() or 1) if on_cpu else packs[0].n_devices
+    hours = predicted.wall_seconds / 3600 * each
     line = (
         f"{n_runs} runs in {len(packs)} packs of at most {memory:.0f} MiB, "
         f"{predicted.workers} at a time on {predicted.device}: "

@@ -137,7 +137,8 @@ def amounts(pack: Pack, n_programs: int) -> np.ndarray:
         return np.array(
             [n_programs, len(steps), work - len(steps) * packing.CONSTRUCTION_WORK], float
         )
-    return np.array([n_programs, max(max(steps), sum(steps) / pack.slots), work], float)
+    in_turn = max(max(steps), sum(steps) / pack.slots)
+    return np.array([n_programs, in_turn, work / pack.n_devices], float)
 
 
 def programs(pack: Pack) -> set[Hashable]:
@@ -189,7 +190,10 @@ def measured(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             continue
         try:
             runs = sorted(map(rebuild.from_columns, of_shard), key=lambda run: run.run_id)
-            pack = packing.together(runs, platform=of_shard[0].get("platform", "cpu"))
+            platform, n = (of_shard[0].get(name) for name in ("platform", "n_devices"))
+            # Simulated devices of a CPU share its cores.
+            n_devices = 1 if platform == "cpu" else n or 1
+            pack = packing.together(runs, platform=platform or "cpu", n_devices=n_devices)
         except (UserError, ValueError):
             continue
         needed = {(commit, program) for program in programs(pack)}

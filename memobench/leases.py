@@ -5,8 +5,9 @@ whole every BEAT_SECONDS by its holder. It counts for nothing once its process i
 machine or, of another machine, once it stays the same for STALE_SECONDS of the reader's own
 monotonic clock. Clocks of two machines are never compared, and a clock that jumps changes nothing.
 
-Two holders never have one run: each writes its lease before it looks for others', so of two that
-overlap at least one sees the other and steps back.
+Each holder writes its lease before it looks for others', so of two that overlap at least one sees the
+other and steps back: no two have one run, where a folder shows at once what is written to it. On a
+network file system that does not, two may train the same; nothing is lost by it.
 """
 
 import contextlib
@@ -128,7 +129,9 @@ class Leases:
         if not self.folder.is_dir():
             return []
         found = []
-        for path in sorted(self.folder.glob("*.json")):
+        paths = sorted(self.folder.glob("*.json"))
+        self._seen = {path: self._seen[path] for path in paths if path in self._seen}
+        for path in paths:
             try:
                 text = path.read_text()
                 told = json.loads(text)
@@ -155,6 +158,12 @@ class Leases:
             if not held.alive:
                 _remove(self.folder / held.name)
 
+    def void(self, sweep: str, pack: str) -> None:
+        """Removes the leases of a pack whose worker is known to work no more, on any machine."""
+        for held in self.all():
+            if held.about.get("sweep") == sweep and held.about.get("pack") == pack:
+                _remove(self.folder / held.name)
+
     def forget(self, lease: Lease) -> None:
         with self._lock:
             self._mine.pop(lease.path, None)
@@ -172,7 +181,9 @@ class Leases:
     def _alive(self, path: pathlib.Path, text: str, told: dict[str, Any]) -> bool:
         me = _me()
         if told["started"] and all(told[name] == me[name] for name in ("host", "boot", "pids")):
-            return _started(int(told["pid"])) == told["started"]
+            started = _started(int(told["pid"]))
+            if started is not None:
+                return started == told["started"]
         now = time.monotonic()
         if self._seen.get(path, ("", 0.0))[0] != text:
             self._seen[path] = (text, now)
@@ -222,11 +233,22 @@ def _me() -> dict[str, Any]:
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this machine started, for its number may be reused; None without one."""
-    stat = _read(f"/proc/{pid}/stat")
-    # The name, in brackets, may hold anything. A zombie works no more.
-    fields = stat.rpartition(")")[2].split()
-    return fields[19] if fields and fields[0] not in "ZX" else None
+    """When a process of this machine started, for its number may be reused.
+
+    Empty where it is gone; None where this system does not tell.
+    """
+    # The name, in brackets, may hold anything.
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if fields:
+        # A zombie works no more.
+        return fields[19] if fields[0] not in "ZX" else ""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except OSError:
+        pass
+    return None
 
 
 def _read(path: str) -> str:

@@ -61,8 +61,8 @@ class Progress:
         """What other processes say of the packs of this sweep that they work on."""
         for held in leases:
             pack = self._packs.get(held.about.get("first", ""))
-            if pack and held.about["sweep"] == sweep:
-                first, done = pack.runs[0].run_id, held.about["done"]
+            if pack and held.about.get("sweep") == sweep:
+                first, done = pack.runs[0].run_id, int(held.about.get("done", 0))
                 self.steps_done(pack, max(0, done - self._leased[first]))
                 self._leased[first] = done
 

@@ -13,6 +13,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -168,28 +169,37 @@ class Reader:
     def __init__(self, folder: Path, since: float = 0.0) -> None:
         self.newest = self._since = since
         self._folder = pathlib.Path(folder)
+        self._lock = threading.Lock()
         self._rows: dict[str, dict] = {}
         self._read: set[str] = set()
         # By size: what somebody copies here may be whole when it is looked at again.
         self._skipped: dict[str, int] = {}
 
     def rows(self) -> dict[str, dict]:
-        """All rows so far, by run id; not to be changed."""
+        """All rows so far, by run id; not to be changed. Any thread may ask."""
+        with self._lock:
+            self._read_new()
+        return self._rows
+
+    def _read_new(self) -> None:
         for path in shard_paths(self._folder, self._read):
             try:
                 stat = path.stat()
                 if stat.st_mtime < self._since or self._skipped.get(path.name) == stat.st_size:
                     continue
-                self._skipped[path.name] = stat.st_size
                 shard = read_shard(path)
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                # It may be gone the next time.
                 _log.warning("skipped %s: %s", path, error)
+                continue
+            except ValueError as error:
+                _log.warning("skipped %s: %s", path, error)
+                self._skipped[path.name] = stat.st_size
                 continue
             self._read.add(path.name)
             self.newest = max(self.newest, stat.st_mtime)
             for row in with_provenance(*shard):
                 self._rows.setdefault(row["run_id"], _shared(row))
-        return self._rows
 
 
 def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:

@@ -35,7 +35,7 @@ def _sweep(lease: Held | None) -> str:
 
 
 def _pack(lease: Held) -> str:
-    about = lease.about
+    about = {"pack": "unnamed", "protocol": "unknown", "done": 0, "steps": 0, **lease.about}
     return (
         f"{about['pack']}: {len(lease.run_ids)} runs, {about['protocol']}, "
         f"{about['done'] / max(about['steps'], 1):.0%} of {about['steps']:,} model-steps "

@@ -20,7 +20,7 @@ from memobench import constructions, costs, executors, models, packing, tasks, t
 from memobench import results as store
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
-from memobench.leases import Leases
+from memobench.leases import STALE_SECONDS, Leases
 from memobench.progress import Progress
 from memobench.specs import Run
 
@@ -147,10 +147,9 @@ def _done(
     if driver.lost:
         reasons = collections.Counter(driver.lost.values()).most_common(3)
         told = "; ".join(f"{n} runs: {reason}" for reason, n in reasons)
-        raise Lost(
-            f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({told}); the others "
-            "are done, and the same command tries these again"
-        )
+        lost = f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({told})"
+        others = "; the others are done, and the same command tries these again"
+        raise Lost(lost + others * bool(desk))
 
 
 def _given(executor: str, desk: worker.Desk | None, bar: Progress) -> dict[str, Any]:
@@ -158,7 +157,9 @@ def _given(executor: str, desk: worker.Desk | None, bar: Progress) -> dict[str, 
     if executor == "local":
         return {"work": functools.partial(worker.work, desk), "on_steps": bar.steps_done}
     assert desk is not None
-    at = functools.partial(worker.work_at, str(desk.folder), desk.reader.newest, desk.sweep)
+    # A shard's date is older than its name, by as much as it took to write.
+    since = desk.reader.newest - STALE_SECONDS
+    at = functools.partial(worker.work_at, str(desk.folder), since, desk.sweep)
     return {"work": at, "folder": desk.folder}
 
 
@@ -187,9 +188,14 @@ class _Driver:
         """Yields rows by run id as they come, now and then none."""
         while True:
             if not self._packs_out:
-                left = [run for run_id, run in self.missing.items() if run_id not in self.lost]
+                left = self._left()
                 if not left:
                     return
+                if tries := max(self._tries[run.run_id] for run in left):
+                    # A network file system may show a shard late.
+                    time.sleep(POLL_SECONDS * tries)
+                    yield self._found(left)
+                    left = self._left()
                 if not self._hand_in(left):
                     # Others have all of them in hand.
                     time.sleep(POLL_SECONDS)
@@ -201,6 +207,9 @@ class _Driver:
             if self._desk and self._watch:
                 self._bar.look(self._desk.leases.all(), self._desk.sweep)
             yield {}
+
+    def _left(self) -> list[Run]:
+        return [run for run_id, run in self.missing.items() if run_id not in self.lost]
 
     def _hand_in(self, runs: list[Run]) -> bool:
         """Submits those of the runs that nobody has in hand; whether there were any."""
@@ -217,6 +226,10 @@ class _Driver:
     def _settle(self, ended: Ended) -> dict[str, dict]:
         """What a pack that ended brought; runs of it that nobody has are tried again or lost."""
         self._bar.ended(ended.pack)
+        if self._desk:
+            # Whatever the worker still had in hand: it works no more.
+            name = store.shard_name(run.run_id for run in ended.pack.runs)
+            self._desk.leases.void(self._desk.sweep, name)
         # In this order: what is released between the two is in a shard.
         others = self._desk.leases.taken() if self._desk else frozenset()
         rows = self._found(ended.pack.runs, ended.shards)
@@ -226,10 +239,10 @@ class _Driver:
         self._tries.update(run.run_id for run in left)
         again = [run for run in left if self._tries[run.run_id] <= most]
         reason = ended.error or "its worker ended without a result"
-        self.lost |= {run.run_id: reason for run in left if run not in again}
+        self.lost |= {x.run_id: reason for x in left if self._tries[x.run_id] > most}
         if ended.error:
             _log.warning("%d runs failed, %d are tried again: %s", len(left), len(again), reason)
-        self._hand_in(again)
+            self._hand_in(again)
         return rows
 
     def _found(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:

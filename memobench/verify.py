@@ -10,6 +10,7 @@ written down in one go does not drift: there a difference is an error.
 """
 
 import collections
+import contextlib
 import dataclasses
 import math
 import pathlib
@@ -245,7 +246,11 @@ def _some(texts: Iterable[str]) -> str:
 
 
 def _leftovers(folder: pathlib.Path) -> Iterator[str]:
-    latest = time.time() - LEFTOVER_SECONDS
-    old = [path.name for path in folder.glob(".*.tmp") if path.stat().st_mtime < latest]
+    latest, old = time.time() - LEFTOVER_SECONDS, []
+    for path in folder.glob(".*.tmp"):
+        # One that is just being written may be gone.
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < latest:
+                old.append(path.name)
     if old:
         yield f"{len(old):,} temporary files of writers that were killed can go: {_some(old)}"

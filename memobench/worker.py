@@ -61,8 +61,13 @@ class Desk:
 
 def work_at(folder: str, since: float, sweep: str, pack: packing.Pack) -> None:
     """Does the work in a process of its own; see `work`. since: of shards that may be new."""
-    reader = store.Reader(folder, since)
-    work(Desk(pathlib.Path(folder), reader, Leases(folder), sweep), pack)
+    work(_desk(folder, since, sweep), pack)
+
+
+@functools.lru_cache(maxsize=1)
+def _desk(folder: str, since: float, sweep: str) -> Desk:
+    """Kept for the packs of a sweep, so that each shard is read once in a process."""
+    return Desk(pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep)
 
 
 def work(

@@ -1,6 +1,7 @@
 """What a sweep does with an executor, whatever that does."""
 
 import itertools
+import json
 import os
 import pickle
 import resource
@@ -10,7 +11,7 @@ import types
 import pytest
 
 import memobench
-from memobench import executors, leases, packing, status, sweep
+from memobench import executors, leases, packing, results, status, sweep
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended
 from memobench.specs import Training
@@ -76,6 +77,34 @@ def test_a_worker_that_ends_without_a_result_is_not_believed(runs, tmp_path):
     with pytest.raises(Lost, match="its worker ended without a result"):
         _run(runs, tmp_path, failing=range(100), error=None)
     assert len(_run(runs, tmp_path, failing=(0, 2), error=None)) == len(runs)
+
+
+def _elsewhere(folder, pack):
+    """The lease of a worker of this sweep on another machine, which nobody can see die."""
+    (own,) = (x for x in leases.Leases(folder).all() if x.about["kind"] == "sweep")
+    told = {
+        **{"host": "elsewhere", "boot": "b", "pids": "p", "pid": 1, "started": "1", "beats": 1},
+        "run_ids": [run.run_id for run in pack.runs],
+        "about": {
+            "sweep": own.about["sweep"],
+            "pack": results.shard_name(run.run_id for run in pack.runs),
+        },
+    }
+    (folder / ".leases" / "elsewhere.json").write_text(json.dumps(told))
+
+
+def test_the_lease_of_a_worker_that_died_on_another_machine_is_void(runs, tmp_path, monkeypatch):
+    turns = []
+
+    def ended(self, timeout):
+        turns.append(self.queue.pop(0))
+        _elsewhere(tmp_path, turns[-1])
+        return [Ended(turns[-1], "OUT_OF_MEMORY")]
+
+    monkeypatch.setattr(Unreliable, "ended", ended)
+    with pytest.raises(Lost, match="OUT_OF_MEMORY"):
+        _run(runs, tmp_path)
+    assert len(turns) == 3 * len(packing.plan(runs, "cpu"))
 
 
 def test_what_was_lost_costs_no_other_run(runs, tmp_path):

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -116,6 +117,47 @@ def test_binary_and_folders_are_skipped_too(tmp_path, caplog):
     assert results.load_results(tmp_path).empty
     assert "x.json" in caplog.text
     assert "folder" in caplog.text
+
+
+def test_a_reader_reads_what_comes_and_what_could_not_be_read_once(tmp_path, monkeypatch):
+    reader = results.Reader(tmp_path)
+    assert reader.rows() == {}
+    results.write_shard(tmp_path, [_row("a")], PROVENANCE)
+    read_shard = results.read_shard
+
+    def stale(path):
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(results, "read_shard", stale)
+    assert reader.rows() == {}
+    monkeypatch.setattr(results, "read_shard", read_shard)
+    assert set(reader.rows()) == {"a"}
+    # A copy that grows: torn, then whole.
+    path = results.write_shard(tmp_path, [_row("b")], PROVENANCE)
+    whole = path.read_text()
+    path.write_text(whole[:50])
+    assert set(reader.rows()) == {"a"}
+    path.write_text(whole)
+    assert set(reader.rows()) == {"a", "b"}
+    assert set(results.Reader(tmp_path, since=reader.newest + 1).rows()) == set()
+
+
+def test_a_shard_that_one_thread_reads_is_seen_by_others(tmp_path, monkeypatch):
+    results.write_shard(tmp_path, [_row("a")], PROVENANCE)
+    reader, reading = results.Reader(tmp_path), threading.Event()
+    read_shard = results.read_shard
+
+    def slow(path):
+        reading.set()
+        time.sleep(0.1)
+        return read_shard(path)
+
+    monkeypatch.setattr(results, "read_shard", slow)
+    other = threading.Thread(target=reader.rows)
+    other.start()
+    reading.wait()
+    assert set(reader.rows()) == {"a"}
+    other.join()
 
 
 def test_a_missing_folder_is_an_empty_table(tmp_path):

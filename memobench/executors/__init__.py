@@ -68,10 +68,11 @@ def make(name: str, options: Mapping[str, Any], **given: Any) -> Executor:
     module, attribute = EXECUTORS[name]
     kind = getattr(importlib.import_module(module), attribute)
     parameters = inspect.signature(kind).parameters
-    if all(x.kind is not inspect.Parameter.VAR_KEYWORD for x in parameters.values()):
-        known = [x for x in parameters if x not in given]
-        for option in options:
-            if option not in known:
-                choices = f"it has {', '.join(known)}" if known else "it has none"
-                raise UserError(f"option {option!r} is unknown to executor={name!r}; {choices}")
+    known = [x for x in parameters if x not in given]
+    # Settings of its engine's own.
+    more = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters.values())
+    for option in options:
+        if option in given or not (option in known or more):
+            choices = f"it has {', '.join(known)}" if known else "it has none"
+            raise UserError(f"option {option!r} is unknown to executor={name!r}; {choices}")
     return kind(**given, **options)

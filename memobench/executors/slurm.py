@@ -105,10 +105,12 @@ class Slurm:
             if name.removeprefix("slurm_") not in self._executor._valid_parameters():
                 raise UserError(f"{name}={value!r} is no setting of executor='slurm'")
             wanted[name.removeprefix("slurm_")] = value
-        wanted["setup"] = [platform, *wanted.get("setup", ())]
+        setup = wanted.get("setup", ())
+        wanted["setup"] = [platform, *([setup] if isinstance(setup, str) else setup)]
         self._executor.update_parameters(**wanted)
         self._work, self._workers, self._array_size = work, workers, array_size
         self._poll_seconds, self._next_poll = poll_seconds, 0.0
+        self._handed_in, self._held = False, set[str]()
         self._waiting: list[Pack] = []
         self._running: dict[Any, Pack] = {}
 
@@ -149,11 +151,12 @@ class Slurm:
             jobs = self._executor.submit_array([_Work(self._work, pack) for pack in batch])
         except RuntimeError as error:
             reason = " ".join(str(error).split())
-            if not self._running:
+            if not self._handed_in:
                 raise UserError(f"executor='slurm' could not hand in jobs: {reason}") from error
             # Many clusters limit a user's jobs; there is room when some have ended.
             _log.warning("Slurm took no more jobs for now: %s", reason)
             return
+        self._handed_in = True
         del self._waiting[: len(batch)]
         self._running |= dict(zip(jobs, batch, strict=True))
 
@@ -161,6 +164,14 @@ class Slurm:
         states = _states()
         if states is None:
             return []
+        held = {
+            why for state, why in states.values() if state == "PENDING" and "held" in why.lower()
+        }
+        for why in held - self._held:
+            _log.warning(
+                "Slurm holds jobs (%s); release or cancel them by scontrol or scancel", why
+            )
+        self._held |= held
         # A job that the queue has forgotten ended long ago.
         told = {job: states.get(job.job_id, ("forgotten", "")) for job in self._running}
         ended = {job: state for job, state in told.items() if state[0] in {*_ENDED, "forgotten"}}
