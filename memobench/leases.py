@@ -5,9 +5,9 @@ whole every BEAT_SECONDS by its holder. It counts for nothing once its process i
 machine or, of another machine, once it stays the same for STALE_SECONDS of the reader's own
 monotonic clock. Clocks of two machines are never compared, and a clock that jumps changes nothing.
 
-Each holder writes its lease before it looks for others', so of two that overlap at least one sees the
-other and steps back: no two have one run, where a folder shows at once what is written to it. On a
-network file system that does not, two may train the same; nothing is lost by it.
+Each holder writes its lease before it looks for others', so of two that overlap at least one sees
+the other and steps back: no two have one run, where a folder shows at once what is written to it.
+On a network file system that does not, two may train the same; nothing is lost by it.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from memobench.errors import UserError
@@ -164,18 +164,18 @@ class Slurm:
         states = _states()
         if states is None:
             return []
-        held = {
-            why for state, why in states.values() if state == "PENDING" and "held" in why.lower()
-        }
-        for why in held - self._held:
-            _log.warning(
-                "Slurm holds jobs (%s); release or cancel them by scontrol or scancel", why
-            )
-        self._held |= held
         # A job that the queue has forgotten ended long ago.
         told = {job: states.get(job.job_id, ("forgotten", "")) for job in self._running}
+        self._warn(told.values())
         ended = {job: state for job, state in told.items() if state[0] in {*_ENDED, "forgotten"}}
         return [Ended(self._running.pop(job), _reason(job, *ended[job])) for job in ended]
+
+    def _warn(self, states: Iterable[tuple[str, str]]) -> None:
+        """Says once of every reason why jobs are held: nothing else would show it."""
+        held = {why for state, why in states if state == "PENDING" and "held" in why.lower()}
+        for why in held - self._held:
+            _log.warning("Slurm holds jobs: %s; release or cancel them (scontrol, scancel)", why)
+        self._held |= held
 
 
 @dataclasses.dataclass(frozen=True)
