@@ -88,6 +88,9 @@ RUNS = {
 SIZES = {"exact": (N_DEVICES, 5, 1)}
 
 
+# Those of `make test`; the others compile for half a minute.
+QUICK = ("published", "exact", "annealed")
+KINDS = [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in RUNS]
 SWEPT = RUNS["exact"][:5]
 
 
@@ -125,7 +128,7 @@ def _measures(kind, size):
     }
 
 
-def _train_on_all(folder):
+def _train_on_all(folder, kinds):
     """What the simulated process does."""
     annealing.NARROWED_FROM_SECONDS, rounds, one_round = 0, [], annealing._Slots.round
 
@@ -138,6 +141,7 @@ def _train_on_all(folder):
     measures = {
         kind: {size: _measures(kind, size) for size in SIZES.get(kind, (len(runs),))}
         for kind, runs in RUNS.items()
+        if kind in kinds
     }
     memobench.run(SWEPT, results=folder / "runs", progress=False)
     found = {"devices": jax.device_count(), "rounds": rounds, "measures": measures}
@@ -150,20 +154,22 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def here_and_there(folder):
+def here_and_there(folder, request):
     """The measures of one device, and all that the process with eight has found."""
+    names = {item.name for item in request.session.items}
+    kinds = [kind for kind in RUNS if kind in QUICK or any(f"[{kind}]" in name for name in names)]
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={N_DEVICES}"
     command = "import pathlib, sys; from tests import test_devices as here; "
-    command += "here._train_on_all(pathlib.Path(sys.argv[1]))"
+    command += "here._train_on_all(pathlib.Path(sys.argv[1]), sys.argv[2:])"
     process = subprocess.Popen(
-        [sys.executable, "-c", command, str(folder)],
+        [sys.executable, "-c", command, str(folder), *kinds],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         cwd=pathlib.Path(__file__).parents[1],
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        here = {kind: _measures(kind, len(runs)) for kind, runs in RUNS.items()}
+        here = {kind: _measures(kind, len(RUNS[kind])) for kind in kinds}
         _, errors = process.communicate(timeout=600)
     finally:
         process.kill()
@@ -172,7 +178,7 @@ def here_and_there(folder):
     return here, json.loads((folder / "found.json").read_text())
 
 
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_many_devices_measure_what_one_does(here_and_there, kind):
     here, there = here_and_there[0][kind], here_and_there[1]["measures"][kind]
     n_examples = np.array([run.task.n_examples for run in RUNS[kind]])
@@ -195,7 +201,7 @@ def _assert_same(ours, theirs):
                 assert value == there[name], name
 
 
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_fills_an_uneven_pack_leaves_no_trace(here_and_there, kind):
     here, there = here_and_there[0][kind], here_and_there[1]["measures"][kind]
     for size, many in ((int(size), many) for size, many in there.items()):
