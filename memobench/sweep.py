@@ -8,6 +8,8 @@ import collections
 import contextlib
 import functools
 import logging
+import signal
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -137,8 +139,11 @@ def _done(
         lease = desk and desk.leases.take((), kind="sweep", sweep=desk.sweep)
         if lease:
             stack.enter_context(lease)
+        interrupted = stack.enter_context(_interrupts())
         driver = _Driver(missing, desk, engine, bar, watch=executor != "local")
         for rows in driver.rows():
+            if interrupted.is_set():
+                raise KeyboardInterrupt
             bar.show(len(wanted) - len(missing))
             if lease:
                 lease.tell(line=bar.line)
@@ -150,6 +155,28 @@ def _done(
         lost = f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({told})"
         others = "; the others are done, and the same command tries these again"
         raise Lost(lost + others * bool(desk))
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets beside raising its exception.
+
+    That is lost where it is raised in a callback of the garbage collector, of which JAX has one.
+    """
+    happened, before = threading.Event(), signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield happened
+        return
+
+    def note(number: int, frame: Any) -> None:
+        happened.set()
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield happened
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _given(executor: str, desk: worker.Desk | None, bar: Progress) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from memobench import compiling
+from memobench import compiling, devices
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_program_is_compiled_once_for_all_processes(programs):
     def compiled():
         # A function of its own each time, as another process would have.
         shape = jax.ShapeDtypeStruct((3,), jnp.float32)
-        return compiling.compiled(lambda x: 2 * x + 1, shape, donate=(0,))
+        return compiling.compiled(lambda x: 2 * x + 1, shape, specs=devices.SPLIT, donate=(0,))
 
     jax.monitoring.register_event_listener(listen)
     try:

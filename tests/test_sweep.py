@@ -1,4 +1,5 @@
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from memobench import packing, training, worker
 from memobench.errors import Lost, UserError
 from memobench.executors import local
 from memobench.specs import Architecture, Task, Training
+from memobench.sweep import Interrupted
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 
@@ -212,6 +214,35 @@ def test_ctrl_c_says_what_is_saved_and_how_to_resume(tmp_path):
     assert "the same command resumes" in errors
     assert "Traceback" not in errors
     assert len(memobench.load_results(tmp_path)) == 1
+
+
+def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
+    """Python ignores what a callback of its garbage collector raises."""
+    armed, ignored = [], []
+
+    def collected(phase, info):
+        if armed:
+            armed.clear()
+            signal.raise_signal(signal.SIGINT)
+
+    def ended(self, timeout):
+        armed.append(True)
+        gc.collect()
+        return []
+
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    monkeypatch.setattr(local.Local, "ended", ended)
+    endless = make_run(method=dataclasses.replace(SHORT, epochs=10**6))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.callbacks.append(collected)
+    try:
+        with pytest.raises(Interrupted, match="0 of 1 runs are saved"):
+            memobench.run([endless], results=tmp_path, progress=False)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        gc.callbacks.remove(collected)
+        signal.signal(signal.SIGINT, before)
+    assert [each.exc_type for each in ignored] == [KeyboardInterrupt]
 
 
 def test_a_killed_sweep_keeps_what_was_done(tmp_path):
