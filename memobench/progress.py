@@ -76,7 +76,7 @@ class Progress:
         with self._lock:
             elapsed = time.monotonic() - self._started
             speed = (self._total_done + PRIOR_SECONDS) / (elapsed + PRIOR_SECONDS)
-            left = (self._total - self._total_done) / speed
+            left = max(0.0, self._total - self._total_done) / speed
             self.line = (
                 f"{runs_done}/{self._n_runs} runs, {self._steps_done / max(elapsed, 1e-9):,.0f} "
                 f"model-steps/s [{_clock(elapsed)}, {_clock(left)} left]"
