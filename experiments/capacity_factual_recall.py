@@ -9,7 +9,8 @@ at which all facts are just known four attention parameters do what one of the M
 
 Expected: facts known, where not all are, grow four times as fast with MLP as with attention
 parameters. The line alone, at their size and length and with a larger learning rate too, is an
-experiment of its own, some 25 minutes on two idle CPU cores (`full`).
+experiment of its own; eleven of the 66 runs of its full preset took 8 minutes of two CPU cores (AMD
+EPYC, other work beside).
 
     memobench run capacity/factual-recall --preset=quick
     memobench report capacity/factual-recall --preset=quick

@@ -136,8 +136,10 @@ def _options() -> dict[str, Any]:
     options, taken = {}, ("runs", "results", "progress", "executor")
     for option in OPTION.value:
         name, equals, value = option.partition("=")
-        if not equals or not name.isidentifier() or name in taken:
+        if not equals or not name.isidentifier():
             raise UserError(f"--option={option} is no NAME=VALUE, such as --option=workers=4")
+        if name in taken:
+            raise UserError(f"--option={option}: {name} is no option of an executor")
         try:
             options[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

@@ -2,15 +2,16 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tqdm
 
+from memobench.costs import Prediction
 from memobench.leases import Held
 from memobench.packing import Pack, predicted_steps
 
-# Seconds of predicted work that weigh as much as what was seen so far.
+# For so many seconds what was predicted weighs more than what was seen.
 PRIOR_SECONDS = 10.0
 
 
@@ -29,6 +30,7 @@ class Progress:
         self._done: dict[str, float] = {}
         self._leased: dict[str, int] = {}
         self._total = self._total_done = 0.0
+        self._workers = 1
         self._lock = threading.Lock()
         # A clock that is set meanwhile changes nothing.
         self._started = time.monotonic()
@@ -42,10 +44,11 @@ class Progress:
     def __exit__(self, *_: Any) -> None:
         self._bar.close()
 
-    def add(self, packs: Iterable[tuple[Pack, float]]) -> None:
-        """Packs that are handed in, and the seconds that each is predicted to take."""
+    def add(self, packs: Sequence[Pack], predicted: Prediction) -> None:
+        """Packs that are handed in, and what they are predicted to take."""
         with self._lock:
-            for pack, seconds in packs:
+            self._workers = predicted.workers
+            for pack, seconds in zip(packs, predicted.seconds, strict=True):
                 first = pack.runs[0].run_id
                 self._packs[first], self._seconds[first] = pack, seconds
                 self._done[first], self._leased[first] = 0.0, 0
@@ -75,7 +78,8 @@ class Progress:
         """Says how far the sweep is."""
         with self._lock:
             elapsed = time.monotonic() - self._started
-            speed = (self._total_done + PRIOR_SECONDS) / (elapsed + PRIOR_SECONDS)
+            expected = self._workers * PRIOR_SECONDS
+            speed = (self._total_done + expected) / (elapsed + PRIOR_SECONDS)
             left = max(0.0, self._total - self._total_done) / speed
             self.line = (
                 f"{runs_done}/{self._n_runs} runs, {self._steps_done / max(elapsed, 1e-9):,.0f} "

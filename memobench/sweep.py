@@ -245,7 +245,7 @@ class _Driver:
             others = self._desk.leases.taken()
             runs = [run for run in runs if run.run_id not in others]
         packs = packing.plan(runs, self._engine.platform, self._engine.n_devices)
-        self._bar.add(zip(packs, predict(packs).seconds, strict=True))
+        self._bar.add(packs, predict(packs))
         self._engine.submit(packs)
         self._packs_out += len(packs)
         return bool(packs)
