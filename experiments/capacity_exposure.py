@@ -1,4 +1,4 @@
-"""capacity/exposure: what attention and MLP hold per parameter, by how often they saw each fact.
+"""capacity/exposure, -passes: what attention and MLP hold by how often they saw each fact.
 
 Sources of the claims: Dana, Pydi & Chevaleyre 2025, first version (attention equals MLP);
 Allen-Zhu & Li 2024, arXiv 2404.05405 (about 2 bits per parameter after 1,000 exposures of each
@@ -6,40 +6,46 @@ fact, where removing the MLPs changes nothing, and 1 after 100, where it costs m
 exposure there is a pass of minibatches, with many updates); studies of adapters (attention is about
 half as good).
 
-The overfull set of the board: 512 associations of N = 32 tokens at 512 parameters. Every step of
-the exact gradient sees every association once, so that exposures are steps; each number of them is
-a training of its own, whose learning rate falls to a twentieth; the best of five rates counts.
+The overfull set of the board: 512 associations of N = 32 tokens at 512 parameters. An exposure is a
+step of the exact gradient, which sees every association once, or, in `-passes`, a pass over them
+in 16 minibatches. Each number of exposures is a training of its own, whose learning rate falls to a
+twentieth; the best of five rates counts.
 
     memobench run capacity/exposure --preset=full
+    memobench run capacity/exposure-passes --preset=quick
     memobench report capacity/exposure --preset=full
 """
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from memobench import board, claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Exposure
 from memobench.specs import Run, Training
 
-VOCAB_SIZE = 32
+VOCAB_SIZE, BUDGET = 32, 512
 RATES = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 SEEN = (16, 64, 256, 1024, 4096, 16384)
 STEPS = 16
 EQUAL = (0.91, 1.1)
 
 
-def _runs(budget: int, exposures: Sequence[int], seeds: int) -> Iterator[Run]:
+def _runs(
+    budget: int, exposures: Sequence[int], seeds: int, batch_size: int | None = None
+) -> Iterator[Run]:
     entries = [x for x, _ in board.standard(VOCAB_SIZE, budget)][:3]
     for architecture, seen, rate, seed in itertools.product(
         entries, exposures, RATES, range(seeds)
     ):
+        passes = 1 if batch_size else STEPS
         method = Training(
-            protocol="exact",
-            batch_size=None,
+            protocol="passes" if batch_size else "exact",
+            batch_size=batch_size,
             n_batches=STEPS,
-            epochs=seen // STEPS,
+            epochs=seen // passes,
             learning_rate=rate,
             final_learning_rate=rate / 20,
         )
@@ -47,7 +53,7 @@ def _runs(budget: int, exposures: Sequence[int], seeds: int) -> Iterator[Run]:
         yield Run(task=task, architecture=architecture, method=method, seed=seed)
 
 
-def _claims(measure: str) -> tuple[Claim, ...]:
+def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
     return tuple(
         Claim(
             name=f"{name} ({measure})",
@@ -55,7 +61,7 @@ def _claims(measure: str) -> tuple[Claim, ...]:
             source=source,
             test=claims.attention_over_mlp(exposures, region, measure),
             across_steps=True,
-            variants=(claims.VARIANTS["exact", "full"],),
+            variants=(variant,),
         )
         for name, statement, source, exposures, region in (
             (
@@ -90,17 +96,35 @@ def _claims(measure: str) -> tuple[Claim, ...]:
     )
 
 
-EXPERIMENT = Experiment(
-    name="capacity/exposure",
-    title="Attention and MLP by how often each fact was seen",
-    presets={
-        "quick": tuple(_runs(512, SEEN[:4], seeds=3)),
-        "full": tuple(_runs(512, SEEN, seeds=5)),
-    },
-    left_out="4,096 and 16,384 exposures; 3 seeds of 5",
-    figure=Exposure(),
-    claims=_claims("memorized") + _claims("bits"),
-    notes="Full heads, where a claim compares families; the figure has compressed heads too. The "
-    "MLP has one head before it. An exposure is one step of the gradient over all facts: few "
-    "exposures are few updates.",
+def _experiment(name: str, title: str, variant: str, notes: str, **options: Any) -> Experiment:
+    return Experiment(
+        name=name,
+        title=title,
+        presets={
+            "quick": tuple(_runs(BUDGET, SEEN[:4], seeds=3, **options)),
+            "full": tuple(_runs(BUDGET, SEEN, seeds=5, **options)),
+        },
+        left_out="4,096 and 16,384 exposures; 3 seeds of 5",
+        figure=Exposure(),
+        claims=_claims("memorized", variant) + _claims("bits", variant),
+        notes="Full heads, where a claim compares families; the figure has compressed heads too. "
+        "The MLP has one head before it. " + notes,
+    )
+
+
+EXPERIMENTS = (
+    _experiment(
+        "capacity/exposure",
+        "Attention and MLP by how often each fact was seen",
+        claims.VARIANTS["exact", "full"],
+        "An exposure is one step of the gradient over all facts: few exposures are few updates.",
+    ),
+    _experiment(
+        "capacity/exposure-passes",
+        "Attention and MLP by how often each fact was seen, in minibatches",
+        "passes, full",
+        f"An exposure is a pass over all facts in {STEPS} batches of {BUDGET // STEPS}, shuffled "
+        f"anew for every pass: {STEPS} updates.",
+        batch_size=BUDGET // STEPS,
+    ),
 )

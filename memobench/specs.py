@@ -20,7 +20,7 @@ CONTEXTS = ("shared", "random", "bag")
 HEADS = ("full", "compressed")
 POSITIONS = ("sinusoidal", "learned", "none")
 SCORE_SCALES = ("d_model", "d_head")
-PROTOCOLS = ("published", "exact")
+PROTOCOLS = ("published", "passes", "exact")
 # Beside None, which stands for what an architecture's source did.
 ACTIVATIONS = ("gelu", "relu", "silu")
 # Raised whenever a search would make other trials: run ids then differ, and results never mix.
@@ -390,13 +390,15 @@ class Training:
 
     `published` follows Dana et al. (2025) step for step: a fixed multiset of `batch_size *
     n_batches` examples, reshuffled every epoch; of whole sequences it holds each equally often, and
-    facts are drawn anew at every step, with their noise. `exact` takes the gradient of the true
-    objective over all examples at every step and has no batches: `batch_size` is None. The learning
-    rate is constant within an epoch and linear over epochs, from `learning_rate` in the first to
-    `final_learning_rate`, reached after the last. Weights start out random, or as the construction
-    `start` makes them. All of them are trained, or those that `trained` names:
-    `read_out`, by which the logits are linear in what attention and MLP offer, all but the queries
-    and keys of attention, or the `memory`: all but token embeddings and unembedding.
+    facts are drawn anew at every step, with their noise. `passes` differs in the training set: it
+    holds every example equally often, so that an epoch is a whole number of passes over them all.
+    `exact` takes the gradient of the true objective over all examples at every step and has no
+    batches: `batch_size` is None. The learning rate is constant within an epoch and linear over
+    epochs, from `learning_rate` in the first to `final_learning_rate`, reached after the last.
+    Weights start out random, or as the construction `start` makes them. All of them are trained, or
+    those that `trained` names: `read_out`, by which the logits are linear in what attention and MLP
+    offer, all but the queries and keys of attention, or the `memory`: all but token embeddings and
+    unembedding.
     """
 
     protocol: str = "published"
@@ -412,10 +414,10 @@ class Training:
         _require_choice(self, "protocol", PROTOCOLS)
         if self.trained is not None:
             _require_choice(self, "trained", TRAINED)
-        if self.protocol == "published":
-            _require_integers(self, 1, "batch_size")
-        else:
+        if self.protocol == "exact":
             _require(self.batch_size is None, "batch_size must be None with protocol='exact'")
+        else:
+            _require_integers(self, 1, "batch_size")
         _require_integers(self, 1, "n_batches", "epochs")
         for field in ("learning_rate", "final_learning_rate"):
             value = getattr(self, field)
@@ -592,10 +594,26 @@ class Run:
             aimed is None or aimed <= self.task.n_examples,
             f"n_aimed={aimed} exceeds the task's {self.task.n_examples} examples; lower n_aimed",
         )
+        if self.method.protocol == "passes":
+            self._check_passes()
         if self.task.name in UNWEIGHED:
             self._check_unweighed()
         elif isinstance(self.method, Search):
             self._check_subsets()
+
+    def _check_passes(self) -> None:
+        method, n_examples = self.method, self.task.n_examples
+        if not isinstance(method, Training) or getattr(self.task, "zipf_exponent", None):
+            raise UserError(
+                "protocol='passes' is of a Training on examples of even frequency; "
+                "use protocol='published'"
+            )
+        drawn = method.n_batches * (method.batch_size or 0)
+        _require(
+            drawn % n_examples == 0,
+            f"n_batches * batch_size = {drawn} is no multiple of the {n_examples} examples, which "
+            "protocol='passes' shows equally often in an epoch; change n_batches",
+        )
 
     def _check_unweighed(self) -> None:
         name, method = self.task.name, self.method

@@ -234,15 +234,12 @@ def _step_keys(key: jax.Array, epoch: jax.Array, n_batches: int) -> jax.Array:
 
 def _data(instances: list[Task], instance_of_run: list[int], method: Training) -> Any:
     """What is memorized, once for each task instance, and which of them each run memorizes."""
-    n_draws = _n_draws(instances[0], method)
     return {
         "instance_R": devices.split(np.array(instance_of_run, np.int32)),
         "instances": devices.shared(
             jax.tree.map(lambda *xs: jnp.stack(xs), *map(tasks.sample, instances))
         ),
-        "draws": devices.shared(
-            jnp.stack([tasks.sample_draws(task, n_draws) for task in instances])
-        ),
+        "draws": devices.shared(jnp.stack([_draws(task, method) for task in instances])),
     }
 
 
@@ -252,6 +249,14 @@ _DATA = {"instance_R": SPLIT, "instances": SHARED, "draws": SHARED}
 def _n_draws(task: Task, method: Training) -> int:
     """Size of the training set; 0 where there is none."""
     return 0 if tasks.is_fresh(task) else method.n_batches * (method.batch_size or 0)
+
+
+def _draws(task: Task, method: Training) -> jax.Array:
+    """draws_M: the training set, which the protocol `passes` does not leave to chance."""
+    n_draws = _n_draws(task, method)
+    if method.protocol == "passes":
+        return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
+    return tasks.sample_draws(task, n_draws)
 
 
 def _by_blocks(

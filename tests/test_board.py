@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from memobench import analysis, board, claims, models, results, specs, theory
+from memobench.claims import exposure as exposure_claims
 from memobench.errors import UserError
 from memobench.experiment import Scaling
 from memobench.experiments import EXPERIMENTS
@@ -794,20 +795,24 @@ SEEN = (64, 256, 1024)
 
 
 @functools.cache
-def _exposed():
+def _exposed(name):
     """The specs and true numbers of parameters of a part of the experiment's runs."""
-    runs = EXPERIMENTS["capacity/exposure"].presets["quick"]
-    rows = [_row(run) for run in runs if run.method.steps in SEEN]
+    rows = [_row(run) for run in EXPERIMENTS[name].presets["quick"]]
+    rows = [row for row in rows if _seen(row) in SEEN]
     return results.to_table(rows).drop(columns=["bits", "memorized"])
 
 
-def _exposures(ratio, noise=0.01, best_rate=1e-2, **ratios):
+def _seen(row):
+    return row["epochs"] if row["protocol"] == "passes" else row["steps"]
+
+
+def _exposures(ratio, noise=0.01, best_rate=1e-2, name="capacity/exposure", **ratios):
     """What attention holds over the MLP, at one learning rate; others hold half as much.
 
     Seeds deviate by as much as `noise`. `ratios` are at other exposures than all, as n64=0.5.
     """
-    table = _exposed()
-    at = table["steps"].map(lambda n: ratios.get(f"n{n}", ratio))
+    table = _exposed(name)
+    at = table.apply(lambda row: ratios.get(f"n{_seen(row)}", ratio), axis=1)
     held = at.where(table["architecture"] == "attention_only", 1.0)
     held = held.where(table["heads"] == "full", 0.1)
     held *= np.where(table["learning_rate"] == best_rate, 1, 0.5)
@@ -842,6 +847,14 @@ def test_attention_over_mlp(ratio, noise, verdict, measure):
         assert finding.estimate == pytest.approx(ratio, rel=0.02)
         assert finding.high - finding.low < 0.1 * ratio
     assert f"{measure} per parameter, attention over MLP at 1,024 exposures" in finding.evidence
+
+
+def test_an_exposure_is_a_pass_or_a_step_over_all():
+    each = {"n64": 0.5, "n256": 1.6, "n1024": 1.0}
+    for name in ("capacity/exposure", "capacity/exposure-passes"):
+        found = exposure_claims.ratios(_full(_exposures(1.0, name=name, **each)), "bits")
+        assert {f"n{n}": round(ratio_B[0], 1) for n, ratio_B in found.items()} == each
+        assert all(_exposed(name)["steps"] >= 64)
 
 
 def test_each_family_has_its_best_learning_rate_at_every_exposure():

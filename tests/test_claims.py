@@ -9,6 +9,7 @@ import pytest
 
 from memobench import claims
 from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, Claim
+from memobench.specs import TRAINED
 
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 WIDTHS = range(3, 14)
@@ -506,6 +507,12 @@ def three_budgets():
     return pd.concat(
         [full, curved.assign(steps=200), straight, published], ignore_index=True
     ).assign(architecture="attention_only")
+
+
+def test_runs_that_train_other_weights_are_variants_of_their_own():
+    table = three_budgets().iloc[:1]
+    labels = [claims.variant(table.assign(trained=name)).item() for name in (None, *TRAINED)]
+    assert len(set(labels)) == len(labels)
 
 
 def test_verdicts_are_one_row_per_claim_variant_and_steps():

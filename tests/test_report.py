@@ -101,6 +101,17 @@ def test_published_is_compared_only_at_equal_steps(measured):
     assert np.isnan(compared.loc[4, "difference"])
 
 
+def test_configurations_that_differ_look_different(measured, tmp_path):
+    experiment, table = measured
+    halved = {name: table[name] / 2 for name in ("learning_rate", "final_learning_rate")}
+    doubled = pd.concat([table, table.assign(**halved)])
+    listed = page.write(experiment, "quick", doubled, tmp_path).split("## All configurations")[1]
+    header, _, *rows = [line for line in listed.splitlines() if line.startswith("|")]
+    assert len(set(rows)) == len(rows) == 14
+    assert "| learning_rate |" in header
+    assert "final_learning_rate" not in header
+
+
 def test_an_experiment_without_published_numbers_has_a_report(measured, tmp_path):
     experiment, table = measured
     alone = dataclasses.replace(experiment, published=())

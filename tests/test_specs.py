@@ -5,7 +5,15 @@ import sys
 import pytest
 
 from memobench.errors import UserError
-from memobench.specs import Architecture, Run, Task, Training, columns
+from memobench.specs import (
+    Architecture,
+    Run,
+    Search,
+    Task,
+    Training,
+    columns,
+    factual_recall,
+)
 
 
 def test_run_id_depends_on_every_field(make_run):
@@ -54,6 +62,29 @@ def test_a_mistake_gets_one_line_that_names_the_field(build, field):
     with pytest.raises(UserError) as error:
         build()
     assert str(error.value).startswith(field)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "method"),
+    [
+        (Task(vocab_size=6), Training(protocol="passes", batch_size=10, n_batches=4)),
+        (Task(vocab_size=6, zipf_exponent=1.0), Training(protocol="passes", batch_size=36)),
+        (
+            Task(vocab_size=6, n_sequences=36),
+            Search(training=Training(protocol="passes", batch_size=36)),
+        ),
+        (
+            factual_recall(n_subjects=4, n_relations=4, n_answers=2, n_noise=4),
+            Training(protocol="passes", batch_size=16),
+        ),
+    ],
+    ids=["parts of a pass", "frequent examples", "search", "fresh noise"],
+)
+def test_passes_are_refused_where_examples_are_not_seen_equally_often(task, method):
+    architecture = Architecture(name="attention_only", d_model=4, d_head=4)
+    with pytest.raises(UserError, match="passes") as error:
+        Run(task=task, architecture=architecture, method=method)
     assert "\n" not in str(error.value)
 
 

@@ -137,10 +137,16 @@ def test_a_shape_is_traced_and_compiled_once(make_run, monkeypatch):
     assert again.compile_seconds == 0
 
 
-def test_the_published_protocol_step_for_step():
+@pytest.mark.parametrize(("protocol", "batch_size"), [("published", 8), ("passes", 9)])
+def test_a_protocol_of_batches_step_for_step(protocol, batch_size):
     """Against a loop that follows the protocol's description, with optax's own Adam."""
     method = Training(
-        batch_size=8, n_batches=4, epochs=3, learning_rate=2e-2, final_learning_rate=5e-3
+        protocol=protocol,
+        batch_size=batch_size,
+        n_batches=4,
+        epochs=3,
+        learning_rate=2e-2,
+        final_learning_rate=5e-3,
     )
     task = Task(vocab_size=6)
     architecture = Architecture(name="attention_only", d_model=4, d_head=4, n_heads=2)
@@ -151,6 +157,7 @@ def test_the_published_protocol_step_for_step():
     variables = models.init(module, 2, packing.init_key(run))
     params = variables["params"]
     labels, draws = tasks.sample(task).next_TxK[:, 0], tasks.sample_draws(task, 32)
+    draws = jnp.arange(36) if protocol == "passes" else draws
     pairs = jnp.stack([draws // 6, draws % 6], axis=1)
 
     def loss(params, tokens, targets):
@@ -164,8 +171,8 @@ def test_the_published_protocol_step_for_step():
     losses, accuracies = [], []
     for epoch in range(3):
         state.hyperparams["learning_rate"] = jnp.float32(rates[epoch])
-        order = training._epoch_order(packing.shuffle_key(run), jnp.int32(epoch), 8, 4)
-        assert sorted(order.reshape(-1).tolist()) == list(range(32))
+        order = training._epoch_order(packing.shuffle_key(run), jnp.int32(epoch), batch_size, 4)
+        assert sorted(order.reshape(-1).tolist()) == list(range(4 * batch_size))
         for batch in order:
             (value, accuracy), gradient = jax.value_and_grad(loss, has_aux=True)(
                 params, pairs[batch], labels[draws[batch]]

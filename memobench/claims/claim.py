@@ -23,6 +23,11 @@ READ_OUT, FIXED_ATTENTION = "random features, trained read-out", "fixed queries 
 FINE_TUNED, FROM_SCRATCH = "construction, fine-tuned", "from scratch, published protocol"
 EXACT = "from scratch, exact gradient"
 MADE = (CONSTRUCTED, NEAREST, READ_OUT, FIXED_ATTENTION, FINE_TUNED, FROM_SCRATCH, EXACT)
+PARTLY = {
+    "read_out": READ_OUT,
+    "all_but_attention": FIXED_ATTENTION,
+    "memory": "fixed embeddings",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +182,7 @@ def _variant(protocol: str, heads: str, contexts: Any, solve: Any, start: Any, t
     if isinstance(solve, str):
         return NEAREST if solve == "least_squares" else CONSTRUCTED
     if isinstance(trained, str):
-        return READ_OUT if trained == "read_out" else FIXED_ATTENTION
+        return PARTLY[trained]
     if isinstance(start, str):
         return FINE_TUNED
     if (protocol, heads) == ("published", "full"):

@@ -13,16 +13,21 @@ ATTENTION, MLP = "attention_only", "mlp"
 
 
 def per_parameter(table: pd.DataFrame, measure: str) -> Means:
-    """Bootstrapped means per parameter of every architecture, exposure and learning rate."""
-    keys = ["architecture", "heads", "d_model", "n_heads", "d_mlp", "steps", "epochs"]
-    keys += ["learning_rate", "final_learning_rate", "n_params", "n_params_memory"]
-    return bootstrap_means(table, keys, value=lambda rows: rows[measure] / rows["n_params"])
+    """Bootstrapped means per parameter of every architecture, exposure and learning rate.
+
+    A fact was seen as often as steps took it into their batch; one over all facts takes it once.
+    """
+    keys = ["architecture", "heads", "d_model", "n_heads", "d_mlp", "exposures", "learning_rate"]
+    keys += ["final_learning_rate", "n_params", "n_params_memory"]
+    seen = table["batch_size"].fillna(table["n_examples"]) / table["n_examples"]
+    known = table.assign(exposures=table["steps"] * seen)
+    return bootstrap_means(known, keys, value=lambda rows: rows[measure] / rows["n_params"])
 
 
 def best_rate(means: Means) -> Means:
     """Of each architecture and exposure the learning rate with the best mean."""
     order = means.at.assign(mean=means.mean_X)
-    best = order.groupby(["architecture", "heads", "d_mlp", "steps"])["mean"].idxmax()
+    best = order.groupby(["architecture", "heads", "d_mlp", "exposures"])["mean"].idxmax()
     return means.where(means.at.index.isin(best))
 
 
@@ -30,7 +35,7 @@ def ratios(table: pd.DataFrame, measure: str) -> dict[int, np.ndarray]:
     """For every exposure what attention holds over what the MLP holds, and its replicates."""
     means = best_rate(per_parameter(table, measure))
     found: dict[int, np.ndarray] = {}
-    for steps, at in means.by("steps").items():
+    for exposures, at in means.by("exposures").items():
         families = at.by("architecture")
         if ATTENTION in families and MLP in families:
             attention_B, mlp_B = (
@@ -41,7 +46,7 @@ def ratios(table: pd.DataFrame, measure: str) -> dict[int, np.ndarray]:
             )
             # Of next to nothing there is no ratio, which then decides nothing.
             nothing = np.full_like(mlp_B, np.nan)
-            found[int(steps)] = np.divide(attention_B, mlp_B, where=mlp_B > 0, out=nothing)
+            found[int(exposures)] = np.divide(attention_B, mlp_B, where=mlp_B > 0, out=nothing)
     return found
 
 

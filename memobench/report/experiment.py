@@ -249,9 +249,11 @@ def _configurations(table: pd.DataFrame) -> list[str]:
     accuracies = table["accuracy"].notna().any()
     measures = ("accuracy", "loss") if accuracies else ("loss",)
     summary = analysis.over_seeds(table, measures)
-    rates = ["learning_rate"] if summary["learning_rate"].nunique() > 2 else []
-    columns = [*CONFIGURATION_COLUMNS, *rates]
-    shown = [column for column in columns if summary[column].notna().any()]
+    shown = [column for column in CONFIGURATION_COLUMNS if summary[column].notna().any()]
+    for column in analysis.CONFIGURATION:
+        alike = summary.groupby(shown, dropna=False)
+        if column not in shown and (alike[column].nunique(dropna=False) > 1).any():
+            shown.append(column)
     for measure in measures:
         shown += [measure, f"{measure}_interval"]
     return [

@@ -47,7 +47,7 @@ def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
         bottom.axhline(1, **ONE)
         bottom.set_ylim(0, np.nanmax([1.2, *(high * 1.05)]))
         bottom.set_ylabel("attention over MLP")
-        bottom.set_xlabel("exposures of each fact (steps over all)")
+        bottom.set_xlabel("exposures of each fact")
         bottom.set_xscale("log", base=2)
         bottom.set_xticks(at, [f"{n:,}" for n in at])
     legends = [axis.get_legend_handles_labels() for axis in axes[:, 0]]
@@ -68,11 +68,11 @@ def _curves(axis: Axes, known: pd.DataFrame, measure: str) -> None:
     colors = sns.color_palette("colorblind", families.nunique())
     for color, marker, name in zip(colors, "osD^", sorted(set(families)), strict=False):
         chosen = means.where((families == name).to_numpy())
-        order = np.argsort(chosen.x("steps"))
+        order = np.argsort(chosen.x("exposures"))
         y = chosen.mean_X[order]
         low, high = np.array([interval(y_B) for y_B in chosen.y_BX.T])[order].T
         axis.errorbar(
-            chosen.x("steps")[order],
+            chosen.x("exposures")[order],
             y,
             yerr=[y - low, high - y],
             color=color,
