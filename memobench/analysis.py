@@ -40,6 +40,7 @@ CONFIGURATION = [
     "score_scale",
     "residual",
     "activation",
+    "embeddings",
     "method",
     "protocol",
     "batch_size",

@@ -213,7 +213,7 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     return board.sort_values(order, ascending=False, ignore_index=True)[COLUMNS]
 
 
-_OPTIONS = ["positions", "d_value", "score_scale", "residual"]
+_OPTIONS = ["positions", "d_value", "score_scale", "residual", "embeddings"]
 SIZES = ["task", "vocab_size", "context_length", "architecture", "heads", "activation", "d_model"]
 SIZES += ["d_head", "n_heads", "n_layers", "d_mlp", "n_params", "n_params_memory"]
 SIZES += ["n_params_distinct"]

@@ -61,7 +61,7 @@ _YOUNGER = (
     *("stream_ranks", "attention_rank", "activation", "theorem", "n_aimed", "solve", "scale"),
     *("weights", "start", "trained", *CERTIFICATE),
     *("rate_factors", "sizes", "resolution", "doublings", "rules", *SEARCHED, "n_params_distinct"),
-    *("n_subjects", "n_relations", "n_answers", "n_devices"),
+    *("n_subjects", "n_relations", "n_answers", "n_devices", "embeddings"),
 )
 STATUSES = ("ok", "diverged")
 

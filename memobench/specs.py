@@ -20,6 +20,7 @@ CONTEXTS = ("shared", "random", "bag")
 HEADS = ("full", "compressed")
 POSITIONS = ("sinusoidal", "learned", "none")
 SCORE_SCALES = ("d_model", "d_head")
+EMBEDDINGS = ("unit", "normal")
 PROTOCOLS = ("published", "passes", "exact")
 # Beside None, which stands for what an architecture's source did.
 ACTIVATIONS = ("gelu", "relu", "silu")
@@ -301,7 +302,8 @@ class Architecture:
     (2024) did: `positions` sinusoidal, `d_value` 1, scores scaled by 1/sqrt of `score_scale`
     d_model, and no `residual` connection. `activation` is an option of whatever has hidden neurons;
     None is gelu in `mlp` and `gpt`, and relu in `mlp_memory` and `recall_transformer`, as in
-    Nichani et al. (2025).
+    Nichani et al. (2025). `embeddings` is an option of `recall_transformer`: random directions of
+    norm 1, `unit`, which None is too, or standard `normal` entries.
     """
 
     name: str
@@ -316,6 +318,7 @@ class Architecture:
     score_scale: str | None = None
     residual: bool | None = None
     activation: str | None = None
+    embeddings: str | None = None
 
     def __post_init__(self) -> None:
         _require_integers(self, 1, "d_model", "d_head", "n_heads", "n_layers")
@@ -329,6 +332,8 @@ class Architecture:
             _require_choice(self, "score_scale", SCORE_SCALES)
         if self.activation is not None:
             _require_choice(self, "activation", ACTIVATIONS)
+        if self.embeddings is not None:
+            _require_choice(self, "embeddings", EMBEDDINGS)
         _require(
             self.heads != "full" or self.d_head <= self.d_model,
             f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "

@@ -391,17 +391,20 @@ def test_a_spec_without_options_is_the_published_model():
 
 
 OPTIONS = {"positions": "none", "d_value": 1, "score_scale": "d_model", "residual": False}
+FOREIGN = {"activation": "relu", "embeddings": "unit"}
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    ("option", "value"), [*OPTIONS.items(), ("embeddings", FOREIGN["embeddings"])]
+)
 @pytest.mark.parametrize("name", ["attention_only", "mlp", "sequence_encoder"])
-def test_architectures_of_tokens_refuse_the_options(name, option):
-    size = {option: OPTIONS[option]}
+def test_architectures_of_tokens_refuse_the_options(name, option, value):
+    size = {option: value}
     architecture = Architecture(name=name, d_model=4, d_head=4, **size)
     with pytest.raises(UserError) as caught:
         models.build(Run(task=Task(vocab_size=5), architecture=architecture))
     message = str(caught.value)
-    assert message.startswith(f"{option}={OPTIONS[option]!r} means nothing to {name}; ")
+    assert message.startswith(f"{option}={value!r} means nothing to {name}; ")
     assert "\n" not in message
     models.build(
         Run(
@@ -427,6 +430,9 @@ def test_query_attention_refuses_what_it_has_not():
         assert said in str(caught.value)
         assert "set heads='full' and d_mlp=0" in str(caught.value)
         assert "\n" not in str(caught.value)
+    for option, value in FOREIGN.items():
+        with pytest.raises(UserError, match=f"^{option}='{value}' means nothing to query_att"):
+            models.build(_run(**{option: value}))
     architecture = Architecture(name="query_attention", d_model=4, d_head=4, heads="full")
     with pytest.raises(UserError, match="needs labelled contexts, not the task 'associations'"):
         models.build(Run(task=Task(vocab_size=5), architecture=architecture))

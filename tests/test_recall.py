@@ -117,6 +117,17 @@ def test_the_memorys_parameters_are_those_of_the_paper():
         np.testing.assert_allclose(norms, 1, rtol=1e-5)
 
 
+def test_embeddings_may_be_normal():
+    run = _run(embeddings="normal", task=dataclasses.replace(FACTS, n_subjects=505, vocab_size=528))
+    module = models.build(run)
+    assert module != models.build(dataclasses.replace(run, architecture=_run().architecture))
+    for initialize in (models.init, models._flax_init):
+        rows = np.asarray(initialize(module, 6, jax.random.key(0))["params"]["token_embedding"])
+        assert rows.shape == (528, 6)
+        np.testing.assert_allclose(rows.mean(), 0, atol=0.06)
+        np.testing.assert_allclose(rows.var(), 1, atol=0.08)
+
+
 def test_packed_equals_alone_and_the_padding_stays_zero():
     runs = [
         _run(),
@@ -190,6 +201,7 @@ def test_mistakes_name_the_fix():
         "protocol='exact': the noise": lambda: _run(method=exact),
         "method: Search does not serve": lambda: _run(method=Search(training=TWENTY)),
         "n_layers=2: recall_transformer": lambda: models.build(_run(n_layers=2)),
+        "embeddings='sphere' ": lambda: _run(embeddings="sphere"),
         "heads='compressed': recall_transformer": lambda: models.build(_run(heads="compressed")),
         "task name='associations': recall": lambda: models.build(_run(task=Task())),
         "mlp does not serve the task 'factual_recall'; choose recall_transformer": lambda: (

@@ -38,6 +38,11 @@ def generator(key: jax.Array) -> np.random.Generator:
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
+def draw_normal_rows(random: np.random.Generator, n_rows: int, size: int) -> np.ndarray:
+    """Standard normal entries, float32."""
+    return random.standard_normal((n_rows, size)).astype(np.float32)
+
+
 def draw_unit_rows(random: np.random.Generator, n_rows: int, size: int) -> np.ndarray:
     """The same distribution as `unit_rows`, float32."""
     rows = random.standard_normal((n_rows, size))

@@ -227,10 +227,9 @@ def query_attention(task: Task | LabelledContexts, architecture: Architecture) -
     a = architecture
     if not isinstance(task, LabelledContexts):
         raise UserError(f"query_attention needs labelled contexts, not the task {task.name!r}")
-    if a.activation:
-        raise UserError(
-            f"activation={a.activation!r} means nothing to query_attention; leave it out"
-        )
+    for option in ("activation", "embeddings"):
+        if value := getattr(a, option):
+            raise UserError(f"{option}={value!r} means nothing to query_attention; leave it out")
     if a.heads != "full" or a.d_mlp:
         raise UserError(
             f"heads={a.heads!r}, d_mlp={a.d_mlp}: query_attention has full heads and no MLP; "

@@ -1,8 +1,8 @@
 """The Transformer of Nichani, Lee & Bietti (2025), section 4, which recalls facts from noise.
 
-One layer of attention without positions, read at the end, and a residual MLP. Embeddings are random
-directions, which a method with trained='memory' keeps; answers are scored by their embeddings. Only
-the end asks, and it is always the same token: its queries, taken back through the maps of keys, are
+One layer of attention without positions, read at the end, and a residual MLP. Embeddings are
+random, directions of norm 1 or standard normal entries, and a method with trained='memory' keeps
+them; answers are scored by their embeddings. Only the end asks, and it is always the same token: its queries, taken back through the maps of keys, are
 computed once for all examples.
 
     z = sum_h W_O^T W_V X softmax(X^T W_K^T W_Q x_end),    logits_C = A (z + W_2 relu(W_1 z))
@@ -22,6 +22,7 @@ from memobench.errors import UserError
 from memobench.models.initial_weights import (
     Table,
     draw,
+    draw_normal_rows,
     draw_unit_rows,
     fan_in,
     generator,
@@ -44,6 +45,7 @@ class RecallTransformer(nn.Module):
     n_heads: int
     d_mlp: int
     activation: str = "relu"
+    embeddings: str = "unit"
 
     def setup(self) -> None:
         weights: dict[str, Any] = {
@@ -54,7 +56,8 @@ class RecallTransformer(nn.Module):
         self.value_HKD, self.output_HKD = weights["value"], weights["output"]
         self.in_WD, self.out_DW = weights["mlp_in"], weights["mlp_out"]
         shape = (self.vocab_size, self.d_model)
-        self.embedding_ND: Any = self.param("token_embedding", unit_rows, shape)
+        rows = unit_rows if self.embeddings == "unit" else nn.initializers.normal(1.0)
+        self.embedding_ND: Any = self.param("token_embedding", rows, shape)
 
     def weights(self) -> Table:
         """The shape of every weight of the memory, and its bound at the start: 4 H K D + 2 W D."""
@@ -71,7 +74,8 @@ class RecallTransformer(nn.Module):
 
     def initial(self, key: jax.Array) -> Any:
         """The same distribution as `init`'s, drawn without a compilation for every size."""
-        embedding_ND = draw_unit_rows(generator(key), self.vocab_size, self.d_model)
+        drawn = draw_unit_rows if self.embeddings == "unit" else draw_normal_rows
+        embedding_ND = drawn(generator(key), self.vocab_size, self.d_model)
         params = {**draw(self.weights(), key), "token_embedding": embedding_ND}
         return {"params": params, "constants": {}}
 
@@ -124,7 +128,9 @@ def recall_transformer(
 
     Raises UserError for other tasks and for what it has not.
     """
-    task = require_tokens(task, architecture, serves=("factual_recall",))
+    task = require_tokens(
+        task, architecture, own=("embeddings",), serves=("factual_recall",)
+    )
     if task.name != "factual_recall":
         raise UserError(
             f"task name={task.name!r}: recall_transformer asks at an end token; "
@@ -141,4 +147,5 @@ def recall_transformer(
         n_heads=architecture.n_heads,
         d_mlp=architecture.d_mlp,
         activation=architecture.activation or "relu",
+        embeddings=architecture.embeddings or "unit",
     )

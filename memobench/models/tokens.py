@@ -5,19 +5,20 @@ from memobench.specs import Architecture, LabelledContexts, Task
 
 # Tasks that ask more than the token after a sequence, and who serves them.
 _SPECIAL = {"factual_recall": "recall_transformer or gpt", "sequences": "gpt"}
-_OPTIONS = ("positions", "d_value", "score_scale", "residual")
+_OPTIONS = ("positions", "d_value", "score_scale", "residual", "embeddings")
 
 
 def require_tokens(
     task: Task | LabelledContexts,
     architecture: Architecture,
     *foreign: str,
+    own: tuple[str, ...] = (),
     serves: tuple[str, ...] = (),
 ) -> Task:
     """The task if it is one of tokens and no option of other architectures is set, or UserError.
 
-    `foreign` names further options that mean nothing to this one. `serves` are the tasks that not
-    every architecture serves and this one does.
+    `foreign` names further options that mean nothing to this one, `own` those that do. `serves` are
+    the tasks that not every architecture serves and this one does.
     """
     if not isinstance(task, Task):
         raise UserError(
@@ -29,7 +30,7 @@ def require_tokens(
             f"choose {_SPECIAL[task.name]}"
         )
     for option in (*_OPTIONS, *foreign):
-        if getattr(architecture, option) is not None:
+        if option not in own and getattr(architecture, option) is not None:
             raise UserError(
                 f"{option}={getattr(architecture, option)!r} means nothing to {architecture.name}; "
                 f"leave {option} out"
