@@ -2,8 +2,8 @@
 
 One layer of attention without positions, read at the end, and a residual MLP. Embeddings are
 random, directions of norm 1 or standard normal entries, and a method with trained='memory' keeps
-them; answers are scored by their embeddings. Only the end asks, and it is always the same token: its queries, taken back through the maps of keys, are
-computed once for all examples.
+them; answers are scored by their embeddings. Only the end asks, and it is always the same token:
+its queries, taken back through the maps of keys, are computed once for all examples.
 
     z = sum_h W_O^T W_V X softmax(X^T W_K^T W_Q x_end),    logits_C = A (z + W_2 relu(W_1 z))
 
@@ -128,9 +128,7 @@ def recall_transformer(
 
     Raises UserError for other tasks and for what it has not.
     """
-    task = require_tokens(
-        task, architecture, own=("embeddings",), serves=("factual_recall",)
-    )
+    task = require_tokens(task, architecture, own=("embeddings",), serves=("factual_recall",))
     if task.name != "factual_recall":
         raise UserError(
             f"task name={task.name!r}: recall_transformer asks at an end token; "
