@@ -1,10 +1,11 @@
 """What packs cost: rates fitted to measured shards, and seconds predicted from them.
 
-A pack takes as long as the programs it compiles, the steps it makes one after another and its
-arithmetic: three rates of a device for every kind of run (method, protocol, architecture). Those in
-`rates.csv` were derived by `experiments/performance/costs.py`; the same function derives them from
-a user's own results. They never choose packs, for a resumed sweep must find the packs it left:
-that is left to the planner's own rough weights. Trains nothing.
+A pack takes as long as the programs it compiles, the steps it makes one after another, its
+arithmetic and the numbers it holds for single examples: four rates of a device for every kind of
+run (method, protocol, architecture). Those in `rates.csv` were derived by
+`experiments/performance/costs.py`; the same function derives them from a user's own results. They
+never choose packs, for a resumed sweep must find the packs it left: that is left to the planner's
+own rough weights. Trains nothing.
 """
 
 import collections
@@ -29,7 +30,7 @@ PACKAGED = pathlib.Path(__file__).with_name("rates.csv")
 # Beginnings of kinds stand for all that they begin: those of one method, say, or () for all.
 Kind = tuple[str, ...]
 KIND = ("method", "protocol", "architecture")
-AMOUNTS = ("programs", "steps", "flops")
+AMOUNTS = ("programs", "steps", "flops", "floats")
 # Kinds of fewer packs have no rates of their own.
 ENOUGH = 3
 # Logarithms of predicted to measured beyond this count as disturbed, and hardly move a rate.
@@ -38,7 +39,9 @@ _DISTURBED = 0.3
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Seconds that a compiled program, a step and a floating-point operation take.
+    """Seconds that a compiled program, a step, a floating-point operation and a float take.
+
+    A float is one of `packing.floats_per_step`.
 
     device: where that was measured on so many `packs`; empty for a guess.
     """
@@ -46,21 +49,26 @@ class Rates:
     program_seconds: float
     step_seconds: float
     flop_seconds: float
+    float_seconds: float
     device: str = ""
     packs: int = 0
 
     @property
     def seconds(self) -> np.ndarray:
         """Of one of each of AMOUNTS."""
-        return np.array([self.program_seconds, self.step_seconds, self.flop_seconds])
+        each = (self.program_seconds, self.step_seconds, self.flop_seconds, self.float_seconds)
+        return np.array(each)
 
 
+# Of an accelerator what some reads and writes of it take at 3e12 bytes per second.
+FLOAT_SECONDS = {"cpu": 5e-9, "gpu": 3e-11, "tpu": 3e-11}
 # From the planner's orders of magnitude; where a step is free to it, next to nothing.
 GUESSES = {
     platform: Rates(
         packing.COMPILE_SECONDS,
         packing.STEP_SECONDS[platform] or 1e-4,
         1 / packing.FLOPS_PER_SECOND[platform],
+        FLOAT_SECONDS[platform],
     )
     for platform in packing.FLOPS_PER_SECOND
 }
@@ -135,10 +143,14 @@ def amounts(pack: Pack, n_programs: int) -> np.ndarray:
     if isinstance(pack.runs[0].method, Construction):
         # Made one after another, and what each takes at least is a rate here.
         return np.array(
-            [n_programs, len(steps), work - len(steps) * packing.CONSTRUCTION_WORK], float
+            [n_programs, len(steps), work - len(steps) * packing.CONSTRUCTION_WORK, 0], float
         )
+    floats = sum(
+        packing.predicted_steps(run) * packing.floats_per_step(pack.module, run)
+        for run in pack.runs
+    )
     in_turn = max(max(steps), sum(steps) / pack.slots)
-    return np.array([n_programs, in_turn, work / pack.n_devices], float)
+    return np.array([n_programs, in_turn, work / pack.n_devices, floats / pack.n_devices], float)
 
 
 def programs(pack: Pack) -> set[Hashable]:
@@ -242,12 +254,12 @@ def derive(
                 continue
             prior = known[key] if key in known else lookup({**known, **derived}, key)[1]
             of_kind = packs.iloc[chosen]
-            program, step, flop = _fit(
+            fitted = _fit(
                 of_kind[list(AMOUNTS)].to_numpy(float),
                 of_kind["seconds"].to_numpy(float),
                 prior.seconds,
             )
-            derived[key] = Rates(program, step, flop, device, len(chosen))
+            derived[key] = Rates(*fitted, device=device, packs=len(chosen))
     return derived
 
 

@@ -245,6 +245,23 @@ def work_per_step(module: Any, run: Run) -> float:
     return step
 
 
+def floats_per_step(module: Any, run: Run) -> float:
+    """Predicted numbers that heads and hidden neurons hold in a step for one example alone.
+
+    One layer that reads all sequences, or a context's own vectors, computes most of them once for
+    each token; deeper layers and listed sequences compute them at every place of every example.
+    """
+    task, n_layers = run.task, run.architecture.n_layers
+    each = n_layers > 1 or (isinstance(task, Task) and tasks.listed(task))
+    if isinstance(run.method, Construction) or not each:
+        return 0.0
+    n_heads, d_head, d_model, d_mlp = (
+        getattr(module, name, 0) for name in ("n_heads", "d_head", "d_model", "d_mlp")
+    )
+    n_places = _rows_per_step(run) * _starts(run) * task.context_length * n_layers
+    return float(n_places * (n_heads * min(d_head, d_model) + d_mlp))
+
+
 def memory_per_run(module: Any, run: Run) -> float:
     """Predicted bytes of one run in training: weights, gradient, Adam moments, activations."""
     n_params, _ = models.count_parameters(module, run.task.context_length)

@@ -10,9 +10,9 @@ from memobench.specs import Search, Task, Training
 
 SAMPLE = pathlib.Path(__file__).with_name("measured_packs.csv")
 KINDS = {
-    ("Training", "exact", "mlp"): costs.Rates(2.0, 1e-3, 5e-11),
-    ("Training", "published", "mlp"): costs.Rates(4.0, 3e-4, 2e-10),
-    ("Search", "exact", "attention_only"): costs.Rates(1.0, 1e-2, 1e-11),
+    ("Training", "exact", "mlp"): costs.Rates(2.0, 1e-3, 5e-11, 1e-8),
+    ("Training", "published", "mlp"): costs.Rates(4.0, 3e-4, 2e-10, 2e-9),
+    ("Search", "exact", "attention_only"): costs.Rates(1.0, 1e-2, 1e-11, 5e-9),
 }
 
 
@@ -21,7 +21,7 @@ def _packs(device="D", factor=1.0, n=60):
     rng, rows = np.random.default_rng(0), []
     for kind, rates in KINDS.items():
         for _ in range(n):
-            amounts = rng.integers(0, 3), *10 ** rng.uniform([1, 8], [4, 12])
+            amounts = rng.integers(0, 3), *10 ** rng.uniform([1, 8, 5], [4, 12, 10])
             seconds = factor * float(np.array(amounts) @ rates.seconds)
             rows.append((*kind, *amounts, seconds, device, "cpu"))
     return pd.DataFrame(
@@ -39,7 +39,7 @@ def _rows(pack, seconds, compile_seconds, date="2026-01-01", device="D"):
 def test_rates_are_found_again():
     derived = costs.derive(_packs(), "D")
     for kind, rates in KINDS.items():
-        assert derived[kind].seconds == pytest.approx(rates.seconds, rel=0.03)
+        assert derived[kind].seconds == pytest.approx(rates.seconds, rel=0.06)
         assert (derived[kind].device, derived[kind].packs) == ("D", 60)
 
 
@@ -59,7 +59,7 @@ def test_few_packs_stay_near_what_is_known_and_none_tell_nothing():
     for kind in KINDS:
         before, near, there = (np.log(x[kind].seconds).sum() for x in (known, few, many))
         assert before < near <= there + 0.1
-        assert there - before == pytest.approx(3 * np.log(4.0), rel=0.05)
+        assert there - before == pytest.approx(4 * np.log(4.0), rel=0.05)
     assert costs.derive(slower, "D", known) == {}
     assert costs.derive(slower.groupby("method").head(1), "E", known) == {}
 
@@ -112,8 +112,8 @@ def test_shards_become_packs(make_run):
     assert set(table[list(costs.KIND)].itertuples(index=False, name=None)) == {
         ("Training", "published", "attention_only")
     }
-    steps, flops = costs.amounts(first, 1)[1:]
-    assert list(table[["steps", "flops"]].iloc[1]) == [steps, flops]
+    steps, flops, floats = costs.amounts(first, 1)[1:]
+    assert list(table[["steps", "flops", "floats"]].iloc[1]) == [steps, flops, floats]
     assert steps == make_run().method.steps
     assert costs.measured([]).empty
     assert costs.measured([{**row, "d_model": 10**6} for row in rows]).empty
@@ -122,9 +122,24 @@ def test_shards_become_packs(make_run):
 def test_a_compilation_counts_once(make_run):
     same = [packing.together([make_run(seed=seed)]) for seed in range(2)]
     wider = packing.together([make_run(d_model=8, d_head=8)])
-    rates = {(): costs.Rates(100.0, 1e-9, 1e-15)}
+    rates = {(): costs.Rates(100.0, 1e-9, 1e-15, 1e-15)}
     seconds = costs.predict([*same, wider], rates, "D", workers=1).seconds
     assert seconds == pytest.approx([100, 0, 100], abs=1e-3)
+
+
+def test_floats_are_counted_where_examples_share_nothing(make_run):
+    method = Training(batch_size=8, n_batches=4, epochs=2)
+
+    def floats(task, **sizes):
+        run = make_run(task=task, method=method, n_heads=3, d_model=4, d_head=2, **sizes)
+        return costs.amounts(packing.together([run]), 0)[3]
+
+    pairs, listed = Task(vocab_size=6), Task(vocab_size=6, n_sequences=9)
+    assert floats(pairs) == 0
+    # 8 steps of 8 examples, at 2 places in every layer the 2 floats of 3 heads.
+    assert floats(listed) == 8 * 8 * 2 * 6
+    assert floats(pairs, n_layers=2) == 2 * floats(listed)
+    assert floats(dataclasses.replace(listed, context_length=5)) == 2.5 * floats(listed)
 
 
 def test_a_search_compiles_again_for_every_width(make_run):

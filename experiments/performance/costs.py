@@ -12,8 +12,10 @@ It prints, and writes to --output as Markdown and CSV, three tables:
    one accelerator and for several; no accelerator has been measured.
 3. The rates.
 
-With --write the rates replace this device's in `memobench/rates.csv`, which comes with memobench.
+With --write the rates replace this device's of the same kinds of run in `memobench/rates.csv`,
+which comes with memobench. Rates are best measured while nothing else runs:
 
+    memobench run '*' --preset=quick --results=results/runs
     python experiments/performance/costs.py --shards=results/runs --write
     python experiments/performance/costs.py --shards=results/runs,elsewhere --output=elsewhere
 """
@@ -55,10 +57,10 @@ MARKDOWN = """\
 
 {compared}
 
-Seconds of packs one after another, compilation included; two of them ran side by side, beside other
-work on the same cores. Within a factor of {factor:g}: {within} of {of} by rates that saw the
-experiment, {left_within} of {of} by rates that did not (`left out`). `spread` is the slowest over
-the fastest measurement of the same packs, where there were several: so much do repeats differ.
+Seconds of packs one after another, compilation included; two of them ran side by side. Within a
+factor of {factor:g}: {within} of {of} by rates that saw the experiment, {left_within} of {of} by
+rates that did not (`left out`). `spread` is the slowest over the fastest measurement of the same packs, where
+there were several: so much do repeats differ.
 
 ## What each experiment costs
 
@@ -72,8 +74,9 @@ accelerator has run any of it. Several share packs, not runs.
 
 {rates}
 
-Nanoseconds of a floating-point operation as the planner counts them; a row with empty cells stands
-for all kinds that begin so and are not measured.
+Nanoseconds of a floating-point operation as the planner counts them, and of a number that a head or
+a hidden neuron holds for one example alone; a row with empty cells stands for all kinds that begin
+so and are not measured.
 """
 
 
@@ -91,12 +94,13 @@ def main(argv: Sequence[str]) -> None:
     packs = repeated.drop_duplicates("runs", ignore_index=True)
     if packs.empty:
         sys.exit(f"{SCRIPT}: --shards hold no pack measured on {device}; name other folders")
-    rates = costs.derive(packs, device)
-    compared = compare(packs, repeated, rates, device, COVERAGE.value)
+    derived = costs.derive(packs, device)
+    compared = compare(packs, repeated, derived, device, COVERAGE.value)
+    rates = packaged(device) | derived
     priced = price(rates, device, ACCELERATORS.value)
     table = costs.to_table(rates)
     if WRITE.value:
-        write_rates(table, packs)
+        write_rates(costs.to_table(derived), packs)
     if SAMPLE.value:
         sample(packs).to_csv(SAMPLE.value, index=False, float_format="%.4g")
     about = {
@@ -105,8 +109,9 @@ def main(argv: Sequence[str]) -> None:
         "jax": jax.__version__,
         "command": shlex.join(["python", SCRIPT, *sys.argv[1:]]),
     }
-    shown = table.drop(columns="device").rename(columns={"flop_seconds": "flop_nanoseconds"})
-    shown["flop_nanoseconds"] *= 1e9
+    shown = table.drop(columns="device")
+    for name in ("flop", "float"):
+        shown[f"{name}_nanoseconds"] = 1e9 * shown.pop(f"{name}_seconds")
     text = MARKDOWN.format(
         compared=tables.markdown(compared, _DIGITS),
         priced=tables.markdown(priced, {}),
@@ -125,7 +130,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 _DIGITS = {"predicted s": 0, "measured s": 0, "ratio": 2, "left out": 2, "spread": 2}
-_RATES = {"program_seconds": 2, "step_seconds": 5, "flop_nanoseconds": 4}
+_RATES = {"program_seconds": 2, "step_seconds": 5, "flop_nanoseconds": 4, "float_nanoseconds": 2}
 
 
 def measured(folder: str) -> pd.DataFrame:
@@ -230,12 +235,19 @@ def duration(seconds: float) -> str:
     return f"{hours:.1f} h" if hours < 10 else f"{float(f'{hours:.2g}'):.0f} h"
 
 
+def packaged(device: str) -> dict[costs.Kind, costs.Rates]:
+    """The device's rates that come with memobench, of kinds that may not be in the shards."""
+    table = costs.packaged()
+    return costs.from_table(table[table["device"] == device])
+
+
 def write_rates(table: pd.DataFrame, packs: pd.DataFrame) -> pathlib.Path:
-    """Replaces a device's rows of the packaged file."""
+    """Replaces a device's rows of the same kinds in the packaged file."""
     about = {name: packs.sort_values("date").iloc[-1][name] for name in ("platform", "jax", "date")}
-    old = costs.packaged() if costs.PACKAGED.exists() else table.iloc[:0]
-    kept = old[~old["device"].isin(table["device"])]
-    new = pd.concat([kept, table.assign(**about)], ignore_index=True)
+    new = pd.concat([costs.packaged(), table.assign(**about)], ignore_index=True)
+    new = new.drop_duplicates(["device", *costs.KIND], keep="last")
+    depth = (new[list(costs.KIND)] != "").sum(axis=1)
+    new = new.iloc[np.lexsort([depth, new["device"]])]
     new.to_csv(costs.PACKAGED, index=False, float_format="%.4g")
     costs.packaged.cache_clear()
     return costs.PACKAGED
