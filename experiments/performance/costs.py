@@ -59,8 +59,8 @@ MARKDOWN = """\
 
 Seconds of packs one after another, compilation included; two of them ran side by side. Within a
 factor of {factor:g}: {within} of {of} by rates that saw the experiment, {left_within} of {of} by
-rates that did not (`left out`). `spread` is the slowest over the fastest measurement of the same packs, where
-there were several: so much do repeats differ.
+rates that did not (`left out`). `spread` is the slowest over the fastest measurement of the same
+packs, where there were several: so much do repeats differ.
 
 ## What each experiment costs
 
