@@ -254,12 +254,12 @@ def derive(
                 continue
             prior = known[key] if key in known else lookup({**known, **derived}, key)[1]
             of_kind = packs.iloc[chosen]
-            fitted = _fit(
+            program, step, flop, number = _fit(
                 of_kind[list(AMOUNTS)].to_numpy(float),
                 of_kind["seconds"].to_numpy(float),
                 prior.seconds,
             )
-            derived[key] = Rates(*fitted, device=device, packs=len(chosen))
+            derived[key] = Rates(program, step, flop, number, device, len(chosen))
     return derived
 
 
