@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import resource
+import socket
 import subprocess
 import types
 
@@ -13,7 +14,7 @@ import pytest
 import memobench
 from memobench import executors, leases, packing, results, status, sweep
 from memobench.errors import Lost, UserError
-from memobench.executors import Ended
+from memobench.executors import Ended, ray
 from memobench.specs import Training
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
@@ -227,3 +228,14 @@ def test_a_full_and_a_read_only_disk_are_one_line_and_resume(runs, small_disk):
         memobench.run(runs, small_disk, progress=False)
     remount("rw,size=1m")
     assert len(memobench.run(runs, small_disk, progress=False)) == len(runs)
+
+
+def test_an_address_where_nothing_listens_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for address in (None, "auto", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+            ray._check_answers(address)
+    for address in (f"127.0.0.1:{port}", "127.0.0.1:port", f"ray://127.0.0.1:{port}"):
+        with pytest.raises(UserError, match=f"^address='{address}' does not answer ") as error:
+            ray._check_answers(address)
+        assert "\n" not in str(error.value)

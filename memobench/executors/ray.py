@@ -3,6 +3,8 @@
 import functools
 import os
 import pathlib
+import socket
+import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +16,8 @@ from memobench.packing import Pack
 
 # Each card's memory is shared as the cards are; JAX would else take most of it for one pack.
 MEMORY_FRACTION = 0.75
+# Within which a cluster's address must answer.
+CONNECT_SECONDS = 10
 
 
 class Ray:
@@ -118,6 +122,7 @@ class Ray:
 
 
 def _start(ray: Any, address: str | None) -> None:
+    _check_answers(address)
     if address is None:
         # Reports of use would go out from where no one asked for them.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -126,6 +131,22 @@ def _start(ray: Any, address: str | None) -> None:
         ray.init(address or "local", log_to_driver=False, logging_level="warning", **quiet)
     except (ConnectionError, ValueError, ray.exceptions.RayError) as error:
         raise UserError(f"address={address!r}: {_line(error)}") from error
+
+
+def _check_answers(address: str | None) -> None:
+    """Raises UserError where nothing listens at a host and port: Ray would try it for minutes."""
+    if address is None or ":" not in address:
+        return
+    try:
+        at = urllib.parse.urlsplit(address if "://" in address else f"//{address}")
+        # A port is left out of the address of a client alone.
+        with socket.create_connection((at.hostname or "", at.port or 10001), CONNECT_SECONDS):
+            pass
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"address={address!r} does not answer ({_line(error)}); "
+            "start a cluster there or leave address out"
+        ) from error
 
 
 def _line(error: BaseException) -> str:
