@@ -5,13 +5,14 @@ import functools
 import html.parser
 import json
 import math
+import pathlib
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import analysis, board, claims, models, results, specs, theory
+from memobench import analysis, board, claims, models, results, specs, submissions, theory
 from memobench.claims import exposure as exposure_claims
 from memobench.errors import UserError
 from memobench.experiment import Scaling
@@ -955,3 +956,18 @@ def test_figures_are_drawn(tmp_path):
 def test_a_forest_of_nothing_is_drawn(tmp_path):
     forest.draw("Nothing", results.to_table(_rows()).iloc[:0], tmp_path / "forest.png")
     assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_published_board_is_what_its_published_runs_make(tmp_path):
+    folder = pathlib.Path(__file__).parents[1] / "results"
+    submitted = submissions.load_folder(folder / "submissions")
+    table, _ = submissions.merge(submitted, results.load_published(folder))
+    tables.write_csv(board.build(table), tmp_path / "board.csv")
+    keys = ["submitter", "track", "family", "budget", "vocab_size", "n_params", "theorem"]
+    made, published = (
+        pd.read_csv(path).sort_values([*keys, "bits"], ignore_index=True)
+        for path in (tmp_path / "board.csv", folder / "leaderboard.csv")
+    )
+    assert len(published) >= 30
+    # Tables of runs have six digits, of which differences keep fewer.
+    pd.testing.assert_frame_equal(made, published, rtol=1e-3, atol=1e-4)

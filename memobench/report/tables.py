@@ -56,7 +56,7 @@ def _cell(value: object, digits: int | None) -> str:
     if value is None or value != value:
         return "–"
     if isinstance(value, float):
-        return f"{value:.{digits}f}" if digits is not None else f"{value:g}"
+        return f"{value:z.{digits}f}" if digits is not None else f"{value:g}"
     if isinstance(value, int):
         return f"{value:,}"
     return text(str(value))
