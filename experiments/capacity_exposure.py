@@ -117,7 +117,8 @@ EXPERIMENTS = (
         "capacity/exposure",
         "Attention and MLP by how often each fact was seen",
         claims.VARIANTS["exact", "full"],
-        "An exposure is one step of the gradient over all facts: few exposures are few updates.",
+        "An exposure is one step of the gradient over all facts: few exposures are few updates, "
+        "and 16 are an epoch, within which the learning rate stays as it is.",
     ),
     _experiment(
         "capacity/exposure-passes",

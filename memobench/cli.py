@@ -12,7 +12,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from memobench.errors import UserError
-from memobench.results import check_writable, load_published, load_results, load_rows
+from memobench.results import check_writable, load_results, load_rows
 
 USAGE = """memobench: how much does a transformer memorize, per parameter?
 
@@ -31,9 +31,6 @@ An EXPERIMENT may be a pattern: 'dana2025/*' names all of that paper. --seeds=1 
 
 PRESET = flags.DEFINE_enum("preset", "quick", ["quick", "full"], "How much of an experiment.")
 RESULTS = flags.DEFINE_string("results", "results/runs", "Folder of the shards.")
-PUBLISHED = flags.DEFINE_string(
-    "published", None, "Folder of earlier reports, whose tables of runs stand in for shards."
-)
 OUTPUT = flags.DEFINE_string("output", "results", "Folder for figures, tables and leaderboard.")
 SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lower_bound=1)
 DRY_RUN = flags.DEFINE_bool(
@@ -196,20 +193,13 @@ def _cost_line(packs: list, predicted: Any) -> str:
     return line + f"{n_guessed} packs (?) guessed, from {sources}: their kind was never run here"
 
 
-def _table() -> tuple[Any, str]:
-    """The table of all runs, and the name of the folder that holds them."""
-    if PUBLISHED.value is not None:
-        return load_published(PUBLISHED.value), PUBLISHED.value
-    return load_results(RESULTS.value), RESULTS.value
-
-
 def _report(names: list[str]) -> None:
     experiments = _experiments(names)
     from memobench.report import experiment as page
     from memobench.report import verdicts
 
     output = check_writable(OUTPUT.value, "output")
-    table, folder = _table()
+    table = load_results(RESULTS.value)
     found = {}
     for experiment in experiments:
         wanted = {run.run_id for run in experiment.presets[PRESET.value]}
@@ -217,7 +207,7 @@ def _report(names: list[str]) -> None:
         if not rows.empty:
             found[experiment.name] = (experiment, rows)
             continue
-        missing = f"{folder} holds no run of {experiment.name} --preset={PRESET.value}"
+        missing = f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}"
         first = f"first: memobench run {experiment.name} --preset={PRESET.value}"
         if len(experiments) == 1:
             raise UserError(f"{missing}; {first}")
@@ -236,9 +226,9 @@ def _leaderboard(names: list[str]) -> None:
     from memobench import submissions
     from memobench.report import leaderboard
 
-    table, folder = _table()
+    table = load_results(RESULTS.value)
     if table.empty:
-        raise UserError(f"{folder} holds no run; first: memobench run EXPERIMENT")
+        raise UserError(f"{RESULTS.value} holds no run; first: memobench run EXPERIMENT")
     output = check_writable(OUTPUT.value, "output")
     table, dropped = submissions.merge(submissions.load_folder(output / "submissions"), table)
     for run_id, kept, left_out in dropped:

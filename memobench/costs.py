@@ -128,8 +128,11 @@ def kind(run: Run) -> Kind:
 
 
 def lookup(rates: Mapping[Kind, Rates], kind: Kind) -> tuple[Kind, Rates]:
-    """The rates of the longest beginning of a kind that has any, and that beginning."""
-    while kind not in rates:
+    """The rates of the longest beginning of a kind that has any, and that beginning.
+
+    Raises KeyError where not even () has any.
+    """
+    while kind and kind not in rates:
         kind = kind[:-1]
     return kind, rates[kind]
 

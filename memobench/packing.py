@@ -246,10 +246,10 @@ def work_per_step(module: Any, run: Run) -> float:
 
 
 def floats_per_step(module: Any, run: Run) -> float:
-    """Predicted numbers that heads and hidden neurons hold in a step for one example alone.
+    """Numbers that heads and hidden neurons hold in a step if they hold them at every place.
 
-    One layer that reads all sequences, or a context's own vectors, computes most of them once for
-    each token; deeper layers and listed sequences compute them at every place of every example.
+    0 where most are computed once for each token and not for every example: one layer that reads
+    all sequences, or a context's own vectors. Deeper layers and listed sequences share nothing.
     """
     task, n_layers = run.task, run.architecture.n_layers
     each = n_layers > 1 or (isinstance(task, Task) and tasks.listed(task))

@@ -1,8 +1,7 @@
 """Results as immutable shards: one JSON file per pack, written whole or not at all.
 
 Imports no JAX. A shard is {"schema", "provenance", "rows"}; `load_results` reads a folder of them
-into one table with a row per run and the shard's provenance beside it. `load_published` reads the
-tables of runs that reports write.
+into one table with a row per run and the shard's provenance beside it.
 """
 
 import hashlib
@@ -65,10 +64,6 @@ _YOUNGER = (
     *("n_subjects", "n_relations", "n_answers", "n_devices", "embeddings"),
 )
 STATUSES = ("ok", "diverged")
-# Long lists, which a spreadsheet cannot use.
-LISTS = ("curve_steps", "curve_accuracy", "curve_loss", "largest_attention", "trials")
-# After the name of an experiment: the table of its runs, written by `write_published`.
-PUBLISHED = "_runs.csv"
 
 
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
@@ -159,35 +154,6 @@ def load_results(folder: Path) -> pd.DataFrame:
     return to_table(list(load_rows(folder).values()))
 
 
-def write_published(table: pd.DataFrame, base: Path) -> None:
-    """Writes the table of an experiment's runs, without LISTS, at `base` and PUBLISHED."""
-    table.drop(columns=list(LISTS)).to_csv(f"{base}{PUBLISHED}", index=False, float_format="%.6g")
-
-
-def load_published(folder: Path) -> pd.DataFrame:
-    """The table of all runs that reports beneath a folder list; numbers have six digits there.
-
-    What is no such table is named in a warning and skipped; of a run listed twice the first by path
-    counts. LISTS are None.
-    """
-    texts = dict.fromkeys(("run_id", "commit", "memobench", "jax", "jaxlib"), str)
-    found = []
-    for path in sorted(pathlib.Path(folder).rglob(f"*{PUBLISHED}")):
-        try:
-            table = pd.read_csv(path, dtype=texts, low_memory=False)
-        except (OSError, ValueError) as error:
-            _log.warning("skipped %s: %s", path, error)
-            continue
-        if missing := {*_TEXTS, *_INTEGERS, *MEASURES} - {*table}:
-            _log.warning("skipped %s: it has no column %s", path, ", ".join(sorted(missing)))
-            continue
-        found.append(table)
-    if not found:
-        return to_table([])
-    rows = pd.concat(found, ignore_index=True).drop_duplicates("run_id", ignore_index=True)
-    return _whole(rows)
-
-
 def load_rows(folder: Path) -> dict[str, dict]:
     """The rows behind `load_results`, by run id."""
     return Reader(folder).rows()
@@ -247,11 +213,8 @@ def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Pat
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
     """Rows as a table; measures of diverged runs are NaN, columns younger than a shard None."""
-    return _whole(pd.DataFrame(rows, columns=None if rows else [*_TEXTS, *_INTEGERS, *MEASURES]))
-
-
-def _whole(table: pd.DataFrame) -> pd.DataFrame:
-    younger = {name: [None] * len(table) for name in (*_YOUNGER, *LISTS) if name not in table}
+    table = pd.DataFrame(rows, columns=None if rows else [*_TEXTS, *_INTEGERS, *MEASURES])
+    younger = {name: [None] * len(table) for name in _YOUNGER if name not in table}
     whole = pd.concat([table, pd.DataFrame(younger, index=table.index, dtype=object)], axis=1)
     # Copied into one piece: a table of many columns, each apart, is slow and warns of it.
     return whole.astype(dict.fromkeys(MEASURES, float)).copy()

@@ -855,7 +855,6 @@ def test_an_exposure_is_a_pass_or_a_step_over_all():
     for name in ("capacity/exposure", "capacity/exposure-passes"):
         found = exposure_claims.ratios(_full(_exposures(1.0, name=name, **each)), "bits")
         assert {f"n{n}": round(ratio_B[0], 1) for n, ratio_B in found.items()} == each
-        assert all(_exposed(name)["steps"] >= 64)
 
 
 def test_each_family_has_its_best_learning_rate_at_every_exposure():
@@ -960,8 +959,12 @@ def test_a_forest_of_nothing_is_drawn(tmp_path):
 
 def test_the_published_board_is_what_its_published_runs_make(tmp_path):
     folder = pathlib.Path(__file__).parents[1] / "results"
+    texts = dict.fromkeys(("run_id", "commit", "rate_factors"), str)
+    listed = sorted(folder.glob("**/board/*_runs.csv"))
+    runs = pd.concat([pd.read_csv(path, dtype=texts) for path in listed], ignore_index=True)
+    whole = results.to_table(runs.drop_duplicates("run_id").to_dict("records"))
     submitted = submissions.load_folder(folder / "submissions")
-    table, _ = submissions.merge(submitted, results.load_published(folder))
+    table, _ = submissions.merge(submitted, whole)
     tables.write_csv(board.build(table), tmp_path / "board.csv")
     keys = ["submitter", "track", "family", "budget", "vocab_size", "n_params", "theorem"]
     made, published = (

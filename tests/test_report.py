@@ -112,6 +112,15 @@ def test_configurations_that_differ_look_different(measured, tmp_path):
     assert "final_learning_rate" not in header
 
 
+def test_runs_without_a_hue_are_drawn_where_they_are_alone(measured, tmp_path):
+    """As the floors of a sweep that has just begun."""
+    experiment, table = measured
+    named = dataclasses.replace(experiment.figure, hue="activation")
+    alone = dataclasses.replace(experiment, figure=named, published=(), claims=())
+    page.write(alone, "quick", table, tmp_path)
+    assert (tmp_path / "test/tiny.png").exists()
+
+
 def test_an_experiment_without_published_numbers_has_a_report(measured, tmp_path):
     experiment, table = measured
     alone = dataclasses.replace(experiment, published=())

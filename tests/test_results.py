@@ -202,26 +202,3 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_shards(tmp_path, caplog
         assert len(table) == 20 * len(list(folder.glob("[!.]*")))
         assert table["run_id"].is_unique
     assert "skipped" not in caplog.text
-
-
-def test_a_report_s_table_of_runs_is_read_again(tmp_path, caplog):
-    rows = [_row("1e5", commit="00120", loss=1 / 3), _row("b", curve_steps=[1], n_sequences=7)]
-    nothing = dict.fromkeys(results.MEASURES)
-    rows.append(_row("c", status="diverged", **nothing))
-    table = results.to_table(rows)
-    for name in ("paper/one", "paper/two"):
-        (tmp_path / "paper").mkdir(exist_ok=True)
-        results.write_published(table, tmp_path / name)
-    (tmp_path / "no_runs.csv").write_text("run_id,loss\nd,1\n")
-    (tmp_path / "torn_runs.csv").write_bytes(b'run_id\n"\xff')
-    found = results.load_published(tmp_path)
-    assert list(found["run_id"]) == ["1e5", "b", "c"]
-    assert found.loc[0, "commit"] == "00120"
-    assert found["loss"].iloc[:2].tolist() == pytest.approx([1 / 3, 0.5], rel=1e-5)
-    assert found["loss"].isna().tolist() == [False, False, True]
-    assert found["n_sequences"].dropna().tolist() == [7]
-    assert found["curve_steps"].isna().all()
-    assert set(found) >= set(results.to_table([]))
-    for name in ("no_runs.csv: it has no column", "torn_runs.csv: "):
-        assert name in caplog.text
-    assert results.load_published(tmp_path / "nowhere").empty

@@ -12,10 +12,10 @@ It prints, and writes to --output as Markdown and CSV, three tables:
    one accelerator and for several; no accelerator has been measured.
 3. The rates.
 
-With --write the rates replace this device's of the same kinds of run in `memobench/rates.csv`,
-which comes with memobench. Rates are best measured while nothing else runs:
+With --write the rates replace this device's in `memobench/rates.csv`, which comes with memobench:
+measure all kinds of run, and while nothing else runs.
 
-    memobench run '*' --preset=quick --results=results/runs
+    memobench run 'dana2025/*' 'mahdavi2024/*' 'constructions/*' 'capacity/*' board/256
     python experiments/performance/costs.py --shards=results/runs --write
     python experiments/performance/costs.py --shards=results/runs,elsewhere --output=elsewhere
 """
@@ -67,8 +67,8 @@ packs, where there were several: so much do repeats differ.
 {priced}
 
 On the CPU: predicted from measured rates, {workers} packs side by side. On accelerators: **a
-guess**, from orders of magnitude (1e13 operations per second, 2e-4 s a step, 5 s a compilation); no
-accelerator has run any of it. Several share packs, not runs.
+guess**, from orders of magnitude (1e13 operations per second, 2e-4 s a step, 3e-11 s a float, 5 s a
+compilation); no accelerator has run any of it. Several share packs, not runs.
 
 ## Rates
 
@@ -94,13 +94,12 @@ def main(argv: Sequence[str]) -> None:
     packs = repeated.drop_duplicates("runs", ignore_index=True)
     if packs.empty:
         sys.exit(f"{SCRIPT}: --shards hold no pack measured on {device}; name other folders")
-    derived = costs.derive(packs, device)
-    compared = compare(packs, repeated, derived, device, COVERAGE.value)
-    rates = packaged(device) | derived
+    rates = derive(packs, device)
+    compared = compare(packs, repeated, rates, device, COVERAGE.value)
     priced = price(rates, device, ACCELERATORS.value)
     table = costs.to_table(rates)
     if WRITE.value:
-        write_rates(costs.to_table(derived), packs)
+        write_rates(table, packs)
     if SAMPLE.value:
         sample(packs).to_csv(SAMPLE.value, index=False, float_format="%.4g")
     about = {
@@ -114,7 +113,7 @@ def main(argv: Sequence[str]) -> None:
         shown[f"{name}_nanoseconds"] = 1e9 * shown.pop(f"{name}_seconds")
     text = MARKDOWN.format(
         compared=tables.markdown(compared, _DIGITS),
-        priced=tables.markdown(priced, {}),
+        priced=tables.markdown(side_by_side(priced, device), {}),
         rates=tables.markdown(shown.replace("", None), _RATES),
         factor=FACTOR,
         within=_within(compared["ratio"]),
@@ -153,7 +152,7 @@ def compare(
     for experiment in EXPERIMENTS.values():
         of_any = {run.run_id for runs in experiment.presets.values() for run in runs}
         others = packs[[not (ids & of_any) for ids in ids_of_pack]]
-        without = predict(packs, costs.derive(others, device))
+        without = predict(packs, derive(others, device))
         for preset, runs in experiment.presets.items():
             wanted = {run.run_id for run in runs}
             share = np.array([len(ids & wanted) / len(ids) for ids in ids_of_pack])
@@ -176,6 +175,11 @@ def compare(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def derive(packs: pd.DataFrame, device: str) -> dict[costs.Kind, costs.Rates]:
+    """Rates from these packs; a guess where they are too few for any."""
+    return {(): costs.GUESSES[jax.default_backend()]} | costs.derive(packs, device)
 
 
 def predict(packs: pd.DataFrame, rates: dict[costs.Kind, costs.Rates]) -> np.ndarray:
@@ -221,6 +225,15 @@ def price(rates: dict[costs.Kind, costs.Rates], device: str, n_accelerators: int
     return pd.DataFrame(rows)
 
 
+def side_by_side(priced: pd.DataFrame, device: str) -> pd.DataFrame:
+    """One row per experiment: both presets on the device, on accelerators the full one."""
+    quick, full = (priced[priced["preset"] == x].set_index("experiment") for x in ("quick", "full"))
+    guesses = [name for name in priced if name.endswith("(guess)")]
+    columns = {f"quick, {device}": quick[device], f"full, {device}": full[device]}
+    columns |= {f"full, {name}": full[name] for name in guesses}
+    return pd.DataFrame(columns).reset_index()
+
+
 def duration(seconds: float) -> str:
     """Two digits in the unit that suits.
 
@@ -235,19 +248,12 @@ def duration(seconds: float) -> str:
     return f"{hours:.1f} h" if hours < 10 else f"{float(f'{hours:.2g}'):.0f} h"
 
 
-def packaged(device: str) -> dict[costs.Kind, costs.Rates]:
-    """The device's rates that come with memobench, of kinds that may not be in the shards."""
-    table = costs.packaged()
-    return costs.from_table(table[table["device"] == device])
-
-
 def write_rates(table: pd.DataFrame, packs: pd.DataFrame) -> pathlib.Path:
-    """Replaces a device's rows of the same kinds in the packaged file."""
+    """Replaces a device's rows of the packaged file."""
     about = {name: packs.sort_values("date").iloc[-1][name] for name in ("platform", "jax", "date")}
-    new = pd.concat([costs.packaged(), table.assign(**about)], ignore_index=True)
-    new = new.drop_duplicates(["device", *costs.KIND], keep="last")
-    depth = (new[list(costs.KIND)] != "").sum(axis=1)
-    new = new.iloc[np.lexsort([depth, new["device"]])]
+    old = costs.packaged()
+    kept = old[~old["device"].isin(table["device"])]
+    new = pd.concat([kept, table.assign(**about)], ignore_index=True)
     new.to_csv(costs.PACKAGED, index=False, float_format="%.4g")
     costs.packaged.cache_clear()
     return costs.PACKAGED

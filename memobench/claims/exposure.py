@@ -19,8 +19,9 @@ def per_parameter(table: pd.DataFrame, measure: str) -> Means:
     """
     keys = ["architecture", "heads", "d_model", "n_heads", "d_mlp", "exposures", "learning_rate"]
     keys += ["final_learning_rate", "n_params", "n_params_memory"]
-    seen = table["batch_size"].fillna(table["n_examples"]) / table["n_examples"]
-    known = table.assign(exposures=table["steps"] * seen)
+    batch_size = table["batch_size"].astype(float).fillna(table["n_examples"])
+    seen = (table["steps"] * batch_size / table["n_examples"]).round()
+    known = table.assign(exposures=seen.astype(int))
     return bootstrap_means(known, keys, value=lambda rows: rows[measure] / rows["n_params"])
 
 

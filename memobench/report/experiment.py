@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import analysis, claims, results
+from memobench import analysis, claims
 from memobench.experiment import Experiment, Exposure, Forest, Panels, Picture, Scaling
 from memobench.report import (
     capacity,
@@ -35,6 +35,8 @@ CONFIGURATION_COLUMNS = [
 ]
 # More than a reader would read; the CSV has every run's.
 MOST_CERTIFICATES = 80
+# Long lists, which a spreadsheet cannot use.
+_LISTS = ["curve_steps", "curve_accuracy", "curve_loss", "largest_attention", "trials"]
 
 
 def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: pathlib.Path) -> str:
@@ -66,7 +68,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
         panels.draw(experiment.title, experiment.figure, known, base.with_suffix(".png"))
     else:
         figure.draw(experiment, experiment.figure, preset, known, base.with_suffix(".png"))
-    results.write_published(known, base)
+    known.drop(columns=_LISTS).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
     verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
     text = _page(experiment, preset, known, verdicts)
     base.with_suffix(".md").write_text(text)

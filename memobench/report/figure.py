@@ -176,7 +176,7 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
 
 def _with_budget(points: pd.DataFrame) -> pd.DataFrame:
     """The points with a column that counts, for the same model and task, the numbers of steps."""
-    groups = points.groupby(["row", "variant", "hue", "x"])["steps"]
+    groups = points.groupby(["row", "variant", "hue", "x"], dropna=False)["steps"]
     return points.assign(budget=groups.rank(method="dense").astype(int) - 1)
 
 
