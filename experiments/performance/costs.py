@@ -228,7 +228,7 @@ def price(rates: dict[costs.Kind, costs.Rates], device: str, n_accelerators: int
 def side_by_side(priced: pd.DataFrame, device: str) -> pd.DataFrame:
     """One row per experiment: both presets on the device, on accelerators the full one."""
     quick, full = (priced[priced["preset"] == x].set_index("experiment") for x in ("quick", "full"))
-    guesses = [name for name in priced if name.endswith("(guess)")]
+    guesses = [name for name in map(str, priced) if name.endswith("(guess)")]
     columns = {f"quick, {device}": quick[device], f"full, {device}": full[device]}
     columns |= {f"full, {name}": full[name] for name in guesses}
     return pd.DataFrame(columns).reset_index()
