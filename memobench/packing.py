@@ -205,7 +205,7 @@ def predicted_steps(run: Run) -> int:
     if not isinstance(run.method, Search):
         return run.method.steps
     # Rounds of trials: the first budget narrows a wide bracket, each later one opens it little.
-    rounds = 5 + sum(3 * 2**i for i in range(1, run.method.doublings + 1))
+    rounds = 4 + sum(2 * 2**i for i in range(1, run.method.doublings + 1))
     return run.method.lanes * rounds * run.method.steps
 
 

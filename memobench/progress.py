@@ -87,7 +87,7 @@ class Progress:
             )
             self._bar.total = self._total
             self._bar.set_description_str(self.line, refresh=False)
-            self._bar.update(self._total_done - self._bar.n)
+            self._bar.update(min(self._total_done, self._total) - self._bar.n)
 
     def _advance(self, pack: Pack, share: float) -> None:
         first = pack.runs[0].run_id
