@@ -45,11 +45,13 @@ test-pretrained: $(VENV)/.installed-test $(VENV)/.installed-pretrained
 	$(VENV)/bin/python -m pytest tests/test_assumptions.py
 
 test-browser: $(VENV)/.installed-test $(VENV)/.installed-browser
-	@command -v chromium chromedriver >/dev/null || apt-get install --yes chromium chromium-driver
+	@(for x in chromium chromedriver; do command -v $$x || exit 1; done) >/dev/null || \
+	  apt-get install --yes chromium chromium-driver
 	MEMOBENCH_BROWSER=1 $(VENV)/bin/python -m pytest -m browser tests/test_browser.py
 
 test-cluster: $(VENV)/.installed-test $(VENV)/.installed-ray $(VENV)/.installed-slurm
-	@PATH=$$PATH:/usr/sbin; command -v munged slurmctld slurmd slurmdbd mariadbd >/dev/null || \
+	@PATH=$$PATH:/usr/sbin; \
+	  (for x in munged slurmctld slurmd slurmdbd mariadbd; do command -v $$x || exit 1; done) >/dev/null || \
 	  ! command -v apt-get >/dev/null || { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \
 	  apt-get install --yes --no-install-recommends slurm-wlm slurmdbd munge mariadb-server; }
 	$(VENV)/bin/python -m pytest -m cluster tests/cluster
