@@ -16,7 +16,7 @@ KINDS = {
 }
 
 
-def _packs(device="D", factor=1.0, n=60):
+def _packs(device="D", factor=1.0, n=240):
     """Packs that take exactly what KINDS say, on a device as many times slower as `factor`."""
     rng, rows = np.random.default_rng(0), []
     for kind, rates in KINDS.items():
@@ -39,8 +39,8 @@ def _rows(pack, seconds, compile_seconds, date="2026-01-01", device="D"):
 def test_rates_are_found_again():
     derived = costs.derive(_packs(), "D")
     for kind, rates in KINDS.items():
-        assert derived[kind].seconds == pytest.approx(rates.seconds, rel=0.06)
-        assert (derived[kind].device, derived[kind].packs) == ("D", 60)
+        assert derived[kind].seconds == pytest.approx(rates.seconds, rel=0.03)
+        assert (derived[kind].device, derived[kind].packs) == ("D", 240)
 
 
 def test_disturbed_packs_hardly_move_a_rate():
