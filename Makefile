@@ -77,7 +77,7 @@ $(VENV)/bin/python:
 	  { echo "memobench needs Python >= 3.11; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed-$(ACCEL): setup.cfg pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 

@@ -1,79 +1,39 @@
-"""Experiments, one file each (the board: one for all budgets); `EXPERIMENTS` lists them once."""
+"""Experiments, a folder for each paper or theme; `EXPERIMENTS` holds all of them by name.
 
-from typing import Any
+A module declares one `EXPERIMENT`, or several as `EXPERIMENTS`, and needs no other mention to be
+found; `common.py` holds what the experiments of its folder share. A folder's `ORDER` says in which
+order lists and pages show its modules; those that it does not name follow by name. Folders of
+programs, without `__init__.py`, are neither searched nor installed.
+"""
+
+import importlib
+import pkgutil
+import sys
+from types import ModuleType
 
 from memobench.experiment import Experiment
-from memobench.experiments import (
-    board,
-    capacity_bits,
-    capacity_exposure,
-    capacity_factual_recall,
-    capacity_linear_memory,
-    capacity_mlp_memory,
-    constructions_load,
-    constructions_promised,
-    constructions_trained,
-    dana2025_attention_vs_mlp,
-    dana2025_attention_vs_mlp_deeper,
-    dana2025_attention_vs_mlp_larger,
-    dana2025_contexts,
-    dana2025_distributions,
-    dana2025_embedding_dimension,
-    dana2025_head_dimension,
-    dana2025_head_dimension_deeper,
-    dana2025_head_dimension_larger,
-    dana2025_heads,
-    dana2025_heads_deeper,
-    dana2025_heads_larger,
-    dana2025_sequence_encoder,
-    dana2025_slopes,
-    dana2025_smallest,
-    mahdavi2024_classification_context,
-    mahdavi2024_classification_head_dimension,
-    mahdavi2024_classification_heads,
-    mahdavi2024_depth,
-    mahdavi2024_regression_context,
-    mahdavi2024_regression_heads,
-    mahdavi2024_saturation,
-    mahdavi2024_theorem,
-)
 
-_MODULES: tuple[Any, ...] = (
-    dana2025_heads,
-    dana2025_head_dimension,
-    dana2025_embedding_dimension,
-    dana2025_slopes,
-    dana2025_attention_vs_mlp,
-    dana2025_smallest,
-    dana2025_heads_larger,
-    dana2025_head_dimension_larger,
-    dana2025_attention_vs_mlp_larger,
-    dana2025_heads_deeper,
-    dana2025_head_dimension_deeper,
-    dana2025_attention_vs_mlp_deeper,
-    dana2025_distributions,
-    dana2025_sequence_encoder,
-    dana2025_contexts,
-    mahdavi2024_classification_heads,
-    mahdavi2024_classification_context,
-    mahdavi2024_classification_head_dimension,
-    mahdavi2024_regression_heads,
-    mahdavi2024_regression_context,
-    mahdavi2024_saturation,
-    mahdavi2024_theorem,
-    mahdavi2024_depth,
-    constructions_promised,
-    constructions_load,
-    constructions_trained,
-    board,
-    capacity_exposure,
-    capacity_linear_memory,
-    capacity_mlp_memory,
-    capacity_factual_recall,
-    capacity_bits,
-)
+ORDER = ("dana2025", "mahdavi2024", "constructions", "board", "capacity")
+
+
+def _modules(package: ModuleType) -> list[ModuleType]:
+    """The modules and packages directly within a package, in its order."""
+    order = getattr(package, "ORDER", ())
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    names.sort(key=lambda name: order.index(name) if name in order else len(order))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
+def _declared(module: ModuleType) -> tuple[Experiment, ...]:
+    """The experiments that a module declares; none for what others share."""
+    if "EXPERIMENT" in vars(module):
+        return (module.EXPERIMENT,)
+    return getattr(module, "EXPERIMENTS", ())
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for module in _MODULES
-    for experiment in getattr(module, "EXPERIMENTS", None) or (module.EXPERIMENT,)
+    for folder in _modules(sys.modules[__name__])
+    for module in _modules(folder)
+    for experiment in _declared(module)
 }

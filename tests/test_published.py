@@ -7,7 +7,7 @@ import pytest
 import memobench
 from memobench import analysis
 from memobench.experiments import EXPERIMENTS
-from memobench.experiments.dana2025 import PUBLISHED
+from memobench.experiments.dana2025.common import PUBLISHED
 
 
 @pytest.mark.slow

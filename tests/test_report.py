@@ -12,7 +12,8 @@ import pytest
 import memobench
 from memobench import analysis, board, capacity, claims, models, results, specs
 from memobench.experiment import Experiment, Exposure, Figure, Forest, Picture, Scaling
-from memobench.experiments import EXPERIMENTS, constructions_trained
+from memobench.experiments import EXPERIMENTS
+from memobench.experiments.constructions import trained
 from memobench.report import configurations, panels, tables, verdicts
 from memobench.report import experiment as page
 from memobench.specs import Training
@@ -590,7 +591,7 @@ def test_the_page_of_promises_tells_the_worst_of_all_seeds(loads, tmp_path, monk
 def against_training():
     """Seven ways to the weights of a width and a number of heads."""
     wanted = tuple(
-        constructions_trained.runs(
+        trained.runs(
             6,
             [dataclasses.replace(ATTENTION, d_model=2, d_head=2, n_heads=h) for h in (2, 4)],
             Training(batch_size=16, n_batches=16, epochs=4),

@@ -1,0 +1,1 @@
+"""The standard board, a budget of parameters an experiment."""

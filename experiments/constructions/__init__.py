@@ -1,0 +1,3 @@
+"""Constructed weights: what theorems promise, what the weights hold, and training beside them."""
+
+ORDER = ("promised", "load", "trained")

@@ -1,0 +1,122 @@
+"""dana2025/attention-vs-mlp: attention-only against MLP Transformers at equal parameters.
+
+Source: Dana, Pydi & Chevaleyre, Memorization in Attention-only Transformers (AISTATS 2025,
+arXiv 2411.10115), experiment 5. All N^2 = 4,900 pairs of N = 70 tokens, one layer, d = d_h; the
+MLP Transformer has one head and width w = 2d(H - 1), so that 4 d^2 H + d(2N + 1) parameters stand
+on both sides of a comparison, the MLP's biases (at most 6% more) left out.
+
+Expected: at d = 10, H = 21 attention reaches 0.389 and the MLP of width 400 reaches 0.578.
+
+    memobench run dana2025/attention-vs-mlp --preset=quick
+    memobench report dana2025/attention-vs-mlp --preset=quick
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Figure
+from memobench.experiments.dana2025.common import (
+    SEEDS,
+    SOURCE,
+    attention_only,
+    mlp,
+    published,
+    short,
+    variants,
+)
+from memobench.specs import Run, Task, Training
+
+TASK = Task(vocab_size=70)
+ATTENTION = Training(
+    batch_size=1024, n_batches=256, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
+)
+MLP = dataclasses.replace(ATTENTION, final_learning_rate=1e-4)
+WIDTHS = (7, 10, 13)
+N_HEADS = (1, 6, 11, 16, 21, 26, 31)
+
+# Mean accuracy of five seeds at d = 10, from the data published with the paper.
+ACCURACY = {
+    "attention_only": (0.068, 0.1514, 0.2301, 0.3009, 0.3893, 0.4901, 0.594),
+    "mlp": (0.0698, 0.2365, 0.374, 0.4978, 0.578, 0.5897, 0.6934),
+}
+
+BETTER = "The MLP Transformer memorizes more than attention with as many parameters"
+CLAIMS = (
+    Claim(
+        name="MLP beats attention at equal d",
+        statement=f"{BETTER} and the same d (their axis; embeddings counted or not is then alike).",
+        source=f"{SOURCE}, experiment 5",
+        test=claims.better_at_equal_parameters(),
+    ),
+    Claim(
+        name="MLP beats attention, all parameters",
+        statement=f"{BETTER}, all counted, each family at its best d.",
+        source=f"{SOURCE}, experiment 5",
+        test=claims.better_at_equal_parameters(group=None),
+    ),
+    Claim(
+        name="MLP beats attention, without embeddings",
+        statement=f"{BETTER}, embeddings and unembedding left out, each family at its best d.",
+        source=f"{SOURCE}, experiment 5",
+        test=claims.better_at_equal_parameters(n_params="n_params_memory", group=None),
+    ),
+    Claim(
+        name="MLP is harder to optimise",
+        statement="The MLP gains more from twice the steps than attention does.",
+        source=f"{SOURCE}, experiment 5",
+        test=claims.gains_more_from_steps(),
+        across_steps=True,
+    ),
+)
+
+
+def widths_of_mlp(d_model: int, n_heads: Iterable[int]) -> list[int]:
+    """The MLP widths that the paper sets beside these numbers of heads."""
+    return [2 * d_model * (h - 1) for h in n_heads]
+
+
+def _runs(
+    widths: Iterable[int],
+    n_heads: Iterable[int],
+    attention: Training = ATTENTION,
+    perceptron: Training = MLP,
+    seeds: int = SEEDS,
+    exact_epochs: int | None = None,
+) -> tuple[Run, ...]:
+    widths, n_heads = list(widths), list(n_heads)
+
+    def exact(method: Training) -> Training:
+        return method if exact_epochs is None else short(method, exact_epochs)
+
+    heads = [attention_only(d, d, h) for d in widths for h in n_heads]
+    mlps = [mlp(d, w) for d in widths for w in widths_of_mlp(d, n_heads)]
+    return variants([TASK], heads, attention, seeds, exact(attention)) + variants(
+        [TASK], mlps, perceptron, seeds, exact(perceptron)
+    )
+
+
+def _quick(method: Training) -> Training:
+    return dataclasses.replace(short(method, epochs=16, n_batches=64), batch_size=256)
+
+
+EXPERIMENT = Experiment(
+    name="dana2025/attention-vs-mlp",
+    title="Attention against MLP at equal parameters (N = 70)",
+    presets={
+        "quick": _runs((10,), (1, 6, 11), _quick(ATTENTION), _quick(MLP), seeds=3, exact_epochs=2),
+        "full": _runs(WIDTHS, N_HEADS),
+    },
+    left_out="d = 10 alone of d = 7, 10, 13 and three of seven abscissas; 3 seeds of 5; 1,024 and "
+    "2,048 steps of batch 256 for 16,384 and 32,768 of batch 1,024, and 128 and 256 exact ones: "
+    "too few for the MLP, which learns more slowly, so that quick does not decide between the two",
+    figure=Figure(x="n_params", hue="architecture", row="d_model"),
+    published=published(
+        [attention_only(10, 10, h) for h in N_HEADS], ACCURACY["attention_only"], ATTENTION.steps
+    )
+    + published([mlp(10, w) for w in widths_of_mlp(10, N_HEADS)], ACCURACY["mlp"], MLP.steps),
+    decides=("full",),
+    claims=CLAIMS,
+    notes="At the first abscissa both families are one and the same model: one head, no MLP.",
+)

@@ -1,0 +1,52 @@
+"""dana2025/contexts: associations of longer contexts, S = 2..8.
+
+Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115): Corollary 2 promises H d_h + d
+associations for every context length S; the paper's experiments have S = 2 only. Here T_0 = 500
+sequences are drawn from all 50^S, d = d_h = 4, by the same models and protocols.
+
+    memobench run dana2025/contexts --preset=quick
+    memobench report dana2025/contexts --preset=quick
+"""
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Figure
+from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, variants
+from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND
+from memobench.specs import Task
+
+TASKS = {s: Task(vocab_size=50, context_length=s, n_sequences=500) for s in range(2, 9)}
+N_HEADS = (1, 6, 11, 16, 21, 26, 31)
+
+EXPERIMENT = Experiment(
+    name="dana2025/contexts",
+    title="Accuracy against heads for longer contexts, d = d_h = 4 (N = 50, 500 sequences)",
+    presets={
+        "quick": variants(
+            [TASKS[2], TASKS[8]],
+            [attention_only(4, 4, h) for h in (1, 11, 21, 31)],
+            short(PUBLISHED, epochs=4),
+            seeds=3,
+            exact=short(PUBLISHED, epochs=4),
+        ),
+        "full": variants(TASKS.values(), [attention_only(4, 4, h) for h in N_HEADS], PUBLISHED),
+    },
+    left_out="S = 2, 8 of 2..8 and four of seven H; 3 seeds of 5; 256 and 512 of 4,096 and "
+    "8,192 steps",
+    figure=Figure(x="n_heads", hue="context_length"),
+    claims=(
+        ABOVE_THE_BOUND,
+        Claim(
+            name="linear in H at every S",
+            statement="Accuracy grows linearly with the number of heads at every context length.",
+            source=f"{SOURCE}, experiment 1, carried over to longer contexts",
+            test=claims.linear_in_heads("context_length"),
+        ),
+        Claim(
+            name="no price for length",
+            statement="What a head adds does not depend on S, as in H·d_h + d.",
+            source=f"{SOURCE}, Corollary 2",
+            test=claims.equal_slopes("context_length"),
+        ),
+    ),
+)

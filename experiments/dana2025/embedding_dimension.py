@@ -1,0 +1,64 @@
+"""dana2025/embedding-dimension: accuracy against the width of the residual stream.
+
+Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), experiment 3. All N^2 = 2,500
+pairs of N = 50 tokens, one layer, d_h = 10, H = 20, d = 5..15.
+
+Expected: a line that breaks at d = d_h, 0.26 at d = 5 and 0.81 at d = 15 by the published protocol.
+With full heads d_h is min(10, d): the equations' heads gain nothing from more.
+
+    memobench run dana2025/embedding-dimension --preset=quick
+    memobench report dana2025/embedding-dimension --preset=quick
+"""
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Figure
+from memobench.experiments.dana2025.common import (
+    PUBLISHED,
+    SOURCE,
+    attention_only,
+    published,
+    short,
+    variants,
+)
+from memobench.specs import Task
+
+TASK = Task(vocab_size=50)
+D_HEAD, N_HEADS = 10, 20
+WIDTHS = range(5, 16)
+
+# Mean accuracy of five seeds, from the data published with the paper.
+ACCURACY = (
+    *(0.2639, 0.3621, 0.46, 0.5782, 0.6972, 0.8087),
+    *(0.7769, 0.789, 0.7855, 0.8118, 0.8136),
+)
+
+EXPERIMENT = Experiment(
+    name="dana2025/embedding-dimension",
+    title="Accuracy against embedding dimension, d_h = 10, H = 20 (N = 50)",
+    presets={
+        "quick": variants(
+            [TASK],
+            [attention_only(d, D_HEAD, N_HEADS) for d in (5, 7, 9, 10, 11, 12)],
+            short(PUBLISHED, epochs=32),
+            seeds=3,
+            exact=short(PUBLISHED, epochs=4),
+        ),
+        "full": variants([TASK], [attention_only(d, D_HEAD, N_HEADS) for d in WIDTHS], PUBLISHED),
+    },
+    left_out="six of eleven d; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
+    "published protocol, 256 and 512 by the exact gradient",
+    figure=Figure(x="d_model", hue="n_heads"),
+    published=published(
+        [attention_only(d, D_HEAD, N_HEADS) for d in WIDTHS], ACCURACY, PUBLISHED.steps
+    ),
+    claims=(
+        Claim(
+            name="breaks at d = d_h",
+            statement="Linear by parts: growth in d slows to at most half at d = d_h.",
+            source=f"{SOURCE}, experiment 3",
+            test=claims.broken_line("d_model", at=D_HEAD),
+        ),
+    ),
+    notes="With full heads d_h = min(10, d), so that parameters grow quadratically up to d = 10.",
+)

@@ -1,0 +1,42 @@
+"""dana2025/slopes: how the slope in the number of heads grows with the width.
+
+Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), experiment 4: a line through each
+width's curve of experiment 1, up to and including the first point above 0.95, then a d^2 + b and
+a d^3 + b through the slopes. The full preset is that of `dana2025/heads`, run by run: whoever has
+one has the other.
+
+    memobench run dana2025/slopes --preset=quick
+    memobench report dana2025/slopes --preset=quick
+"""
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Figure
+from memobench.experiments.dana2025 import heads
+from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, variants
+
+EXPERIMENT = Experiment(
+    name="dana2025/slopes",
+    title="Slope of accuracy on heads against d = d_h (N = 50)",
+    presets={
+        "quick": variants(
+            [heads.TASK],
+            [attention_only(d, d, h) for d in (3, 5, 7, 9, 11) for h in (1, 11)],
+            short(PUBLISHED, epochs=16),
+            seeds=3,
+            exact=short(PUBLISHED, epochs=2),
+        ),
+        "full": heads.EXPERIMENT.presets["full"],
+    },
+    left_out="five of eleven widths and two of seven H; 3 seeds of 5; 1,024 and 2,048 of 4,096 "
+    "and 8,192 steps by the published protocol, 128 and 256 by the exact gradient",
+    figure=Figure(x="d_model", hue="architecture", y="slope", bounds=False),
+    claims=(
+        Claim(
+            name="between quadratic and cubic",
+            statement="Memorization grows between quadratically and cubically with d = d_h.",
+            source=f"{SOURCE}, experiment 4",
+            test=claims.exponent_of_slopes(2, 3),
+        ),
+    ),
+)

@@ -1,0 +1,64 @@
+"""mahdavi2024/saturation: the largest attention weight of every head on every example.
+
+Source: Mahdavi, Liao & Thrampoulidis, Memorization Capacity of Multi-Head Attention in Transformers
+(ICLR 2024, arXiv 2306.02010), figure 3: H = 4, T = 550 and H = 8, T = 1,300 in shared contexts,
+300,000 steps.
+
+Expected: most pairs of a head and an example saturated, each example served by few heads.
+
+    memobench run mahdavi2024/saturation --preset=quick
+    memobench report mahdavi2024/saturation --preset=quick
+"""
+
+import dataclasses
+import math
+
+from memobench import claims
+from memobench.claims import Claim
+from memobench.experiment import Experiment, Picture
+from memobench.experiments.mahdavi2024.common import (
+    LONG,
+    NOTES,
+    QUICK,
+    SOURCE,
+    full_runs,
+    paper_model,
+    paper_task,
+    quick_runs,
+    small_model,
+    small_task,
+)
+
+# Saturation goes on after everything is known.
+ON = dataclasses.replace(LONG, stop_early=False)
+QUICK_ON = dataclasses.replace(QUICK, steps=12_000, stop_early=False)
+
+SPECIALISE = Claim(
+    name="heads saturate",
+    statement="Heads are saturated on most examples: more than half of all pairs of an example and "
+    "a head have an attention weight above 0.99.",
+    source=f"{SOURCE}, figure 3",
+    test=claims.on_average(
+        "least mean share of saturated pairs",
+        lambda table: table["saturated"].astype(float),
+        (0.5, math.inf),
+        ["n_heads", "n_examples"],
+    ),
+    across_steps=True,
+)
+
+EXPERIMENT = Experiment(
+    name="mahdavi2024/saturation",
+    title="Which heads serve which examples",
+    presets={
+        "quick": quick_runs([small_task("shared", 100)], [small_model(4)], QUICK_ON)
+        + quick_runs([small_task("shared", 200)], [small_model(8)], QUICK_ON),
+        "full": full_runs([paper_task("shared", 550)], [paper_model(4)], ON)
+        + full_runs([paper_task("shared", 1_300)], [paper_model(8)], ON),
+    },
+    left_out="d = 16, n = 8 and 100 or 200 examples in place of d = 64, n = 32 and 550 or 1,300; "
+    "12,000 steps of 64 examples; 5 seeds of 6",
+    figure=Picture(),
+    claims=(SPECIALISE,),
+    notes=NOTES,
+)
