@@ -121,30 +121,35 @@ def test_fine_tuning_betters_the_construction():
 
 
 @pytest.mark.parametrize(
-    ("options", "close"),
+    "options",
     [
         # Adam moves what has next to no gradient as rounding tells, and constructed weights are
         # large: at a small rate that is little.
-        ({"start": NEAREST, "learning_rate": 1e-4}, 2e-3),
-        ({"start": FEATURES, "trained": "read_out"}, 1e-4),
-        ({"trained": "read_out"}, 1e-4),
+        {"start": NEAREST, "learning_rate": 1e-4},
+        {"start": FEATURES, "trained": "read_out"},
+        {"trained": "read_out"},
     ],
     ids=["start", "start and trained", "trained"],
 )
-def test_packed_equals_alone_and_padding_stays_zero(options, close):
+def test_packed_equals_alone_and_padding_stays_zero(options):
     runs = [
-        _run(seed=1, **options),
-        _run(seed=1, task_seed=2, **options),
-        _run(**({"learning_rate": 3e-2} | options | {"d_model": 3, "n_heads": 7})),
+        _run(seed=23, **options),
+        _run(seed=23, task_seed=2, **options),
+        _run(seed=1, **({"learning_rate": 3e-2} | options | {"d_model": 3, "n_heads": 7})),
     ]
+    for run in runs if "start" in options else ():
+        # Seeds whose terms hardly cancel: in what does, float32 has no digits to compare.
+        params = _at_start(run)
+        sums_D = np.abs(params["layer0_output"][0]).sum(axis=(0, 2))
+        assert (np.abs(params["unembedding"][0]) @ sums_D).max() < 500
     packed = _trained(*runs)
     for i, run in enumerate(runs):
         if i != 1:
             alone = _trained(run)
             theirs, mine = packed.step_loss_RxL[i], alone.step_loss_RxL[0]
             np.testing.assert_allclose(theirs[:1], mine[:1], rtol=1e-5)
-            np.testing.assert_allclose(theirs, mine, rtol=close)
-            np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], rtol=close)
+            np.testing.assert_allclose(theirs, mine, rtol=1e-4)
+            np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], rtol=1e-4)
         true_shapes = models.shapes(models.build(run), 2)["params"]
         for name, shape in true_shapes.items():
             outside = np.array(packed.variables["params"][name][i])
