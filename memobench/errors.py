@@ -1,4 +1,7 @@
-"""The exceptions that tell users what to do. Imports nothing."""
+"""The exceptions that tell users what to do. Imports no part of memobench."""
+
+import difflib
+from collections.abc import Iterable
 
 
 class UserError(ValueError):
@@ -11,3 +14,17 @@ class DoesNotFit(UserError):
 
 class Lost(UserError):
     """Runs that could not be trained, though tried again; the others are done."""
+
+
+def closest(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
+    """The end of a line about an unknown name: those that it may mean.
+
+    >>> closest("locl", ["local", "ray"])
+    '; did you mean local?'
+    >>> closest("mpi", ["local", "ray"])
+    '; choose one of local, ray'
+    """
+    names = list(names)
+    if close := difflib.get_close_matches(name, names, n=3, cutoff=cutoff):
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; choose one of {', '.join(names)}"

@@ -68,6 +68,8 @@ STATUSES = ("ok", "diverged")
 
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     """Makes the folder, and raises UserError now rather than after the first pack if it cannot."""
+    if not os.fspath(folder):
+        raise UserError(f"{name}='' is no folder; name one")
     folder = pathlib.Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -149,8 +151,10 @@ def load_results(folder: Path) -> pd.DataFrame:
     """The table of a results folder: one row per run, provenance in columns of its own.
 
     A torn, foreign or outdated file is named in a warning and skipped; where two shards hold the
-    same run, the first by name counts. A folder that does not exist is an empty table.
+    same run, the first by name counts. Raises UserError for a folder that does not exist.
     """
+    if not os.path.isdir(folder):
+        raise UserError(f"results={str(folder)!r} is no folder; first: memobench run EXPERIMENT")
     return to_table(list(load_rows(folder).values()))
 
 

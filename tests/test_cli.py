@@ -1,12 +1,21 @@
+import contextlib
+import io
+import re
 import subprocess
 import sys
 
 import pytest
+from absl.testing import flagsaver
+
+import memobench
+from memobench import cli
+from memobench.command import choose
+from memobench.experiments import EXPERIMENTS
 
 
 def _memobench(*arguments, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "memobench.cli", *arguments],
+        [sys.executable, "-m", "memobench", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -17,41 +26,103 @@ def _memobench(*arguments, cwd):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "name a command: list, run, status, report, leaderboard"),
+        ([], "name a command: check-submission, leaderboard, list, report, run, status"),
         (["rum"], "unknown command 'rum'; did you mean run?"),
-        (["run"], "name an experiment: dana2025/heads"),
+        (["run"], "name an experiment: "),
         (
             ["run", "dana2025/head"],
             "unknown experiment 'dana2025/head'; did you mean dana2025/heads",
         ),
-        (["run", "dana2025/heads", "--presett=full"], "Unknown command line flag 'presett'"),
+        (["run", "dana2025/heads", "--presett=full"], "no flag --presett; did you mean --preset"),
+        (["status", "--seeds=1"], "status knows no flag --seeds; choose one of --results"),
+        (["check-submission", "--results=x"], "check-submission knows no flag --results; it has"),
+        (
+            ["--results=x", "run", "dana2025/heads"],
+            "--results stands behind the command",
+        ),
         (["run", "dana2025/heads", "--preset=medium"], "value should be one of <quick|full>"),
+        (["run", "dana2025/heads", "--seeds=0"], "--seeds=0: 0 is not a positive integer"),
+        (["run", "dana2025/heads", "--seeds"], "--seeds: expected one argument"),
+        (["run", "dana2025/heads", "--results="], "flag --results=: name a folder"),
         (["run", "dana2025/heads", "--results=file/below"], "cannot be written"),
+        (["report", "dana2025/heads", "--results=none"], "'none' is no folder; first: memobench"),
         (["report", "dana2025/heads"], "first: memobench run dana2025/heads --preset=quick"),
         (["leaderboard"], "holds no run; first: memobench run"),
         (["leaderboard", "--output=file"], "first: memobench run"),
         (["report", "dana2025/heads", "--output=file"], "output='file' cannot be written"),
-        (["leaderboard", "v1"], "takes no argument"),
+        (["leaderboard", "v1"], "takes no argument, got v1"),
     ],
 )
 def test_a_mistake_gets_a_clear_line_and_no_traceback(arguments, said, tmp_path):
     (tmp_path / "file").write_text("")
+    (tmp_path / "results" / "runs").mkdir(parents=True)
     done = _memobench(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 
 
-def test_list_names_every_experiment(tmp_path):
-    from memobench.experiments import EXPERIMENTS
+def test_a_mistake_is_found_before_any_work():
+    """In the command itself, before what trains is imported."""
+    code = "import sys; from memobench import cli; sys.argv = sys.argv[1:]\n"
+    code += "try: cli.main()\nfinally: assert 'jax' not in sys.modules"
+    wrong = ["memobench", "run", "dana2025/heads", "--results=/dev/null/none"]
+    done = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True)
+    assert done.stderr.startswith("memobench: results='/dev/null/none' cannot be written")
+    assert done.stderr.count("\n") == 1
 
+
+def test_every_command_has_its_own_help(tmp_path):
+    """A line each in the general help; in its own its flags and no other's."""
+    general = _memobench("--help", cwd=tmp_path)
+    assert general.returncode == 0
+    for name, command in cli.find().items():
+        first, *_ = command.run.__doc__.splitlines()
+        assert re.search(rf"^  {name} +{re.escape(first)}$", general.stdout, re.MULTILINE)
+        with pytest.raises(SystemExit, match="0"), contextlib.redirect_stdout(io.StringIO()) as out:
+            cli.parse(["memobench", name, "--help"])
+        told = set(re.findall(r"^  (--\w+)", out.getvalue(), re.MULTILINE))
+        assert told == {f"--{flag.name}" for flag in command.flags}
+        assert out.getvalue().startswith(f"usage: memobench {name} ")
+        assert first in out.getvalue()
+
+
+def test_the_version_is_told(tmp_path):
+    done = _memobench("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"memobench {memobench.__version__}\n")
+
+
+def test_arguments_and_flags_stand_in_any_order():
+    line = ["memobench", "report", "a", "--preset=full", "b", "--results", "there", "c"]
+    with flagsaver.flagsaver():
+        command, arguments = cli.parse(line)
+        assert arguments == ["a", "b", "c"]
+        assert {flag.name: flag.value for flag in command.flags}["results"] == "there"
+        assert {flag.name: flag.value for flag in command.flags}["preset"] == "full"
+
+
+def test_list_names_every_experiment(tmp_path):
     done = _memobench("list", cwd=tmp_path)
     assert all(name in done.stdout for name in EXPERIMENTS)
 
 
-def test_a_pattern_names_all_of_a_paper(tmp_path):
-    done = _memobench("run", "dana2025/heads*", "dana2025/heads", "--dry_run", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["dana2025"], "dana2025/"),
+        (["dana2025/"], "dana2025/"),
+        (["dana2025/*", "dana2025/heads"], "dana2025/"),
+        (["board/256"], "board/256"),
+    ],
+)
+def test_a_name_may_be_a_pattern_or_a_paper(names, chosen):
+    found = [experiment.name for experiment in choose(names)]
+    assert sorted(found) == sorted(name for name in EXPERIMENTS if name.startswith(chosen))
+
+
+def test_experiments_that_share_runs_run_them_once(tmp_path):
+    done = _memobench("run", "dana2025/heads*", "dana2025/heads", "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "138 runs in" in done.stdout
 

@@ -5,7 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import cli, costs, packing, specs
+from memobench import costs, packing, specs
+from memobench.commands.run import plan_table
 from memobench.specs import Search, Task, Training
 
 SAMPLE = pathlib.Path(__file__).with_name("measured_packs.csv")
@@ -154,7 +155,7 @@ def test_a_search_compiles_again_for_every_width(make_run):
 def test_a_dry_run_tells_what_it_costs(make_run):
     packs = [packing.together([make_run(seed=seed)]) for seed in range(3)]
     predicted = costs.predict(packs, {(): costs.GUESSES["gpu"]}, "my device", workers=2)
-    head, *lines, last = cli._plan_table(packs, predicted).splitlines()
+    head, *lines, last = plan_table(packs, predicted).splitlines()
     assert head.split()[:5] == ["pack", "runs", "waste", "memory", "seconds"]
     assert all("?" in line for line in lines)
     assert last.startswith("3 runs in 3 packs of at most")
@@ -166,9 +167,9 @@ def test_a_dry_run_tells_what_it_costs(make_run):
     ):
         assert words in last
     sure = dataclasses.replace(predicted, guessed=(False,) * 3)
-    assert "?" not in cli._plan_table(packs, sure)
+    assert "?" not in plan_table(packs, sure)
     gpu = [dataclasses.replace(pack, platform="gpu") for pack in packs]
-    assert "accelerator-hours" in cli._plan_table(gpu, predicted)
+    assert "accelerator-hours" in plan_table(gpu, predicted)
 
 
 def test_packaged_rates_predict_what_was_measured():

@@ -851,7 +851,7 @@ def test_checking_files_loads_without_jax():
 
 def _memobench(*arguments, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "memobench.cli", *arguments],
+        [sys.executable, "-m", "memobench", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,

@@ -1,0 +1,26 @@
+"""memobench leaderboard: the table of who memorizes how much, from a results folder."""
+
+from absl import logging
+
+from memobench.command import OUTPUT, RESULTS, Command
+from memobench.errors import UserError
+
+
+def run(_: list[str]) -> None:
+    """Writes LEADERBOARD.md, leaderboard.html, .csv and .tex into --output."""
+    from memobench import submissions
+    from memobench.report import leaderboard
+    from memobench.results import check_writable, load_results
+
+    table = load_results(RESULTS.value)
+    if table.empty:
+        raise UserError(f"{RESULTS.value} holds no run; first: memobench run EXPERIMENT")
+    output = check_writable(OUTPUT.value, "output")
+    table, dropped = submissions.merge(submissions.load_folder(output / "submissions"), table)
+    for run_id, kept, left_out in dropped:
+        logging.warning("run %s of %s is left out: %s has it", run_id, left_out, kept)
+    print(leaderboard.write(table, output))
+    print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
+
+
+COMMAND = Command(run, flags=(RESULTS, OUTPUT))

@@ -1,0 +1,102 @@
+"""memobench run: trains experiments, here or on a cluster."""
+
+import ast
+import itertools
+import os
+from typing import Any
+
+from absl import flags
+
+from memobench.command import PRESET, RESULTS, Command, choose
+from memobench.errors import UserError
+from memobench.results import check_writable, load_rows
+
+SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lower_bound=1)
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
+PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
+EXECUTOR = flags.DEFINE_string(
+    "executor", "local", "Where packs run: local, the default, ray or slurm."
+)
+OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the executor")
+
+
+def run(names: list[str]) -> None:
+    """Trains what --results does not hold yet; the same command resumes."""
+    experiments = choose(names)
+    if DRY_RUN.value and EXECUTOR.value != "local":
+        raise UserError("--dry_run knows this machine only; leave out --executor")
+    options = _options()
+    if not DRY_RUN.value:
+        check_writable(RESULTS.value)
+    from memobench import sweep
+
+    presets = (experiment.presets[PRESET.value] for experiment in experiments)
+    # Experiments may share runs.
+    runs = list(dict.fromkeys(itertools.chain.from_iterable(presets)))
+    if SEEDS.value:
+        runs = [run for run in runs if run.seed < SEEDS.value]
+    if DRY_RUN.value:
+        rows = load_rows(RESULTS.value)
+        packs = sweep.plan(runs, done=rows)
+        print(plan_table(packs, sweep.predict(packs, rows.values())))
+        return
+    table = sweep.run(runs, RESULTS.value, PROGRESS.value, EXECUTOR.value, **options)
+    diverged = int((table["status"] == "diverged").sum())
+    print(f"{len(table)} runs are in {RESULTS.value}" + f" ({diverged} diverged)" * bool(diverged))
+
+
+def _options() -> dict[str, Any]:
+    """What --option says: numbers, True, False and None as such, all else as text."""
+    options, taken = {}, ("runs", "results", "progress", "executor")
+    for option in OPTION.value:
+        name, equals, value = option.partition("=")
+        if not equals or not name.isidentifier():
+            raise UserError(f"--option={option} is no NAME=VALUE, such as --option=workers=4")
+        if name in taken:
+            raise UserError(f"--option={option}: {name} is no option of an executor")
+        try:
+            options[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[name] = value
+    return options
+
+
+def plan_table(packs: list, predicted: Any) -> str:
+    lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>9}  padded to"]
+    each = zip(packs, predicted.seconds, predicted.guessed, strict=True)
+    for i, (pack, seconds, guessed) in enumerate(each):
+        method, module = pack.runs[0].method, pack.module
+        sizes = " ".join(
+            f"{name}={getattr(module, name)}"
+            for name in ("d_model", "d_head", "n_heads", "d_mlp")
+            if hasattr(module, name)
+        )
+        lines.append(
+            f"{i:4d} {len(pack.runs):5d} {pack.waste:6.0%} {pack.memory_bytes / 2**20:6.0f} MiB "
+            f"{seconds:8.0f}{'?' if guessed else ' '}  {type(module).__name__} {sizes}, "
+            f"{method.protocol}, {method.steps:,} steps"
+        )
+    return "\n".join([*lines, _cost_line(packs, predicted)])
+
+
+def _cost_line(packs: list, predicted: Any) -> str:
+    n_runs, n_guessed = sum(len(pack.runs) for pack in packs), sum(predicted.guessed)
+    if not packs:
+        return "0 runs in 0 packs: none is missing"
+    memory = max(pack.memory_bytes for pack in packs) / 2**20
+    on_cpu = packs[0].platform == "cpu"
+    each = (os.cpu_count() or 1) if on_cpu else packs[0].n_devices
+    hours = predicted.wall_seconds / 3600 * each
+    line = (
+        f"{n_runs} runs in {len(packs)} packs of at most {memory:.0f} MiB, "
+        f"{predicted.workers} at a time on {predicted.device}: "
+        f"about {predicted.wall_seconds:,.0f} s with compilation, "
+        f"{hours:.2g} {'core' if on_cpu else 'accelerator'}-hours; "
+    )
+    if not n_guessed:
+        return line + "predicted from rates measured on this device"
+    sources = " and ".join(name or "orders of magnitude" for name in predicted.sources)
+    return line + f"{n_guessed} packs (?) guessed, from {sources}: their kind was never run here"
+
+
+COMMAND = Command(run, "EXPERIMENT", (PRESET, SEEDS, RESULTS, DRY_RUN, PROGRESS, EXECUTOR, OPTION))

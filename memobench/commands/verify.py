@@ -1,0 +1,23 @@
+"""memobench verify: whether the shards of a results folder are sound."""
+
+from memobench.command import RESULTS, Command
+from memobench.errors import UserError
+
+
+def run(names: list[str]) -> None:
+    """Checks the shards of --results, or of a folder: ids, measures, theory."""
+    from memobench import verify
+
+    if len(names) > 1:
+        raise UserError(f"verify takes one folder, got {' '.join(names)}")
+    folder = names[0] if names else RESULTS.value
+    found = verify.verify(folder)
+    for kind, lines in (("error", found.errors), ("note", found.notes)):
+        for line in lines:
+            print(f"{kind}: {line}")
+    print(found.summary)
+    if found.errors:
+        raise UserError(f"{folder} is not sound; every error is named above")
+
+
+COMMAND = Command(run, "FOLDER", (RESULTS,))
