@@ -1,11 +1,13 @@
 """The experiments' folders: found without a list, in the pages' order, and declared where named."""
 
+import ast
 import importlib
 import pathlib
 import pkgutil
 
 import pytest
 
+import memobench
 from memobench import experiments
 from memobench.experiments import capacity
 
@@ -50,3 +52,22 @@ def test_a_new_file_is_found_and_comes_last(tmp_path, monkeypatch):
     modules = experiments._modules(capacity)
     assert [m.__name__.rpartition(".")[2] for m in modules] == [*capacity.ORDER, "a_new_one"]
     assert experiments._declared(modules[-1]) == ("declared",)
+
+
+def imported(path):
+    """The full names that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_core_never_imports_the_studies():
+    """Neither what theorems assume nor performance: both only look at the core from outside."""
+    (core,) = memobench.__path__
+    files = sorted(pathlib.Path(core).rglob("*.py"))
+    assert len(files) > 50
+    for path in files:
+        for name in imported(path):
+            assert not {"assumptions", "performance"} & set(name.split(".")), f"{path}: {name}"

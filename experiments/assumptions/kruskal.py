@@ -40,23 +40,22 @@ def relative_tolerance(shape: Sequence[int], dtype: npt.DTypeLike) -> float:
     return float(max(shape) * np.finfo(np.float64 if exact else dtype).eps)
 
 
-def share(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, ...]:
+def share(successes: int, trials: int) -> tuple[float, ...]:
     """Share of successes, and both ends of its Clopper-Pearson interval.
 
     >>> [round(value, 3) for value in share(0, 100)]
     [0.0, 0.0, 0.036]
     """
-    interval = scipy.stats.binomtest(successes, trials).proportion_ci(confidence, method="exact")
+    interval = scipy.stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="exact")
     return successes / trials, float(interval.low), float(interval.high)
 
 
 def kruskal_curve(
     vectors_TxD: np.ndarray,
-    sizes: Iterable[int] | None = None,
+    sizes: Iterable[int],
     *,
     n_subsets: int = N_SUBSETS,
     tolerances: Sequence[float] | None = None,
-    confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> pd.DataFrame:
     """The share of subsets of each size with full rank; the Kruskal rank is where it leaves 1.
@@ -70,26 +69,25 @@ def kruskal_curve(
 
     Args:
       vectors_TxD: any real array; decompositions are made in float64.
-      sizes: subset sizes from 1 to T; those beyond D have no full rank. By default all powers of
-        two, D and T that are possible.
+      sizes: subset sizes from 1 to T; those beyond D have no full rank.
       n_subsets: how many random orders.
       tolerances: relative tolerances, all decided from the same decompositions; by default one, by
         the dtype of `vectors_TxD` (`relative_tolerance`).
-      confidence: of the Clopper-Pearson intervals, which speak of all subsets of these T vectors.
       seed: of the orders.
 
     Returns:
       A table with a row per tolerance and size: `tolerance`, `size`, `full_rank` (the share),
-      `low`, `high`, `n_subsets`, `decided_by` ("whole set" or "subsets") and `conditioning`, the
-      smallest over the largest singular value of the first subset.
+      `low`, `high` (the ends of its interval over all subsets of these T vectors), `n_subsets`,
+      `decided_by` ("whole set" or "subsets") and `conditioning`, the smallest over the largest
+      singular value of the first subset.
 
     Raises:
       UserError: for arrays that are no matrix or not finite, and sizes that are not there.
     """
     vectors, default = _matrices("vectors_TxD", vectors_TxD, 2)
-    n_vectors, width = vectors.shape
+    n_vectors = len(vectors)
     tolerances = [default] if tolerances is None else list(tolerances)
-    sizes = _checked_sizes(sizes, n_vectors, width)
+    sizes = _checked_sizes(sizes, n_vectors)
     if n_subsets < 1:
         raise UserError(f"n_subsets={n_subsets} is below 1; draw at least one subset")
     group_T = np.unique(vectors, axis=0, return_inverse=True)[1].ravel()
@@ -107,7 +105,7 @@ def kruskal_curve(
     rows: list[dict[str, Any]] = []
     for tolerance in tolerances:
         for i, (size, known) in enumerate(zip(sizes, certain[tolerance], strict=True)):
-            shares = share(int(full[tolerance][i]), n_subsets, confidence)
+            shares = share(int(full[tolerance][i]), n_subsets)
             value, low, high = shares if known is None else (float(known),) * 3
             rows.append(
                 {
@@ -122,16 +120,6 @@ def kruskal_curve(
                 }
             )
     return pd.DataFrame(rows)
-
-
-def general_position(vectors_TxD: np.ndarray, **options: Any) -> pd.DataFrame:
-    """`kruskal_curve` at the one size that general position asks for: D, or T where there are less.
-
-    >>> nodes_T = np.arange(1, 7)
-    >>> general_position(nodes_T[:, None] ** np.arange(3))["full_rank"].item()
-    1.0
-    """
-    return kruskal_curve(vectors_TxD, [min(np.shape(vectors_TxD))], **options)
 
 
 def context_ranks(
@@ -166,11 +154,6 @@ def context_ranks(
     return pd.concat(rows, ignore_index=True)
 
 
-def query_plus_context(queries_TxD: np.ndarray, context_means_TxD: np.ndarray) -> np.ndarray:
-    """vectors_TxD of Assumption 3, query plus mean of its context, whose Kruskal rank counts."""
-    return np.asarray(queries_TxD) + np.asarray(context_means_TxD)
-
-
 def _matrices(name: str, array: np.ndarray, n_axes: int) -> tuple[np.ndarray, float]:
     """The array in float64, and the tolerance that its own precision asks for."""
     array = np.asarray(array)
@@ -185,10 +168,7 @@ def _matrices(name: str, array: np.ndarray, n_axes: int) -> tuple[np.ndarray, fl
     return array, default
 
 
-def _checked_sizes(sizes: Iterable[int] | None, n_vectors: int, width: int) -> list[int]:
-    if sizes is None:
-        powers = {2**i for i in range(width.bit_length())}
-        sizes = {size for size in {*powers, width, n_vectors} if size <= n_vectors}
+def _checked_sizes(sizes: Iterable[int], n_vectors: int) -> list[int]:
     sizes = sorted(set(sizes))
     if not sizes or sizes[0] < 1 or sizes[-1] > n_vectors:
         raise UserError(f"sizes={sizes} must lie from 1 to the number of vectors, {n_vectors}")

@@ -1,0 +1,171 @@
+"""Models of the transformers library: untrained ones, drawn from a seed, and saved checkpoints.
+
+The library is the extra `memobench[pretrained]` and is imported only when a function here needs it.
+Nothing is downloaded: a checkpoint is a folder, of which only safetensors and JSON files are read
+and no code is run. Everything is computed in float64 unless told otherwise.
+"""
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memobench.errors import UserError
+
+Path = str | os.PathLike[str]
+
+# Published sizes, as keyword arguments of the configuration of that kind.
+UNTRAINED: dict[str, tuple[str, dict[str, Any]]] = {
+    "vit-base": ("vit", {}),
+    "bert-base": ("bert", {}),
+    "bert-large": (
+        "bert",
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+        },
+    ),
+    "gpt2": ("gpt2", {}),
+    "gpt2-large": ("gpt2", {"n_embd": 1280, "n_layer": 36, "n_head": 20}),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model cut off after its first layer, and what its inputs look like.
+
+    `query` is the position that is read: the last of causal models, else the first. `length` is N,
+    `pixels` P for models of images and None for models of text.
+    """
+
+    module: Any
+    layer: Any
+    query: int
+    length: int
+    width: int
+    n_heads: int
+    vocab_size: int | None
+    pixels: int | None
+    folder: pathlib.Path | None = None
+
+
+def untrained(
+    name: str, seed: int = 0, *, dtype: npt.DTypeLike = np.float64, **sizes: Any
+) -> Model:
+    """A model of `UNTRAINED` at its published sizes with the library's initial weights.
+
+    Args:
+      name: a key of `UNTRAINED`.
+      seed: of the weights.
+      dtype: of weights and arithmetic, float64 or float32.
+      **sizes: other values of the configuration, for smaller models.
+
+    Raises:
+      UserError: for unknown names, and without the extra.
+    """
+    torch, transformers = libraries()
+    if name not in UNTRAINED:
+        raise UserError(f"model={name!r} is unknown; choose one of {', '.join(UNTRAINED)}")
+    kind, published = UNTRAINED[name]
+    config = transformers.AutoConfig.for_model(kind, **{**published, **sizes})
+    # Built whole: the initial weights of GPT-2 depend on its number of layers.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = transformers.AutoModel.from_config(config, attn_implementation="sdpa")
+    return _cut(module, dtype)
+
+
+def checkpoint(folder: Path, *, dtype: npt.DTypeLike = np.float64) -> Model:
+    """A model saved by `save_pretrained` in a folder: `config.json` and safetensors files.
+
+    Raises:
+      UserError: where there is no such folder, its weights are no safetensors, those of the first
+        layer are missing, or it is no Transformer of images or text; and without the extra.
+    """
+    _, transformers = libraries()
+    path = existing_folder("checkpoint", folder)
+    for pattern in ("config.json", "*.safetensors"):
+        if not any(path.glob(pattern)):
+            raise UserError(
+                f"checkpoint={str(folder)!r} holds no {pattern}; save the model with "
+                "save_pretrained, which writes config.json and safetensors"
+            )
+    try:
+        module, info = transformers.AutoModel.from_pretrained(
+            path,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+        )
+    except Exception as error:  # The library raises whatever its readers raise.
+        reason = str(error).strip().splitlines()[:1]
+        raise UserError(
+            f"checkpoint={str(folder)!r} cannot be loaded ({' '.join(reason)}); name a model saved "
+            "with save_pretrained"
+        ) from error
+    model = dataclasses.replace(_cut(module, dtype), folder=path)
+    kept = set(model.module.state_dict())
+    if missing := sorted(key for key in info["missing_keys"] if key in kept and "pool" not in key):
+        raise UserError(
+            f"checkpoint={str(folder)!r} lacks {missing[0]}, whose values would be random; name a "
+            "complete one"
+        )
+    return model
+
+
+def libraries() -> tuple[Any, Any]:
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise UserError(
+            "models, images and texts need an extra: pip install 'memobench[pretrained]'"
+        ) from error
+    return torch, transformers
+
+
+def _cut(module: Any, dtype: npt.DTypeLike) -> Model:
+    """Drops all layers but the first, and finds out what the model reads."""
+    torch, _ = libraries()
+    config = module.config
+    n_layers = getattr(config, "num_hidden_layers", None)
+    lists = [part for part in module.modules() if isinstance(part, torch.nn.ModuleList)]
+    layers = next((part for part in lists if len(part) == n_layers), None)
+    pixels, patch = getattr(config, "image_size", None), getattr(config, "patch_size", 1)
+    square = all(size is None or isinstance(size, int) for size in (pixels, patch))
+    if layers is None or config.is_encoder_decoder or not square:
+        raise UserError(
+            f"model_type={config.model_type!r} is not one stack of layers over text or square "
+            "images; choose a model like ViT, BERT or GPT-2"
+        )
+    del layers[1:]
+    module = module.eval().to(torch.float64 if np.dtype(dtype) == np.float64 else torch.float32)
+    causal = any(getattr(part, "is_causal", False) for part in layers[0].modules())
+    if pixels is None:
+        length, vocab_size = config.max_position_embeddings, config.vocab_size
+    else:
+        length, vocab_size = (pixels // patch) ** 2 + 1, None
+    return Model(
+        module=module,
+        layer=layers[0],
+        query=-1 if causal else 0,
+        length=length,
+        width=config.hidden_size,
+        n_heads=config.num_attention_heads,
+        vocab_size=vocab_size,
+        pixels=pixels,
+    )
+
+
+def existing_folder(name: str, folder: Path) -> pathlib.Path:
+    path = pathlib.Path(folder)
+    if not path.is_dir():
+        raise UserError(f"{name}={str(folder)!r} is no folder; name one, nothing is downloaded")
+    return path
