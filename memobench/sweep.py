@@ -42,7 +42,7 @@ def run(
     runs: Iterable[Run],
     results: store.Path | None = None,
     progress: bool = True,
-    executor: str = "local",
+    executor: str | executors.Executor = "local",
     **options: Any,
 ) -> pd.DataFrame:
     """Trains the runs that the folder does not hold yet and returns the table of all of them.
@@ -51,14 +51,15 @@ def run(
       runs: in any order; equal runs count once.
       results: folder of shards to resume from and to write to; None keeps nothing on disk.
       progress: whether to show one progress line on standard error.
-      executor: where packs run, a name of `executors.EXECUTORS`.
-      **options: of that executor.
+      executor: where packs run: the name of an executor, or one with its options.
+      **options: of the executor that is named.
 
     Returns:
       One row per run, in the order of `runs`; its columns are those of a shard's rows.
 
     Raises:
-      UserError: a run names an unknown task or architecture, or the folder cannot be written.
+      UserError: a run names an unknown task or architecture, the folder cannot be written, or the
+        executor or an option of it is unknown.
       Lost: runs could not be trained, though tried again; all others are in the folder.
       theory.Violation: a run measured more than is possible; its pack is kept in the folder.
       Interrupted: Ctrl-C; packs that were done are in the folder.
@@ -70,17 +71,24 @@ def run(
     >>> str(run(wanted, progress=False).loc[0, "status"])
     'ok'
     """
+    if isinstance(executor, str):
+        executor = executors.make(executor, options)
+    elif options:
+        raise UserError(f"{next(iter(options))}=... is an option: give it to the executor itself")
+    if results is None and not executor.in_process:
+        raise UserError(
+            f"executor={executor.name!r} needs results=FOLDER, one that all workers share"
+        )
+    executor.check()
     wanted = {run.run_id: run for run in runs}
     _check(wanted.values())
     desk = None
     if results is not None:
         folder = store.check_writable(results).resolve()
         desk = worker.Desk(folder, store.Reader(folder), Leases(folder), uuid.uuid4().hex[:8])
-    elif executor != "local":
-        raise UserError(f"executor={executor!r} needs results=FOLDER, one that all workers share")
     rows: dict[str, dict] = {}
     try:
-        for done in _done(wanted, desk, progress, executor, options):
+        for done in _done(wanted, desk, progress, executor):
             rows |= done
             theory.check(store.to_table(list(done.values())))
     except KeyboardInterrupt as error:
@@ -123,8 +131,7 @@ def _done(
     wanted: Mapping[str, Run],
     desk: worker.Desk | None,
     progress: bool,
-    executor: str,
-    options: dict[str, Any],
+    executor: executors.Executor,
 ) -> Iterator[dict[str, dict]]:
     """Yields rows by run id, first those that the folder holds, until all that can be are there."""
     known = desk.reader.rows() if desk else {}
@@ -134,13 +141,14 @@ def _done(
         return
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress(len(wanted), progress))
-        engine = executors.make(executor, options, **_given(executor, desk, bar))
-        stack.enter_context(contextlib.closing(engine))
+        folder = desk.folder if desk else None
+        pool = executor.start(_work(executor, desk), folder, bar.steps_done)
+        stack.enter_context(contextlib.closing(pool))
         lease = desk and desk.leases.take((), kind="sweep", sweep=desk.sweep)
         if lease:
             stack.enter_context(lease)
         interrupted = stack.enter_context(_interrupts())
-        driver = _Driver(missing, desk, engine, bar, watch=executor != "local")
+        driver = _Driver(missing, desk, executor, pool, bar)
         for rows in driver.rows():
             if interrupted.is_set():
                 raise KeyboardInterrupt
@@ -179,15 +187,14 @@ def _interrupts() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _given(executor: str, desk: worker.Desk | None, bar: Progress) -> dict[str, Any]:
-    """What an executor is given: the work on a pack, and for other processes as data."""
-    if executor == "local":
-        return {"work": functools.partial(worker.work, desk), "on_steps": bar.steps_done}
+def _work(executor: executors.Executor, desk: worker.Desk | None) -> executors.Work:
+    """The work on a pack; for other processes it can be pickled."""
+    if executor.in_process:
+        return functools.partial(worker.work, desk)
     assert desk is not None
     # A shard's date is older than its name, by as much as it took to write.
     since = desk.reader.newest - STALE_SECONDS
-    at = functools.partial(worker.work_at, str(desk.folder), since, desk.sweep)
-    return {"work": at, "folder": desk.folder}
+    return functools.partial(worker.work_at, str(desk.folder), since, desk.sweep)
 
 
 class _Driver:
@@ -200,14 +207,12 @@ class _Driver:
         self,
         missing: dict[str, Run],
         desk: worker.Desk | None,
-        engine: executors.Executor,
+        executor: executors.Executor,
+        pool: executors.Pool,
         bar: Progress,
-        watch: bool,
     ) -> None:
         self.missing, self.lost = missing, dict[str, str]()
-        self._desk, self._engine, self._bar = desk, engine, bar
-        # Whether steps are told by the leases of other processes.
-        self._watch = watch
+        self._desk, self._executor, self._pool, self._bar = desk, executor, pool, bar
         self._packs_out = 0
         self._tries = collections.Counter[str]()
 
@@ -228,10 +233,11 @@ class _Driver:
                     time.sleep(POLL_SECONDS)
                     yield self._found(left)
                     continue
-            for ended in self._engine.ended(POLL_SECONDS):
+            for ended in self._pool.ended(POLL_SECONDS):
                 self._packs_out -= 1
                 yield self._settle(ended)
-            if self._desk and self._watch:
+            # Other processes say in their leases what they have done.
+            if self._desk and not self._executor.in_process:
                 self._bar.look(self._desk.leases.all(), self._desk.sweep)
             yield {}
 
@@ -244,9 +250,9 @@ class _Driver:
             self._desk.leases.clear()
             others = self._desk.leases.taken()
             runs = [run for run in runs if run.run_id not in others]
-        packs = packing.plan(runs, self._engine.platform, self._engine.n_devices)
+        packs = packing.plan(runs, self._pool.platform, self._pool.n_devices)
         self._bar.add(packs, predict(packs))
-        self._engine.submit(packs)
+        self._pool.submit(packs)
         self._packs_out += len(packs)
         return bool(packs)
 
@@ -262,7 +268,7 @@ class _Driver:
         rows = self._found(ended.pack.runs, ended.shards)
         left = [x for x in ended.pack.runs if x.run_id in self.missing and x.run_id not in others]
         # Without an error others may have had runs in hand and died since, which is nobody's fault.
-        most = self._engine.retries if ended.error else MOST_WITHOUT_RESULT
+        most = self._executor.retries if ended.error else MOST_WITHOUT_RESULT
         self._tries.update(run.run_id for run in left)
         again = [run for run in left if self._tries[run.run_id] <= most]
         reason = ended.error or "its worker ended without a result"

@@ -1,20 +1,24 @@
 """What a sweep does with an executor, whatever that does."""
 
+import dataclasses
 import itertools
 import json
 import os
 import pickle
+import re
 import resource
 import socket
 import subprocess
 import types
+from collections.abc import Sequence
 
 import pytest
 
 import memobench
 from memobench import executors, leases, packing, results, status, sweep
 from memobench.errors import Lost, UserError
-from memobench.executors import Ended, ray
+from memobench.executors import Ended, Executor, Pool, ray
+from memobench.executors.ray import Ray
 from memobench.specs import Training
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
@@ -25,12 +29,19 @@ def runs(make_run):
     return [make_run(n_heads=h, seed=seed, method=SHORT) for h in (1, 3) for seed in range(2)]
 
 
-class Unreliable:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Careless(Executor):
     """Works at once, but for the packs whose turn is in `failing`: their workers vanish."""
 
-    platform, n_devices, retries = "cpu", 1, 2
+    failing: Sequence[int] = ()
+    error: str | None = "worker killed"
 
-    def __init__(self, work, folder, failing=(), error="worker killed", workers=1):
+    def start(self, work, folder, on_steps):
+        return Unreliable(work, self.failing, self.error)
+
+
+class Unreliable(Pool):
+    def __init__(self, work, failing, error):
         self.work, self.failing, self.error = work, failing, error
         self.queue, self.turns, self.closed = [], itertools.count(), False
         Unreliable.last = self
@@ -50,13 +61,12 @@ class Unreliable:
 
 
 @pytest.fixture(autouse=True)
-def unreliable(monkeypatch):
-    monkeypatch.setitem(executors.EXECUTORS, "unreliable", (__name__, "Unreliable"))
+def _impatient(monkeypatch):
     monkeypatch.setattr(sweep, "POLL_SECONDS", 0.01)
 
 
 def _run(runs, folder, **options):
-    return memobench.run(runs, folder, progress=False, executor="unreliable", **options)
+    return memobench.run(runs, folder, progress=False, executor=Careless(**options))
 
 
 def test_a_worker_that_vanishes_is_tried_again(runs, tmp_path, caplog):
@@ -161,16 +171,76 @@ def test_the_work_of_other_processes_shows(runs, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("executor", "options", "said"),
     [
-        ("rai", {}, "executor='rai' is unknown; choose one of local, ray, slurm"),
+        ("rai", {}, "executor='rai' is unknown; did you mean ray?"),
         ("local", {"workers": 3}, "option 'workers' is unknown to executor='local'; it has none"),
-        ("unreliable", {"worker": 3}, "it has failing, error, workers"),
+        ("ray", {"worker": 3}, "option 'worker' is unknown to executor='ray'; did you mean worke"),
+        ("ray", {"workers": 3.5}, "option workers=3.5 is not a whole number"),
+        ("ray", {"workers": True}, "option workers=True is not a whole number"),
+        ("ray", {"workers": 0}, "option workers=0 is not at least 1"),
+        ("ray", {"address": 6}, "option address=6 is not text or None"),
+        ("ray", {"cpus_per_pack": float("nan")}, "option cpus_per_pack=nan is not at least 0"),
+        ("slurm", {"partition": 3}, "option partition=3 is not text or None"),
+        (Careless(), {"error": "none"}, "error=... is an option: give it to the executor itself"),
+        (Careless(), {}, "executor='' needs results=FOLDER"),
     ],
 )
-def test_a_mistaken_executor_is_one_line(runs, tmp_path, executor, options, said):
-    with pytest.raises(UserError, match=said):
-        memobench.run(runs, tmp_path, progress=False, executor=executor, **options)
-    with pytest.raises(UserError, match="needs results=FOLDER"):
-        memobench.run(runs, progress=False, executor="ray")
+def test_a_mistaken_executor_is_one_line_before_any_work(executor, options, said):
+    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+        memobench.run(_no_runs(), progress=False, executor=executor, **options)
+
+
+def _no_runs():
+    pytest.fail("the runs were looked at")
+    yield
+
+
+def test_options_of_the_command_line_are_of_their_fields_types():
+    given = ["address=auto", "workers=3", "cpus_per_pack=0.5", "gpus_per_pack=None"]
+    made = executors.read("ray", given)
+    assert made == Ray(address="auto", workers=3, cpus_per_pack=0.5, gpus_per_pack=None)
+    assert executors.read("slurm", ["partition=7"]).partition == "7"
+    others = ["slurm_mem=4", "slurm_setup=['a']", "slurm_qos=low", "slurm_x={[]: 1}", "slurm_y=(("]
+    settings = executors.read("slurm", others).settings
+    assert settings == {
+        **{"slurm_mem": 4, "slurm_setup": ["a"], "slurm_qos": "low"},
+        **{"slurm_x": "{[]: 1}", "slurm_y": "(("},
+    }
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("workers", "is no NAME=VALUE"),
+        ("=3", "is no NAME=VALUE"),
+        ("workers={[]: 1}", "workers='{[]: 1}' is not a whole number"),
+        ("workers=" + 999 * "(", "is not a whole number"),
+        ("workers=", "workers='' is not a whole number"),
+        ("cpus_per_pack=1e999", "cpus_per_pack=inf is not at least 0"),
+        ("gpus_per_pack=-1", "gpus_per_pack=-1 is not at least 0"),
+        ("results=x", "option 'results' is unknown to executor='ray'"),
+    ],
+)
+def test_a_mistaken_option_of_the_command_line_is_one_line(option, said):
+    with pytest.raises(UserError, match=re.escape(said)) as error:
+        executors.read("ray", [option])
+    assert "\n" not in str(error.value)
+
+
+def test_every_executor_says_what_its_options_are():
+    told = executors.describe()
+    for name, kind in executors.find().items():
+        assert f"\n  {name} " in told
+        assert kind.__doc__.splitlines()[0] in told
+        for field in dataclasses.fields(kind):
+            assert field.metadata["meaning"] in told
+            if field.default is not dataclasses.MISSING:
+                assert f"\n    {field.name}={field.default} " in told
+
+
+def test_a_name_is_one_executors():
+    with pytest.raises(UserError, match=r"^executor name='ray' is that of memobench\.executors"):
+        type("Other", (Executor,), {"name": "ray", "__module__": "other"})
+    assert executors.find()["ray"] is Ray
 
 
 def test_packs_travel_as_data(runs):

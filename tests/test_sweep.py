@@ -32,7 +32,7 @@ def _fail(*_):
 def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
     runs = _runs(make_run)
     first = memobench.run(runs, results=tmp_path, progress=False)
-    monkeypatch.setattr(local.Local, "submit", _fail)
+    monkeypatch.setattr(local.Threads, "submit", _fail)
     again = memobench.run(runs, results=tmp_path, progress=False)
     assert again["run_id"].tolist() == first["run_id"].tolist() == [run.run_id for run in runs]
     assert again["accuracy"].tolist() == first["accuracy"].tolist()
@@ -42,9 +42,9 @@ def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
 def test_a_larger_sweep_trains_only_what_is_missing(make_run, tmp_path, monkeypatch):
     runs = _runs(make_run)
     memobench.run(runs[::2], results=tmp_path, progress=False)
-    trained, submit = [], local.Local.submit
+    trained, submit = [], local.Threads.submit
     monkeypatch.setattr(
-        local.Local, "submit", lambda self, packs: (trained.extend(packs), submit(self, packs))
+        local.Threads, "submit", lambda self, packs: (trained.extend(packs), submit(self, packs))
     )
     table = memobench.run(runs + runs, results=tmp_path, progress=False)
     assert len(table) == len(runs)
@@ -152,7 +152,7 @@ def test_a_folder_that_fails_during_the_sweep_is_one_line(make_run, tmp_path, mo
 
 
 def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(local.Local, "submit", _fail)
+    monkeypatch.setattr(local.Threads, "submit", _fail)
     good = make_run()
     bad = [
         dataclasses.replace(good, architecture=Architecture(name="rnn", d_model=2, d_head=2)),
@@ -231,7 +231,7 @@ def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
         return []
 
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
-    monkeypatch.setattr(local.Local, "ended", ended)
+    monkeypatch.setattr(local.Threads, "ended", ended)
     endless = make_run(method=dataclasses.replace(SHORT, epochs=10**6))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.callbacks.append(collected)

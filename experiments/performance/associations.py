@@ -90,7 +90,7 @@ def trained(
     on_steps: Callable[[packing.Pack, int], None] = lambda pack, steps: None,
 ) -> Iterator[Ended]:
     """Trains packs as a sweep without a folder does; yields each as it ends."""
-    engine = local.Local(functools.partial(worker.work, None), on_steps)
+    engine = local.Threads(functools.partial(worker.work, None), on_steps)
     with contextlib.closing(engine):
         engine.submit(packs)
         left = len(packs)

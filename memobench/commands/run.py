@@ -1,12 +1,12 @@
 """memobench run: trains experiments, here or on a cluster."""
 
-import ast
 import itertools
 import os
 from typing import Any
 
 from absl import flags
 
+from memobench import executors
 from memobench.command import PRESET, RESULTS, Command, choose
 from memobench.errors import UserError
 from memobench.results import check_writable, load_rows
@@ -15,7 +15,7 @@ SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lo
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
 EXECUTOR = flags.DEFINE_string(
-    "executor", "local", "Where packs run: local, the default, ray or slurm."
+    "executor", "local", "Where packs run: local, the default, or one of those below."
 )
 OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the executor")
 
@@ -23,9 +23,10 @@ OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the e
 def run(names: list[str]) -> None:
     """Trains what --results does not hold yet; the same command resumes."""
     experiments = choose(names)
-    if DRY_RUN.value and EXECUTOR.value != "local":
+    executor = executors.read(EXECUTOR.value, OPTION.value)
+    if DRY_RUN.value and not executor.in_process:
         raise UserError("--dry_run knows this machine only; leave out --executor")
-    options = _options()
+    executor.check()
     if not DRY_RUN.value:
         check_writable(RESULTS.value)
     from memobench import sweep
@@ -40,25 +41,9 @@ def run(names: list[str]) -> None:
         packs = sweep.plan(runs, done=rows)
         print(plan_table(packs, sweep.predict(packs, rows.values())))
         return
-    table = sweep.run(runs, RESULTS.value, PROGRESS.value, EXECUTOR.value, **options)
+    table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor)
     diverged = int((table["status"] == "diverged").sum())
     print(f"{len(table)} runs are in {RESULTS.value}" + f" ({diverged} diverged)" * bool(diverged))
-
-
-def _options() -> dict[str, Any]:
-    """What --option says: numbers, True, False and None as such, all else as text."""
-    options, taken = {}, ("runs", "results", "progress", "executor")
-    for option in OPTION.value:
-        name, equals, value = option.partition("=")
-        if not equals or not name.isidentifier():
-            raise UserError(f"--option={option} is no NAME=VALUE, such as --option=workers=4")
-        if name in taken:
-            raise UserError(f"--option={option}: {name} is no option of an executor")
-        try:
-            options[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[name] = value
-    return options
 
 
 def plan_table(packs: list, predicted: Any) -> str:
@@ -99,4 +84,9 @@ def _cost_line(packs: list, predicted: Any) -> str:
     return line + f"{n_guessed} packs (?) guessed, from {sources}: their kind was never run here"
 
 
-COMMAND = Command(run, "EXPERIMENT", (PRESET, SEEDS, RESULTS, DRY_RUN, PROGRESS, EXECUTOR, OPTION))
+COMMAND = Command(
+    run,
+    "EXPERIMENT",
+    (PRESET, SEEDS, RESULTS, DRY_RUN, PROGRESS, EXECUTOR, OPTION),
+    executors.describe,
+)

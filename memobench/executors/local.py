@@ -1,37 +1,50 @@
 """Runs packs in this process: on a CPU two side by side, on accelerators one on all at a time."""
 
 import concurrent.futures
+import dataclasses
 import os
+import pathlib
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import jax
-import threadpoolctl
-
-from memobench import devices
 from memobench.errors import DoesNotFit
-from memobench.executors import Ended, Shard
-from memobench.packing import Pack
+from memobench.executors import Ended, Executor, OnSteps, Pool, Shard
 
-Work = Callable[[Pack, Callable[[int], None]], Sequence[Shard]]
+if TYPE_CHECKING:
+    from memobench.packing import Pack
+
+Work = Callable[["Pack", Callable[[int], None]], Sequence[Shard]]
 
 
 class _Stopped(Exception):
     """The sweep was interrupted; raised inside the workers at their next chunk."""
 
 
-class Local:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Local(Executor):
+    """Trains packs in threads of this process."""
+
+    name = "local"
+    retries = 0
+    in_process = True
+
+    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnSteps) -> "Threads":
+        """See `Executor`."""
+        return Threads(work, on_steps)
+
+
+class Threads(Pool):
     """Threads of this process.
 
     work: called with the pack and with what it calls, now and then, with model-steps done since.
     on_steps: told of those, and of which pack they are.
     """
 
-    retries = 0
+    def __init__(self, work: Work, on_steps: OnSteps = lambda pack, steps: None) -> None:
+        import jax
+        import threadpoolctl
 
-    def __init__(
-        self, work: Work, on_steps: Callable[[Pack, int], None] = lambda pack, steps: None
-    ) -> None:
         self.platform, self.n_devices = jax.default_backend(), n_devices()
         self._work, self._on_steps = work, on_steps
         self._stop = threading.Event()
@@ -42,11 +55,12 @@ class Local:
         self._blas = threadpoolctl.threadpool_limits(threads, user_api="blas")
         self._pool = concurrent.futures.ThreadPoolExecutor(workers)
 
-    def submit(self, packs: Sequence[Pack]) -> None:
+    def submit(self, packs: Sequence["Pack"]) -> None:
+        """See `Pool`."""
         self._futures |= {self._pool.submit(self._on, pack): pack for pack in packs}
 
     def ended(self, timeout: float) -> list[Ended]:
-        """See `Executor`. Raises what the work raised, unless its pack was only too large."""
+        """See `Pool`. Raises what the work raised, unless its pack was only too large."""
         done, _ = concurrent.futures.wait(
             self._futures, timeout, return_when=concurrent.futures.FIRST_COMPLETED
         )
@@ -60,12 +74,12 @@ class Local:
         return ended
 
     def close(self) -> None:
-        """See `Executor`; packs stop at their next chunk of steps."""
+        """See `Pool`; packs stop at their next chunk of steps."""
         self._stop.set()
         self._pool.shutdown(cancel_futures=True)
         self._blas.restore_original_limits()
 
-    def _on(self, pack: Pack) -> Sequence[Shard]:
+    def _on(self, pack: "Pack") -> Sequence[Shard]:
         def steps_done(steps: int) -> None:
             if self._stop.is_set():
                 raise _Stopped
@@ -76,6 +90,10 @@ class Local:
 
 def n_workers() -> int:
     """How many packs train side by side."""
+    import jax
+
+    from memobench import devices
+
     # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
     alone = jax.default_backend() != "cpu" or devices.count() > 1
     return 1 if alone else min(2, os.cpu_count() or 1)
@@ -83,4 +101,8 @@ def n_workers() -> int:
 
 def n_devices() -> int:
     """Among how many devices a pack is planned: simulated ones share one memory and its cores."""
+    import jax
+
+    from memobench import devices
+
     return 1 if jax.default_backend() == "cpu" else devices.count()

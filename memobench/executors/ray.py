@@ -1,18 +1,20 @@
 """Packs as tasks of Ray Core, on this machine or on a cluster that runs already."""
 
+import dataclasses
 import functools
+import importlib.util
 import os
 import pathlib
 import socket
 import urllib.parse
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import jax
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from memobench.errors import UserError
-from memobench.executors import Ended
-from memobench.packing import Pack
+from memobench.executors import Ended, Executor, OnSteps, Pool, Work, option
+
+if TYPE_CHECKING:
+    from memobench.packing import Pack
 
 # Each card's memory is shared as the cards are; JAX would else take most of it for one pack.
 MEMORY_FRACTION = 0.75
@@ -20,40 +22,46 @@ MEMORY_FRACTION = 0.75
 CONNECT_SECONDS = 10
 
 
-class Ray:
-    """Trains each pack in a task of its own.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ray(Executor):
+    """Trains each pack in a task of Ray, on this machine or on a cluster.
 
-    Args:
-      work: trains a pack and writes its shard; raises where it fails.
-      folder: of the results, which all nodes share.
-      address: of a running cluster, "auto" for the one that this machine belongs to; None starts
-        Ray on this machine and stops it at the end.
-      workers: packs that Ray is given at a time; how many of them run its cores and GPUs decide.
-      cpus_per_pack: cores that a pack reserves.
-      gpus_per_pack: a fraction shares a GPU; None is one where there are any, or else none.
-
-    Raises UserError where Ray is not installed, not found, or cannot give what a pack needs.
+    Ray repeats nothing of itself: it would train again what was lost after its shard was written.
     """
 
-    # Ray repeats nothing: it would train again what was lost after its shard was written.
-    retries = 2
+    name = "ray"
 
-    def __init__(
-        self,
-        work: Callable[[Pack], Any],
-        folder: pathlib.Path | None = None,
-        address: str | None = None,
-        workers: int = 64,
-        cpus_per_pack: float = 1,
-        gpus_per_pack: float | None = None,
-    ) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise UserError(
-                "executor='ray' needs the extra: pip install 'memobench[ray]'"
-            ) from error
-        self._ray, self._workers = ray, workers
+    address: str | None = option(
+        None, 'of a running cluster, "auto" for this machine\'s; None starts Ray here, and stops it'
+    )
+    workers: int = option(
+        64, "packs that Ray is given at a time; its cores and GPUs decide how many run", 1
+    )
+    cpus_per_pack: float = option(1, "cores that a pack reserves", 0)
+    gpus_per_pack: float | None = option(
+        None, "GPUs that a pack reserves, or a part of one; None is one where there are any", 0
+    )
+
+    def check(self) -> None:
+        """See `Executor`."""
+        if importlib.util.find_spec("ray") is None:
+            raise UserError("executor='ray' needs the extra: pip install 'memobench[ray]'")
+        _check_answers(self.address)
+
+    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnSteps) -> "Tasks":
+        """See `Executor`; raises UserError where Ray cannot give what a pack needs."""
+        self.check()
+        return Tasks(work, self)
+
+
+class Tasks(Pool):
+    """Tasks of Ray Core, a pack each."""
+
+    def __init__(self, work: Work, options: Ray) -> None:
+        import ray
+
+        address, gpus_per_pack = options.address, options.gpus_per_pack
+        self._ray, self._workers = ray, options.workers
         self._waiting: list[Pack] = []
         self._running: dict[Any, Pack] = {}
         # A Ray that the caller started is theirs to stop.
@@ -65,7 +73,7 @@ class Ray:
             gpus_per_pack = min(1, there.get("GPU", 0))
         self.platform = "gpu" if gpus_per_pack else "cpu"
         self.n_devices = max(1, int(gpus_per_pack))
-        needed = {"CPU": cpus_per_pack, "GPU": gpus_per_pack}
+        needed = {"CPU": options.cpus_per_pack, "GPU": gpus_per_pack}
         for name, amount in needed.items():
             # A cluster may grow, this machine does not.
             if address is None and amount > there.get(name, 0):
@@ -76,17 +84,19 @@ class Ray:
                 )
         # Asked for here and not by options(), a GPU is given to a fresh process each time: an idle
         # one would keep its memory.
-        task = ray.remote(num_cpus=cpus_per_pack, num_gpus=gpus_per_pack, max_retries=0)(_train)
+        task = ray.remote(num_cpus=options.cpus_per_pack, num_gpus=gpus_per_pack, max_retries=0)(
+            _train
+        )
         memory = f"{MEMORY_FRACTION * min(1, gpus_per_pack):.3f}"
         self._task = functools.partial(task.remote, ray.put(work), self.platform, memory)
 
-    def submit(self, packs: Sequence[Pack]) -> None:
-        """See `Executor`."""
+    def submit(self, packs: Sequence["Pack"]) -> None:
+        """See `Pool`."""
         self._waiting.extend(packs)
         self._fill()
 
     def ended(self, timeout: float) -> list[Ended]:
-        """See `Executor`."""
+        """See `Pool`."""
         if not self._running:
             return []
         tasks = list(self._running)
@@ -97,7 +107,7 @@ class Ray:
         return ended
 
     def close(self) -> None:
-        """See `Executor`."""
+        """See `Pool`."""
         self._waiting.clear()
         for task in self._running:
             self._ray.cancel(task, force=True)
@@ -122,7 +132,6 @@ class Ray:
 
 
 def _start(ray: Any, address: str | None) -> None:
-    _check_answers(address)
     if address is None:
         # Reports of use would go out from where no one asked for them.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -153,9 +162,11 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _train(work: Callable[[Pack], Any], platform: str, memory: str, pack: Pack) -> None:
+def _train(work: Work, platform: str, memory: str, pack: "Pack") -> None:
     """The task: JAX keeps to the platform that the pack was planned for and to its share of it."""
     if platform == "cpu":
+        import jax
+
         jax.config.update("jax_platforms", "cpu")
     else:
         os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = memory

@@ -4,19 +4,23 @@ A job's state is asked of the queue, not of accounting, which not every cluster 
 decides only when to look for shards.
 """
 
+import ast
 import contextlib
 import dataclasses
+import importlib.util
 import logging
 import pathlib
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from memobench.errors import UserError
-from memobench.executors import Ended
-from memobench.packing import Pack
+from memobench.executors import Ended, Executor, OnSteps, Pool, Work, option
+
+if TYPE_CHECKING:
+    from memobench.packing import Pack
 
 # Arrays of more than 1000 need a cluster whose MaxArraySize was raised.
 ARRAY_SIZE = 1000
@@ -40,94 +44,120 @@ _ENDED = {
 _log = logging.getLogger("memobench")
 
 
-class Slurm:
-    """Trains each pack in a job of its own, which Slurm starts again where it is preempted.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slurm(Executor):
+    """Trains each pack in a job of Slurm, which starts it again where it is preempted.
+
+    Slurm starts a preempted job again, but not one whose process was killed.
 
     Jobs' files and logs are in the folder `.slurm` of the results; those of jobs that went well
     are removed. Jobs of a driver that was killed go on and write their shards.
 
-    Args:
-      work: trains a pack and writes its shard; raises where it fails.
-      folder: of the results, which all nodes share.
-      workers: jobs of an array that run at a time.
-      array_size: jobs of an array; the next is handed in when fewer than `workers` are left.
-      partition: where jobs run; None is the cluster's default.
-      timeout_minutes: after which a job is asked to stop; it goes on up to three times.
-      cpus_per_pack, gpus_per_pack: what a job reserves.
-      poll_seconds: between two questions to the queue.
-      **settings: any other of submitit's, such as slurm_account, slurm_qos or slurm_mem.
-
-    Raises UserError where submitit or Slurm is missing or does not know a setting.
+    settings: any other options, as submitit knows them.
     """
 
-    # Slurm starts a preempted job again, but not one whose process was killed.
-    retries = 2
+    name = "slurm"
 
-    def __init__(
-        self,
-        work: Callable[[Pack], Any],
-        folder: pathlib.Path,
-        workers: int = 256,
-        array_size: int = ARRAY_SIZE,
-        partition: str | None = None,
-        timeout_minutes: int = 60,
-        cpus_per_pack: int = 1,
-        gpus_per_pack: int = 0,
-        poll_seconds: float = POLL_SECONDS,
-        **settings: Any,
-    ) -> None:
+    workers: int = option(256, "jobs of an array that run at a time", 1)
+    array_size: int = option(
+        ARRAY_SIZE, "jobs of an array; the next one follows when fewer than workers are left", 1
+    )
+    partition: str | None = option(None, "where jobs run; None is the cluster's default")
+    timeout_minutes: int = option(
+        60, "after which a job is asked to stop; it goes on up to three times", 1
+    )
+    cpus_per_pack: int = option(1, "cores that a job reserves", 1)
+    gpus_per_pack: int = option(0, "GPUs that a job reserves", 0)
+    poll_seconds: float = option(POLL_SECONDS, "between two questions to the queue", 0)
+    settings: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict,
+        metadata={"meaning": "any other option is submitit's: slurm_account, slurm_qos, slurm_mem"},
+    )
+
+    @classmethod
+    def make(cls, options: Mapping[str, Any]) -> Self:
+        """See `Executor`; what is no field is a setting of submitit's."""
+        own = {field.name for field in dataclasses.fields(cls)} - {"settings"}
+        made = super().make({name: x for name, x in options.items() if name in own})
+        others = {name: x for name, x in options.items() if name not in own}
+        return dataclasses.replace(made, settings=others)
+
+    @classmethod
+    def read(cls, name: str, text: str) -> Any:
+        """See `Executor`; a setting of submitit's may be any literal."""
+        if name in (field.name for field in dataclasses.fields(cls)):
+            return super().read(name, text)
         try:
-            import submitit
-        except ImportError as error:
-            raise UserError(
-                "executor='slurm' needs the extra: pip install 'memobench[slurm]'"
-            ) from error
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return text
+
+    def check(self) -> None:
+        """See `Executor`."""
+        if importlib.util.find_spec("submitit") is None:
+            raise UserError("executor='slurm' needs the extra: pip install 'memobench[slurm]'")
         for command in ("sbatch", "squeue", "srun", "scancel"):
             if not shutil.which(command):
                 raise UserError(f"executor='slurm' needs Slurm's {command} on this machine")
-        self.platform = "gpu" if gpus_per_pack else "cpu"
-        self.n_devices = max(1, gpus_per_pack)
+        import submitit
+
+        known = submitit.SlurmExecutor._valid_parameters()
+        for name, value in self.settings.items():
+            if name.removeprefix("slurm_") not in known:
+                raise UserError(f"{name}={value!r} is no setting of executor='slurm'")
+
+    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnSteps) -> "Jobs":
+        """See `Executor`; raises UserError where Slurm is not here."""
+        self.check()
+        assert folder is not None
+        return Jobs(work, folder, self)
+
+
+class Jobs(Pool):
+    """Jobs of Slurm, a pack each."""
+
+    def __init__(self, work: Work, folder: pathlib.Path, options: Slurm) -> None:
+        import submitit
+
+        self.platform = "gpu" if options.gpus_per_pack else "cpu"
+        self.n_devices = max(1, options.gpus_per_pack)
         self._executor = submitit.SlurmExecutor(pathlib.Path(folder, ".slurm").resolve())
         # Of the driver's environment, which jobs take over, this does not fit their machine.
-        platform = "unset JAX_PLATFORMS" if gpus_per_pack else "export JAX_PLATFORMS=cpu"
+        platform = "unset JAX_PLATFORMS" if options.gpus_per_pack else "export JAX_PLATFORMS=cpu"
         wanted: dict[str, Any] = {
             "job_name": "memobench",
-            "partition": partition,
-            "time": timeout_minutes,
-            "array_parallelism": workers,
-            "cpus_per_task": cpus_per_pack,
-            "gpus_per_node": gpus_per_pack or None,
+            "partition": options.partition,
+            "time": options.timeout_minutes,
+            "array_parallelism": options.workers,
+            "cpus_per_task": options.cpus_per_pack,
+            "gpus_per_node": options.gpus_per_pack or None,
             # Since 22.05 a step no longer takes over what its job reserved.
-            "srun_args": [f"--cpus-per-task={cpus_per_pack}"],
+            "srun_args": [f"--cpus-per-task={options.cpus_per_pack}"],
             "stderr_to_stdout": True,
+            **{name.removeprefix("slurm_"): x for name, x in options.settings.items()},
         }
-        for name, value in settings.items():
-            if name.removeprefix("slurm_") not in self._executor._valid_parameters():
-                raise UserError(f"{name}={value!r} is no setting of executor='slurm'")
-            wanted[name.removeprefix("slurm_")] = value
         setup = wanted.get("setup", ())
         wanted["setup"] = [platform, *([setup] if isinstance(setup, str) else setup)]
         self._executor.update_parameters(**wanted)
-        self._work, self._workers, self._array_size = work, workers, array_size
-        self._poll_seconds, self._next_poll = poll_seconds, 0.0
+        self._work, self._options, self._next_poll = work, options, 0.0
         self._handed_in, self._held = False, set[str]()
         self._waiting: list[Pack] = []
         self._running: dict[Any, Pack] = {}
 
-    def submit(self, packs: Sequence[Pack]) -> None:
-        """See `Executor`; raises UserError where Slurm refuses them."""
+    def submit(self, packs: Sequence["Pack"]) -> None:
+        """See `Pool`; raises UserError where Slurm refuses them."""
         self._waiting.extend(packs)
         self._fill()
 
     def ended(self, timeout: float) -> list[Ended]:
-        """See `Executor`."""
+        """See `Pool`."""
         deadline = time.monotonic() + timeout
         while self._running:
             until = min(self._next_poll, deadline)
             time.sleep(max(0.0, until - time.monotonic()))
             if until < self._next_poll:
                 break
-            self._next_poll = time.monotonic() + self._poll_seconds
+            self._next_poll = time.monotonic() + self._options.poll_seconds
             ended = self._look()
             self._fill()
             if ended:
@@ -135,7 +165,7 @@ class Slurm:
         return []
 
     def close(self) -> None:
-        """See `Executor`."""
+        """See `Pool`."""
         self._waiting.clear()
         if self._running:
             ids = [job.job_id for job in self._running]
@@ -144,8 +174,8 @@ class Slurm:
 
     def _fill(self) -> None:
         """Hands in one more array where there is room for it."""
-        batch = self._waiting[: self._array_size]
-        if not batch or len(self._running) >= self._workers:
+        batch = self._waiting[: self._options.array_size]
+        if not batch or len(self._running) >= self._options.workers:
             return
         try:
             jobs = self._executor.submit_array([_Work(self._work, pack) for pack in batch])
@@ -182,8 +212,8 @@ class Slurm:
 class _Work:
     """The work on one pack; what submitit pickles."""
 
-    work: Callable[[Pack], Any]
-    pack: Pack
+    work: Work
+    pack: "Pack"
 
     def __call__(self) -> None:
         self.work(self.pack)

@@ -39,8 +39,8 @@ def start(here):
     """Makes executors and closes them whatever happens."""
     made = []
 
-    def make(*args, **options):
-        made.append(Ray(*args, **options))
+    def make(work, **options):
+        made.append(Ray(**options).start(work, None, print))
         return made[-1]
 
     yield make
@@ -138,7 +138,7 @@ def two_nodes(ray):
 
 def test_a_lost_node(two_nodes, packs, at, all_ended, tmp_path):
     cluster, nodes = two_nodes
-    executor = Ray(at("wait"), address=cluster.address)
+    executor = Ray(address=cluster.address).start(at("wait"), None, print)
     try:
         executor.submit(packs(2))
         stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 2, "a start on each node")
@@ -159,7 +159,7 @@ def test_a_lost_node(two_nodes, packs, at, all_ended, tmp_path):
 
 def test_a_ray_of_its_own_is_stopped(ray, packs, at, all_ended):
     ray.shutdown()
-    executor = Ray(at("nothing"))
+    executor = Ray().start(at("nothing"), None, print)
     try:
         assert executor.platform == "cpu"
         executor.submit(packs(1))
@@ -168,10 +168,10 @@ def test_a_ray_of_its_own_is_stopped(ray, packs, at, all_ended):
         executor.close()
     assert not ray.is_initialized()
     with pytest.raises(UserError, match="gpus_per_pack=1 is more than there is here, 0"):
-        Ray(at("nothing"), gpus_per_pack=1)
+        Ray(gpus_per_pack=1).start(at("nothing"), None, print)
     assert not ray.is_initialized()
     with pytest.raises(UserError, match="address='auto': Could not find any running Ray"):
-        Ray(at("nothing"), address="auto")
+        Ray(address="auto").start(at("nothing"), None, print)
 
 
 def _alive(pid):

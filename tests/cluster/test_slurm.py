@@ -38,7 +38,7 @@ def start(cluster, tmp_path, monkeypatch):
     made = []
 
     def make(work, **options):
-        made.append(Slurm(work, tmp_path, poll_seconds=0.5, **options))
+        made.append(Slurm.make({"poll_seconds": 0.5, **options}).start(work, tmp_path, print))
         return made[-1]
 
     yield make
