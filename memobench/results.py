@@ -62,6 +62,7 @@ _YOUNGER = (
     *("weights", "start", "trained", *CERTIFICATE),
     *("rate_factors", "sizes", "resolution", "doublings", "rules", *SEARCHED, "n_params_distinct"),
     *("n_subjects", "n_relations", "n_answers", "n_devices", "embeddings"),
+    "instruction_set",
 )
 STATUSES = ("ok", "diverged")
 

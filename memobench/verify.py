@@ -218,8 +218,7 @@ def _provenance_errors(provenance: Mapping[str, Any]) -> Iterator[str]:
         yield f"spec_version={shown(version)}, and this version's ids are of {SPEC_VERSION}"
     for name, kind in checks.PROVENANCE_COLUMNS.items():
         value = provenance.get(name)
-        # Code that is no checkout of git has no commit.
-        if value is None and name != "commit":
+        if value is None and name not in checks.OPTIONAL_PROVENANCE:
             yield f"its provenance lacks {name}"
         elif value is not None and not kind.holds(value):
             yield f"its provenance has {name}={shown(value)}, which is not {kind.told}"

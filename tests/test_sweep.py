@@ -68,6 +68,27 @@ def test_the_rows_are_those_of_training_alone(make_run):
     assert row["n_params"] == 2 * 7 * 4 + 2 * 4 + 4 * 3 * 16
     assert row["jax"] == jax.__version__
     assert row["device"]
+    assert row["instruction_set"] == worker.instruction_set()
+
+
+@pytest.mark.parametrize(
+    ("xla_flags", "expected"),
+    [
+        ("", "AVX512"),
+        ("--xla_cpu_max_isa=avx2 --xla_other=1", "AVX2"),
+        ("--xla_cpu_max_isa=AVX2 --xla_cpu_max_isa=SSE4_2", "SSE4_2"),
+        ("--xla_cpu_max_isa=AMX", "AVX512"),
+        ("--xla_cpu_max_isa=of_another_world", "AVX512"),
+    ],
+)
+def test_the_instruction_set_is_the_best_that_xla_may_use(monkeypatch, xla_flags, expected):
+    monkeypatch.setenv("XLA_FLAGS", xla_flags)
+    monkeypatch.setattr(worker, "_cpu", {"flags": "fpu avx512f sse4_2 fma avx avx2"}.get)
+    assert worker.instruction_set() == expected
+    # Other machines have other words for what they can do.
+    monkeypatch.setattr(worker, "_cpu", lambda _: "")
+    monkeypatch.setattr(worker.platform, "machine", lambda: "arm64")
+    assert worker.instruction_set() == "arm64"
 
 
 def test_a_diverged_run_is_recorded(make_run, tmp_path):

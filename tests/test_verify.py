@@ -164,6 +164,7 @@ def test_training_twice_may_differ_and_solving_twice_may_not(tmp_path):
     [
         ({"device": None}, "lacks device"),
         ({"jax": "new"}, "jax='new', which is not a version"),
+        ({"instruction_set": "fast!"}, "instruction_set='fast!', which is not an instruction set"),
         ({"date": "2026-13-01T00:00:00+00:00"}, "is no date"),
         ({"spec_version": 99}, "spec_version=99"),
     ],

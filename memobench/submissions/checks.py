@@ -212,12 +212,15 @@ PROVENANCE_COLUMNS: dict[str, Kind] = {
     "commit": matching(r"[0-9a-f]{7,40}\+?", "a commit of 7 to 40 hexadecimal digits"),
     "platform": Kind("one of cpu, gpu, tpu", lambda x: x in ("cpu", "gpu", "tpu")),
     "device": text_of(200),
+    "instruction_set": matching(r"\w{1,20}", "an instruction set such as AVX2"),
     "date": matching(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", "a UTC date such as 2026-01-31T12:00:00+00:00"
     ),
     "pack_size": whole(1, 2**20),
     **_each(number(0, 1e9), "compile_seconds", "run_seconds"),
 }
+# No checkout of git, no commit; a GPU, or a shard from before it was recorded, no instruction set.
+OPTIONAL_PROVENANCE = ("commit", "instruction_set")
 COLUMNS: dict[str, Kind] = {
     **SPEC_COLUMNS,
     **MEASURE_COLUMNS,
@@ -227,7 +230,7 @@ COLUMNS: dict[str, Kind] = {
 REQUIRED = (
     *("run_id", "task", "n_examples", "architecture", "method", "protocol", "steps"),
     *("n_params", "n_params_memory", "n_params_distinct", "status"),
-    *(name for name in PROVENANCE_COLUMNS if name != "commit"),
+    *(name for name in PROVENANCE_COLUMNS if name not in OPTIONAL_PROVENANCE),
 )
 
 
