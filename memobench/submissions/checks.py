@@ -212,7 +212,10 @@ PROVENANCE_COLUMNS: dict[str, Kind] = {
     "commit": matching(r"[0-9a-f]{7,40}\+?", "a commit of 7 to 40 hexadecimal digits"),
     "platform": Kind("one of cpu, gpu, tpu", lambda x: x in ("cpu", "gpu", "tpu")),
     "device": text_of(200),
-    "instruction_set": matching(r"\w{1,20}", "an instruction set such as AVX2"),
+    "instruction_set": matching(
+        r"SSE4_2|AVX2?|AVX512(_VNNI|_BF16)?|AMX(_FP16)?|[a-z]+_?64\w*",
+        "an instruction set such as AVX2 or a kind of machine such as arm64",
+    ),
     "date": matching(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", "a UTC date such as 2026-01-31T12:00:00+00:00"
     ),
