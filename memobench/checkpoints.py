@@ -5,13 +5,13 @@ Imports no JAX. Arrays by name in NumPy's own format, never pickled.
 
 import contextlib
 import logging
-import os
 import pathlib
-import tempfile
 import zipfile
 from collections.abc import Iterable
 
 import numpy as np
+
+from memobench import atomic
 
 _log = logging.getLogger("memobench")
 
@@ -25,10 +25,10 @@ class Folder:
         self.folder = folder
 
     def load(self, run_id: str) -> Arrays | None:
-        """What was saved last; None where there is nothing or, with a warning, a spoiled file."""
+        """What was saved last; None where there is nothing or, with a warning, a corrupt file."""
         path = self._path(run_id)
         try:
-            # Opened here, for NumPy leaves a spoiled file open.
+            # Opened here, for NumPy leaves a corrupt file open.
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
         except FileNotFoundError:
@@ -40,22 +40,11 @@ class Folder:
     def save(self, run_id: str, arrays: Arrays) -> None:
         """Replaces what was saved, or warns where that cannot be: training goes on without."""
         try:
-            self._save(run_id, arrays)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with atomic.replace(self._path(run_id)) as file:
+                np.savez(file, allow_pickle=False, **arrays)
         except OSError as error:
             _log.warning("no checkpoint of run %s: %s", run_id, error)
-
-    def _save(self, run_id: str, arrays: Arrays) -> None:
-        """Temporary file, fsync, rename."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
-        try:
-            with open(handle, "wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._path(run_id))
-        finally:
-            pathlib.Path(temporary).unlink(missing_ok=True)
 
     def discard(self, run_ids: Iterable[str]) -> None:
         """Forgets runs whose results are kept elsewhere."""

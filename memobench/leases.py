@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
+from memobench import atomic
 from memobench import results as store
 
 BEAT_SECONDS = 5.0
@@ -70,9 +71,9 @@ class Lease:
             "beats": self._beats,
             "about": self.about,
         }
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(told))
-        os.replace(temporary, self.path)
+        # After a power failure nobody has anything in hand.
+        with atomic.replace(self.path, durable=False) as file:
+            file.write(json.dumps(told).encode())
 
     def release(self) -> None:
         self._leases.forget(self)
@@ -214,7 +215,7 @@ def _same(held: Held, lease: Lease) -> bool:
 
 
 def _remove(path: pathlib.Path) -> None:
-    for each in (path, path.with_suffix(".tmp")):
+    for each in (path, *atomic.leftovers(path.parent, path.name)):
         # Without a folder that can be written there is nothing to remove.
         with contextlib.suppress(OSError):
             each.unlink()

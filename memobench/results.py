@@ -14,12 +14,12 @@ import pathlib
 import sys
 import tempfile
 import threading
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
+from memobench import atomic
 from memobench.errors import UserError
 
 SCHEMA = 1
@@ -87,44 +87,25 @@ def unwritable(folder: Path, error: OSError) -> UserError:
     """What to raise where a folder that was writable no longer is."""
     return UserError(
         f"results={str(folder)!r} can no longer be written ({error.strerror}); "
-        "what it holds is whole: mend it and the same command resumes"
+        "what it holds is whole: fix it and the same command resumes"
     )
 
 
 def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) -> pathlib.Path:
-    """Writes one shard atomically: temporary file, fsync, link under its final name.
+    """Writes one shard, whole or not at all, and returns where it is.
 
     The name is a hash of the run ids. A whole shard already there is kept as it is, and beside a
-    spoiled one the new shard gets a name of its own: nothing measured is ever overwritten. NaN and
+    corrupt one the new shard gets a name of its own: nothing measured is ever overwritten. NaN and
     infinity are refused (ValueError); a diverged run's measures are None.
     """
-    folder = pathlib.Path(folder)
     stem = shard_name(row["run_id"] for row in rows)
     shard = {"schema": SCHEMA, "provenance": provenance, "rows": list(rows)}
     text = json.dumps(shard, indent=1, allow_nan=False)
-    temporary = folder / f".{uuid.uuid4().hex}.tmp"
-    try:
-        with open(temporary, "x") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        path = _publish(temporary, stem)
-    finally:
-        temporary.unlink(missing_ok=True)
-    fsync_folder(folder)
-    return path
-
-
-def shard_name(run_ids: Iterable[str]) -> str:
-    """The name, without its ending, of the shard of these runs."""
-    return hashlib.sha256(",".join(sorted(run_ids)).encode()).hexdigest()[:16]
-
-
-def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
     for attempt in itertools.count():
-        path = temporary.with_name(f"{stem}-{attempt}.json" if attempt else f"{stem}.json")
+        path = pathlib.Path(folder) / (f"{stem}-{attempt}.json" if attempt else f"{stem}.json")
         try:
-            link(temporary, path)
+            with atomic.create(path) as file:
+                file.write(text.encode())
             return path
         except FileExistsError:
             try:
@@ -136,16 +117,9 @@ def _publish(temporary: pathlib.Path, stem: str) -> pathlib.Path:
     raise AssertionError("unreachable")
 
 
-def link(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Gives a file its name unless that is taken (FileExistsError)."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        raise
-    except OSError:  # Some network and removable file systems have no hard links.
-        if target.exists():
-            raise FileExistsError(target) from None
-        os.rename(source, target)
+def shard_name(run_ids: Iterable[str]) -> str:
+    """The name, without its ending, of the shard of these runs."""
+    return hashlib.sha256(",".join(sorted(run_ids)).encode()).hexdigest()[:16]
 
 
 def load_results(folder: Path) -> pd.DataFrame:
@@ -273,11 +247,3 @@ def _check_row(row: Any) -> None:
                 raise ValueError(f"a row has {name}={row[name]!r}")
     if row["status"] not in STATUSES:
         raise ValueError(f"a row has status={row['status']!r}")
-
-
-def fsync_folder(folder: pathlib.Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memobench import results, theory
+from memobench import atomic, results, theory
 from memobench.errors import UserError
 from memobench.specs import SPEC_VERSION
 from memobench.submissions import checks
@@ -246,7 +246,7 @@ def _some(texts: Iterable[str]) -> str:
 
 def _leftovers(folder: pathlib.Path) -> Iterator[str]:
     latest, old = time.time() - LEFTOVER_SECONDS, []
-    for path in folder.glob(".*.tmp"):
+    for path in atomic.leftovers(folder):
         # One that is just being written may be gone.
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime < latest:

@@ -9,6 +9,7 @@ import gc
 import itertools
 import json
 import logging
+import os
 
 import jax
 import jax.numpy as jnp
@@ -769,7 +770,7 @@ def test_a_save_that_fails_warns_and_leaves_what_was_there(tmp_path, monkeypatch
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     folder.save("x", {"step": np.array(3)})
     assert "no checkpoint of run x: [Errno 28] No space left" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]

@@ -14,18 +14,16 @@ import hashlib
 import json
 import logging
 import math
-import os
 import pathlib
 import re
 import unicodedata
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from memobench import analysis, board, theory
+from memobench import analysis, atomic, board, theory
 from memobench import results as store
 from memobench.errors import UserError
 from memobench.specs import SPEC_VERSION
@@ -362,26 +360,19 @@ def _as_text(document: Mapping[str, Any]) -> str:
 
 
 def _publish(text: str, name: str, folder: store.Path) -> pathlib.Path:
-    """Writes a new file atomically: temporary file, fsync, link under its name."""
+    """Writes a new file, whole or not at all."""
     folder = pathlib.Path(folder)
     require(
         "\0" not in str(folder) and not folder.is_symlink(),
         f"output={str(folder)!r} is a symbolic link or no path; choose a folder",
     )
     require(len(text.encode()) <= strict_json.MAX_BYTES, strict_json.too_large(len(text.encode())))
-    folder = store.check_writable(folder, "output")
-    path, temporary = folder / name, folder / f".{uuid.uuid4().hex}.tmp"
+    path = store.check_writable(folder, "output") / name
     try:
-        with open(temporary, "x") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        store.link(temporary, path)
+        with atomic.create(path) as file:
+            file.write(text.encode())
     except FileExistsError as error:
         raise UserError(
             f"{path} is there already and nothing is overwritten; submit it as it is"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    store.fsync_folder(folder)
     return path

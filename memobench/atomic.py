@@ -1,0 +1,77 @@
+"""Files that are written whole or not at all, whenever their writer is killed. Imports no JAX.
+
+A file is written under a temporary name beside its own and then named in one step. What a killed
+writer leaves is hidden and ends in `.tmp`.
+"""
+
+import contextlib
+import os
+import pathlib
+import uuid
+from collections.abc import Iterator
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def create(path: pathlib.Path) -> Iterator[BinaryIO]:
+    """A file to write; after the block it is at `path`, and stays there if the power fails.
+
+    FileExistsError if the name is taken, which leaves what is there as it is.
+    """
+    with _temporary(path) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        _link(file.name, path)
+    _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def replace(path: pathlib.Path, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write; after the block it is at `path`, in place of what was there.
+
+    durable: whether to wait for the disk, so that a power failure leaves the old or the new file.
+    """
+    with _temporary(path) as file:
+        yield file
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def leftovers(folder: pathlib.Path, name: str = "") -> list[pathlib.Path]:
+    """Temporary files in a folder, or those of the file of that name alone."""
+    return sorted(folder.glob(f".{name}*.tmp"))
+
+
+@contextlib.contextmanager
+def _temporary(path: pathlib.Path) -> Iterator[BinaryIO]:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _link(source: str, target: pathlib.Path) -> None:
+    """Gives a file its name unless that is taken (FileExistsError)."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # Some network and removable file systems have no hard links.
+        if target.exists():
+            raise FileExistsError(target) from None
+        os.rename(source, target)
