@@ -9,8 +9,10 @@ programs, without `__init__.py`, are neither searched nor installed.
 import importlib
 import pkgutil
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 
+from memobench.errors import UserError
 from memobench.experiment import Experiment
 
 ORDER = ("dana2025", "mahdavi2024", "constructions", "board", "capacity")
@@ -24,16 +26,21 @@ def _modules(package: ModuleType) -> list[ModuleType]:
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
-def _declared(module: ModuleType) -> tuple[Experiment, ...]:
+def declared(module: ModuleType) -> tuple[Experiment, ...]:
     """The experiments that a module declares; none for what others share."""
     if "EXPERIMENT" in vars(module):
         return (module.EXPERIMENT,)
     return getattr(module, "EXPERIMENTS", ())
 
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for folder in _modules(sys.modules[__name__])
-    for module in _modules(folder)
-    for experiment in _declared(module)
-}
+def add(experiments: Iterable[Experiment]) -> None:
+    """Registers experiments. Raises UserError for a name that another has."""
+    for experiment in experiments:
+        if EXPERIMENTS.setdefault(experiment.name, experiment) is not experiment:
+            raise UserError(f"an experiment of name={experiment.name!r} is there; choose another")
+
+
+EXPERIMENTS: dict[str, Experiment] = {}
+for _folder in _modules(sys.modules[__name__]):
+    for _module in _modules(_folder):
+        add(declared(_module))

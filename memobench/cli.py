@@ -14,7 +14,7 @@ from absl import app, flags, logging
 from absl.flags import argparse_flags
 
 from memobench import commands
-from memobench.command import Command
+from memobench.command import PLUGIN, Command
 from memobench.errors import UserError, closest
 from memobench.version import __version__
 
@@ -23,6 +23,7 @@ _DESCRIPTION = """memobench: how much does a transformer memorize, per parameter
 {}
 
 An EXPERIMENT may be a pattern or a paper: 'dana2025/*', or dana2025, names all of that paper.
+It may be a file of yours that declares experiments; --plugin=my_file.py registers its kinds.
 memobench COMMAND --help tells more of a command."""
 
 # Wide enough for a line for each flag.
@@ -50,6 +51,12 @@ def main() -> None:
 
 def _run(chosen: tuple[Command, list[str]]) -> None:
     command, arguments = chosen
+    if any(flag is PLUGIN for flag in command.flags):
+        from memobench import plugins
+
+        plugins.load_installed()
+        for file in PLUGIN.value:
+            plugins.load(file)
     command.run(arguments)
 
 

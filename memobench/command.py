@@ -6,7 +6,7 @@ lists it. Its imports are quick: what takes long is imported where the command r
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -55,25 +55,45 @@ OUTPUT = flags.DEFINE(
 )
 
 
-def choose(names: Sequence[str]) -> list["Experiment"]:
-    """The experiments of these names, patterns (`dana2025/*`) and papers (`dana2025`), each once.
+PLUGIN = flags.DEFINE_multi_string(
+    "plugin", [], "A file that defines kinds or experiments of your own"
+)
 
-    Raises UserError for a name that none has.
+
+def choose(names: Sequence[str]) -> list["Experiment"]:
+    """The experiments of names, patterns (`dana2025/*`) and papers (`dana2025`), each once.
+
+    A file (`my_file.py`) among them is loaded. Then only experiments that it declares are meant:
+    those that the other names match, or all.
+
+    Raises UserError for a name that no experiment has.
     """
+    from memobench import plugins
     from memobench.experiments import EXPERIMENTS
 
-    if not names:
-        raise UserError(f"name an experiment: {', '.join(EXPERIMENTS)}")
+    files = [name for name in names if name.endswith(".py")]
+    patterns = [name for name in names if name not in files]
+    known = EXPERIMENTS
+    if files:
+        known = {found.name: found for file in files for found in plugins.load(file)}
+        if not known:
+            raise UserError(
+                f"{' '.join(files)}: no experiment; declare one as EXPERIMENT, or name one of ours "
+                f"and --plugin={files[0]}"
+            )
+        patterns = patterns or list(known)
+    if not patterns:
+        raise UserError(f"name an experiment: {', '.join(known)}")
     chosen: dict[str, Experiment] = {}
-    for name in names:
-        matching = _matching(EXPERIMENTS, name)
+    for pattern in patterns:
+        matching = _matching(known, pattern)
         if not matching:
-            raise UserError(f"unknown experiment {name!r}{closest(name, EXPERIMENTS)}")
-        chosen |= {match: EXPERIMENTS[match] for match in matching}
+            raise UserError(f"unknown experiment {pattern!r}{closest(pattern, known)}")
+        chosen |= {name: known[name] for name in matching}
     return list(chosen.values())
 
 
-def _matching(names: Sequence[str], pattern: str) -> list[str]:
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
     """The names that a pattern matches, or that begin with it as their paper.
 
     >>> _matching(["dana2025/heads", "dana2025/slopes", "board/64"], "dana2025")

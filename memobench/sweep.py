@@ -18,7 +18,17 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import constructions, costs, executors, models, packing, tasks, theory, worker
+from memobench import (
+    constructions,
+    costs,
+    executors,
+    models,
+    packing,
+    plugins,
+    tasks,
+    theory,
+    worker,
+)
 from memobench import results as store
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
@@ -194,7 +204,8 @@ def _work(executor: executors.Executor, desk: worker.Desk | None) -> executors.W
     assert desk is not None
     # A shard's date is older than its name, by as much as it took to write.
     since = desk.reader.newest - STALE_SECONDS
-    return functools.partial(worker.work_at, str(desk.folder), since, desk.sweep)
+    at = functools.partial(worker.work_at, str(desk.folder), since, desk.sweep)
+    return functools.partial(plugins.at_work, plugins.names(), at)
 
 
 class _Driver:

@@ -1,6 +1,6 @@
 """memobench check-submission: whether files of submitted runs are what they say."""
 
-from memobench.command import Command
+from memobench.command import PLUGIN, Command
 from memobench.errors import UserError
 
 
@@ -23,4 +23,4 @@ def run(names: list[str]) -> None:
         raise UserError("\n".join(wrong))
 
 
-COMMAND = Command(run, "FILE")
+COMMAND = Command(run, "FILE", (PLUGIN,))

@@ -2,7 +2,7 @@
 
 from absl import logging
 
-from memobench.command import OUTPUT, RESULTS, Command
+from memobench.command import OUTPUT, PLUGIN, RESULTS, Command
 from memobench.errors import UserError
 
 
@@ -23,4 +23,4 @@ def run(_: list[str]) -> None:
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
 
 
-COMMAND = Command(run, flags=(RESULTS, OUTPUT))
+COMMAND = Command(run, flags=(RESULTS, OUTPUT, PLUGIN))

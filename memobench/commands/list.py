@@ -1,6 +1,6 @@
 """memobench list: the experiments with their presets."""
 
-from memobench.command import Command, choose
+from memobench.command import PLUGIN, Command, choose
 
 
 def run(names: list[str]) -> None:
@@ -14,4 +14,4 @@ def run(names: list[str]) -> None:
         print(f"{experiment.name:{width}s} {experiment.title} ({sizes})")
 
 
-COMMAND = Command(run, "EXPERIMENT")
+COMMAND = Command(run, "EXPERIMENT", (PLUGIN,))

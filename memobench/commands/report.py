@@ -2,7 +2,7 @@
 
 from absl import logging
 
-from memobench.command import OUTPUT, PRESET, RESULTS, Command, choose
+from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, Command, choose
 from memobench.errors import UserError
 
 
@@ -35,4 +35,4 @@ def run(names: list[str]) -> None:
         print(f"Written to {output / 'VERDICTS.md'}")
 
 
-COMMAND = Command(run, "EXPERIMENT", (PRESET, RESULTS, OUTPUT))
+COMMAND = Command(run, "EXPERIMENT", (PRESET, RESULTS, OUTPUT, PLUGIN))

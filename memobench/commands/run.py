@@ -7,7 +7,7 @@ from typing import Any
 from absl import flags
 
 from memobench import executors
-from memobench.command import PRESET, RESULTS, Command, choose
+from memobench.command import PLUGIN, PRESET, RESULTS, Command, choose
 from memobench.errors import UserError
 from memobench.results import check_writable, load_rows
 
@@ -87,6 +87,6 @@ def _cost_line(packs: list, predicted: Any) -> str:
 COMMAND = Command(
     run,
     "EXPERIMENT",
-    (PRESET, SEEDS, RESULTS, DRY_RUN, PROGRESS, EXECUTOR, OPTION),
+    (PRESET, SEEDS, RESULTS, DRY_RUN, PROGRESS, EXECUTOR, OPTION, PLUGIN),
     executors.describe,
 )

@@ -4,7 +4,7 @@ import itertools
 
 from absl import flags
 
-from memobench.command import OUTPUT, PRESET, RESULTS, Command, choose
+from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, Command, choose
 from memobench.errors import UserError
 
 SUBMITTER = flags.DEFINE_string("submitter", None, "Your name.")
@@ -37,4 +37,4 @@ def run(names: list[str]) -> None:
     )
 
 
-COMMAND = Command(run, "EXPERIMENT", (SUBMITTER, URL, NOTE, PRESET, RESULTS, OUTPUT))
+COMMAND = Command(run, "EXPERIMENT", (SUBMITTER, URL, NOTE, PRESET, RESULTS, OUTPUT, PLUGIN))

@@ -1,6 +1,6 @@
 """memobench verify: whether the shards of a results folder are sound."""
 
-from memobench.command import RESULTS, Command
+from memobench.command import PLUGIN, RESULTS, Command
 from memobench.errors import UserError
 
 
@@ -20,4 +20,4 @@ def run(names: list[str]) -> None:
         raise UserError(f"{folder} is not sound; every error is named above")
 
 
-COMMAND = Command(run, "FOLDER", (RESULTS,))
+COMMAND = Command(run, "FOLDER", (RESULTS, PLUGIN))

@@ -1,0 +1,118 @@
+"""Plugins: files and installed packages of users that define kinds and experiments.
+
+Kinds register themselves when their module is imported; experiments are declared as in
+`memobench/experiments`. The module of a file is named by its path below this one, so that any
+process which unpickles what the file defines finds the file by that name. Imports no JAX.
+"""
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import sys
+import traceback
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from memobench.errors import UserError
+
+if TYPE_CHECKING:
+    from memobench.executors import Work
+    from memobench.experiment import Experiment
+
+# Of the entry points by which a package names its modules.
+GROUP = "memobench"
+# It makes modules importable below this one, which are where the finder says.
+__path__: list[str] = []
+
+_names: list[str] = []
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the module of a file by the path in its name."""
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See `importlib`."""
+        parent, _, name = fullname.rpartition(".")
+        if parent != __name__:
+            return None
+        file = name.replace("%2E", ".").replace("%25", "%")
+        loader = importlib.machinery.SourceFileLoader(fullname, file)
+        return importlib.util.spec_from_file_location(fullname, file, loader=loader)
+
+
+sys.meta_path.append(_Finder())
+
+
+def load(file: str | os.PathLike[str]) -> tuple["Experiment", ...]:
+    """Imports a file, once, and returns the experiments that it declares, which are registered.
+
+    Raises UserError, one line with file and line, where that fails.
+    """
+    path = pathlib.Path(file).resolve()
+    if not path.is_file():
+        raise UserError(f"plugin={str(file)!r} is no file")
+    # A dot would part the name.
+    name = str(path).replace("%", "%25").replace(".", "%2E")
+    return _register(f"{__name__}.{name}", path)
+
+
+@functools.cache
+def load_installed() -> None:
+    """Imports the modules that installed packages name in the entry-point group `memobench`."""
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        _register(entry.module, None)
+
+
+def names() -> tuple[str, ...]:
+    """The names of the modules loaded so far; another process has them by importing these."""
+    return tuple(_names)
+
+
+def at_work(modules: Sequence[str], work: "Work", *arguments: Any) -> Any:
+    """Does work in a process of its own, once it has imported the modules."""
+    for name in modules:
+        importlib.import_module(name)
+    return work(*arguments)
+
+
+def _register(name: str, path: pathlib.Path | None) -> tuple["Experiment", ...]:
+    from memobench import experiments
+
+    try:
+        module = _ours(path) or importlib.import_module(name)
+        found = experiments.declared(module)
+        experiments.add(found)
+    except (Exception, SystemExit) as error:
+        raise UserError(_line(error, name, path)) from error
+    if module.__name__ not in _names:
+        _names.append(module.__name__)
+    return found
+
+
+def _ours(path: pathlib.Path | None) -> ModuleType | None:
+    """The module of memobench itself that a file is."""
+    prefix = f"{__package__ or 'memobench'}."
+    for name, module in list(sys.modules.items()):
+        if name.startswith(prefix) and getattr(module, "__file__", None) == str(path):
+            return module
+    return None
+
+
+def _line(error: BaseException, name: str, path: pathlib.Path | None) -> str:
+    """What went wrong, and on which line of the file."""
+    where = f"the installed module {name}" if path is None else str(path)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines.append(error.lineno)
+    told = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return f"{where}{f', line {lines[-1]}' if lines else ''}: {kind}{told}"

@@ -1,0 +1,223 @@
+"""Files and packages of users register kinds and experiments, here and in other processes."""
+
+import functools
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import memobench
+from memobench import executors, plugins
+from memobench.command import choose
+from memobench.errors import UserError
+from memobench.experiments import EXPERIMENTS
+from tests.test_cli import _memobench
+
+EXECUTOR = pathlib.Path(__file__).parent / "extending" / "executor.py"
+MINE = '''
+import memobench
+from flax import linen as nn
+from memobench.experiment import Experiment, Figure, grid
+from memobench.models import ARCHITECTURES
+
+
+class Squares(nn.Module):
+    """Features of two tokens, multiplied and read out."""
+
+    vocab_size: int
+    d_model: int
+
+    @nn.compact
+    def __call__(self, tokens_S):
+        init = nn.initializers.normal(0.3)
+        embedding_ND = self.param("token_embedding", init, (self.vocab_size, self.d_model))
+        unembedding_ND = self.param("unembedding", init, (self.vocab_size, self.d_model))
+        first_D, second_D = embedding_ND[tokens_S]
+        return unembedding_ND @ (first_D * second_D)
+
+
+ARCHITECTURES["squares"] = lambda task, sizes: Squares(task.vocab_size, sizes.d_model)
+
+
+def experiment(name):
+    runs = grid(
+        [memobench.Task(vocab_size=5)],
+        [memobench.Architecture(name="squares", d_model=d, d_head=d) for d in (2, 4)],
+        [memobench.Training(batch_size=8, n_batches=4, epochs=2)],
+        seeds=2,
+    )
+    return Experiment(
+        name=name,
+        title="Products of features",
+        presets={"quick": runs, "full": runs},
+        left_out="nothing",
+        figure=Figure(x="d_model", hue="architecture"),
+    )
+
+
+EXPERIMENTS = (experiment("mine/squares"), experiment("mine/others"))
+'''
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="mine.py"):
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(plugins, "_names", [])
+    monkeypatch.setattr(executors, "_kinds", dict(executors.find()))
+    before = dict(EXPERIMENTS)
+    yield
+    EXPERIMENTS.clear()
+    EXPERIMENTS.update(before)
+
+
+def test_a_file_runs_in_processes_of_their_own_and_reports(write, tmp_path):
+    """Its architecture and its experiment, on an executor from another file."""
+    write(MINE)
+    line = ["mine.py", "mine/s*", "--results=runs"]
+    there = [f"--plugin={EXECUTOR}", "--executor=processes", "--option=workers=1"]
+    done = _memobench("run", *line, *there, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "4 runs are in runs\n"), done.stderr
+    table = memobench.load_results(tmp_path / "runs")
+    assert table["architecture"].tolist() == ["squares"] * 4
+    assert table["status"].tolist() == ["ok"] * 4
+    logs = "".join(path.read_text() for path in (tmp_path / "runs" / ".logs").iterdir())
+    assert "padded to Squares(" in logs
+    again = _memobench("run", *line, *there, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "".join(x.read_text() for x in (tmp_path / "runs" / ".logs").iterdir()) == logs
+    report = _memobench("report", *line, "--output=pages", cwd=tmp_path)
+    assert report.returncode == 0, report.stderr
+    assert report.stdout.startswith("# Products of features")
+    assert (tmp_path / "pages" / "mine" / "squares.png").exists()
+
+
+def test_another_process_finds_what_a_file_defines(write):
+    """By what it unpickles, and by the names of the modules where nothing that it gets tells."""
+    text = "class Mine:\n    pass\n"
+    text += "from memobench.executors import Executor\n"
+    text += "class Elsewhere(Executor):\n    name = 'elsewhere'\n"
+    path = write(text, "a file.100%.py")
+    assert plugins.load(path) == ()
+    (name,) = plugins.names()
+    loaded = [sys.modules[name].Mine(), functools.partial(plugins.at_work, (), len, "four")]
+    asked = functools.partial(plugins.at_work, plugins.names(), executors.kind, "elsewhere")
+    child = "import pickle, sys; print(*[x() for x in pickle.load(sys.stdin.buffer)])"
+    for data in (loaded[1:], [asked]):
+        done = subprocess.run(
+            [sys.executable, "-c", child], input=pickle.dumps(data), capture_output=True
+        )
+        assert done.returncode == 0, done.stderr
+    assert b"a file%2E100%25%2Epy.Elsewhere" in done.stdout
+    child = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)).__name__)"
+    data = pickle.dumps(loaded[0])
+    done = subprocess.run([sys.executable, "-c", child], input=data, capture_output=True)
+    assert (done.stdout, done.returncode) == (b"Mine\n", 0), done.stderr
+
+
+def test_a_file_is_loaded_once_under_one_name(write, tmp_path, monkeypatch):
+    path = write("import os\nos.environ['LOADED'] = os.environ.get('LOADED', '') + 'x'\n")
+    monkeypatch.setenv("LOADED", "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.py").symlink_to(path)
+    for name in (path, "mine.py", "./mine.py", "link.py"):
+        plugins.load(name)
+    assert os.environ["LOADED"] == "x"
+    assert len(plugins.names()) == 1
+
+
+def test_a_file_of_ours_is_no_other_module():
+    heads = EXPERIMENTS["dana2025/heads"]
+    file = sys.modules["memobench.experiments.dana2025.heads"].__file__
+    assert plugins.load(file) == (heads,)
+    assert choose([file]) == [heads]
+
+
+def test_experiments_of_a_file_are_chosen_by_patterns(write):
+    file = str(write(MINE))
+
+    def of(*names):
+        return [experiment.name for experiment in choose(names)]
+
+    assert of(file) == ["mine/squares", "mine/others"]
+    assert of("*squares", file) == of(file, "mine/squares") == ["mine/squares"]
+    assert of("mine", "dana2025/heads") == ["mine/squares", "mine/others", "dana2025/heads"]
+    with pytest.raises(
+        UserError, match="unknown experiment 'board/256'; choose one of mine/squares, mine/o"
+    ):
+        of(file, "board/256")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = 1\nb = (\n", ", line 2: SyntaxError: '(' was never closed"),
+        ("a = 1\n\nb = a.c\n", ", line 3: AttributeError: 'int' object has no attribute 'c'"),
+        ("import nothing_of_the_kind", ", line 1: ModuleNotFoundError: No module named 'nothing"),
+        ("\nimport json\njson.loads('{')", ", line 3: JSONDecodeError: Expecting property"),
+        ("raise SystemExit('no\\nmore')", ", line 1: SystemExit: no more"),
+        (
+            "import memobench\nmemobench.Task(vocab_size=-1)",
+            ", line 2: vocab_size=",
+        ),
+        (
+            "from memobench.executors import Executor\nclass Mine(Executor):\n    name = 'ray'",
+            ", line 2: executor name='ray' is that of memobench.executors.ray.Ray",
+        ),
+        (
+            "import dataclasses\nfrom memobench.experiments import EXPERIMENTS\n"
+            "EXPERIMENT = dataclasses.replace(EXPERIMENTS['board/256'], title='mine')",
+            ": an experiment of name='board/256' is there; choose another",
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):
+    path = write(text)
+    with pytest.raises(UserError) as error:
+        plugins.load(path)
+    assert str(error.value).startswith(f"{path}{said}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_none_or_has_no_experiment_is_one_line(write, tmp_path):
+    write("")
+    for line, said in [
+        (["run", "none.py"], "plugin='none.py' is no file"),
+        (["list", "--plugin=none.py"], "plugin='none.py' is no file"),
+        (["run", "mine.py"], "mine.py: no experiment; declare one as EXPERIMENT"),
+    ]:
+        done = _memobench(*line, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"memobench: {said}")
+        assert done.stderr.count("\n") == 1
+
+
+def test_an_installed_package_registers_its_modules(write, tmp_path, monkeypatch):
+    installed = tmp_path / "mine-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[memobench]\nmine = mine\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    write(MINE)
+    done = _memobench("list", "mine", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["mine/squares", "mine/others"]
+    write("1 / 0")
+    done = _memobench("list", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "memobench: the installed module mine: ZeroDivisionError: division by zero\n"
+    )
