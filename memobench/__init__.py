@@ -1,10 +1,13 @@
 """memobench: how much does a transformer memorize, per parameter, and who memorizes better?
 
+Every kind of task, architecture, optimiser, method and construction is here by the name of its
+class, also those that a user's file defines.
+
 >>> import memobench
 >>> runs = [
 ...     memobench.Run(
-...         task=memobench.Task(vocab_size=5),
-...         architecture=memobench.Architecture(name="attention_only", d_model=4, d_head=4),
+...         task=memobench.Associations(vocab_size=5),
+...         architecture=memobench.AttentionOnly(d_model=4, d_head=4),
 ...         method=memobench.Training(batch_size=16, n_batches=4, epochs=2),
 ...         seed=seed,
 ...     )
@@ -19,43 +22,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from memobench.errors import UserError
-from memobench.results import load_results
-from memobench.specs import (
-    Annealing,
-    Architecture,
-    Construction,
-    LabelledContexts,
-    Optimum,
-    Run,
-    Search,
-    Task,
-    Training,
-)
 from memobench.version import __version__
 
 if TYPE_CHECKING:
+    from memobench.results import load_results
+    from memobench.runs import Run
     from memobench.sweep import plan, run
 
-__all__ = [
-    "Annealing",
-    "Architecture",
-    "Construction",
-    "LabelledContexts",
-    "Optimum",
-    "Run",
-    "Search",
-    "Task",
-    "Training",
-    "UserError",
-    "__version__",
-    "load_results",
-    "plan",
-    "run",
-]
+__all__ = ["Run", "UserError", "__version__", "load_results", "plan", "run"]
+
+# What takes a second to import is imported when it is first asked for.
+_HOMES = {"Run": "runs", "load_results": "results", "plan": "sweep", "run": "sweep"}
 
 
 def __getattr__(name: str) -> Any:
-    # Only what trains needs JAX, which takes seconds to import.
-    if name in ("plan", "run"):
-        return getattr(importlib.import_module("memobench.sweep"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"memobench.{_HOMES[name]}"), name)
+    if name[:1].isupper():
+        kinds = importlib.import_module("memobench.kinds").by_class()
+        if name in kinds:
+            return kinds[name]
     raise AttributeError(f"module 'memobench' has no attribute {name!r}")

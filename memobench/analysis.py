@@ -8,67 +8,9 @@ import pandas as pd
 import scipy.stats
 
 from memobench import theory
-from memobench.capacity import NEARLY
-from memobench.specs import GAIN, TOLERANCE
-
-# What makes two runs repetitions of each other: everything but the seeds of run and task.
-CONFIGURATION = [
-    "task",
-    "vocab_size",
-    "context_length",
-    "n_sequences",
-    "conditional",
-    "n_next",
-    "conditional_parameter",
-    "zipf_exponent",
-    "n_subjects",
-    "n_relations",
-    "n_answers",
-    "contexts",
-    "n_classes",
-    "input_dim",
-    "n_bag",
-    "architecture",
-    "heads",
-    "d_model",
-    "d_head",
-    "n_heads",
-    "n_layers",
-    "d_mlp",
-    "positions",
-    "d_value",
-    "score_scale",
-    "residual",
-    "activation",
-    "embeddings",
-    "method",
-    "protocol",
-    "batch_size",
-    "n_batches",
-    "epochs",
-    "steps",
-    "learning_rate",
-    "final_learning_rate",
-    "first_share",
-    "warmup",
-    "evaluate_every",
-    "stop_early",
-    "rate_factors",
-    "sizes",
-    "resolution",
-    "doublings",
-    "rules",
-    "theorem",
-    "n_aimed",
-    "solve",
-    "scale",
-    "weights",
-    "start",
-    "trained",
-    "n_params",
-    "n_params_memory",
-    "n_examples",
-]
+from memobench.capacity import GAIN, NEARLY
+from memobench.metrics import SCALAR_TOLERANCE
+from memobench.rows import configuration
 
 
 def half_width(values: pd.Series, confidence: float = 0.95) -> float:
@@ -99,7 +41,7 @@ def over_seeds(
         name: (table["status"] == status).astype(int)
         for name, status in (("seeds", "ok"), ("diverged", "diverged"))
     }
-    groups = table.assign(**counted).groupby(CONFIGURATION, dropna=False, sort=False)
+    groups = table.assign(**counted).groupby(configuration(), dropna=False, sort=False)
     columns: dict[str, Any] = {name: groups[name].sum() for name in counted}
     for measure in measures:
         of_measure = groups[measure]
@@ -123,9 +65,7 @@ CONVERGED, NOT_CONVERGED, LOWER_BOUND, PROVEN = (
 )
 
 
-def capacities(
-    table: pd.DataFrame, keys: Iterable[str] = (*CONFIGURATION, "n_params_distinct")
-) -> pd.DataFrame:
+def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.DataFrame:
     """Capacities of searched and constructed runs: means over seeds, half their 95% intervals.
 
     A construction's complete set is the one it was made for. gain_99, gain_known, gain_bits: by
@@ -135,7 +75,8 @@ def capacities(
     the number (`proven`). rate_at_edge: the share of seeds whose best learning rate is the least or
     the largest that was tried, NaN where one was. `seconds` are of one run.
     """
-    made, keys = table["method"] == "constructed", list(keys)
+    made = table["method"] == "constructed"
+    keys = [*configuration(), "n_params_distinct"] if keys is None else list(keys)
     numbers = {
         name: pd.to_numeric(table[name])
         for name in (
@@ -362,7 +303,7 @@ def chance(table: pd.DataFrame) -> pd.Series:
     """The accuracy of guessing, of every row."""
     counts = ("n_answers", "vocab_size", "n_classes")
     labels = table.reindex(columns=counts).astype(float).bfill(axis=1)["n_answers"]
-    return (1 / labels).fillna(2 * TOLERANCE)
+    return (1 / labels).fillna(2 * SCALAR_TOLERANCE)
 
 
 def cost(table: pd.DataFrame) -> pd.DataFrame:

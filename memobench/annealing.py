@@ -18,19 +18,23 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import linen as nn
 
-from memobench import compiling, devices, metrics, models, packing, ranks, saturation, training
+from memobench import compiling, devices, metrics, packing, ranks, saturation, training
+from memobench.checkpoints import Arrays, Checkpoints
 from memobench.devices import SHARED, SPLIT
-from memobench.specs import Annealing, LabelledContexts, Run
+from memobench.methods.annealing import Annealing
+from memobench.models import base as models
+from memobench.models.base import Module
+from memobench.optimizers import Optimizer
+from memobench.runs import Run
 from memobench.tasks import labelled_contexts
-from memobench.tasks.labelled_contexts import Labelled
+from memobench.tasks.labelled_contexts import Labelled, LabelledContexts
+from memobench.tasks.tokens import EVALUATED_AT_ONCE
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 # A narrower program is worth its compilation in packs predicted to take so many seconds or more.
@@ -40,20 +44,7 @@ MAX_PAIRS = 16_384
 
 _log = logging.getLogger("memobench")
 
-_ADAM = optax.scale_by_adam()
 _POOL = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="shuffle")
-
-Arrays = dict[str, np.ndarray]
-
-
-class Checkpoints(Protocol):
-    """Where the state of unfinished runs is kept, as arrays by name for each run id."""
-
-    def load(self, run_id: str) -> Arrays | None:
-        """What was saved last, or None."""
-
-    def save(self, run_id: str, arrays: Arrays) -> None:
-        """Replaces what was saved, whole or not at all."""
 
 
 class State(NamedTuple):
@@ -158,7 +149,13 @@ class _Slots:
     def round(self) -> int:
         """Trains and evaluates every slot once; returns the model-steps that took."""
         first = self.pack.runs[0]
-        shape = self.pack.module, self.task, _static(first), len(self.here), len(self.seeds)
+        shape = (
+            self.pack.module,
+            self.task,
+            _annealing(first).static(),
+            len(self.here),
+            len(self.seeds),
+        )
         program, seconds = compiling.timed(compile_round, *shape)
         self.compile_seconds += seconds
         each_schedule = [_schedule(each, self.seeds) for each in self.here]
@@ -226,7 +223,7 @@ class _Slots:
 
     def _enter(self, entering: Sequence[_Progress]) -> Any:
         """The states of runs, padded and stacked."""
-        target = _shapes(self.pack.module)
+        target = _shapes(self.pack.module, _annealing(self.pack.runs[0]).optimizer)
         states = [packing.pad_to(each.state or _start(each.run), target) for each in entering]
         for each in entering:
             each.state = None
@@ -258,14 +255,14 @@ class _Slots:
 
     def _certificate(self, each: _Progress) -> dict[str, Any]:
         state, run, best = _of(each), each.run, self._best(each)
-        n_examples, n_heads = run.task.n_examples, run.architecture.n_heads
+        n_examples = run.task.n_examples
+        n_heads = run.architecture.shared_cells()["n_heads"]
         mine = self.seeds.index(run.task.seed)
         data = jax.tree.map(lambda x: x.addressable_data(0)[mine], self.data)
         largest_TxH = saturation.of_module(
-            self.pack.module, best, labelled_contexts.example, data, n_examples
+            self.pack.module, best, labelled_contexts.inputs, data, n_examples
         )[:, :n_heads]
-        # Of those only that are compared with and without residuals: it is a second compilation.
-        deep = run.architecture.residual is not None
+        deep = self.pack.module.deep
         small = largest_TxH.size <= MAX_PAIRS
         points = np.unique(np.geomspace(1, len(each.curve), 24).round().astype(int)) - 1
         steps, losses, accuracies = zip(*(each.curve[i] for i in points), strict=True)
@@ -309,11 +306,9 @@ class _Shuffled:
 
 def _sets(task: LabelledContexts, seeds: Sequence[int]) -> Any:
     """The sets of all seeds, stacked as they are drawn: they may take gigabytes."""
-    sets = jax.tree.map(
-        lambda x: np.empty((len(seeds), *x.shape), x.dtype), labelled_contexts.shapes(task)
-    )
+    sets = jax.tree.map(lambda x: np.empty((len(seeds), *x.shape), x.dtype), task.shapes())
     for k, seed in enumerate(seeds):
-        drawn = labelled_contexts.sample(dataclasses.replace(task, seed=seed))
+        drawn = task.replace(seed=seed).sample()
         for into, x in zip(sets, drawn, strict=True):
             into[k] = x
     return sets
@@ -332,7 +327,7 @@ def _of(each: _Progress) -> State:
 
 def _crop(stacked: Any, i: int, run: Run) -> Any:
     """The state in slot i at its true size."""
-    shapes = _shapes(models.build(run))
+    shapes = _shapes(run.module(), _annealing(run).optimizer)
     return jax.tree.map(
         # Copied, so that it does not keep what the others have.
         lambda x, shape: np.array(x[i][tuple(slice(size) for size in shape.shape)]),
@@ -367,14 +362,14 @@ def rate(schedule: Schedule, step: jax.Array) -> jax.Array:
 
 
 def objective(
-    module: nn.Module, variables: Any, data: Labelled, which_set: jax.Array, rows_B: jax.Array
+    module: Module, variables: Any, data: Labelled, which_set: jax.Array, rows_B: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """loss_B and correct_B: cross-entropy in nats, or the squared error and whether it is small."""
     # Where there is one set only, what runs read of it is the same for all of them.
     which = 0 if len(data.label_T) == 1 else which_set
 
     def one(row: jax.Array) -> tuple[jax.Array, jax.Array]:
-        output_C: Any = module.apply(variables, *labelled_contexts.example(data, which, row))
+        output_C: Any = module.apply(variables, *labelled_contexts.inputs(data, which, row))
         return metrics.loss_and_correct(output_C, data.label_T[which, row])
 
     with jax.default_matmul_precision("highest"):
@@ -382,9 +377,15 @@ def objective(
 
 
 def step(
-    module: nn.Module, data: Labelled, schedule: Schedule, state: State, rows_B: jax.Array, i: Any
+    module: Module,
+    method: Annealing,
+    data: Labelled,
+    schedule: Schedule,
+    state: State,
+    rows_B: jax.Array,
+    i: Any,
 ) -> State:
-    """One Adam step of one run on a batch; i counts the steps of the round."""
+    """One step of one run on a batch; i counts the steps of the round."""
     constants = state.variables["constants"]
 
     def loss(params: Any) -> jax.Array:
@@ -392,18 +393,19 @@ def step(
         return objective(module, variables, data, schedule.which_set, rows_B)[0].mean()
 
     params = state.variables["params"]
-    update, moments = _ADAM.update(jax.grad(loss)(params), state.moments)
+    gradient, transform = jax.grad(loss)(params), method.optimizer.transform()
+    update, moments = transform.update(gradient, state.moments, params)
     size = rate(schedule, schedule.step + i)
     params = jax.tree.map(lambda p, u: p - size * u, params, update)
     return state._replace(variables={"params": params, "constants": constants}, moments=moments)
 
 
 def evaluate(
-    module: nn.Module, data: Labelled, variables: Any, schedule: Schedule
+    module: Module, data: Labelled, variables: Any, schedule: Schedule
 ) -> tuple[jax.Array, jax.Array]:
     """Mean loss, and how many examples are correct, of R runs on the prefixes they memorize."""
     n_examples, n_all = schedule.n_examples, data.label_T.shape[1]
-    block = math.ceil(n_all / math.ceil(n_all / packing.EVALUATED_AT_ONCE))
+    block = math.ceil(n_all / math.ceil(n_all / EVALUATED_AT_ONCE))
 
     def add(i: jax.Array, sums: Any) -> Any:
         rows_E = i * block + jnp.arange(block)
@@ -422,13 +424,13 @@ def evaluate(
 
 @functools.lru_cache(maxsize=32)
 def compile_round(
-    module: nn.Module, task: LabelledContexts, method: Annealing, width: int, n_sets: int
+    module: Module, task: LabelledContexts, method: Annealing, width: int, n_sets: int
 ) -> Any:
     """A round of as many slots: (state, data, schedule, rows_RxCxB) -> state, loss_R, correct_R."""
 
     def train(state: State, data: Labelled, schedule: Schedule, rows_CxB: jax.Array) -> State:
         def one(state: State, batch: Any) -> tuple[State, None]:
-            return step(module, data, schedule, state, *batch), None
+            return step(module, method, data, schedule, state, *batch), None
 
         counted = rows_CxB, jnp.arange(len(rows_CxB), dtype=jnp.float32)
         return jax.lax.scan(one, state, counted)[0]
@@ -451,8 +453,8 @@ def compile_round(
     rows = jax.ShapeDtypeStruct((method.evaluate_every, method.batch_size), jnp.int32)
     return compiling.compiled(
         whole,
-        stacked(_shapes(module)),
-        stacked(labelled_contexts.shapes(task), n_sets),
+        stacked(_shapes(module, method.optimizer)),
+        stacked(task.shapes(), n_sets),
         stacked(schedule),
         stacked(rows),
         specs=(SPLIT, SHARED, SPLIT, SPLIT),
@@ -470,16 +472,8 @@ def _keep_best(
 
 
 def _annealing(run: Run) -> Annealing:
-    if not isinstance(run.method, Annealing):
-        raise ValueError(f"a run by protocol {run.method.protocol!r} is not annealed")
-    return run.method
-
-
-def _static(run: Run) -> Annealing:
-    """What of the method decides the compilation."""
-    method = _annealing(run)
-    every = method.evaluate_every
-    return Annealing(batch_size=method.batch_size, evaluate_every=every, steps=every)
+    method: Any = run.method
+    return method
 
 
 def _schedule(each: _Progress, seeds: Sequence[int]) -> Schedule:
@@ -492,7 +486,7 @@ def _schedule(each: _Progress, seeds: Sequence[int]) -> Schedule:
         first_share=np.float32(method.first_share),
         n_examples=np.int32(each.run.task.n_examples),
         which_set=np.int32(seeds.index(each.run.task.seed)),
-        stops_at=np.int32(_stops_at(each.run)),
+        stops_at=np.int32(_annealing(each.run).stops_at(each.run)),
     )
 
 
@@ -500,26 +494,20 @@ def _advance(each: _Progress, loss: float, correct: int) -> None:
     method, task = _annealing(each.run), each.run.task
     each.step += method.evaluate_every
     each.curve.append((each.step, loss, correct / task.n_examples))
-    ended = correct >= _stops_at(each.run) or each.step >= method.steps
+    ended = correct >= _annealing(each.run).stops_at(each.run) or each.step >= method.steps
     # What is not finite stays so: only earlier weights count.
     each.done = ended or not math.isfinite(loss)
 
 
-def _stops_at(run: Run) -> int:
-    task = run.task
-    classes = isinstance(task, LabelledContexts) and task.n_classes is not None
-    return task.n_examples if classes and _annealing(run).stop_early else np.iinfo(np.int32).max
-
-
 @functools.lru_cache(maxsize=1024)
-def _shapes(module: nn.Module) -> Any:
+def _shapes(module: Module, optimizer: Optimizer) -> Any:
     """A State of shapes and dtypes."""
     variables = models.shapes(module, 0)
     scalar = functools.partial(jax.ShapeDtypeStruct, ())
     state: Any = State
     return state(
         variables=variables,
-        moments=jax.eval_shape(_ADAM.init, variables["params"]),
+        moments=jax.eval_shape(optimizer.transform().init, variables["params"]),
         best=variables["params"],
         best_loss=scalar(jnp.float32),
         best_correct=scalar(jnp.int32),
@@ -528,9 +516,9 @@ def _shapes(module: nn.Module) -> Any:
 
 
 def _start(run: Run) -> State:
-    module = models.build(run)
+    module = run.module()
     variables = models.init_on_host(module, 0, packing.init_key(run))
-    shapes = _shapes(module)
+    shapes = _shapes(module, _annealing(run).optimizer)
     moments = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.moments)
     numbers = np.float32(np.inf), np.int32(0), np.int32(0)
     return State(variables, moments, variables["params"], *numbers)
@@ -548,7 +536,9 @@ def _load(run: Run, checkpoints: Checkpoints | None) -> _Progress:
     arrays = checkpoints.load(run.run_id) if checkpoints else None
     if arrays is None:
         return _Progress(run)
-    shapes, tree = jax.tree_util.tree_flatten_with_path(_shapes(models.build(run)))
+    shapes, tree = jax.tree_util.tree_flatten_with_path(
+        _shapes(run.module(), _annealing(run).optimizer)
+    )
     leaves = [arrays.get(jax.tree_util.keystr(path)) for path, _ in shapes]
     expected = [shape.shape for _, shape in shapes]
     if [None if leaf is None else leaf.shape for leaf in leaves] != expected:

@@ -12,9 +12,17 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import analysis, specs, theory
+from memobench import analysis, theory
 from memobench.errors import UserError
-from memobench.specs import Architecture, Construction, Run, Search, Task, Training
+from memobench.methods.construction import Construction
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
 
 VERSION = "v1"
 # Whose the project's own runs are.
@@ -61,7 +69,7 @@ PROMISES = {
 
 def task(vocab_size: int, budget: int, seed: int = 0) -> Task:
     """As many associations of pairs as parameters, or all there are."""
-    return Task(vocab_size=vocab_size, n_sequences=min(budget, vocab_size**2), seed=seed)
+    return Associations(vocab_size=vocab_size, n_sequences=min(budget, vocab_size**2), seed=seed)
 
 
 def searches(
@@ -71,7 +79,7 @@ def searches(
 
     Raises UserError for a vocabulary size and budget, or a track, that the board does not have.
 
-    >>> own = Architecture(name="mlp", d_model=4, d_head=4, d_mlp=10)
+    >>> own = MLP(d_model=4, d_head=4, d_mlp=10)
     >>> len(searches(own, vocab_size=16, budget=256))
     5
     """
@@ -100,16 +108,16 @@ def constructions(
     """
     if theorem not in PROMISES:
         raise UserError(f"theorem={theorem!r} is unknown here; choose one of {', '.join(PROMISES)}")
-    method = Construction(theorem=theorem)
-    sizes = specs.columns(
-        Run(task=Task(vocab_size=vocab_size), architecture=architecture, method=method)
+    method, bound = Construction.named(theorem)(), PROMISES[theorem]
+    sizes = cells(
+        Run(task=Associations(vocab_size=vocab_size), architecture=architecture, method=method)
     )
-    if not PROMISES[theorem].applies(sizes):
+    if not bound.applies(sizes):
         return []
-    n_sequences = min(int(PROMISES[theorem].value(sizes)), vocab_size**2)
+    n_sequences = min(int(bound.value(sizes)), vocab_size**2)
     return [
         Run(
-            task=Task(vocab_size=vocab_size, n_sequences=n_sequences, seed=seed),
+            task=Associations(vocab_size=vocab_size, n_sequences=n_sequences, seed=seed),
             architecture=architecture,
             method=method,
             seed=seed,
@@ -125,27 +133,26 @@ def standard(vocab_size: int, budget: int) -> Iterator[tuple[Architecture, str |
     head, neuron = 4 * width**2, 2 * width + 1
 
     def full(n_heads: int, n_layers: int = 1) -> Architecture:
-        return _architecture("attention_only", width, n_heads=n_heads, n_layers=n_layers)
+        return AttentionOnly(
+            d_model=width, d_head=width, n_heads=n_heads, n_layers=n_layers, heads="full"
+        )
 
-    def mixed(n_heads: int, n_layers: int = 1, **options: Any) -> Architecture:
-        d_mlp = round((memory / n_layers - n_heads * head) / neuron)
-        return _architecture(
-            "mlp", width, n_heads=n_heads, n_layers=n_layers, d_mlp=d_mlp, **options
+    def mixed(n_heads: int, n_layers: int = 1, activation: str = "gelu") -> Architecture:
+        return MLP(
+            d_model=width,
+            d_head=width,
+            n_heads=n_heads,
+            n_layers=n_layers,
+            d_mlp=round((memory / n_layers - n_heads * head) / neuron),
+            heads="full",
+            activation=activation,
         )
 
     yield full(round(memory / head)), "dana2025"
     half = width // 2
     shared = memory + 2 * width - 2 * half - 2 * width * half
-    yield (
-        Architecture(
-            name="attention_only",
-            d_model=width,
-            d_head=half,
-            n_heads=round(shared / (4 * half**2)),
-            heads="compressed",
-        ),
-        "dana2025",
-    )
+    compressed = AttentionOnly(d_model=width, d_head=half, n_heads=round(shared / (4 * half**2)))
+    yield compressed, "dana2025"
     yield mixed(1), "random_features"
     yield mixed(1, activation="relu"), "bubeck2020"
     splits = {max(1, round(share * memory / head)) for share in (0.25, 0.5, 0.75)} - {1}
@@ -159,13 +166,7 @@ def standard(vocab_size: int, budget: int) -> Iterator[tuple[Architecture, str |
     rows = vocab_size**2 + vocab_size
     width_of_encoder = round(budget / rows)
     if abs(rows * width_of_encoder / budget - 1) <= TOLERANCE:
-        yield _architecture("sequence_encoder", width_of_encoder, heads="compressed"), None
-
-
-def _architecture(name: str, width: int, **sizes: Any) -> Architecture:
-    return Architecture(
-        **{"name": name, "d_model": width, "d_head": width, "heads": "full", **sizes}
-    )
+        yield SequenceEncoder(d_model=width_of_encoder), None
 
 
 # Architectures of the paper whose protocol the published track follows.
@@ -250,11 +251,11 @@ def _track(table: pd.DataFrame) -> pd.Series:
     track = pd.Series(None, index=table.index, dtype=object)
     pairs = (table["task"] == "associations") & (table["context_length"] == 2)
     pairs &= table["zipf_exponent"].isna() & table["n_sequences"].notna()
-    some = Architecture(name="mlp", d_model=1, d_head=1)
+    some = AttentionOnly(d_model=1, d_head=1)
     for name, method in METHODS.items():
-        asked = specs.columns(Run(task=task(16, 256), architecture=some, method=method))
+        asked = cells(Run(task=task(16, 256), architecture=some, method=method))
         same = pairs & (table["method"] == "searched")
-        for column in specs.METHOD_COLUMNS:
+        for column in type(method).columns():
             value = asked[column]
             same &= table[column].isna() if value is None else table[column] == value
         track[same] = name

@@ -20,8 +20,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from memobench.specs import GAIN, Search
+from memobench.methods.search import Search
 
+# A capacity that gains less than this share from twice the steps counts as converged.
+GAIN = 0.02
 # At this accuracy, and at 1, a set counts as memorized completely.
 NEARLY = 0.99
 TARGETS = (NEARLY, 1.0)
@@ -58,7 +60,7 @@ def passes(trial: Trial, target: float) -> bool:
 def next_trials(search: Search, n_examples: int, trials: Sequence[Trial]) -> list[Proposal]:
     """The next `lanes` trials of a search on a task of so many examples; none when it is done.
 
-    >>> from memobench.specs import Training
+    >>> from memobench.methods.training import Training
     >>> search = Search(training=Training(n_batches=1, epochs=1).exact(), sizes=3)
     >>> [trial.n_examples for trial in next_trials(search, 90, [])]
     [90, 30, 60]

@@ -8,6 +8,7 @@ import logging
 import pathlib
 import zipfile
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
@@ -16,6 +17,16 @@ from memobench import atomic
 _log = logging.getLogger("memobench")
 
 Arrays = dict[str, np.ndarray]
+
+
+class Checkpoints(Protocol):
+    """Where the state of unfinished runs is kept, as arrays by name for each run id."""
+
+    def load(self, run_id: str) -> Arrays | None:
+        """What was saved last, or None."""
+
+    def save(self, run_id: str, arrays: Arrays) -> None:
+        """Replaces what was saved, whole or not at all."""
 
 
 class Folder:

@@ -20,11 +20,10 @@ import numpy as np
 import pandas as pd
 import scipy.optimize
 
-from memobench import models, packing, training
+from memobench import packing
 from memobench.errors import UserError
 from memobench.packing import Pack
-from memobench.specs import Annealing, Construction, Run, Search, Training
-from memobench.submissions import rebuild
+from memobench.runs import Run, from_cells
 
 PACKAGED = pathlib.Path(__file__).with_name("rates.csv")
 # Beginnings of kinds stand for all that they begin: those of one method, say, or () for all.
@@ -100,7 +99,7 @@ def predict(
     seen: set[Hashable] = set()
     seconds, guessed, sources = [], [], set()
     for pack in packs:
-        new = programs(pack) - seen
+        new = pack.runs[0].method.programs(pack) - seen
         seen |= new
         found, of_kind = lookup(rates, kind(pack.runs[0]))
         seconds.append(float(amounts(pack, len(new)) @ of_kind.seconds))
@@ -124,7 +123,7 @@ def wall_seconds(seconds: Iterable[float], workers: int) -> float:
 
 def kind(run: Run) -> Kind:
     """What decides which rates hold for a run."""
-    return type(run.method).__name__, run.method.protocol, run.architecture.name
+    return run.method.row_name, run.method.protocol, run.architecture.name
 
 
 def lookup(rates: Mapping[Kind, Rates], kind: Kind) -> tuple[Kind, Rates]:
@@ -139,47 +138,19 @@ def lookup(rates: Mapping[Kind, Rates], kind: Kind) -> tuple[Kind, Rates]:
 
 def amounts(pack: Pack, n_programs: int) -> np.ndarray:
     """AMOUNTS of a pack that compiles so many programs."""
-    steps = [packing.predicted_steps(run) / packing.lanes(run) for run in pack.runs]
-    work = sum(
-        packing.predicted_steps(run) * packing.work_per_step(pack.module, run) for run in pack.runs
-    )
-    if isinstance(pack.runs[0].method, Construction):
+    runs, of_all = pack.runs, [run.method.predicted_steps(run) for run in pack.runs]
+    work = sum(packing.predicted_work(run, pack.module) for run in runs)
+    if runs[0].method.solves:
         # Made one after another, and what each takes at least is a rate here.
-        return np.array(
-            [n_programs, len(steps), work - len(steps) * packing.CONSTRUCTION_WORK, 0], float
-        )
+        least = runs[0].method.least_work
+        return np.array([n_programs, len(runs), work - len(runs) * least, 0], float)
     floats = sum(
-        packing.predicted_steps(run) * packing.floats_per_step(pack.module, run)
-        for run in pack.runs
+        steps * packing.floats_per_step(pack.module, run)
+        for steps, run in zip(of_all, runs, strict=True)
     )
+    steps = [n / run.method.lanes for n, run in zip(of_all, runs, strict=True)]
     in_turn = max(max(steps), sum(steps) / pack.slots)
     return np.array([n_programs, in_turn, work / pack.n_devices, floats / pack.n_devices], float)
-
-
-def programs(pack: Pack) -> set[Hashable]:
-    """What a pack needs compiled; equal ones are compiled once."""
-    run, n_runs, n_tasks = pack.runs[0], len(pack.runs), len({run.task for run in pack.runs})
-    method, task = run.method, dataclasses.replace(run.task, seed=0)
-    if isinstance(method, Construction):
-        # Each is judged at its true size.
-        return {(models.build(x), dataclasses.replace(x.task, seed=0)) for x in pack.runs}
-    if isinstance(method, Training):
-        return {training.program_shape(pack)}
-    if isinstance(method, Search):
-        task = packing.search_task(pack.runs, pack.module)
-        trial = dataclasses.replace(
-            method.training, epochs=1, learning_rate=0, final_learning_rate=0
-        )
-        widths = {packing.width(n_runs, n) for n in range(1, n_runs + 1)}
-        shape = (pack.module, task, trial, method.lanes, n_runs, n_tasks)
-        return {(*shape, width) for width in widths}
-    if isinstance(method, Annealing):
-        task = packing.largest_task(pack)
-        method = dataclasses.replace(
-            method, steps=method.evaluate_every, learning_rate=1.0, first_share=1.0, warmup=0.0
-        )
-        n_tasks = len({run.task.seed for run in pack.runs})
-    return {(pack.module, task, method, pack.slots, n_tasks)}
 
 
 # --- From shards to rates ----------------------------------------------------------------------
@@ -204,15 +175,15 @@ def measured(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         if len(of_shard) != size:
             continue
         try:
-            runs = sorted(map(rebuild.from_columns, of_shard), key=lambda run: run.run_id)
+            runs = sorted(map(from_cells, of_shard), key=lambda run: run.run_id)
             platform, n = (of_shard[0].get(name) for name in ("platform", "n_devices"))
             # Simulated devices of a CPU share its cores.
             n_devices = 1 if platform == "cpu" else n or 1
             pack = packing.together(runs, platform=platform or "cpu", n_devices=n_devices)
         except (UserError, ValueError):
             continue
-        needed = {(commit, program) for program in programs(pack)}
-        if isinstance(runs[0].method, Construction):
+        needed = {(commit, program) for program in pack.runs[0].method.programs(pack)}
+        if runs[0].method.solves:
             # They do not tell what they compile.
             needed, seen = needed - seen, needed | seen
         elif not compile_seconds:

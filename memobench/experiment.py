@@ -7,7 +7,10 @@ from typing import Any
 import pandas as pd
 
 from memobench.claims import Claim
-from memobench.specs import Architecture, Method, Run, Task, columns
+from memobench.methods.base import Method
+from memobench.models.base import Architecture
+from memobench.runs import Run, cells
+from memobench.tasks.base import Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +106,7 @@ class Experiment:
 
     def wanted(self, preset: str) -> pd.DataFrame:
         """The specs of a preset's runs as a table."""
-        return pd.DataFrame([columns(run) for run in self.presets[preset]])
+        return pd.DataFrame([cells(run) for run in self.presets[preset]])
 
     def published_table(self) -> pd.DataFrame:
         """The published accuracies as a table."""
@@ -120,9 +123,11 @@ def grid(
 ) -> tuple[Run, ...]:
     """Every task, architecture and method with the seeds 0, 1, .., each once.
 
-    >>> from memobench.specs import Training
-    >>> heads = [Architecture(name="mlp", d_model=2, d_head=2, n_heads=h) for h in (1, 2)]
-    >>> len(grid([Task()], heads, [Training(epochs=1), Training(epochs=2)], seeds=3))
+    >>> from memobench.methods.training import Training
+    >>> from memobench.models.transformer import AttentionOnly
+    >>> from memobench.tasks.associations import Associations
+    >>> heads = [AttentionOnly(d_model=2, d_head=2, n_heads=h) for h in (1, 2)]
+    >>> len(grid([Associations()], heads, [Training(epochs=1), Training(epochs=2)], seeds=3))
     12
     """
     architectures, methods = list(architectures), list(methods)
@@ -142,6 +147,5 @@ def with_full_heads(architectures: Iterable[Architecture]) -> list[Architecture]
     There a head wider than the stream is no stronger than one as wide, so that d_head is at most
     d_model.
     """
-    return [
-        dataclasses.replace(a, heads="full", d_head=min(a.d_head, a.d_model)) for a in architectures
-    ]
+    several: list[Any] = list(architectures)
+    return [a.replace(heads="full", d_head=min(a.d_head, a.d_model)) for a in several]

@@ -7,7 +7,6 @@ pack of small models; no files, no printing.
 Shape letters: R runs, M starts of each, P flat parameters.
 """
 
-import dataclasses
 import functools
 import math
 import time
@@ -20,9 +19,11 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from memobench import compiling, devices, metrics, models, packing, tasks, training
+from memobench import compiling, devices, metrics, packing, training
 from memobench.devices import SPLIT
-from memobench.specs import Optimum, Task
+from memobench.methods.optimum import Optimum
+from memobench.models import base as models
+from memobench.tasks.tokens import Instance
 
 # Which rate finds the better valleys differs between tasks: the starts share them out.
 LEARNING_RATES = (0.03, 0.3)
@@ -45,19 +46,15 @@ def solve(
       at the best start and the iterations of L-BFGS to it, and the losses (nats) at which all
       polished starts ended, least first. A small gradient and equal losses say that no start was
       merely stopped early; they do not prove a global minimum.
-
-    Raises:
-      ValueError: the method is another.
     """
-    method, task = pack.runs[0].method, tasks.of_tokens(pack.runs[0])
-    if not isinstance(method, Optimum):
-        raise ValueError("solve takes runs whose method is an Optimum")
+    task = pack.runs[0].task
+    method: Any = pack.runs[0].method
     n_runs = len(pack.runs)
-    shape = (pack.module, dataclasses.replace(task, seed=0), method, devices.filled(n_runs))
+    shape = (pack.module, task.signature(), method, devices.filled(n_runs))
     (search, unravel), compile_seconds = compiling.timed(_compile, *shape)
     started = time.perf_counter()
     variables = _starts(pack, method.starts)
-    instances = [tasks.sample(tasks.of_tokens(run)) for run in pack.runs]
+    instances = [run.task.sample() for run in pack.runs]
     with jax.enable_x64(True):
         flat_RxMxP = jax.vmap(jax.vmap(_flat))(variables["params"])
         constants = jax.tree.map(lambda x: x[:, 0], variables["constants"])
@@ -70,7 +67,7 @@ def solve(
     return training.PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        bits_R=metrics.memorized_bits(loss_R, task.n_examples, task.vocab_size),
+        bits_R=metrics.memorized_bits(loss_R, task.n_predicted, task.n_choices or 2),
         step_accuracy_RxL=accuracy_R[:, None],
         step_loss_RxL=loss_R[:, None],
         compile_seconds=compile_seconds,
@@ -88,7 +85,7 @@ def solve(
 
 
 @functools.lru_cache(maxsize=32)
-def _compile(module: Any, task: Task, method: Optimum, n_runs: int) -> tuple[Any, Any]:
+def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> tuple[Any, Any]:
     """The search for packs of so many runs, and the way from flat parameters back to a tree."""
     with jax.enable_x64(True):
         variables = models.shapes(module, task.context_length)
@@ -97,11 +94,10 @@ def _compile(module: Any, task: Task, method: Optimum, n_runs: int) -> tuple[Any
         )
         rate_M = jnp.asarray(np.geomspace(*LEARNING_RATES, method.starts))
 
-        def search(flat_MxP: jax.Array, constants: Any, memorized: tasks.Instance) -> _Found:
+        def search(flat_MxP: jax.Array, constants: Any, memorized: Instance) -> _Found:
             def objective(flat_P: jax.Array) -> tuple[jax.Array, jax.Array]:
                 trial = {"params": unravel(flat_P), "constants": constants}
-                every = jnp.zeros(0, jnp.int32)
-                return training.objective(module, task, trial, memorized, every)
+                return task.objective(module, trial, memorized)
 
             return _search(objective, method, flat_MxP, rate_M)
 
@@ -109,7 +105,7 @@ def _compile(module: Any, task: Task, method: Optimum, n_runs: int) -> tuple[Any
             return jax.ShapeDtypeStruct((n_runs, *x.shape), x.dtype)
 
         flat_RxMxP = jax.ShapeDtypeStruct((n_runs, method.starts, len(flat)), jnp.float64)
-        memorized = jax.eval_shape(_double, tasks.shapes(task))
+        memorized = jax.eval_shape(_double, task.shapes())
         constants, memorized = jax.tree.map(stacked, (variables["constants"], memorized))
         solving = compiling.compiled(
             jax.vmap(search), flat_RxMxP, constants, memorized, specs=(SPLIT, SPLIT, SPLIT)
@@ -126,7 +122,7 @@ def _starts(pack: packing.Pack, n_starts: int) -> Any:
     length = pack.runs[0].task.context_length
     target = models.shapes(pack.module, length)
     trees = [
-        packing.pad_to(models.init(models.build(run), length, key), target)
+        packing.pad_to(models.init(run.module(), length, key), target)
         for run in pack.runs
         for key in jax.random.split(packing.init_key(run), n_starts)
     ]
@@ -134,7 +130,7 @@ def _starts(pack: packing.Pack, n_starts: int) -> Any:
     return jax.tree.map(lambda *xs: np.stack(xs).reshape(*shape, *xs[0].shape), *trees)
 
 
-def _double(instance: tasks.Instance) -> tasks.Instance:
+def _double(instance: Instance) -> Instance:
     """Float32 probabilities add up to 1 within 1e-7 only, which would be a floor of its own."""
     probability_TxK = jnp.asarray(instance.probability_TxK, jnp.float64)
     prior_T = jnp.asarray(instance.prior_T, jnp.float64)

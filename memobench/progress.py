@@ -9,7 +9,7 @@ import tqdm
 
 from memobench.costs import Prediction
 from memobench.leases import Held
-from memobench.packing import Pack, predicted_steps
+from memobench.packing import Pack
 
 # For so many seconds what was predicted weighs more than what was seen.
 PRIOR_SECONDS = 10.0
@@ -58,7 +58,7 @@ class Progress:
         """Model-steps of a pack since it was told last."""
         with self._lock:
             self._steps_done += steps
-            self._advance(pack, steps / sum(map(predicted_steps, pack.runs)))
+            self._advance(pack, steps / sum(run.method.predicted_steps(run) for run in pack.runs))
 
     def look(self, leases: Iterable[Held], sweep: str) -> None:
         """What other processes say of the packs of this sweep that they work on."""

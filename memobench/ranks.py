@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
+from memobench.models.base import Module
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 
@@ -24,7 +24,7 @@ EXAMPLES_AT_ONCE = 1024
 MOST_EXAMPLES = 8192
 
 
-def columns(module: nn.Module, variables: Any, data: Labelled, n_examples: int) -> dict[str, Any]:
+def columns(module: Module, variables: Any, data: Labelled, n_examples: int) -> dict[str, Any]:
     """What a results row says of a module with `streams` and `attention` on its examples.
 
     stream_ranks: for each layer, of the T vectors that enter it at the query. attention_rank: of
@@ -57,9 +57,9 @@ def _double(x: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _streams_and_attention(module: nn.Module, variables: Any, data: Labelled, rows_B: Any) -> Any:
+def _streams_and_attention(module: Module, variables: Any, data: Labelled, rows_B: Any) -> Any:
     def one(row: jax.Array) -> tuple[jax.Array, jax.Array]:
-        inputs = labelled_contexts.example(data, row)
+        inputs = labelled_contexts.inputs(data, row)
         streams: Any = module.apply(variables, *inputs, method="streams")
         attention: Any = module.apply(variables, *inputs, method="attention")
         return jnp.stack([stream_MxD[0] for stream_MxD in streams]), attention.ravel()

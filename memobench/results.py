@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import logging
-import math
 import os
 import pathlib
 import sys
@@ -20,51 +19,16 @@ from typing import Any
 import pandas as pd
 
 from memobench import atomic
+from memobench import rows as rows_of
+from memobench.columns import shown
 from memobench.errors import UserError
+from memobench.rows import all_columns
 
 SCHEMA = 1
 
 Path = str | os.PathLike[str]
 
 _log = logging.getLogger("memobench")
-
-MEASURES = ("accuracy", "accuracy_protocol", "memorized", "bits", "loss")
-_TEXTS = ("run_id", "task", "architecture", "heads", "method", "protocol", "status")
-_INTEGERS = (
-    *("context_length", "task_seed", "d_model", "d_head", "n_heads", "n_layers"),
-    *("d_mlp", "seed", "n_params", "n_params_memory", "n_examples", "steps"),
-)
-SATURATION = (
-    "saturated",
-    "saturated_by_head",
-    "examples_by_serving_heads",
-    "largest_attention",
-)
-# What a construction says of its weights.
-CERTIFICATE = (
-    *("feature_rank", "condition", "fit_error", "aimed_accuracy", "aimed_loss", "margin"),
-    *("gamma", "encoder_loss", "largest_weight", "stored_bits", "basis_condition", "promises"),
-    *("seconds", "scale_used"),
-)
-# What a search found.
-SEARCHED = (
-    *("complete_99", "complete_100", "incomplete_99", "incomplete_100", "best_accuracy"),
-    *("rate_factor", "final_steps", "previous_99", "previous_known", "previous_bits"),
-    *("gain", "converged", "lower_bound", "trials"),
-)
-# Columns that shards of schema 1 did not have from the beginning, or that few runs have.
-_YOUNGER = (
-    *("n_sequences", "conditional", "n_next", "conditional_parameter", "zipf_exponent"),
-    *("starts", "adam_steps", "polished", "curve_loss", "contexts", "n_classes", "input_dim"),
-    *("n_bag", "positions", "d_value", "score_scale", "residual", "first_share", "warmup"),
-    *("evaluate_every", "stop_early", "stopped_at", "best_step", *SATURATION),
-    *("stream_ranks", "attention_rank", "activation", "theorem", "n_aimed", "solve", "scale"),
-    *("weights", "start", "trained", *CERTIFICATE),
-    *("rate_factors", "sizes", "resolution", "doublings", "rules", *SEARCHED, "n_params_distinct"),
-    *("n_subjects", "n_relations", "n_answers", "n_devices", "embeddings"),
-    "instruction_set",
-)
-STATUSES = ("ok", "diverged")
 
 
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
@@ -192,11 +156,11 @@ def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Pat
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
     """Rows as a table; measures of diverged runs are NaN, columns younger than a shard None."""
-    table = pd.DataFrame(rows, columns=None if rows else [*_TEXTS, *_INTEGERS, *MEASURES])
-    younger = {name: [None] * len(table) for name in _YOUNGER if name not in table}
+    table = pd.DataFrame(rows)
+    younger = {name: [None] * len(table) for name in all_columns() if name not in table}
     whole = pd.concat([table, pd.DataFrame(younger, index=table.index, dtype=object)], axis=1)
     # Copied into one piece: a table of many columns, each apart, is slow and warns of it.
-    return whole.astype(dict.fromkeys(MEASURES, float)).copy()
+    return whole.astype(dict.fromkeys(rows_of.MEASURES, float)).copy()
 
 
 def _shared(row: dict[str, Any]) -> dict[str, Any]:
@@ -231,19 +195,18 @@ def read_shard(path: pathlib.Path) -> tuple[list[dict], dict[str, Any]]:
 def _check_row(row: Any) -> None:
     if not isinstance(row, dict):
         raise ValueError("a row is not an object")
-    kinds: list[tuple[tuple[str, ...], Any]] = [
-        (_TEXTS, str),
-        (_INTEGERS, int),
-        (("vocab_size",), (int, type(None))),
-        (MEASURES, (int, float, type(None))),
-    ]
-    for names, kind in kinds:
-        for name in names:
-            if name not in row:
+    for name, column in all_columns().items():
+        if name not in row:
+            if name in _REQUIRED:
                 raise ValueError(f"a row lacks {name}")
-            if not isinstance(row[name], kind) or isinstance(row[name], bool):
-                raise ValueError(f"a row has {name}={row[name]!r}")
-            if isinstance(row[name], float) and not math.isfinite(row[name]):
-                raise ValueError(f"a row has {name}={row[name]!r}")
-    if row["status"] not in STATUSES:
-        raise ValueError(f"a row has status={row['status']!r}")
+        elif row[name] is None:
+            if name in _REQUIRED:
+                raise ValueError(f"a row has {name}=None")
+        elif not column.kind.holds(row[name]):
+            raise ValueError(
+                f"a row has {name}={shown(row[name])}, which is not {column.kind.told}"
+            )
+
+
+# What a reader cannot do without.
+_REQUIRED = ("run_id", "task", "architecture", "method", "protocol", "status", "seed", "task_seed")

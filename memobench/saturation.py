@@ -13,11 +13,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax import linen as nn
 
-from memobench import models, tasks
-from memobench.specs import LabelledContexts, Run, Task
-from memobench.tasks import labelled_contexts
+from memobench.models.base import Module
+from memobench.runs import Run
 from memobench.theory import SATURATED_ATTENTION
 
 EXAMPLES_AT_ONCE = 1024
@@ -36,22 +34,15 @@ def largest_attention(run: Run, variables: Any) -> np.ndarray:
     Raises:
       ValueError: the architecture has no attention.
     """
-    module, task = models.build(run), run.task
-    if not hasattr(module, "attention"):
+    module = run.module()
+    if not module.attends:
         raise ValueError(f"{run.architecture.name} has no attention to look at")
-    if isinstance(task, LabelledContexts):
-        data: Any = labelled_contexts.sample(task)
-        return of_module(module, variables, labelled_contexts.example, data, task.n_examples)
-    tokens = functools.partial(_tokens, task)
-    return of_module(module, variables, tokens, tasks.sample(task), task.n_examples)
-
-
-def _tokens(task: Task, instance: tasks.Instance, i: jax.Array) -> tuple[jax.Array]:
-    return (tasks.tokens_of_example(task, instance, i),)
+    task = run.task
+    return of_module(module, variables, task.signature().inputs, task.sample(), task.n_examples)
 
 
 def of_module(
-    module: nn.Module, variables: Any, example: Example, data: Any, n_examples: int
+    module: Module, variables: Any, example: Example, data: Any, n_examples: int
 ) -> np.ndarray:
     """largest_TxH of a module whose inputs are `example(data, i)`, i < n_examples."""
     variables, data = jax.device_put((variables, data))
@@ -65,7 +56,7 @@ def of_module(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _largest(
-    module: nn.Module, example: Example, variables: Any, data: Any, example_B: jax.Array
+    module: Module, example: Example, variables: Any, data: Any, example_B: jax.Array
 ) -> jax.Array:
     def largest(i: jax.Array) -> jax.Array:
         attention_HxN: Any = module.apply(variables, *example(data, i), method="attention")

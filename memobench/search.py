@@ -16,13 +16,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
-from memobench import capacity, compiling, devices, metrics, models, packing, tasks, training
-from memobench.annealing import Checkpoints
+from memobench import capacity, compiling, devices, metrics, packing, training
 from memobench.capacity import Proposal, Trial
+from memobench.checkpoints import Checkpoints
 from memobench.devices import SHARED, SPLIT
-from memobench.specs import Run, Search, Task, Training
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Module
+from memobench.runs import Run
 
 # Steps between two looks at what is known, as Nichani et al. (2025) look. The published protocol
 # sees batches, so that only its final weights are looked at.
@@ -79,9 +82,8 @@ def search(
 
 
 def _method(run: Run) -> Search:
-    if not isinstance(run.method, Search):
-        raise ValueError(f"a run by {type(run.method).__name__} is no search")
-    return run.method
+    method: Any = run.method
+    return method
 
 
 def _saved(run: Run, checkpoints: Checkpoints | None) -> list[Trial]:
@@ -103,7 +105,7 @@ def _result(
     ]
     accuracy_R, loss_R = np.array(found).T
     sizes_R = np.array([run.task.n_examples for run in runs])
-    vocab_R = np.array([tasks.of_tokens(run).vocab_size for run in runs])
+    vocab_R = np.array([run.task.n_choices for run in runs])
     return training.PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
@@ -114,7 +116,7 @@ def _result(
         run_seconds=seconds - compile_seconds,
         variables=None,
         certificates=tuple(
-            capacity.columns(run.task.n_examples, made, tasks.of_tokens(run).vocab_size)
+            capacity.columns(run.task.n_examples, made, run.task.n_choices or 2)
             for run, made in zip(runs, trials, strict=True)
         ),
     )
@@ -127,10 +129,10 @@ class _Trainer:
         self._pack, self._on_steps = pack, on_steps
         self._lanes = _method(pack.runs[0]).lanes
         self._task = packing.search_task(pack.runs, pack.module)
-        instances = list(dict.fromkeys(tasks.of_tokens(run) for run in pack.runs))
-        self._instance_of_run = [instances.index(tasks.of_tokens(run)) for run in pack.runs]
-        target = tasks.shapes(self._task)
-        padded = [packing.pad_to(tasks.sample(task), target) for task in instances]
+        instances = list(dict.fromkeys(run.task for run in pack.runs))
+        self._instance_of_run = [instances.index(run.task) for run in pack.runs]
+        target = self._task.shapes()
+        padded = [packing.pad_to(task.sample(), target) for task in instances]
         self._instances = devices.shared(jax.tree.map(lambda *xs: np.stack(xs), *padded))
         self._uniform_KxM = devices.shared(jnp.stack([_uniform(task, pack) for task in instances]))
         self._initial = devices.shared(packing.init_pack(pack))
@@ -145,7 +147,7 @@ class _Trainer:
         shape = (
             self._pack.module,
             self._task,
-            dataclasses.replace(method, epochs=1, learning_rate=0, final_learning_rate=0),
+            method.static(),
             devices.filled(len(lanes)),
             len(self._pack.runs),
             len(self._uniform_KxM),
@@ -215,7 +217,7 @@ def _split(numbers: Any, dtype: Any) -> jax.Array:
     return devices.split(np.asarray(numbers).astype(dtype))
 
 
-def _uniform(task: Task, pack: packing.Pack) -> jax.Array:
+def _uniform(task: Any, pack: packing.Pack) -> jax.Array:
     """uniform_M in [0, 1): times a number of examples they are a trial's training set.
 
     Drawn from the task's seed alone, as the plain protocol's are.
@@ -228,22 +230,20 @@ def _uniform(task: Task, pack: packing.Pack) -> jax.Array:
 _DATA = {"instances": SHARED, "uniform": SHARED, "instance_L": SPLIT, "n_L": SPLIT}
 
 # Padded module, largest task, method, numbers of lanes, runs and instances.
-Shape = tuple[nn.Module, Task, Training, int, int, int]
+Shape = tuple[Module, Any, Training, int, int, int]
 
 
 @functools.lru_cache(maxsize=32)
 def compile_program(shape: Shape) -> Program:
     """The compiled functions of every round of this shape."""
     module, task, method, n_lanes, n_runs, n_instances = shape
-    # The objective then weighs examples by their prior, which is zero beyond a trial's.
-    task = dataclasses.replace(task, zipf_exponent=1.0)
     batch_size = method.batch_size or 0
 
     def begin(initial: Any, run_L: jax.Array) -> Any:
         variables = training.of(initial, run_L)
         return {"variables": variables, "optimizer": training.optimizer(module, method, variables)}
 
-    def subset(data: Any, which: jax.Array, n: jax.Array) -> tasks.Instance:
+    def subset(data: Any, which: jax.Array, n: jax.Array) -> Any:
         instance = training.of(data["instances"], which)
         number_T = jnp.arange(instance.prior_T.shape[0])
         return instance._replace(prior_T=jnp.where(number_T < n, 1 / n, 0.0))
@@ -256,8 +256,10 @@ def compile_program(shape: Shape) -> Program:
             draws_M = jnp.minimum((data["uniform"][which] * n).astype(jnp.int32), n - 1)
 
             def one_step(state: Any, order_B: jax.Array) -> Any:
+                examples_B = draws_M[order_B] if batch_size else None
+                # All examples are weighed by their prior, which is zero beyond a trial's.
                 state, (_, accuracy) = training.step(
-                    module, task, method, state, instance, rate, draws_M[order_B]
+                    module, task, method, state, instance, rate, examples_B, weighted=True
                 )
                 return state, accuracy
 
@@ -269,7 +271,7 @@ def compile_program(shape: Shape) -> Program:
         def one(lane: Any) -> Any:
             variables, which, n = lane
             instance = subset(data, which, n)
-            return training.objective(module, task, variables, instance, jnp.zeros(0, jnp.int32))
+            return task.objective(module, variables, instance, weighted=True)
 
         return jax.lax.map(one, (variables, data["instance_L"], data["n_L"]))
 
@@ -278,7 +280,7 @@ def compile_program(shape: Shape) -> Program:
     rate_L = jax.ShapeDtypeStruct((n_lanes,), jnp.float32)
     state = jax.eval_shape(begin, initial, number_L)
     data = {
-        "instances": training.stacked(tasks.shapes(task), n_instances),
+        "instances": training.stacked(task.shapes(), n_instances),
         "uniform": jax.ShapeDtypeStruct((n_instances, method.n_batches * batch_size), jnp.float32),
         "instance_L": number_L,
         "n_L": number_L,

@@ -18,23 +18,13 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import (
-    constructions,
-    costs,
-    executors,
-    models,
-    packing,
-    plugins,
-    tasks,
-    theory,
-    worker,
-)
+from memobench import constructions, costs, executors, packing, plugins, theory, worker
 from memobench import results as store
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
 from memobench.leases import STALE_SECONDS, Leases
 from memobench.progress import Progress
-from memobench.specs import Run
+from memobench.runs import Run
 
 # How often a driver looks for what ended and for what others did.
 POLL_SECONDS = 1.0
@@ -74,10 +64,12 @@ def run(
       theory.Violation: a run measured more than is possible; its pack is kept in the folder.
       Interrupted: Ctrl-C; packs that were done are in the folder.
 
-    >>> from memobench import specs
-    >>> architecture = specs.Architecture(name="attention_only", d_model=2, d_head=2, n_heads=3)
-    >>> method = specs.Training(n_batches=8, epochs=2).exact()
-    >>> wanted = [Run(task=specs.Task(vocab_size=5), architecture=architecture, method=method)]
+    >>> from memobench.methods.training import Training
+    >>> from memobench.models.transformer import AttentionOnly
+    >>> from memobench.tasks.associations import Associations
+    >>> architecture = AttentionOnly(d_model=2, d_head=2, n_heads=3)
+    >>> method = Training(n_batches=8, epochs=2).exact()
+    >>> wanted = [Run(task=Associations(vocab_size=5), architecture=architecture, method=method)]
     >>> str(run(wanted, progress=False).loc[0, "status"])
     'ok'
     """
@@ -132,8 +124,7 @@ def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) 
 
 def _check(runs: Iterable[Run]) -> None:
     for run in runs:
-        tasks.check(run.task)
-        models.build(run)
+        run.method.check_module(run.module())
         constructions.check(run)
 
 

@@ -1,6 +1,6 @@
 """What theorems promise or forbid, as functions of a run's sizes. Imports no JAX.
 
-A bound takes sizes by name: a mapping such as `specs.columns`, a row of a table or a table, whose
+A bound takes sizes by name: a mapping such as `runs.cells`, a row of a table or a table, whose
 columns then give a column. What it does not apply to it says nothing of.
 """
 
@@ -17,7 +17,7 @@ import pandas as pd
 
 from memobench.errors import UserError
 
-# A mapping, a row or a table of the sizes that `specs.columns` names.
+# A mapping, a row or a table of the sizes that `runs.cells` names.
 Sizes = Any
 
 
@@ -301,9 +301,11 @@ UPPER_BOUNDS = (COUNTING, PROPOSITION_2, RANK_OF_WEIGHTS, PROPOSITION_1)
 def promised(sizes: Sizes) -> Any:
     """The largest number of examples that a theorem promises; NaN where none applies.
 
-    >>> from memobench.specs import Architecture, Run, Task, columns
-    >>> heads = Architecture(name="attention_only", d_model=10, d_head=10, n_heads=20)
-    >>> float(promised(columns(Run(task=Task(), architecture=heads))))
+    >>> from memobench.models.transformer import AttentionOnly
+    >>> from memobench.runs import Run, cells
+    >>> from memobench.tasks.associations import Associations
+    >>> heads = AttentionOnly(d_model=10, d_head=10, n_heads=20)
+    >>> float(promised(cells(Run(task=Associations(), architecture=heads))))
     210.0
     """
     values = [_where(bound.applies(sizes), bound.value(sizes)) for bound in LOWER_BOUNDS]

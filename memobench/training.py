@@ -11,20 +11,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import linen as nn
 
-from memobench import compiling, devices, metrics, models, packing, tasks
+from memobench import compiling, devices, metrics, packing
 from memobench.devices import SHARED, SPLIT
-from memobench.specs import Run, Task, Training
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Module
+from memobench.runs import Run
 
 MAX_STEPS_PER_CHUNK = 64
-
-_ADAM = optax.scale_by_adam()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,13 +80,13 @@ def train_many(
     runs, methods = pack.runs, [_training(run) for run in pack.runs]
     if initial is None and methods[0].start:
         raise ValueError("a run that starts from a construction needs `constructions.initial`")
-    task, method = tasks.of_tokens(runs[0]), methods[0]
-    instances = list(dict.fromkeys(tasks.of_tokens(run) for run in runs))
+    task, method = runs[0].task, methods[0]
+    instances = list(dict.fromkeys(run.task for run in runs))
     shape = program_shape(pack)
     program, compile_seconds = compiling.timed(compile_program, shape)
 
     started = time.perf_counter()
-    data = _data(instances, [instances.index(tasks.of_tokens(run)) for run in runs], method)
+    data = _data(instances, [instances.index(run.task) for run in runs], method)
     variables = devices.split(packing.init_pack(pack) if initial is None else initial)
     state = {"variables": variables, "optimizer": program.begin(variables)}
     key_R = devices.split(jnp.stack([packing.shuffle_key(run) for run in runs]))
@@ -117,7 +115,7 @@ def train_many(
     return PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        bits_R=metrics.memorized_bits(loss_R, task.n_predicted, task.n_choices),
+        bits_R=metrics.memorized_bits(loss_R, task.n_predicted, task.n_choices or 2),
         step_accuracy_RxL=devices.first(len(runs), np.concatenate(accuracies, axis=1)),
         step_loss_RxL=devices.first(len(runs), np.concatenate(losses, axis=1)),
         compile_seconds=compile_seconds,
@@ -127,9 +125,8 @@ def train_many(
 
 
 def _training(run: Run) -> Training:
-    if not isinstance(run.method, Training):
-        raise ValueError(f"a run by protocol {run.method.protocol!r} is not trained step by step")
-    return run.method
+    method: Any = run.method
+    return method
 
 
 def steps_per_chunk(method: Training) -> int:
@@ -138,76 +135,40 @@ def steps_per_chunk(method: Training) -> int:
     return next(c for c in range(at_most, 0, -1) if method.n_batches % c == 0)
 
 
-def objective(
-    module: nn.Module, task: Task, variables: Any, instance: tasks.Instance, examples_B: Any
-) -> tuple[jax.Array, jax.Array]:
-    """(mean KL divergence from the task's next tokens in nats, accuracy) on the examples.
-
-    For associations the divergence is the cross-entropy. B = 0 stands for all examples, each
-    weighed by the prior: the true objective. A `tasks.Fresh` brings tokens of its own. Of whole
-    sequences the means are over all tokens. Of a bijection only those answers are possible whose
-    question has a prior.
-    """
-    exact = not isinstance(examples_B, tasks.Fresh) and not examples_B.size
-    if isinstance(examples_B, tasks.Fresh):
-        examples_B, tokens_BxS = examples_B
-    else:
-        examples_B = jnp.arange(task.n_examples) if exact else examples_B
-        tokens_BxS = tasks.tokens_of_example(task, instance, examples_B)
-    with jax.default_matmul_precision("highest"):
-        if exact and not tasks.listed(task):
-            logits_BxN = models.all_logits(module, variables, tokens_BxS)
-        else:
-            logits_BxN = jax.vmap(lambda tokens_S: models.logits(module, variables, tokens_S))(
-                tokens_BxS
-            )
-    # Some modules have logits for the tokens only that may be answers.
-    logits_BxN = logits_BxN[..., : task.n_outputs]
-    if task.name == "bijection":
-        logits_BxN = jnp.where(instance.prior_T > 0, logits_BxN, -jnp.inf)
-    next_BxK, probability_BxK = (x if exact else x[examples_B] for x in instance[:2])
-    chex.assert_shape(logits_BxN, (*next_BxK.shape[:-1], task.n_outputs))
-    # Every place of a whole sequence stands for itself.
-    kl_B, correct_B = jax.vmap(metrics.kl_and_correct)(
-        *(x.reshape(-1, x.shape[-1]) for x in (logits_BxN, next_BxK, probability_BxK))
-    )
-    if exact and task.zipf_exponent is not None:
-        # What never occurs may have an infinite divergence.
-        kl_B = jnp.where(instance.prior_T > 0, kl_B, 0.0)
-        return (instance.prior_T * kl_B).sum(), (instance.prior_T * correct_B).sum()
-    return kl_B.mean(), correct_B.mean()
-
-
-def _trained(module: nn.Module, method: Training, params: dict[str, Any]) -> dict[str, Any]:
+def _trained(module: Module, method: Training, params: dict[str, Any]) -> dict[str, Any]:
     """Those of the parameters that the method trains."""
-    chosen = models.trained(module, method)
+    chosen = method.trains(module)
     return {name: x for name, x in params.items() if chosen(name)}
 
 
-def optimizer(module: nn.Module, method: Training, variables: Any) -> Any:
-    """Adam's state before the first step, of stacked variables."""
-    return jax.vmap(_ADAM.init)(_trained(module, method, variables["params"]))
+def optimizer(module: Module, method: Training, variables: Any) -> Any:
+    """The optimiser's state before the first step, of stacked variables."""
+    return jax.vmap(method.optimizer.transform().init)(
+        _trained(module, method, variables["params"])
+    )
 
 
 def step(
-    module: nn.Module,
-    task: Task,
+    module: Module,
+    task: Any,
     method: Training,
     state: Any,
     instance: Any,
     rate: jax.Array,
     examples_B: Any,
+    weighted: bool | None = None,
 ) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-    """One Adam step of one model; returns its new state, and loss and accuracy before the step."""
+    """One step of one model; returns its new state, and loss and accuracy before the step."""
     variables = state["variables"]
 
     def loss_and_accuracy(trained: Any) -> tuple[jax.Array, jax.Array]:
         tried = {**variables, "params": {**variables["params"], **trained}}
-        return objective(module, task, tried, instance, examples_B)
+        return task.objective(module, tried, instance, examples_B, weighted)
 
     trained = _trained(module, method, variables["params"])
     (loss, accuracy), gradient = jax.value_and_grad(loss_and_accuracy, has_aux=True)(trained)
-    update, optimizer = _ADAM.update(gradient, state["optimizer"])
+    transform = method.optimizer.transform()
+    update, optimizer = transform.update(gradient, state["optimizer"], trained)
     trained = jax.tree.map(lambda p, u: p - rate * u, trained, update)
     variables = {**variables, "params": {**variables["params"], **trained}}
     return {"variables": variables, "optimizer": optimizer}, (loss, accuracy)
@@ -232,12 +193,12 @@ def _step_keys(key: jax.Array, epoch: jax.Array, n_batches: int) -> jax.Array:
     return jax.random.key_data(jax.random.split(jax.random.fold_in(key, epoch), n_batches))
 
 
-def _data(instances: list[Task], instance_of_run: list[int], method: Training) -> Any:
+def _data(instances: list[Any], instance_of_run: list[int], method: Training) -> Any:
     """What is memorized, once for each task instance, and which of them each run memorizes."""
     return {
         "instance_R": devices.split(np.array(instance_of_run, np.int32)),
         "instances": devices.shared(
-            jax.tree.map(lambda *xs: jnp.stack(xs), *map(tasks.sample, instances))
+            jax.tree.map(lambda *xs: jnp.stack(xs), *(task.sample() for task in instances))
         ),
         "draws": devices.shared(jnp.stack([_draws(task, method) for task in instances])),
     }
@@ -246,30 +207,17 @@ def _data(instances: list[Task], instance_of_run: list[int], method: Training) -
 _DATA = {"instance_R": SPLIT, "instances": SHARED, "draws": SHARED}
 
 
-def _n_draws(task: Task, method: Training) -> int:
+def _n_draws(task: Any, method: Training) -> int:
     """Size of the training set; 0 where there is none."""
-    return 0 if tasks.is_fresh(task) else method.n_batches * (method.batch_size or 0)
+    return 0 if task.is_fresh else method.n_batches * (method.batch_size or 0)
 
 
-def _draws(task: Task, method: Training) -> jax.Array:
+def _draws(task: Any, method: Training) -> jax.Array:
     """draws_M: the training set, which the protocol `passes` does not leave to chance."""
     n_draws = _n_draws(task, method)
     if method.protocol == "passes":
         return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
-    return tasks.sample_draws(task, n_draws)
-
-
-def _by_blocks(
-    module: nn.Module, task: Task, variables: Any, instance: tasks.Instance
-) -> tuple[jax.Array, jax.Array]:
-    """The objective on all examples of an even prior, without holding all logits at once."""
-
-    def one(example: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return objective(module, task, variables, instance, example[None])
-
-    examples_T = jnp.arange(task.n_examples)
-    loss_T, accuracy_T = jax.lax.map(one, examples_T, batch_size=packing.EVALUATED_AT_ONCE)
-    return loss_T.mean(), accuracy_T.mean()
+    return task.sample_draws(n_draws)
 
 
 def of(tree: Any, which: jax.Array) -> Any:
@@ -283,7 +231,7 @@ def stacked(tree: Any, n: int) -> Any:
 
 
 # Everything that decides a compilation: padded module, task, method, numbers of runs and instances.
-Shape = tuple[nn.Module, Task, Training, int, int]
+Shape = tuple[Module, Any, Training, int, int]
 
 
 def program_shape(pack: packing.Pack) -> Shape:
@@ -291,10 +239,8 @@ def program_shape(pack: packing.Pack) -> Shape:
     run = pack.runs[0]
     return (
         pack.module,
-        dataclasses.replace(tasks.of_tokens(run), seed=0),
-        dataclasses.replace(
-            _training(run), epochs=1, learning_rate=0, final_learning_rate=0, start=None
-        ),
+        run.task.signature(),
+        _training(run).static(),
         devices.filled(len(pack.runs)),
         len({run.task for run in pack.runs}),
     )
@@ -322,7 +268,7 @@ def shuffler(method: Training, fresh: bool = False) -> Callable[[jax.Array, jax.
 def compile_program(shape: Shape) -> Program:
     """The compiled functions of every pack of this shape."""
     module, task, method, n_runs, n_instances = shape
-    batch_size, fresh = method.batch_size or 0, tasks.is_fresh(task)
+    batch_size, fresh = method.batch_size or 0, task.is_fresh
 
     def chunk(state: Any, data: Any, rate_R: jax.Array, order_RxCxB: jax.Array) -> Any:
         def train(state: Any, which: jax.Array, rate: jax.Array, order_CxB: jax.Array) -> Any:
@@ -330,11 +276,9 @@ def compile_program(shape: Shape) -> Program:
 
             def one_step(state: Any, order_B: jax.Array) -> Any:
                 if fresh:
-                    examples_B: Any = tasks.fresh(
-                        task, jax.random.wrap_key_data(order_B), batch_size
-                    )
+                    examples_B: Any = task.fresh(jax.random.wrap_key_data(order_B), batch_size)
                 else:
-                    examples_B = draws_M[order_B]
+                    examples_B = draws_M[order_B] if batch_size else None
                 return step(module, task, method, state, memorized, rate, examples_B)
 
             return jax.lax.scan(one_step, state, order_CxB)
@@ -344,10 +288,7 @@ def compile_program(shape: Shape) -> Program:
     def evaluate(variables: Any, data: Any) -> Any:
         def one(run: Any) -> Any:
             variables, which = run
-            memorized = of(data["instances"], which)
-            if tasks.in_blocks(task):
-                return _by_blocks(module, task, variables, memorized)
-            return objective(module, task, variables, memorized, jnp.zeros(0, jnp.int32))
+            return task.evaluate(module, variables, of(data["instances"], which))
 
         # One run after another: all examples of all runs at once would not fit beside training.
         return jax.lax.map(one, (variables, data["instance_R"]))
@@ -360,7 +301,7 @@ def compile_program(shape: Shape) -> Program:
     }
     data = {
         "instance_R": jax.ShapeDtypeStruct((n_runs,), jnp.int32),
-        "instances": stacked(tasks.shapes(task), n_instances),
+        "instances": stacked(task.shapes(), n_instances),
         "draws": jax.ShapeDtypeStruct((n_instances, _n_draws(task, method)), jnp.int32),
     }
     rate_R = jax.ShapeDtypeStruct((n_runs,), jnp.float32)

@@ -18,11 +18,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memobench import atomic, results, theory
+from memobench import atomic, results, rows, theory
+from memobench.columns import shown
 from memobench.errors import UserError
-from memobench.specs import SPEC_VERSION
+from memobench.runs import from_cells
+from memobench.spec import SPEC_VERSION
 from memobench.submissions import checks
-from memobench.submissions.rebuild import from_columns, shown
 
 # Rows whose measures are held against theorems together; a table of them costs little memory.
 ROWS_AT_ONCE = 4096
@@ -113,7 +114,7 @@ class _Check:
 
     def _row(self, place: str, row: _Row) -> None:
         run_id = row["run_id"]
-        measures = {name: row[name] for name in (*results.MEASURES, "status", "method")}
+        measures = {name: row[name] for name in (*rows.MEASURES, "status", "method")}
         if run_id in self.first:
             self._twice(place, run_id, measures)
         else:
@@ -131,7 +132,7 @@ class _Check:
     def _contradictions(self, row: _Row) -> Iterator[str]:
         """What does not fit in a row that has all columns of COLUMNS, of the right kinds."""
         try:
-            run = from_columns({name: row[name] for name in checks.SPEC_COLUMNS})
+            run = from_cells({name: row[name] for name in checks.SPEC_COLUMNS})
         except UserError as error:
             yield str(error)
             return
@@ -199,7 +200,7 @@ class _Check:
 
 
 # What is known of a row but not checked: a picture.
-_KNOWN = {*checks.COLUMNS, *results.SATURATION}
+_KNOWN = rows.all_columns()
 _ROW_KINDS = {
     name: kind for name, kind in checks.COLUMNS.items() if name not in checks.PROVENANCE_COLUMNS
 }

@@ -18,24 +18,14 @@ from typing import Any
 import jax
 import jaxlib
 
-from memobench import (
-    annealing,
-    checkpoints,
-    constructions,
-    devices,
-    metrics,
-    models,
-    optimum,
-    packing,
-    search,
-    specs,
-    training,
-)
+from memobench import checkpoints, devices, metrics, packing, runs, training
 from memobench import results as store
 from memobench.errors import DoesNotFit
 from memobench.executors import Shard
 from memobench.leases import Leases
-from memobench.specs import Annealing, Construction, Optimum, Run, Search, Training
+from memobench.models import base as models
+from memobench.runs import Run
+from memobench.spec import SPEC_VERSION
 from memobench.version import __version__
 
 _log = logging.getLogger("memobench")
@@ -90,8 +80,7 @@ def work(
       UserError: the folder can no longer be written.
     """
     if desk is None:
-        alone = functools.partial(train, on_steps=on_steps)
-        return [_shard(*made) for made in fitting(pack, alone)]
+        return [_shard(*made) for made in fitting(pack, _training(on_steps))]
     name = store.shard_name(run.run_id for run in pack.runs)
     lease = desk.leases.take(
         [run.run_id for run in pack.runs],
@@ -101,7 +90,7 @@ def work(
         first=pack.runs[0].run_id,
         protocol=pack.runs[0].method.protocol,
         done=0,
-        steps=sum(map(packing.predicted_steps, pack.runs)),
+        steps=sum(run.method.predicted_steps(run) for run in pack.runs),
     )
     with lease:
         # Only now: what somebody had in hand until the lease was taken is in a shard.
@@ -120,11 +109,18 @@ def work(
             f"on {device_name(jax.devices()[0])}, process {os.getpid()}"
         )
         try:
-            resumed = functools.partial(train, on_steps=steps_done, checkpoints=desk.checkpoints)
+            resumed = _training(steps_done, desk.checkpoints)
             return [_kept(desk, *made, note) for made in fitting(pack, resumed)]
         except BaseException:
             note(traceback.format_exc().rstrip())
             raise
+
+
+def _training(
+    on_steps: OnSteps, checkpoints: checkpoints.Folder | None = None
+) -> Callable[[packing.Pack], training.PackResult]:
+    """How packs are made: as the method of their runs says."""
+    return lambda pack: pack.runs[0].method.train(pack, on_steps, checkpoints)
 
 
 def _kept(
@@ -157,24 +153,6 @@ def _note(log: pathlib.Path, text: str) -> None:
             file.write(f"{date} {text}\n")
 
 
-def train(
-    pack: packing.Pack, on_steps: OnSteps, checkpoints: annealing.Checkpoints | None = None
-) -> training.PackResult:
-    """Trains, optimises or constructs a pack, as its runs' method says.
-
-    Long methods keep checkpoints.
-    """
-    method = pack.runs[0].method
-    if isinstance(method, Annealing):
-        return annealing.anneal(pack, on_steps, checkpoints)
-    if isinstance(method, Search):
-        return search.search(pack, on_steps, checkpoints)
-    if isinstance(method, Training) and method.start:
-        return training.train_many(pack, on_steps, constructions.initial(pack))
-    by = {Optimum: optimum.solve, Construction: constructions.construct_pack}
-    return by.get(type(method), training.train_many)(pack, on_steps)
-
-
 def fitting(
     pack: packing.Pack, train: Callable[[packing.Pack], training.PackResult]
 ) -> Iterator[tuple[packing.Pack, training.PackResult]]:
@@ -205,11 +183,11 @@ def fitting(
         )
         parts[:0] = halves
     if too_large:
-        sizes = too_large[0].architecture
+        name, sizes = too_large[0].architecture.name, too_large[0].architecture.shared_cells()
         raise DoesNotFit(
-            f"{sizes.name} with d_model={sizes.d_model}, n_heads={sizes.n_heads}, "
-            f"d_mlp={sizes.d_mlp} (run {too_large[0].run_id}) does not fit in memory even alone; "
-            "choose a larger device or a smaller batch_size"
+            f"{name} with d_model={sizes['d_model']}, n_heads={sizes['n_heads']}, "
+            f"d_mlp={sizes['d_mlp']} (run {too_large[0].run_id}) does not fit in memory even "
+            "alone; choose a larger device or a smaller batch_size"
         )
 
 
@@ -227,7 +205,8 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
     rows = []
     for i, run in enumerate(pack.runs):
         task = run.task
-        n_params, n_params_memory = models.count_parameters(models.build(run), task.context_length)
+        module = run.module()
+        n_params, n_params_memory = models.count_parameters(module, task.context_length)
         diverged = not math.isfinite(result.loss_R[i])
         measures = {
             "accuracy": result.accuracy_R[i],
@@ -238,16 +217,16 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
             "bits": result.bits_R[i],
             "loss": result.loss_R[i],
         }
-        known = () if diverged else meaningful(task)
+        known = () if diverged else task.measures
         steps, accuracy, loss = training.log_spaced_curve(
             result.step_accuracy_RxL[i], result.step_loss_RxL[i]
         )
         rows.append(
             {
-                **specs.columns(run),
+                **runs.cells(run),
                 "n_params": n_params,
                 "n_params_memory": n_params_memory,
-                "n_params_distinct": models.count_distinct(models.build(run), task.context_length),
+                "n_params_distinct": models.count_distinct(module, task.context_length),
                 "status": "diverged" if diverged else "ok",
                 **{name: float(x) if name in known else None for name, x in measures.items()},
                 "curve_steps": steps,
@@ -259,26 +238,11 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
     return rows
 
 
-def meaningful(task: specs.Task | specs.LabelledContexts) -> tuple[str, ...]:
-    """The measures that mean something: with several right answers only the divergence does."""
-    if isinstance(task, specs.LabelledContexts):
-        bits = ("bits",) if task.n_classes else ()
-        return ("accuracy", "accuracy_protocol", "loss", "memorized", *bits)
-    if task.name == "distributions":
-        return ("loss",)
-    if task.name == "bijection":
-        # Its answers are known beforehand; which belongs where is not counted in bits.
-        return ("accuracy", "accuracy_protocol", "loss", "memorized")
-    # Weighed by a prior, accuracy and loss do not count sequences.
-    counts = () if task.zipf_exponent else ("memorized", "bits")
-    return ("accuracy", "accuracy_protocol", "loss", *counts)
-
-
 def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any]:
     """What a shard says of how it came about."""
     device = jax.devices()[0]
     return {
-        "spec_version": specs.SPEC_VERSION,
+        "spec_version": SPEC_VERSION,
         "memobench": __version__,
         "commit": _commit(),
         "jax": jax.__version__,

@@ -8,7 +8,10 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_opti
 import jax
 import pytest
 
-from memobench.specs import Architecture, Run, Task, Training
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -20,7 +23,7 @@ def make_run():
     def make(name="attention_only", *, seed=0, task=None, method=None, **sizes):
         sizes = {"d_model": 4, "d_head": 4, "n_heads": 2, **sizes}
         return Run(
-            task=task or Task(vocab_size=7),
+            task=task or Associations(vocab_size=7),
             architecture=Architecture(name=name, **sizes),
             method=method or Training(batch_size=16, n_batches=5, epochs=4),
             seed=seed,

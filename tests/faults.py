@@ -20,7 +20,10 @@ import numpy as np
 
 import memobench
 from memobench import packing, results, training, worker
-from memobench.specs import Architecture, Run, Task, Training
+from memobench.methods.training import Training
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
 
 _FORK = multiprocessing.get_context("forkserver")
 # What a driver imports takes seconds; the server that forks them imports it once.
@@ -28,8 +31,8 @@ _FORK.set_forkserver_preload(["memobench.sweep", "tests.faults"])
 
 RUNS = tuple(
     Run(
-        task=Task(vocab_size=7),
-        architecture=Architecture(name="attention_only", d_model=3, d_head=3, n_heads=n_heads),
+        task=Associations(vocab_size=7),
+        architecture=AttentionOnly(d_model=3, d_head=3, n_heads=n_heads),
         method=Training(batch_size=8, n_batches=4, epochs=2),
         seed=seed,
     )

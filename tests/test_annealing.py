@@ -23,7 +23,6 @@ from memobench import (
     checkpoints,
     compiling,
     metrics,
-    models,
     packing,
     progress,
     saturation,
@@ -31,10 +30,14 @@ from memobench import (
     training,
     worker,
 )
-from memobench.specs import Annealing, Architecture, LabelledContexts, Run
+from memobench.methods.annealing import Annealing
+from memobench.models import base as models
+from memobench.models.query_attention import QueryAttention
+from memobench.runs import Run
 from memobench.tasks import labelled_contexts
+from memobench.tasks.labelled_contexts import LabelledContexts
 
-ARCHITECTURE = Architecture(name="query_attention", d_model=6, d_head=5, n_heads=2, heads="full")
+ARCHITECTURE = QueryAttention(d_model=6, d_head=5, n_heads=2)
 METHOD = Annealing(batch_size=8, steps=40, evaluate_every=10, learning_rate=1e-2)
 TASK = LabelledContexts(n_examples=24, context_length=3, n_classes=4, input_dim=6)
 
@@ -57,7 +60,7 @@ MIX = (
     _run(1, n_examples=20, context_length=4, d_model=8, d_head=3, n_heads=1, steps=60, warmup=0.5),
     FILLING,
 )
-LARGEST = packing.enclosing([models.build(run) for run in MIX])
+LARGEST = packing.enclosing([run.module() for run in MIX])
 
 # Other outputs, contexts and depth, all of them sizes that padding must carry.
 BAG = LabelledContexts(
@@ -162,7 +165,7 @@ def _variables(result, i, run):
         assert not outside.any()
         return padded[i][inside]
 
-    return jax.tree.map(crop, result.variables, models.shapes(models.build(run), 0))
+    return jax.tree.map(crop, result.variables, models.shapes(run.module(), 0))
 
 
 @pytest.mark.parametrize("name", ["mixed", "deep"])
@@ -185,7 +188,7 @@ def test_the_protocol_step_for_step():
     task = dataclasses.replace(TASK, contexts="random")
     run = _run(7, task, steps=40, warmup=0.25, first_share=0.1, learning_rate=3e-2)
     result = annealing.anneal(packing.together([run]))
-    module, data = models.build(run), jax.device_put(labelled_contexts.sample(task))
+    module, data = run.module(), jax.device_put(task.sample())
     variables = models.init(module, 0, packing.init_key(run))
     warm = optax.linear_schedule(3e-3, 3e-2, 10)
     schedule = optax.join_schedules([warm, optax.cosine_decay_schedule(3e-2, 30)], [10])
@@ -356,9 +359,7 @@ def test_the_weights_of_least_loss_are_kept():
         assert result.accuracy_R[i] == certificate["curve_accuracy"][best]
         assert certificate["best_step"] == certificate["curve_steps"][best]
         variables, data = _variables(result, i, run), _data(run.task)
-        loss_T, correct_T = quick_jit(_each_alone, static_argnums=0)(
-            models.build(run), variables, data
-        )
+        loss_T, correct_T = quick_jit(_each_alone, static_argnums=0)(run.module(), variables, data)
         np.testing.assert_allclose(loss_T.mean(), result.loss_R[i], rtol=1e-5)
         np.testing.assert_allclose(correct_T.mean(), result.accuracy_R[i], atol=1e-6)
         largest_TxH = saturation.largest_attention(run, variables)
@@ -368,14 +369,14 @@ def test_the_weights_of_least_loss_are_kept():
 
 
 def _data(task):
-    return jax.device_put(labelled_contexts.sample(task))
+    return jax.device_put(task.sample())
 
 
 def _each_alone(module, variables, data):
     """Loss and correctness of every example."""
 
     def one(i):
-        output_C = module.apply(variables, *labelled_contexts.example(data, i))
+        output_C = module.apply(variables, *labelled_contexts.inputs(data, i))
         return metrics.loss_and_correct(output_C, data.label_T[i])
 
     return jax.vmap(one)(jnp.arange(len(data.label_T)))
@@ -384,7 +385,7 @@ def _each_alone(module, variables, data):
 def test_blocks_of_examples_are_evaluated_as_one(monkeypatch):
     monkeypatch.setattr(packing, "EVALUATED_AT_ONCE", 7)
     tasks = [dataclasses.replace(TASK, n_examples=30, seed=seed) for seed in (0, 1)]
-    module, sets = models.build(_run(0, tasks[0])), [_data(task) for task in tasks]
+    module, sets = _run(0, tasks[0]).module(), [_data(task) for task in tasks]
     trees = [models.init(module, 0, jax.random.key(seed)) for seed in range(4)]
     n_examples, which_set = [1, 12, 24, 23], [0, 1, 1, 0]
     schedule = annealing.Schedule(
@@ -476,7 +477,7 @@ def test_a_checkpoint_serves_whatever_pack_the_run_comes_to_be_in(mixed):
 
 
 def _leaves(run):
-    shapes = models.shapes(models.build(run), 0)
+    shapes = models.shapes(run.module(), 0)
     return jax.tree_util.tree_flatten_with_path(shapes)[0]
 
 
@@ -485,7 +486,7 @@ def test_padding_stays_exactly_zero_in_weights_and_moments():
     for _ in range(5):
         slots.round()
         for i, each in enumerate(slots.here):
-            shapes = annealing._shapes(models.build(each.run))
+            shapes = annealing._shapes(each.run.module())
             leaves = [jax.tree.leaves(tree) for tree in (shapes, slots.stacked)]
             for shape, padded in zip(*leaves, strict=True):
                 outside = np.array(padded[i])
@@ -503,9 +504,9 @@ def test_scalars_are_known_within_the_tolerance_and_never_stop_early(deep):
     assert 1.0 in deep.certificates[0]["curve_accuracy"][:-1]
     for i, run in enumerate(DEEP):
         assert deep.certificates[i]["stopped_at"] == 100
-        module, variables = models.build(run), _variables(deep, i, run)
-        data = labelled_contexts.sample(run.task)
-        inputs = [labelled_contexts.example(data, j) for j in range(run.task.n_examples)]
+        module, variables = run.module(), _variables(deep, i, run)
+        data = run.task.sample()
+        inputs = [labelled_contexts.inputs(data, j) for j in range(run.task.n_examples)]
         apply = quick_jit(module.apply)
         output_T = np.array([apply(variables, *x)[0] for x in inputs])
         error_T = abs(output_T - data.label_T)

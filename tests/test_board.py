@@ -14,14 +14,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import analysis, board, claims, models, results, specs, submissions, theory
+from memobench import analysis, board, claims, results, rows, specs, submissions, theory
 from memobench.claims import exposure as exposure_claims
 from memobench.errors import UserError
 from memobench.experiment import Scaling
 from memobench.experiments import EXPERIMENTS
+from memobench.methods.construction import Construction
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.transformer import MLP
 from memobench.report import capacity as capacities_page
 from memobench.report import exposure, forest, latex, leaderboard, scaling, tables
-from memobench.specs import Architecture, Construction, Run, Task, Training
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
 from tests.test_html import HOSTILE
 
 SETS = pytest.mark.parametrize(
@@ -31,7 +37,7 @@ SETS = pytest.mark.parametrize(
 
 def _entry(architecture, vocab_size=50):
     """The sizes of an architecture as columns."""
-    return specs.columns(Run(task=Task(vocab_size=vocab_size), architecture=architecture))
+    return cells(Run(task=Associations(vocab_size=vocab_size), architecture=architecture))
 
 
 @SETS
@@ -42,7 +48,7 @@ def test_standard_entries_meet_their_budget_and_are_all_different(vocab_size, bu
     overfull = board.task(vocab_size, budget)
     assert overfull.n_examples == min(budget, vocab_size**2)
     for architecture, theorem in entries:
-        module = models.build(Run(task=overfull, architecture=architecture))
+        module = Run(task=overfull, architecture=architecture).module()
         n_params, _ = models.count_parameters(module, 2)
         assert abs(n_params / budget - 1) <= board.TOLERANCE, architecture
         if theorem is None:
@@ -138,12 +144,12 @@ def test_runs_are_distinct_and_quick_is_a_part_of_full(budget):
     quick, full = ([run.run_id for run in experiment.presets[x]] for x in ("quick", "full"))
     assert len(set(full)) == len(full)
     assert set(quick) < set(full)
-    table = pd.DataFrame([specs.columns(run) for run in experiment.presets["full"]])
+    table = pd.DataFrame([cells(run) for run in experiment.presets["full"]])
     assert table.groupby("method")["seed"].unique().map(sorted).tolist() == [[0, 1, 2, 3, 4]] * 2
     assert (table["seed"] == table["task_seed"]).all()
     assert set(table["vocab_size"]) == {n for n, of in board.WIDTHS if of == budget}
     assert set(table["protocol"]) == {"published", "exact", "constructed"}
-    few = pd.DataFrame([specs.columns(run) for run in experiment.presets["quick"]])
+    few = pd.DataFrame([cells(run) for run in experiment.presets["quick"]])
     assert few["vocab_size"].nunique() == 1
     assert set(few["protocol"]) == {"exact", "constructed"}
 
@@ -177,7 +183,7 @@ PROVENANCE = {
 
 @functools.cache
 def _counts(task, architecture):
-    module = models.build(Run(task=task, architecture=architecture))
+    module = Run(task=task, architecture=architecture).module()
     n_params, n_params_memory = models.count_parameters(module, 2)
     distinct = models.count_distinct(module, 2)
     counts = {"n_params": n_params, "n_params_memory": n_params_memory}
@@ -185,12 +191,12 @@ def _counts(task, architecture):
 
 
 def _row(run, **measured):
-    sizes = specs.columns(run)
+    sizes = cells(run)
     made = isinstance(run.method, Construction)
     found = {**CERTIFICATE, "promises": sizes["n_examples"]} if made else MEASURED
     return {
         **sizes,
-        **_counts(Task(vocab_size=run.task.vocab_size), run.architecture),
+        **_counts(Associations(vocab_size=run.task.vocab_size), run.architecture),
         "status": "ok",
         **{"curve_steps": [1], "curve_accuracy": [0.0], "curve_loss": [1.0]},
         **found,
@@ -257,7 +263,7 @@ def test_means_intervals_and_verdicts_by_hand():
     assert row["verdict"] == "converged"
     assert row["final_steps"] == 2048
     assert row["seconds"] == 2.0
-    n_params = models.count_parameters(models.build(_run_of(ATTENTION)), 2)[0]
+    n_params = models.count_parameters(_run_of(ATTENTION).module(), 2)[0]
     assert row["bits_per_parameter"] == pytest.approx(1240 / n_params)
     assert row["complete_99_per_parameter"] == pytest.approx(110 / n_params)
     assert row["memorized_per_parameter"] == pytest.approx(250 / n_params)
@@ -297,7 +303,7 @@ def _before(*numbers, name="previous_99"):
 
 UNKNOWN = dict.fromkeys(("previous_99", "previous_known", "previous_bits"))
 DIVERGED = {
-    **dict.fromkeys(results.MEASURES),
+    **dict.fromkeys(rows.MEASURES),
     **{"status": "diverged", "complete_99": 0, "complete_100": 0, "best_accuracy": 0.0},
     **{"previous_99": 9, "previous_known": 9, "previous_bits": 9.0},
 }
@@ -512,7 +518,7 @@ def _seeded(*seeds):
     (run,) = board.searches(ATTENTION, N, BUDGET, seeds=1)
     rows = _rows(seeds=1)
     return [
-        {**row, **specs.columns(dataclasses.replace(run, task=task, seed=seed))}
+        {**row, **cells(dataclasses.replace(run, task=task, seed=seed))}
         for row in rows
         for seed, task_seed in seeds
         for task in [dataclasses.replace(run.task, seed=task_seed)]
@@ -578,7 +584,7 @@ def test_an_architecture_of_ones_own_is_an_entry():
     own = Architecture(name="mine", d_model=5, d_head=5, n_heads=3)
     standard = _row(board.searches(ATTENTION, N, BUDGET, seeds=1)[0])
     rows = [
-        {**standard, **specs.columns(run), "n_params": 500}
+        {**standard, **cells(run), "n_params": 500}
         for run in board.searches(own, N, BUDGET, seeds=3)
     ]
     (row,) = _build(rows).to_dict("records")
@@ -780,7 +786,7 @@ def test_hostile_text_is_text_in_all_renderings(tmp_path):
 
 
 def test_a_board_without_entries_says_so(tmp_path):
-    plain = Run(task=Task(vocab_size=5), architecture=ATTENTION)
+    plain = Run(task=Associations(vocab_size=5), architecture=ATTENTION)
     others = results.to_table([_row(plain, bits=1.0)])
     for table in (others, others.iloc[:0]):
         folder = tmp_path / str(len(table))

@@ -10,7 +10,8 @@ import pytest
 
 from memobench import capacity, results
 from memobench.capacity import Proposal, Trial
-from memobench.specs import Search, Training
+from memobench.methods.search import Search
+from memobench.methods.training import Training
 
 STEPS = 4
 TRAINING = Training(n_batches=STEPS, epochs=1).exact()

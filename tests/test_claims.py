@@ -9,7 +9,6 @@ import pytest
 
 from memobench import claims
 from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, Claim
-from memobench.specs import TRAINED
 
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 WIDTHS = range(3, 14)

@@ -9,19 +9,23 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, models, packing, tasks, theory
+from memobench import constructions, packing, theory
 from memobench.constructions import evaluation, linear, precision, random_attention
 from memobench.errors import UserError
-from memobench.specs import (
-    Architecture,
-    Construction,
-    LabelledContexts,
-    Optimum,
-    Run,
-    Task,
-    Training,
-    columns,
-)
+from memobench.methods.construction import Construction
+from memobench.methods.optimum import Optimum
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.linear_memory import LinearMemory
+from memobench.models.query_attention import QueryAttention
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
+from memobench.tasks.distributions import Distributions
+from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.test_models import _reference_logits
 
 THEOREM = "dana2025"
@@ -65,7 +69,7 @@ def _judged(run):
 def test_the_promised_number_is_memorized(sizes, weights):
     for task_seed, seed in ((0, 0), (0, 1), (5, 1)):
         run = _run(task_seed=task_seed, seed=seed, method={"weights": weights}, **sizes)
-        assert theory.COROLLARY_2.value(columns(run)) == run.task.n_examples == 24
+        assert theory.COROLLARY_2.value(cells(run)) == run.task.n_examples == 24
         result, certificate = _judged(run)
         assert result.accuracy_R[0] == pytest.approx(1, abs=1e-12)
         assert certificate["aimed_accuracy"] == 1
@@ -115,9 +119,9 @@ def test_the_weights_know_their_examples_by_an_independent_forward_pass(name, n_
     # Heads of dimension 4, where the scale 1 / sqrt(d_h) is exact in float32 too.
     sizes = SIZES[name] | {"d_head": 4, "d_model": 4, "n_heads": 5}
     run = _run(method={"n_aimed": n_aimed}, **sizes)
-    made, module = constructions.construct(run), models.build(run)
+    made, module = constructions.construct(run), run.module()
     variables = {"params": made.params, "constants": constructions._constants(run)}
-    data = tasks.sample(run.task)
+    data = run.task.sample()
     output_TxN = evaluation.outputs(module, variables, run.task, data, double=True)
     tokens_TxS = np.asarray(data.tokens_TxS)
     reference_TxN = np.stack([_reference_logits(run, variables, x) for x in tokens_TxS])
@@ -132,7 +136,7 @@ def test_constructed_weights_have_the_module_s_shapes():
     for sizes in SIZES.values():
         run = _run(**sizes)
         made = constructions.construct(run)
-        expected = models.shapes(models.build(run), run.task.context_length)["params"]
+        expected = models.shapes(run.module(), run.task.context_length)["params"]
         assert {name: x.shape for name, x in made.params.items()} == {
             name: x.shape for name, x in expected.items()
         }
@@ -179,7 +183,7 @@ def test_scores_have_the_deviation_that_is_asked_for():
         run = _run(vocab_size=20, T=300, n_heads=3, d_model=4, d_head=4, method={"n_aimed": 1})
         method = dataclasses.replace(run.method, scale=scale)
         params = constructions.construct(dataclasses.replace(run, method=method)).params
-        stream_TxSxD = params["token_embedding"][np.asarray(tasks.sample(run.task).tokens_TxS)]
+        stream_TxSxD = params["token_embedding"][np.asarray(run.task.sample().tokens_TxS)]
         stream_TxSxD = stream_TxSxD + params["position_embedding"]
         for query, key in zip(params["layer0_query"], params["layer0_key"], strict=True):
             score_TxS = np.einsum("tk,tsk->ts", stream_TxSxD[:, -1] @ query.T, stream_TxSxD @ key.T)
@@ -269,9 +273,8 @@ def test_rows_hold_the_certificates_and_are_kept(tmp_path):
     assert table["stored_bits"].tolist() == [64, 64, 9, 64]
 
 
-SEVERAL = Task(name="distributions", vocab_size=4, conditional="uniform", n_next=2)
-FULL_SUPPORT = Task(
-    name="distributions",
+SEVERAL = Distributions(vocab_size=4, conditional="uniform", n_next=2)
+FULL_SUPPORT = Distributions(
     vocab_size=4,
     conditional="dirichlet",
     n_next=4,
@@ -297,7 +300,7 @@ def test_distributions_come_as_near_as_any_sequence_encoder(monkeypatch):
     monkeypatch.setattr(random_attention, "_encoder", lambda _: encoder)
     run = _run(task=FULL_SUPPORT, d_model=2, d_head=2, n_heads=7, heads="full")
     row = _check_distribution(run, 16)
-    data = tasks.sample(FULL_SUPPORT)
+    data = FULL_SUPPORT.sample()
     judged = evaluation.judge(FULL_SUPPORT, data, encoder[0] @ encoder[1].T)
     expected = evaluation.prior(FULL_SUPPORT, data) @ judged.loss_T
     assert row["encoder_loss"] == pytest.approx(expected, abs=1e-12)
@@ -358,20 +361,20 @@ def test_fewer_bits_are_rounded_before_the_rest_is_solved_for():
 
 
 CONTEXTS = LabelledContexts(n_examples=4, context_length=3, input_dim=4, n_classes=3)
-ONE_TOKEN = Task(vocab_size=4, context_length=1)
+ONE_TOKEN = Associations(vocab_size=4, context_length=1)
 ARCHITECTURES = [
-    Architecture(name="attention_only", d_model=4, d_head=4, heads="full"),
-    Architecture(name="attention_only", d_model=4, d_head=4, n_layers=2),
-    Architecture(name="attention_only", d_model=1, d_head=1),
-    Architecture(name="attention_only", d_model=2, d_head=4),
-    Architecture(name="mlp", d_model=4, d_head=4, d_mlp=5),
-    Architecture(name="mlp", d_model=4, d_head=4, d_mlp=5, activation="relu"),
-    Architecture(name="sequence_encoder", d_model=4, d_head=4),
-    Architecture(name="linear_memory", d_model=4, d_head=4),
-    Architecture(name="linear_memory", d_model=1, d_head=1),
-    Architecture(name="query_attention", d_model=4, d_head=4, heads="full"),
-    Architecture(name="query_attention", d_model=4, d_head=4, heads="full", residual=True),
-    Architecture(name="query_attention", d_model=4, d_head=4, heads="full", n_layers=2),
+    AttentionOnly(d_model=4, d_head=4, heads="full"),
+    AttentionOnly(d_model=4, d_head=4, n_layers=2),
+    AttentionOnly(d_model=1, d_head=1),
+    AttentionOnly(d_model=2, d_head=4),
+    MLP(d_model=4, d_head=4, d_mlp=5),
+    MLP(d_model=4, d_head=4, d_mlp=5, activation="relu"),
+    SequenceEncoder(d_model=4),
+    LinearMemory(d_model=4),
+    LinearMemory(d_model=1),
+    QueryAttention(d_model=4, d_head=4),
+    QueryAttention(d_model=4, d_head=4, residual=True),
+    QueryAttention(d_model=4, d_head=4, n_layers=2),
 ]
 
 
@@ -382,11 +385,11 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
     monkeypatch.setattr(random_attention, "_encoder", lambda _: encoder)
     made, told, lines = 0, 0, []
     for architecture in ARCHITECTURES:
-        for task in (Task(vocab_size=4), ONE_TOKEN, SEVERAL, CONTEXTS):
+        for task in (Associations(vocab_size=4), ONE_TOKEN, SEVERAL, CONTEXTS):
             method = Construction(theorem=theorem, n_aimed=1)
             run = Run(task=task, architecture=architecture, method=method)
             try:
-                models.build(run)
+                run.module()
             except UserError:
                 continue
             try:
@@ -480,7 +483,7 @@ def test_as_few_tokens_as_dimensions_are_told_apart(theorem, vocab_size, d_model
     }[theorem]
     architecture = Architecture(d_model=d_model, d_head=d_model, heads="full", **sizes)
     for seed in range(3):
-        task = Task(vocab_size=vocab_size, seed=seed)
+        task = Associations(vocab_size=vocab_size, seed=seed)
         method = Construction(theorem=theorem)
         run = Run(task=task, architecture=architecture, method=method, seed=seed)
         result, certificate = _judged(run)

@@ -3,10 +3,18 @@
 import numpy as np
 import pytest
 
-from memobench import constructions, models, packing, tasks, theory, training
+from memobench import constructions, packing, theory, training
 from memobench.constructions import linear
+from memobench.constructions.linear_memory import LinearLeastSquares, OuterProducts
 from memobench.errors import UserError
-from memobench.specs import Architecture, Construction, Run, Task, Training
+from memobench.methods.construction import Construction
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.linear_memory import LinearMemory
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.distributions import Distributions
 
 ENCODER = "dana2025_proposition3"
 
@@ -14,8 +22,8 @@ ENCODER = "dana2025_proposition3"
 def _memory(theorem, *, d=16, n=64, seed=0, **options):
     """A linear memory of width d for what follows each of n tokens."""
     return Run(
-        task=Task(vocab_size=n, context_length=1, seed=seed),
-        architecture=Architecture(name="linear_memory", d_model=d, d_head=d),
+        task=Associations(vocab_size=n, context_length=1, seed=seed),
+        architecture=LinearMemory(d_model=d),
         method=Construction(theorem=theorem, **options),
         seed=seed,
     )
@@ -23,8 +31,8 @@ def _memory(theorem, *, d=16, n=64, seed=0, **options):
 
 def _encoder(*, d=2, task=None, **options):
     return Run(
-        task=task or Task(vocab_size=10),
-        architecture=Architecture(name="sequence_encoder", d_model=d, d_head=d),
+        task=task or Associations(vocab_size=10),
+        architecture=SequenceEncoder(d_model=d),
         method=Construction(theorem=ENCODER, **options),
     )
 
@@ -90,7 +98,7 @@ def test_outer_products_are_the_sum_of_outer_products():
     run = _memory("outer_products", d=5, n=12, n_aimed=7, solve="least_squares")
     params = constructions.construct(run).params
     key_NxD, value_NxD = params["token_embedding"], params["unembedding"]
-    next_T = np.asarray(tasks.sample(run.task).next_TxK)[:, 0]
+    next_T = np.asarray(run.task.sample().next_TxK)[:, 0]
     aimed_A = constructions.aimed(run)
     products = [np.outer(value_NxD[next_T[token]], key_NxD[token]) for token in aimed_A]
     np.testing.assert_allclose(params["memory"], np.sum(products, axis=0), atol=1e-12)
@@ -100,7 +108,7 @@ def test_outer_products_are_the_sum_of_outer_products():
 
 def test_sequences_that_were_drawn_are_held_like_all():
     run = _memory("linear_least_squares", d=16)
-    task = Task(vocab_size=64, context_length=1, n_sequences=16)
+    task = Associations(vocab_size=64, context_length=1, n_sequences=16)
     result, _ = _judged(Run(task=task, architecture=run.architecture, method=run.method))
     assert result.accuracy_R[0] == pytest.approx(1)
     assert result.loss_R[0] < 1e-9
@@ -144,9 +152,9 @@ def test_one_association_too_many_loses_rank():
 @pytest.mark.parametrize(
     "task",
     [
-        Task(vocab_size=10),
-        Task(vocab_size=64, context_length=1),
-        Task(vocab_size=5, context_length=3, zipf_exponent=1.0),
+        Associations(vocab_size=10),
+        Associations(vocab_size=64, context_length=1),
+        Associations(vocab_size=5, context_length=3, zipf_exponent=1.0),
     ],
     ids=["pairs", "tokens", "triples"],
 )
@@ -169,7 +177,7 @@ def test_an_encoder_knows_nothing_of_what_it_is_not_made_for():
 def test_constructed_weights_have_the_module_s_shapes(theorem):
     run = _encoder() if theorem == ENCODER else _memory(theorem, solve="least_squares")
     made = constructions.construct(run)
-    expected = models.shapes(models.build(run), run.task.context_length)["params"]
+    expected = models.shapes(run.module(), run.task.context_length)["params"]
     assert {name: x.shape for name, x in made.params.items()} == {
         name: x.shape for name, x in expected.items()
     }
@@ -177,7 +185,7 @@ def test_constructed_weights_have_the_module_s_shapes(theorem):
 
 
 def test_training_betters_outer_products():
-    start = Construction(theorem="outer_products", solve="least_squares")
+    start = OuterProducts(solve="least_squares")
     constructed = _memory("outer_products", solve="least_squares")
     method = Training(n_batches=64, epochs=16, start=start, trained="read_out").exact()
     run = Run(task=constructed.task, architecture=constructed.architecture, method=method)
@@ -190,10 +198,8 @@ def test_training_betters_outer_products():
         assert np.allclose(after, params[name], atol=1e-6) != moves
 
 
-SEVERAL = Task(name="distributions", vocab_size=9, conditional="uniform", n_next=2)
-SEVERAL_OF_ONE = Task(
-    name="distributions", vocab_size=9, context_length=1, conditional="uniform", n_next=2
-)
+SEVERAL = Distributions(vocab_size=9, conditional="uniform", n_next=2)
+SEVERAL_OF_ONE = Distributions(vocab_size=9, context_length=1, conditional="uniform", n_next=2)
 
 
 @pytest.mark.parametrize(
@@ -208,32 +214,32 @@ SEVERAL_OF_ONE = Task(
         (
             Run(
                 task=SEVERAL_OF_ONE,
-                architecture=Architecture(name="linear_memory", d_model=16, d_head=16),
-                method=Construction(theorem="linear_least_squares"),
+                architecture=LinearMemory(d_model=16),
+                method=LinearLeastSquares(),
             ),
             "n_next=2; it is about one next token, set n_next=1",
         ),
         (
             Run(
-                task=Task(vocab_size=4),
-                architecture=Architecture(name="sequence_encoder", d_model=16, d_head=16),
-                method=Construction(theorem="linear_least_squares"),
+                task=Associations(vocab_size=4),
+                architecture=SequenceEncoder(d_model=16),
+                method=LinearLeastSquares(),
             ),
             "sequence_encoder is no linear memory",
         ),
         (_memory("outer_products"), "promises 3 examples at these sizes and 64 are wanted"),
         (
             Run(
-                task=Task(),
-                architecture=Architecture(name="linear_memory", d_model=4, d_head=4),
+                task=Associations(),
+                architecture=LinearMemory(d_model=4),
                 method=Training(),
             ),
             "context_length=2: linear_memory reads one token; set context_length=1",
         ),
         (
             Run(
-                task=Task(context_length=1),
-                architecture=Architecture(name="linear_memory", d_model=4, d_head=2),
+                task=Associations(context_length=1),
+                architecture=LinearMemory(d_model=4),
                 method=Training(),
             ),
             "mean nothing to linear_memory; set d_head=d_model=4",
@@ -242,5 +248,5 @@ SEVERAL_OF_ONE = Task(
 )
 def test_mistakes_are_told_in_one_line(run, message):
     with pytest.raises(UserError, match=message) as told:
-        constructions.construct(run) if isinstance(run.method, Construction) else models.build(run)
+        constructions.construct(run) if isinstance(run.method, Construction) else run.module()
     assert "\n" not in str(told.value)

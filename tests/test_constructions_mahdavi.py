@@ -6,11 +6,17 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import constructions, models, packing, theory
+from memobench import constructions, packing, theory
 from memobench.constructions import mahdavi2024
+from memobench.constructions.mahdavi2024 import Mahdavi2024
 from memobench.errors import UserError
-from memobench.specs import Architecture, Construction, LabelledContexts, Run, Task
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
 from memobench.tasks import labelled_contexts
+from memobench.tasks.associations import Associations
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 KINDS = {"shared": {}, "random": {}, "bag": {"n_bag": 9}}
 every_kind = pytest.mark.parametrize("contexts", KINDS)
@@ -26,7 +32,7 @@ def _run(contexts="shared", task=None, method=None, seed=0, more=0, **sizes):
     fields = {"context_length": 4, "input_dim": 8, "n_classes": 7, "seed": seed}
     fields |= KINDS[contexts] | (task or {})
     architecture = Architecture(**(MODEL | sizes))
-    method = Construction(theorem="mahdavi2024", **(method or {}))
+    method = Mahdavi2024(**(method or {}))
     sizes = {"context_length": fields["context_length"], "d_head": architecture.d_head}
     promised = int(theory.THEOREM_1.value(sizes | {"n_heads": architecture.n_heads}))
     task = LabelledContexts(contexts=contexts, **{"n_examples": promised + more, **fields})
@@ -42,13 +48,13 @@ def _judged(run):
 
 def _attention(run, made):
     """attention_TxHxN by the module in double precision."""
-    module, data = models.build(run), labelled_contexts.sample(run.task)
+    module, data = run.module(), run.task.sample()
     variables = {"params": made.params, "constants": constructions._constants(run)}
     with jax.enable_x64(True):
         every = jax.jit(
             jax.vmap(
                 lambda i: module.apply(
-                    variables, *labelled_contexts.example(data, i), method="attention"
+                    variables, *labelled_contexts.inputs(data, i), method="attention"
                 )
             )
         )
@@ -192,7 +198,7 @@ def test_every_option_of_the_model_is_met(label, contexts):
         options["task"] = {**options["task"], "n_bag": 4}
     run = _run(**options)
     made = constructions.construct(run)
-    shapes = jax.tree.map(lambda x: x.shape, models.shapes(models.build(run), 0)["params"])
+    shapes = jax.tree.map(lambda x: x.shape, models.shapes(run.module(), 0)["params"])
     assert {name: x.shape for name, x in made.params.items()} == shapes
     judged = _judged(run)
     assert judged["aimed_accuracy"] == 1
@@ -226,10 +232,10 @@ def test_a_class_is_the_nearest_of_evenly_spaced_numbers():
 
 
 def _tokens():
-    method = Construction(theorem="mahdavi2024", n_aimed=1)
+    method = Mahdavi2024(n_aimed=1)
     sizes = {"d_model": 4, "d_head": 2, "heads": "full"}
-    architecture = Architecture(name="attention_only", **sizes)
-    return Run(task=Task(vocab_size=3), architecture=architecture, method=method)
+    architecture = AttentionOnly(**sizes)
+    return Run(task=Associations(vocab_size=3), architecture=architecture, method=method)
 
 
 MISTAKES = {

@@ -6,10 +6,15 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import constructions, models, packing
+from memobench import constructions, packing
 from memobench.constructions import bubeck2020, evaluation, huben2023, linear, random_features
 from memobench.errors import UserError
-from memobench.specs import Architecture, Construction, Run, Task
+from memobench.methods.construction import Construction
+from memobench.models import base as models
+from memobench.models.transformer import MLP
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
 
 every_kind_of_heads = pytest.mark.parametrize(
     "heads",
@@ -26,7 +31,7 @@ def _run(theorem, n_sequences, *, seed=0, task=None, method=None, **sizes):
     sizes = {"d_model": 5, "d_head": 5, "d_mlp": 18, "heads": "full", **sizes}
     return Run(
         task=Task(vocab_size=7, n_sequences=n_sequences, seed=seed, **(task or {})),
-        architecture=Architecture(name="mlp", **sizes),
+        architecture=MLP(**sizes),
         method=Construction(theorem=theorem, **(method or {})),
         seed=seed,
     )
@@ -154,8 +159,7 @@ def test_least_squares_takes_more_than_the_rank():
 
 def silu(n_heads=3, d_head=2, d_mlp=5):
     """An architecture, and random weights with a null token."""
-    architecture = Architecture(
-        name="mlp",
+    architecture = MLP(
         d_model=4,
         d_head=d_head,
         n_heads=n_heads,
@@ -163,7 +167,9 @@ def silu(n_heads=3, d_head=2, d_mlp=5):
         heads="full",
         activation="silu",
     )
-    shapes = models.shapes(models.build(Run(task=Task(vocab_size=6), architecture=architecture)), 2)
+    shapes = models.shapes(
+        models.build(Run(task=Associations(vocab_size=6), architecture=architecture)), 2
+    )
     rng = np.random.default_rng(0)
     params = {name: rng.standard_normal(x.shape) for name, x in shapes["params"].items()}
     return architecture, huben2023.with_null_token(params)
@@ -171,9 +177,9 @@ def silu(n_heads=3, d_head=2, d_mlp=5):
 
 def _logits_TxN(architecture, params):
     """Of all pairs of tokens in order, in float64."""
-    task = Task(vocab_size=6)
+    task = Associations(vocab_size=6)
     run = Run(task=task, architecture=architecture)
-    module = models.build(run)
+    module = run.module()
     constants = models.init(module, 2, jax.random.key(0))["constants"]
     variables = {"params": params, "constants": constants}
     return evaluation.outputs(module, variables, task, evaluation.sample(task), double=True)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from memobench import tasks
 from memobench.constructions import codes, evaluation, linear, precision
-from memobench.specs import WEIGHTS, LabelledContexts, Task
-from memobench.tasks import labelled_contexts
+from memobench.methods.construction import WEIGHTS
+from memobench.tasks.associations import Associations
+from memobench.tasks.distributions import Distributions
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 
 def _normal(*shape, seed=0):
@@ -171,7 +172,7 @@ def test_bits_count_the_scales():
     assert tuple(precision.BITS_PER_WEIGHT) == WEIGHTS
 
 
-TASK = Task(vocab_size=6)
+TASK = Associations(vocab_size=6)
 
 
 def _loss(task, data, output_TxC, k):
@@ -183,8 +184,8 @@ def _loss(task, data, output_TxC, k):
 @pytest.mark.parametrize("signal", [0.0, 0.7, 2.0])
 def test_the_scale_of_logits_is_the_best_of_its_neighbours(size, signal):
     for seed in range(2):
-        task = Task(vocab_size=6, seed=seed, zipf_exponent=1.0 if seed else None)
-        data = tasks.sample(task)
+        task = Associations(vocab_size=6, seed=seed, zipf_exponent=1.0 if seed else None)
+        data = task.sample()
         right_TxN = np.eye(6)[np.asarray(data.next_TxK)[:, 0]]
         output_TxN = size * (_normal(36, 6, seed=seed) + signal * right_TxN)
         k = evaluation.doublings(task, data, output_TxN, evaluation.prior(task, data))
@@ -198,7 +199,7 @@ def test_the_scale_of_logits_is_the_best_of_its_neighbours(size, signal):
 
 
 def test_known_logits_grow_until_all_are_sure():
-    data = tasks.sample(TASK)
+    data = TASK.sample()
     right_TxN = np.eye(6)[np.asarray(data.next_TxK)[:, 0]]
     prior_T = evaluation.prior(TASK, data)
     for lead in (1.0, 1e-3, 40.0):
@@ -214,11 +215,11 @@ def test_known_logits_grow_until_all_are_sure():
 
 def test_no_scale_is_fitted_where_it_means_something_else():
     scalars = LabelledContexts(n_examples=5, context_length=2, input_dim=3, n_classes=None)
-    several = Task(name="distributions", vocab_size=6, conditional="uniform", n_next=2)
+    several = Distributions(vocab_size=6, conditional="uniform", n_next=2)
     for task, output_TxC in ((scalars, _normal(5, 1)), (several, _normal(36, 6))):
         data = evaluation.sample(task)
         assert evaluation.doublings(task, data, output_TxC, evaluation.prior(task, data)) == 0
-    data = tasks.sample(TASK)
+    data = TASK.sample()
     prior_T = evaluation.prior(TASK, data)
     for output_TxN in (np.zeros((36, 6)), np.full((36, 6), np.nan), np.full((36, 6), np.inf)):
         assert evaluation.doublings(TASK, data, output_TxN, prior_T) == 0
@@ -226,7 +227,7 @@ def test_no_scale_is_fitted_where_it_means_something_else():
 
 def test_margins_are_shares_of_the_largest_output():
     task = LabelledContexts(n_examples=3, context_length=2, input_dim=3, n_classes=3)
-    data = labelled_contexts.sample(task)._replace(label_T=jnp.asarray([0, 1, 2], jnp.int32))
+    data = task.sample()._replace(label_T=jnp.asarray([0, 1, 2], jnp.int32))
     output_TxC = np.array([[4.0, 1.0, -2.0], [1.0, -8.0, 0.0], [0.0, 3.0, 3.0]])
     judged = evaluation.judge(task, data, output_TxC)
     # 4 leads 1 by 3; -8 trails 1 by 9; a tie leads by nothing and is no answer. The largest is 8.
@@ -241,13 +242,13 @@ def test_margins_are_shares_of_the_largest_output():
 
 def test_scalars_and_several_answers_have_no_margin():
     task = LabelledContexts(n_examples=2, context_length=2, input_dim=3, n_classes=None)
-    data = labelled_contexts.sample(task)._replace(label_T=jnp.asarray([0.25, 0.5]))
+    data = task.sample()._replace(label_T=jnp.asarray([0.25, 0.5]))
     judged = evaluation.judge(task, data, np.array([[0.28], [0.75]]))
     assert np.isnan(judged.margin_T).all()
     assert judged.correct_T.tolist() == [True, False]
     np.testing.assert_allclose(judged.loss_T, [0.03**2, 0.25**2], rtol=1e-6)
-    several = Task(name="distributions", vocab_size=3, conditional="uniform", n_next=2)
-    data = tasks.sample(several)
+    several = Distributions(vocab_size=3, conditional="uniform", n_next=2)
+    data = several.sample()
     logits_TxN = _normal(9, 3)
     judged = evaluation.judge(several, data, logits_TxN)
     assert np.isnan(judged.margin_T).all()
@@ -258,7 +259,11 @@ def test_scalars_and_several_answers_have_no_margin():
 
 
 def test_the_prior_is_a_probability():
-    for task in (TASK, Task(vocab_size=6, zipf_exponent=1.5), LabelledContexts(n_examples=7)):
+    for task in (
+        TASK,
+        Associations(vocab_size=6, zipf_exponent=1.5),
+        LabelledContexts(n_examples=7),
+    ):
         prior_T = evaluation.prior(task, evaluation.sample(task))
         assert prior_T.dtype == np.float64
         assert prior_T.sum() == pytest.approx(1, abs=1e-14)

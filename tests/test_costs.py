@@ -5,9 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import costs, packing, specs
+from memobench import costs, packing
 from memobench.commands.run import plan_table
-from memobench.specs import Search, Task, Training
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.runs import cells
+from memobench.tasks.associations import Associations
 
 SAMPLE = pathlib.Path(__file__).with_name("measured_packs.csv")
 KINDS = {
@@ -34,7 +37,7 @@ def _rows(pack, seconds, compile_seconds, date="2026-01-01", device="D"):
     """The rows of a pack's shard, of what `costs` looks at."""
     about = {"date": date, "device": device, "platform": "cpu", "jax": "0", "commit": "c"}
     about |= {"compile_seconds": compile_seconds, "run_seconds": seconds}
-    return [{**specs.columns(run), **about, "pack_size": len(pack.runs)} for run in pack.runs]
+    return [{**cells(run), **about, "pack_size": len(pack.runs)} for run in pack.runs]
 
 
 def test_rates_are_found_again():
@@ -135,7 +138,7 @@ def test_floats_are_counted_where_examples_share_nothing(make_run):
         run = make_run(task=task, method=method, n_heads=3, d_model=4, d_head=2, **sizes)
         return costs.amounts(packing.together([run]), 0)[3]
 
-    pairs, listed = Task(vocab_size=6), Task(vocab_size=6, n_sequences=9)
+    pairs, listed = Associations(vocab_size=6), Associations(vocab_size=6, n_sequences=9)
     assert floats(pairs) == 0
     # 8 steps of 8 examples, at 2 places in every layer the 2 floats of 3 heads.
     assert floats(listed) == 8 * 8 * 2 * 6
@@ -145,7 +148,7 @@ def test_floats_are_counted_where_examples_share_nothing(make_run):
 
 def test_a_search_compiles_again_for_every_width(make_run):
     search = Search(training=Training(n_batches=8, epochs=2).exact())
-    task = Task(vocab_size=7, n_sequences=20)
+    task = Associations(vocab_size=7, n_sequences=20)
     runs = [make_run(task=task, method=search, seed=seed) for seed in range(5)]
     pack = packing.together(runs)
     widths = {packing.width(5, n) for n in range(1, 6)}

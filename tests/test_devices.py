@@ -13,29 +13,30 @@ import pytest
 
 import memobench
 from memobench import annealing, devices, packing, training, worker
-from memobench.specs import (
-    Annealing,
-    Architecture,
-    LabelledContexts,
-    Optimum,
-    Run,
-    Search,
-    Task,
-    Training,
-)
+from memobench.methods.annealing import Annealing
+from memobench.methods.optimum import Optimum
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models.query_attention import QueryAttention
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 N_DEVICES = 8
 PUBLISHED = Training(batch_size=8, n_batches=4, epochs=2)
 EXACT = Training(n_batches=4, epochs=2).exact()
-HEADS = Architecture(name="attention_only", d_model=4, d_head=4, n_heads=2)
-CONTEXTS = Architecture(name="query_attention", d_model=4, d_head=3, n_heads=2, heads="full")
-ENCODER = Architecture(name="sequence_encoder", d_model=2, d_head=2)
+HEADS = AttentionOnly(d_model=4, d_head=4, n_heads=2)
+CONTEXTS = QueryAttention(d_model=4, d_head=3, n_heads=2)
+ENCODER = SequenceEncoder(d_model=2)
 
 
 def _trained(n_runs, method=PUBLISHED, n_sets=3):
     return [
         Run(
-            task=Task(vocab_size=7, seed=seed % n_sets),
+            task=Associations(vocab_size=7, seed=seed % n_sets),
             architecture=dataclasses.replace(HEADS, n_heads=1 + seed % 2),
             method=method if seed % 2 else dataclasses.replace(method, learning_rate=0.01),
             seed=seed,
@@ -63,7 +64,7 @@ def _annealed(n_runs):
 def _searched(n_runs):
     # Six lanes at first, then three.
     method = Search(training=EXACT, sizes=3, rate_factors=(1.0,), doublings=0)
-    task = Task(vocab_size=8, n_sequences=16)
+    task = Associations(vocab_size=8, n_sequences=16)
     return [Run(task=task, architecture=HEADS, method=method, seed=seed) for seed in range(n_runs)]
 
 

@@ -19,7 +19,7 @@ from memobench import executors, leases, packing, results, status, sweep
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Executor, Pool, ray
 from memobench.executors.ray import Ray
-from memobench.specs import Training
+from memobench.methods.training import Training
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 

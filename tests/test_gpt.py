@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench import models, packing, sweep, tasks, training
+from memobench import packing, sweep, tasks, training
 from memobench.errors import UserError
-from memobench.specs import Architecture, Run, Search, Task, Training
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.gpt import GPT
+from memobench.models.transformer import MLP
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.sequences import Sequences
 
-SEQUENCES = Task(name="sequences", vocab_size=7, context_length=5, n_sequences=12)
+SEQUENCES = Sequences(vocab_size=7, context_length=5, n_sequences=12)
 TWENTY = Training(batch_size=6, n_batches=4, epochs=5)
 PROTOCOLS = [
     pytest.param(TWENTY, marks=pytest.mark.slow, id="published"),
@@ -23,7 +30,7 @@ protocols = pytest.mark.parametrize("method", PROTOCOLS)
 
 def _run(task=SEQUENCES, method=TWENTY, seed=0, **sizes):
     sizes = {"d_model": 8, "d_head": 3, "n_heads": 2, "d_mlp": 9, "n_layers": 2, **sizes}
-    architecture = Architecture(name="gpt", heads="full", **sizes)
+    architecture = GPT(**sizes)
     return Run(task=task, architecture=architecture, method=method, seed=seed)
 
 
@@ -75,9 +82,9 @@ def _reference(run, variables, tokens):
 
 def test_the_logits_are_those_of_the_equations():
     tokens = [3, 1, 6, 0, 2]
-    whole, after = _run(), _run(task=Task(vocab_size=7, context_length=5, n_sequences=12))
+    whole, after = _run(), _run(task=Associations(vocab_size=7, context_length=5, n_sequences=12))
     for run in (whole, after):
-        module = models.build(run)
+        module = run.module()
         variables = _random_variables(module, 5)
         logits = module.apply(variables, jnp.asarray(tokens))
         read = tokens[:-1] if run is whole else tokens
@@ -87,7 +94,7 @@ def test_the_logits_are_those_of_the_equations():
 
 
 def test_no_token_is_seen_before_it_is_predicted():
-    module = models.build(_run())
+    module = _run().module()
     variables = _random_variables(module, 5)
     one_hot_SxN = jax.nn.one_hot(jnp.asarray([3, 1, 6, 0, 2]), 7)
 
@@ -128,9 +135,9 @@ def test_the_objective_is_the_mean_over_all_tokens(method):
     still = dataclasses.replace(method, learning_rate=0, final_learning_rate=0)
     run = _run(method=still)
     result = training.train_one(run)
-    module = models.build(run)
+    module = run.module()
     variables = models.init(module, 5, packing.init_key(run))
-    tokens_TxS = np.asarray(tasks.sample(run.task).tokens_TxS)
+    tokens_TxS = np.asarray(run.task.sample().tokens_TxS)
     logits = np.array([_reference(run, variables, tokens[:-1]) for tokens in tokens_TxS])
     log_softmax = scipy.special.log_softmax(logits, axis=-1)
     nll = -np.take_along_axis(log_softmax, tokens_TxS[..., None], -1)
@@ -157,7 +164,7 @@ def test_sequences_are_memorized_and_their_bits_are_counted():
 
 
 def test_weights_start_out_as_in_gpt_2_whichever_way_they_are_drawn():
-    module = models.build(_run(d_model=32, d_head=16, d_mlp=64))
+    module = _run(d_model=32, d_head=16, d_mlp=64).module()
     quick = dict(models.init(module, 5, jax.random.key(0))["params"])
     flax = dict(models._flax_init(module, 5, jax.random.key(0))["params"])
     assert jax.tree.map(jnp.shape, quick) == jax.tree.map(jnp.shape, flax)
@@ -169,7 +176,7 @@ def test_weights_start_out_as_in_gpt_2_whichever_way_they_are_drawn():
 
 
 def test_the_parameters_are_those_of_gpt_2():
-    module = models.build(_run(d_model=8, d_head=4, n_heads=2, d_mlp=32))
+    module = _run(d_model=8, d_head=4, n_heads=2, d_mlp=32).module()
     # Attention 4 (D^2 + D), MLP 8 D^2 + 5 D, two norms; positions and the final norm.
     block = 4 * (64 + 8) + 8 * 64 + 5 * 8 + 4 * 8
     memory = 2 * block + 5 * 8 + 16
@@ -178,10 +185,10 @@ def test_the_parameters_are_those_of_gpt_2():
 
 def test_mistakes_name_the_fix():
     mistakes = {
-        "n_sequences=None: sequences need": lambda: Task(name="sequences", vocab_size=7),
+        "n_sequences=None: sequences need": lambda: Sequences(vocab_size=7),
         "method: Search does not serve": lambda: _run(method=Search(training=TWENTY)),
         "mlp does not serve the task 'sequences'; choose gpt": lambda: models.build(
-            Run(task=SEQUENCES, architecture=Architecture(name="mlp", d_model=4, d_head=4))
+            Run(task=SEQUENCES, architecture=MLP(d_model=4, d_head=4))
         ),
         "zipf_exponent must be None": lambda: dataclasses.replace(SEQUENCES, zipf_exponent=1.0),
     }

@@ -10,9 +10,14 @@ import pytest
 import scipy.stats
 
 from memobench.errors import UserError
-from memobench.specs import Annealing, Architecture, LabelledContexts, Optimum, Run, Task, Training
+from memobench.methods.annealing import Annealing
+from memobench.methods.optimum import Optimum
+from memobench.methods.training import Training
+from memobench.models.query_attention import QueryAttention
+from memobench.runs import Run
 from memobench.tasks import labelled_contexts
-from memobench.tasks.labelled_contexts import Labelled
+from memobench.tasks.associations import Associations
+from memobench.tasks.labelled_contexts import Labelled, LabelledContexts
 
 KINDS = {"shared": {}, "random": {}, "bag": {"n_bag": 7}}
 every_kind = pytest.mark.parametrize("contexts", KINDS)
@@ -44,17 +49,17 @@ def test_a_smaller_task_is_a_prefix_of_a_larger_one(contexts, n_classes, smaller
     larger = _task(contexts, n_classes=n_classes, seed=3)
     n_examples, context_length = smaller
     task = dataclasses.replace(larger, n_examples=n_examples, context_length=context_length)
-    ours = labelled_contexts.sample(task)
-    _assert_equal(ours, _prefix(task, labelled_contexts.sample(larger)))
+    ours = task.sample()
+    _assert_equal(ours, _prefix(task, larger.sample()))
     assert ours.query_TxI.shape == (n_examples, 6)
 
 
 @every_kind
 def test_the_set_is_that_of_its_seed_alone(contexts):
     task = _task(contexts)
-    here, again = labelled_contexts.sample(task), labelled_contexts.sample(task)
+    here, again = task.sample(), task.sample()
     _assert_equal(here, again)
-    other = labelled_contexts.sample(dataclasses.replace(task, seed=1))
+    other = dataclasses.replace(task, seed=1).sample()
     for name, x, y in zip(Labelled._fields, here, other, strict=True):
         if x.size:
             assert not np.array_equal(x, y), name
@@ -64,7 +69,7 @@ def test_the_set_is_that_of_its_seed_alone(contexts):
 @every_label
 def test_shapes_are_those_of_the_sample(contexts, n_classes):
     task = _task(contexts, n_classes=n_classes)
-    data, shapes = labelled_contexts.sample(task), labelled_contexts.shapes(task)
+    data, shapes = task.sample(), labelled_contexts.shapes(task)
     for name, x, shape in zip(Labelled._fields, data, shapes, strict=True):
         assert x.shape == shape.shape, name
         assert x.dtype == shape.dtype, name
@@ -75,10 +80,10 @@ def test_shapes_are_those_of_the_sample(contexts, n_classes):
 @every_kind
 def test_an_example_is_the_row_of_its_number(contexts):
     task = _task(contexts)
-    data = labelled_contexts.sample(task)
+    data = task.sample()
     # A shared context must not depend on the number, or nothing could be folded into it.
     out_axes = 0, None if contexts == "shared" else 0
-    every = jax.jit(jax.vmap(labelled_contexts.example, (None, 0), out_axes))
+    every = jax.jit(jax.vmap(labelled_contexts.inputs, (None, 0), out_axes))
     query_TxI, context = every(data, jnp.arange(task.n_examples))
     np.testing.assert_array_equal(query_TxI, data.query_TxI)
     if contexts == "bag":
@@ -86,14 +91,14 @@ def test_an_example_is_the_row_of_its_number(contexts):
         np.testing.assert_array_equal(context, by_hand)
     else:
         np.testing.assert_array_equal(context, data.context)
-    alone = labelled_contexts.example(data, np.int32(9))
+    alone = labelled_contexts.inputs(data, np.int32(9))
     np.testing.assert_array_equal(alone[0], query_TxI[9])
     np.testing.assert_array_equal(alone[1], context if contexts == "shared" else context[9])
 
 
 @every_kind
 def test_entries_are_uniform_below_one_and_no_vector_comes_twice(contexts):
-    data = labelled_contexts.sample(_task(contexts, n_examples=300))
+    data = _task(contexts, n_examples=300).sample()
     vectors = np.concatenate([data.query_TxI, data.context.reshape(-1, 6)])
     assert vectors.min() >= 0
     assert vectors.max() < 1
@@ -109,7 +114,7 @@ def test_entries_are_uniform_below_one_and_no_vector_comes_twice(contexts):
 def test_bag_contexts_are_arrangements_all_equally_likely(n_bag):
     n_arrangements = {3: 6, 5: 60}[n_bag]
     task = _task("bag", n_examples=100 * n_arrangements, context_length=3, n_bag=n_bag, seed=2)
-    place_TxN = labelled_contexts.sample(task).place_TxN
+    place_TxN = task.sample().place_TxN
     assert place_TxN.shape == (100 * n_arrangements, 3)
     assert (np.diff(np.sort(place_TxN), axis=1) > 0).all()
     every = dict.fromkeys(itertools.permutations(range(n_bag), 3), 0)
@@ -120,7 +125,7 @@ def test_bag_contexts_are_arrangements_all_equally_likely(n_bag):
 
 
 def test_classes_are_uniform_and_independent_of_each_other():
-    label_T = labelled_contexts.sample(_task(n_examples=7_000, n_classes=7)).label_T
+    label_T = _task(n_examples=7_000, n_classes=7).sample().label_T
     counts = np.bincount(label_T, minlength=7)
     assert len(counts) == 7
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
@@ -129,14 +134,14 @@ def test_classes_are_uniform_and_independent_of_each_other():
 
 
 def test_scalars_are_uniform_and_are_not_read_off_the_queries():
-    data = labelled_contexts.sample(_task(n_examples=4_000, n_classes=None))
+    data = _task(n_examples=4_000, n_classes=None).sample()
     assert scipy.stats.kstest(data.label_T, "uniform").pvalue > 1e-3
     for vector_T in data.query_TxI.T:
         assert abs(np.corrcoef(vector_T, data.label_T)[0, 1]) < 0.06
 
 
 SHORT = {"batch_size": 4, "steps": 10, "evaluate_every": 5}
-SMALL = Architecture(name="query_attention", d_model=4, d_head=3, heads="full")
+SMALL = QueryAttention(d_model=4, d_head=3)
 
 
 def _run(task, method):
@@ -159,7 +164,7 @@ MISTAKES = {
     ),
     "name must be 'labelled_contexts'": lambda: _task(name="associations"),
     "method: Annealing does not train the task 'associations'": lambda: _run(
-        Task(), Annealing(**SHORT)
+        Associations(), Annealing(**SHORT)
     ),
     "method: Training does not train the task 'labelled_contexts'": lambda: _run(
         _task(), Training()

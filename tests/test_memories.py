@@ -9,9 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memobench import models, packing, search, tasks, training
+from memobench import packing, search, training
 from memobench.errors import UserError
-from memobench.specs import Architecture, Run, Search, Task, Training
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.mlp_memory import MLPMemory
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.bijection import Bijection
 
 EXACT = Training(
     n_batches=32, epochs=2, learning_rate=0.1, final_learning_rate=0.1, trained="memory"
@@ -27,7 +34,7 @@ def _run(name="linear_memory", d=4, n=26, method: Any = EXACT, seed=0, **options
     if name == "mlp_memory":
         options = {"d_mlp": 2 * d, **options}
     return Run(
-        task=Task(name="bijection", vocab_size=n, context_length=1),
+        task=Bijection(vocab_size=n),
         architecture=Architecture(name=name, d_model=d, d_head=d, **options),
         method=method,
         seed=seed,
@@ -40,7 +47,7 @@ every_memory = pytest.mark.parametrize("name", ["linear_memory", "mlp_memory"])
 @every_memory
 def test_the_logits_are_those_of_the_equations(name):
     run = _run(name)
-    module = models.build(run)
+    module = run.module()
     variables = models.init(module, 1, jax.random.key(5))
     p = {key: np.asarray(x, np.float64) for key, x in variables["params"].items()}
     for token in (0, 3, 25):
@@ -54,9 +61,7 @@ def test_the_logits_are_those_of_the_equations(name):
 
 
 def test_other_activations_are_what_they_say():
-    relu, silu, named = (
-        models.build(_run("mlp_memory", activation=x)) for x in (None, "silu", "relu")
-    )
+    relu, silu, named = (_run("mlp_memory", activation=x).module() for x in (None, "silu", "relu"))
     assert relu == named
     variables = models.init(silu, 1, jax.random.key(5))
     hidden = variables["params"]["mlp_in"] @ variables["params"]["token_embedding"][2]
@@ -70,7 +75,7 @@ def test_other_activations_are_what_they_say():
 @every_memory
 def test_keys_and_values_are_unit_vectors_and_both_ways_to_draw_weights_agree(name):
     run = _run(name, d=8, n=400)
-    module = models.build(run)
+    module = run.module()
     quick = models.init(module, 1, jax.random.key(0))["params"]
     flax = models._flax_init(module, 1, jax.random.key(0))["params"]
     assert jax.tree.map(lambda x: (x.shape, x.dtype), dict(quick)) == jax.tree.map(
@@ -90,7 +95,7 @@ def test_keys_and_values_are_unit_vectors_and_both_ways_to_draw_weights_agree(na
 @every_memory
 def test_the_sizes_of_a_memory_are_counted_without_keys_and_values(name):
     run = _run(name, d=5)
-    counted = models.count_parameters(models.build(run), 1)[1]
+    counted = models.count_parameters(run.module(), 1)[1]
     assert counted == (25 if name == "linear_memory" else 2 * 5 * 10 + 10)
 
 
@@ -132,17 +137,19 @@ def test_searches_padded_in_all_sizes_find_what_each_finds_alone(name, method):
 @every_memory
 def test_answers_beyond_a_trials_examples_get_no_probability(name):
     run = _run(name, n=8)
-    module = models.build(run)
+    module = run.module()
     variables = models.init(module, 1, jax.random.key(2))
     every = np.asarray(
         jax.vmap(lambda t: module.apply(variables, t))(jnp.arange(8)[:, None]), np.float64
     )
-    instance = tasks.sample(run.task)
+    instance = run.task.sample()
     for n in (1, 3, 8):
         prior_T = jnp.where(jnp.arange(8) < n, 1 / n, 0.0)
-        weighed = Task(name="bijection", vocab_size=8, context_length=1, zipf_exponent=1.0)
-        loss, accuracy = training.objective(
-            module, weighed, variables, instance._replace(prior_T=prior_T), jnp.zeros(0, jnp.int32)
+        weighed = Bijection(
+            vocab_size=8,
+        )
+        loss, accuracy = weighed.objective(
+            module, variables, instance._replace(prior_T=prior_T), None
         )
         # As if there were no more tokens.
         few = every[:n, :n]
@@ -152,19 +159,19 @@ def test_answers_beyond_a_trials_examples_get_no_probability(name):
 
 
 def test_sizes_that_mean_nothing_are_refused():
-    pairs = Task(vocab_size=5)
+    pairs = Associations(vocab_size=5)
     sizes = {"d_model": 4, "d_head": 4}
     for task, architecture, message in (
-        (pairs, Architecture(name="mlp_memory", d_mlp=3, **sizes), "context_length=2: mlp_memory"),
-        (_run().task, Architecture(name="mlp_memory", **sizes), "d_mlp=0"),
+        (pairs, MLPMemory(d_mlp=3, **sizes), "context_length=2: mlp_memory"),
+        (_run().task, MLPMemory(**sizes), "d_mlp=0"),
         (
             _run().task,
-            Architecture(name="mlp_memory", d_mlp=3, n_heads=2, **sizes),
+            MLPMemory(d_mlp=3, **sizes),
             "d_head, n_heads and n_layers mean nothing to mlp_memory",
         ),
     ):
         with pytest.raises(UserError, match=message):
-            models.build(Run(task=task, architecture=architecture))
+            Run(task=task, architecture=architecture).module()
 
 
 def test_sets_of_one_size_share_a_program_and_others_do_not():

@@ -13,10 +13,14 @@ import optax
 import pytest
 import scipy.special
 
-from memobench import models, tasks, training
+from memobench import training
 from memobench.errors import UserError
 from memobench.models import ARCHITECTURES
-from memobench.specs import Architecture, Run, Task
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
 
 GOLDEN = pathlib.Path(
     os.environ.get(
@@ -50,11 +54,11 @@ def _cases():
         for label, sizes in SIZES.items():
             for context_length in (1, 2, 3):
                 run = Run(
-                    task=Task(vocab_size=5, context_length=context_length),
+                    task=Associations(vocab_size=5, context_length=context_length),
                     architecture=Architecture(name=name, **sizes),
                 )
                 try:
-                    models.build(run)
+                    run.module()
                 except UserError:
                     continue
                 yield pytest.param(run, id=f"{name}-{label}-S{context_length}")
@@ -64,7 +68,7 @@ every_model = pytest.mark.parametrize("run", list(_cases()))
 
 
 def _variables(run):
-    module = models.build(run)
+    module = run.module()
     return module, models.init(module, run.task.context_length, jax.random.key(3))
 
 
@@ -75,7 +79,7 @@ def _golden(name):
     data = dict(np.load(path))
     meta = {key.removeprefix("meta_"): int(x) for key, x in data.items() if key[:5] == "meta_"}
     run = Run(
-        task=Task(vocab_size=meta["vocab"]),
+        task=Associations(vocab_size=meta["vocab"]),
         architecture=Architecture(
             name="mlp" if meta["mlp_width"] else "attention_only",
             d_model=meta["d"],
@@ -129,7 +133,7 @@ def test_ten_adam_steps_of_the_papers_model(name):
     examples = jnp.asarray(data["tokens"] @ np.array([n_tokens, 1]), jnp.int32)
     labels_T = jnp.asarray(data["label_table"].reshape(-1), jnp.int32)
     np.testing.assert_array_equal(labels_T[examples], data["labels"])
-    instance = tasks.sample(run.task)._replace(next_TxK=labels_T[:, None])
+    instance = run.task.sample()._replace(next_TxK=labels_T[:, None])
     state = {
         "variables": {**variables, "params": params},
         "optimizer": optax.scale_by_adam().init(params),
@@ -239,12 +243,10 @@ def test_parameters_are_counted_as_they_are_made(run):
 def test_the_theorems_parameter_count_for_full_heads():
     # d (S + 2N + 4 d_h H), Dana et al. (2025), below equation 2.
     run = Run(
-        task=Task(vocab_size=50),
-        architecture=Architecture(
-            name="attention_only", d_model=10, d_head=4, n_heads=7, heads="full"
-        ),
+        task=Associations(vocab_size=50),
+        architecture=AttentionOnly(d_model=10, d_head=4, n_heads=7, heads="full"),
     )
-    assert models.count_parameters(models.build(run), 2)[0] == 10 * (2 + 100 + 4 * 4 * 7)
+    assert models.count_parameters(run.module(), 2)[0] == 10 * (2 + 100 + 4 * 4 * 7)
 
 
 @every_model
@@ -266,8 +268,8 @@ def test_deep_layers_are_causal():
     # With the last position's attention to others cut, earlier tokens could reach the output only
     # through a later one looking back; a token must not be seen by positions before it.
     run = Run(
-        task=Task(vocab_size=5, context_length=3),
-        architecture=Architecture(name="mlp", n_layers=2, **SIZES["square"], d_mlp=3),
+        task=Associations(vocab_size=5, context_length=3),
+        architecture=MLP(n_layers=2, **SIZES["square"], d_mlp=3),
     )
     module, variables = _variables(run)
     tables = module.apply(variables, method="tables")
@@ -285,8 +287,8 @@ def test_deep_layers_are_causal():
 
 def test_forbidden_and_unknown_architectures_name_the_fix(make_run):
     with pytest.raises(UserError, match="d_mlp=3 is forbidden by attention_only"):
-        models.build(make_run(d_mlp=3))
+        make_run(d_mlp=3).module()
     run = make_run()
     unknown = dataclasses.replace(run, architecture=Architecture(name="rnn", d_model=2, d_head=2))
     with pytest.raises(UserError, match="attention_only, mlp"):
-        models.build(unknown)
+        unknown.module()

@@ -8,10 +8,15 @@ import pytest
 
 import memobench
 from memobench import optimum, packing
-from memobench.specs import Architecture, Optimum, Run, Task, Training
+from memobench.methods.optimum import Optimum
+from memobench.methods.training import Training
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.distributions import Distributions
 
-DIRICHLET = Task(
-    name="distributions",
+DIRICHLET = Distributions(
     vocab_size=5,
     conditional="dirichlet",
     n_next=5,
@@ -20,7 +25,7 @@ DIRICHLET = Task(
 
 
 def _encoder(d_model, task=DIRICHLET, **method):
-    architecture = Architecture(name="sequence_encoder", d_model=d_model, d_head=d_model)
+    architecture = SequenceEncoder(d_model=d_model)
     return Run(
         task=task,
         architecture=architecture,
@@ -43,7 +48,7 @@ def test_the_encoders_floor_falls_and_vanishes_at_n_minus_one():
 
 def test_two_dimensions_suffice_without_entropy():
     # Proposition 3: a circle of outputs.
-    table = memobench.run([_encoder(d, Task(vocab_size=5)) for d in (1, 2)], progress=False)
+    table = memobench.run([_encoder(d, Associations(vocab_size=5)) for d in (1, 2)], progress=False)
     assert table["loss"][1] < 1e-8
     assert table["accuracy"].tolist()[1] == 1
     assert table["loss"][0] > 0.01
@@ -52,7 +57,7 @@ def test_two_dimensions_suffice_without_entropy():
 def test_no_transformer_comes_below_the_floor():
     # Proposition 1, against the same optimiser on the attention-only Transformer.
     floor = memobench.run([_encoder(2)], progress=False)["loss"][0]
-    attention = Architecture(name="attention_only", d_model=2, d_head=2, n_heads=12)
+    attention = AttentionOnly(d_model=2, d_head=2, n_heads=12)
     method = Optimum(starts=2, adam_steps=300, polished=2, steps=400)
     run = Run(task=DIRICHLET, architecture=attention, method=method)
     loss = memobench.run([run], progress=False)["loss"][0]

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from memobench import models, packing
-from memobench.specs import Task, Training
+from memobench import packing
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.tasks.associations import Associations
 
 
 def _grid(make_run, **method):
@@ -29,7 +31,7 @@ def test_a_plan_holds_every_run_once_in_a_module_that_encloses_it(make_run, plat
         assert 0 <= pack.waste < 1
         assert pack.memory_bytes > 0
         for run in pack.runs:
-            module = models.build(run)
+            module = run.module()
             assert packing.enclosing([module, pack.module]) == pack.module
 
 
@@ -83,7 +85,7 @@ def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_thr
 
     sizes = {"d_model": 10, "d_head": 10, "n_heads": 21}
     for method in (Training(), Training().exact()):
-        run = make_run(task=Task(vocab_size=50), method=method, **sizes)
+        run = make_run(task=Associations(vocab_size=50), method=method, **sizes)
         pack = packing.together([run, dataclasses.replace(run, seed=1)])
         program = training.compile_program(training.program_shape(pack))
         measured = program.chunk.memory_analysis()
@@ -100,7 +102,7 @@ def test_halves_keep_the_runs_and_the_program(make_run):
 
 def test_runs_that_no_padding_unites_are_refused(make_run):
     with pytest.raises(ValueError, match="differ in more"):
-        packing.together([make_run(), make_run(task=Task(vocab_size=8))])
+        packing.together([make_run(), make_run(task=Associations(vocab_size=8))])
 
 
 def test_initial_weights_are_those_of_each_model_alone(make_run):
@@ -112,7 +114,7 @@ def test_initial_weights_are_those_of_each_model_alone(make_run):
     ]
     stacked = packing.init_pack(packing.together(runs))
     for i, run in enumerate(runs):
-        alone = models.init(models.build(run), 2, packing.init_key(run))
+        alone = models.init(run.module(), 2, packing.init_key(run))
         for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(stacked), strict=True):
             inside = tuple(slice(0, size) for size in a.shape)
             np.testing.assert_allclose(b[i][inside], a, atol=1e-7)

@@ -12,10 +12,15 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import models, packing
+from memobench import packing
 from memobench.errors import UserError
+from memobench.methods.annealing import Annealing
+from memobench.models import base as models
+from memobench.models.base import Architecture
 from memobench.models.query_attention import QueryAttention
-from memobench.specs import Annealing, Architecture, LabelledContexts, Run, Task
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 GOLDEN = pathlib.Path(
     os.environ.get(
@@ -340,7 +345,7 @@ def test_parameters_are_counted_by_formula(module):
 def test_the_papers_number_of_parameters():
     # 64 classes of the input and the model; H (2 d d_h + 2 d) for the heads of value dimension 1.
     run = _run(d_model=64, d_head=64, n_heads=20, task={"input_dim": 64, "n_classes": 100})
-    n_params, _ = models.count_parameters(models.build(run), 4)
+    n_params, _ = models.count_parameters(run.module(), 4)
     assert n_params == 64 * 64 + 64 + 64 * 100 + 100 + 20 * (2 * 64 * 64 + 2 * 64)
 
 
@@ -380,12 +385,12 @@ def _run(task=None, name="query_attention", **sizes):
 
 
 def test_a_spec_without_options_is_the_published_model():
-    assert models.build(_run({"contexts": "random"})) == BASE
-    assert models.build(_run({"contexts": "bag", "n_bag": 5})) == BASE
-    assert models.build(_run()) == MODULES["shared"]
-    assert models.build(_run({"n_classes": None})).n_outputs == 1
+    assert _run({"contexts": "random"}).module() == BASE
+    assert _run({"contexts": "bag", "n_bag": 5}).module() == BASE
+    assert _run().module() == MODULES["shared"]
+    assert _run({"n_classes": None}).module().n_outputs == 1
     options = {"positions": "learned", "d_value": 2, "score_scale": "d_head", "residual": True}
-    assert models.build(_run(n_layers=2, **options)) == BASE.clone(
+    assert _run(n_layers=2, **options).module() == BASE.clone(
         n_layers=2, shared_context=True, **options
     )
 
@@ -402,13 +407,13 @@ def test_architectures_of_tokens_refuse_the_options(name, option, value):
     size = {option: value}
     architecture = Architecture(name=name, d_model=4, d_head=4, **size)
     with pytest.raises(UserError) as caught:
-        models.build(Run(task=Task(vocab_size=5), architecture=architecture))
+        models.build(Run(task=Associations(vocab_size=5), architecture=architecture))
     message = str(caught.value)
     assert message.startswith(f"{option}={value!r} means nothing to {name}; ")
     assert "\n" not in message
     models.build(
         Run(
-            task=Task(vocab_size=5),
+            task=Associations(vocab_size=5),
             architecture=dataclasses.replace(architecture, **{option: None}),
         )
     )
@@ -417,7 +422,7 @@ def test_architectures_of_tokens_refuse_the_options(name, option, value):
 @pytest.mark.parametrize("name", ["attention_only", "mlp", "sequence_encoder"])
 def test_architectures_of_tokens_refuse_labelled_contexts(name):
     with pytest.raises(UserError, match=f"^{name} reads tokens, not labelled_contexts; .*$"):
-        models.build(_run(name=name))
+        _run(name=name).module()
 
 
 def test_query_attention_refuses_what_it_has_not():
@@ -426,16 +431,16 @@ def test_query_attention_refuses_what_it_has_not():
         ({"heads": "compressed"}, "heads='compressed'"),
     ):
         with pytest.raises(UserError) as caught:
-            models.build(_run(**sizes))
+            _run(**sizes).module()
         assert said in str(caught.value)
         assert "set heads='full' and d_mlp=0" in str(caught.value)
         assert "\n" not in str(caught.value)
     for option, value in FOREIGN.items():
         with pytest.raises(UserError, match=f"^{option}='{value}' means nothing to query_att"):
-            models.build(_run(**{option: value}))
-    architecture = Architecture(name="query_attention", d_model=4, d_head=4, heads="full")
+            _run(**{option: value}).module()
+    architecture = QueryAttention(d_model=4, d_head=4)
     with pytest.raises(UserError, match="needs labelled contexts, not the task 'associations'"):
-        models.build(Run(task=Task(vocab_size=5), architecture=architecture))
+        models.build(Run(task=Associations(vocab_size=5), architecture=architecture))
 
 
 @pytest.mark.parametrize(

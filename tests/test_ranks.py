@@ -4,9 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import models, packing, ranks
-from memobench.specs import Annealing, Architecture, LabelledContexts, Run
-from memobench.tasks import labelled_contexts
+from memobench import packing, ranks
+from memobench.methods.annealing import Annealing
+from memobench.models import base as models
+from memobench.models.query_attention import QueryAttention
+from memobench.runs import Run
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 
 def _ranks(
@@ -16,20 +19,18 @@ def _ranks(
         task=LabelledContexts(
             n_examples=n_examples, context_length=4, contexts=contexts, input_dim=8, n_classes=3
         ),
-        architecture=Architecture(
-            name="query_attention",
+        architecture=QueryAttention(
             d_model=8,
             d_head=8,
             n_heads=3,
-            heads="full",
             n_layers=n_layers,
             residual=residual,
         ),
         method=Annealing(),
     )
-    module = models.build(run)
+    module = run.module()
     variables = change(models.init(module, 4, packing.init_key(run)))
-    data = jax.device_put(labelled_contexts.sample(run.task))
+    data = jax.device_put(run.task.sample())
     return ranks.columns(module, variables, data, n_examples)
 
 

@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench import models, packing, saturation, specs, sweep, tasks, training
+from memobench import packing, saturation, sweep, tasks, training
 from memobench.errors import UserError
-from memobench.specs import Architecture, Run, Search, Task, Training
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.gpt import GPT
+from memobench.models.recall_transformer import RecallTransformer
+from memobench.models.transformer import MLP
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.factual_recall import FactualRecall
 
-FACTS = specs.factual_recall(
-    n_subjects=5, n_relations=3, n_answers=4, n_noise=7, context_length=6, seed=2
-)
+FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=7, context_length=6, seed=2)
 TWENTY = Training(batch_size=16, n_batches=10, epochs=2, trained="memory")
 
 
@@ -22,7 +28,7 @@ def _run(task=FACTS, method=TWENTY, seed=0, **sizes):
     sizes = {"d_model": 6, "d_head": 3, "n_heads": 2, "d_mlp": 5, "heads": "full", **sizes}
     return Run(
         task=task,
-        architecture=Architecture(name="recall_transformer", **sizes),
+        architecture=RecallTransformer(**sizes),
         method=method,
         seed=seed,
     )
@@ -43,16 +49,16 @@ def _facts_of(tokens_BxS):
 
 
 def test_a_relations_answers_are_its_own():
-    next_T = np.asarray(tasks.sample(FACTS).next_TxK[:, 0])
+    next_T = np.asarray(FACTS.sample().next_TxK[:, 0])
     assert len(next_T) == 15
     np.testing.assert_array_equal(next_T // 4, np.arange(15) % 3)
     many = dataclasses.replace(FACTS, n_subjects=4000, vocab_size=FACTS.vocab_size + 3995)
-    counts = np.bincount(tasks.sample(many).next_TxK[:, 0], minlength=12)
+    counts = np.bincount(many.sample().next_TxK[:, 0], minlength=12)
     assert (abs(counts - 1000) < 150).all()
 
 
 def test_every_fact_is_evaluated_once_among_noise():
-    tokens_TxS = tasks.sample(FACTS).tokens_TxS
+    tokens_TxS = FACTS.sample().tokens_TxS
     assert _facts_of(tokens_TxS) == list(range(15))
 
 
@@ -71,21 +77,19 @@ def test_fresh_batches_are_uniform_over_facts_places_and_noise():
 
 
 def test_facts_without_noise_are_facts_too():
-    bare = specs.factual_recall(
-        n_subjects=2, n_relations=2, n_answers=2, n_noise=0, context_length=3
-    )
-    assert set(np.asarray(tasks.sample(bare).tokens_TxS)[:, :2].reshape(-1)) == {4, 5, 6, 7}
+    bare = FactualRecall(n_subjects=2, n_relations=2, n_answers=2, n_noise=0, context_length=3)
+    assert set(np.asarray(bare.sample().tokens_TxS)[:, :2].reshape(-1)) == {4, 5, 6, 7}
 
 
 @pytest.mark.parametrize("d_mlp", [0, 5])
 def test_the_logits_are_those_of_the_equations(d_mlp):
-    module = models.build(_run(d_mlp=d_mlp))
+    module = _run(d_mlp=d_mlp).module()
     variables = models.init(module, 6, jax.random.key(3))
     p = {key: np.asarray(x, np.float64) for key, x in variables["params"].items()}
     # Scores large enough to look somewhere.
     variables["params"]["query"] = variables["params"]["query"] * 30
     p["query"] = p["query"] * 30
-    for tokens in np.asarray(tasks.sample(FACTS).tokens_TxS[:3]):
+    for tokens in np.asarray(FACTS.sample().tokens_TxS[:3]):
         x = p["token_embedding"][tokens]
         attended = np.zeros(6)
         for h in range(2):
@@ -101,7 +105,7 @@ def test_the_logits_are_those_of_the_equations(d_mlp):
 
 def test_the_memorys_parameters_are_those_of_the_paper():
     run = _run()
-    module = models.build(run)
+    module = run.module()
     n_params, n_params_memory = models.count_parameters(module, 6)
     assert n_params_memory == 4 * 2 * 3 * 6 + 2 * 5 * 6
     assert n_params - n_params_memory == FACTS.vocab_size * 6
@@ -119,7 +123,7 @@ def test_the_memorys_parameters_are_those_of_the_paper():
 
 def test_embeddings_may_be_normal():
     run = _run(embeddings="normal", task=dataclasses.replace(FACTS, n_subjects=505, vocab_size=528))
-    module = models.build(run)
+    module = run.module()
     assert module != models.build(dataclasses.replace(run, architecture=_run().architecture))
     for initialize in (models.init, models._flax_init):
         rows = np.asarray(initialize(module, 6, jax.random.key(0))["params"]["token_embedding"])
@@ -180,9 +184,7 @@ def test_facts_are_learned_in_unseen_noise_and_rows_say_so():
 def test_gpt_reads_facts_too():
     run = dataclasses.replace(
         _run(method=dataclasses.replace(TWENTY, trained=None)),
-        architecture=Architecture(
-            name="gpt", d_model=8, d_head=4, n_heads=2, d_mlp=16, heads="full"
-        ),
+        architecture=GPT(d_model=8, d_head=4, n_heads=2, d_mlp=16),
     )
     assert np.isfinite(training.train_one(run).loss_R[0])
 
@@ -195,19 +197,17 @@ def test_mistakes_name_the_fix():
     mistakes = {
         "n_answers=1 is not": task(n_answers=1),
         "vocab_size=21 leaves 0 noise tokens": task(vocab_size=21),
-        "n_subjects=5 needs name='factual_recall'": lambda: Task(n_subjects=5),
+        "n_subjects=5 needs name='factual_recall'": lambda: Associations(n_subjects=5),
         "n_sequences must be None": task(n_sequences=3),
         "zipf_exponent must be None": task(zipf_exponent=1.0),
         "protocol='exact': the noise": lambda: _run(method=exact),
         "method: Search does not serve": lambda: _run(method=Search(training=TWENTY)),
-        "n_layers=2: recall_transformer": lambda: models.build(_run(n_layers=2)),
+        "n_layers=2: recall_transformer": lambda: _run(n_layers=2).module(),
         "embeddings='sphere' ": lambda: _run(embeddings="sphere"),
-        "heads='compressed': recall_transformer": lambda: models.build(_run(heads="compressed")),
-        "task name='associations': recall": lambda: models.build(_run(task=Task())),
+        "heads='compressed': recall_transformer": lambda: _run(heads="compressed").module(),
+        "task name='associations': recall": lambda: models.build(_run(task=Associations())),
         "mlp does not serve the task 'factual_recall'; choose recall_transformer": lambda: (
-            models.build(
-                Run(task=FACTS, architecture=Architecture(name="mlp", d_model=4, d_head=4))
-            )
+            models.build(Run(task=FACTS, architecture=MLP(d_model=4, d_head=4)))
         ),
     }
     for message, mistake in mistakes.items():

@@ -10,25 +10,35 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import analysis, board, capacity, claims, models, results, specs
+from memobench import analysis, board, capacity, claims, results
+from memobench.constructions.dana2025 import Dana2025
 from memobench.experiment import Experiment, Exposure, Figure, Forest, Picture, Scaling
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.constructions import trained
+from memobench.methods.annealing import Annealing
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.query_attention import QueryAttention
+from memobench.models.transformer import AttentionOnly
 from memobench.report import configurations, panels, tables, verdicts
 from memobench.report import experiment as page
-from memobench.specs import Training
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 
 @pytest.fixture(scope="module")
 def measured():
-    task = specs.Task(vocab_size=5)
+    task = Associations(vocab_size=5)
     method = Training(batch_size=8, n_batches=8, epochs=16)
     wild = dataclasses.replace(method, learning_rate=1e30)
 
     def run(method, seed, **sizes):
         name = "mlp" if "d_mlp" in sizes else "attention_only"
-        architecture = specs.Architecture(name=name, d_model=3, d_head=3, **sizes)
-        return specs.Run(task=task, architecture=architecture, method=method, seed=seed)
+        architecture = Architecture(name=name, d_model=3, d_head=3, **sizes)
+        return Run(task=task, architecture=architecture, method=method, seed=seed)
 
     runs = [
         run(m, seed, **sizes)
@@ -222,12 +232,12 @@ def test_steps_per_second_count_shared_packs_once(measured):
 
 
 def test_floors_belong_to_their_task_and_width():
-    task = specs.Task(vocab_size=4)
+    task = Associations(vocab_size=4)
     row = {
-        **specs.columns(
-            specs.Run(
+        **cells(
+            Run(
                 task=task,
-                architecture=specs.Architecture(name="attention_only", d_model=3, d_head=2),
+                architecture=AttentionOnly(d_model=3, d_head=2),
             )
         ),
         "n_examples": 16,
@@ -250,12 +260,12 @@ def test_floors_belong_to_their_task_and_width():
 
 def _fake(run):
     """A row as if the run had been made: what a report needs, without the training."""
-    module = models.build(run)
+    module = run.module()
     n_params, n_params_memory = models.count_parameters(module, run.task.context_length)
     accuracy = min(1.0, 0.05 + n_params_memory / 20_000 + 0.01 * run.seed)
     meaningful = run.task.name != "distributions"
     n_heads = run.architecture.n_heads
-    sizes = specs.columns(run)
+    sizes = cells(run)
     # Facts are counted only where all of them occur equally often.
     counted = sizes["vocab_size"] and meaningful and sizes["zipf_exponent"] is None
     known = min(run.task.n_examples, n_params_memory) / 3 if counted else np.nan
@@ -285,7 +295,7 @@ def _fake(run):
         "run_seconds": 1.0,
         **{"memobench": "0", "commit": "none", "date": "2026-01-01"},
         **(_certificate(sizes) if run.method.protocol == "constructed" else {}),
-        **(_found(run) if isinstance(run.method, specs.Search) else {}),
+        **(_found(run) if isinstance(run.method, Search) else {}),
     }
 
 
@@ -341,13 +351,13 @@ def test_every_experiment_is_well_declared(experiment, preset):
     runs = experiment.presets[preset]
     assert len({run.run_id for run in runs}) == len(runs) > 0
     for run in runs[:: max(1, len(runs) // 40)]:
-        models.build(run)
+        run.module()
     names = [claim.name for claim in experiment.claims]
     assert len(set(names)) == len(names)
     # The board measures, whatever was said; others without claims draw what was found elsewhere.
     figure = experiment.figure
     assert names or isinstance(figure, Forest) or (isinstance(figure, Scaling) and figure.guides)
-    table = pd.DataFrame([specs.columns(run) for run in runs])
+    table = pd.DataFrame([cells(run) for run in runs])
     trained = table[table["method"] == "trained"]
     if not trained.empty:
         assert trained["seed"].nunique() >= claims.MIN_SEEDS
@@ -375,18 +385,16 @@ def test_every_experiment_is_well_declared(experiment, preset):
 
 def test_labelled_contexts_are_counted_in_examples(tmp_path):
     architectures = [
-        specs.Architecture(
-            name="query_attention", d_model=4, d_head=4, n_heads=h, heads="full", residual=residual
-        )
+        QueryAttention(d_model=4, d_head=4, n_heads=h, residual=residual)
         for h, residual in ((1, None), (2, True))
     ]
     runs = [
-        specs.Run(
-            task=specs.LabelledContexts(
+        Run(
+            task=LabelledContexts(
                 n_examples=n, context_length=3, input_dim=4, n_classes=classes, seed=seed
             ),
             architecture=architecture,
-            method=specs.Annealing(batch_size=8, steps=20, evaluate_every=10),
+            method=Annealing(batch_size=8, steps=20, evaluate_every=10),
             seed=seed,
         )
         for architecture in architectures
@@ -469,20 +477,17 @@ def _legend(figure):
     return [text.get_text() for text in legend.get_texts()]
 
 
-ATTENTION = specs.Architecture(
-    name="attention_only", d_model=4, d_head=4, n_heads=3, heads="full"
-)  # 16 are promised.
+ATTENTION = AttentionOnly(d_model=4, d_head=4, n_heads=3, heads="full")  # 16 are promised.
 
 
 @pytest.fixture(scope="module")
 def loads():
     """A construction at half, all and twice what is promised, in three precisions."""
     runs = [
-        specs.Run(
-            task=specs.Task(vocab_size=9, n_sequences=n, seed=seed),
+        Run(
+            task=Associations(vocab_size=9, n_sequences=n, seed=seed),
             architecture=ATTENTION,
-            method=specs.Construction(
-                theorem="dana2025",
+            method=Dana2025(
                 solve="exact" if n <= 16 else "least_squares",
                 weights=weights,
             ),

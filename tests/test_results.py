@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from memobench import results
+from memobench import results, rows
 from memobench.errors import UserError
 
 PROVENANCE = {"device": "test", "commit": None}
@@ -20,7 +20,7 @@ def _row(run_id, **changes):
     row = {
         **dict.fromkeys(results._TEXTS, "x"),
         **dict.fromkeys((*results._INTEGERS, "vocab_size"), 1),
-        **dict.fromkeys(results.MEASURES, 0.5),
+        **dict.fromkeys(rows.MEASURES, 0.5),
     }
     return {**row, "status": "ok", "run_id": run_id, **changes}
 
@@ -42,7 +42,7 @@ def test_columns_that_a_shard_is_too_old_for_are_empty(tmp_path):
 
 
 def test_a_diverged_run_is_kept_without_measures(tmp_path):
-    nothing = dict.fromkeys(results.MEASURES)
+    nothing = dict.fromkeys(rows.MEASURES)
     results.write_shard(tmp_path, [_row("a", status="diverged", **nothing)], PROVENANCE)
     table = results.load_results(tmp_path)
     assert table.loc[0, "status"] == "diverged"

@@ -7,9 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memobench import models, saturation, tasks
-from memobench.specs import Annealing, Architecture, LabelledContexts, Run, Task
+from memobench import saturation
+from memobench.methods.annealing import Annealing
+from memobench.models import base as models
+from memobench.models.query_attention import QueryAttention
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
 from memobench.tasks import labelled_contexts
+from memobench.tasks.associations import Associations
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 SHORT = Annealing(batch_size=4, steps=10, evaluate_every=5)
 
@@ -24,14 +31,14 @@ def _labelled(contexts="shared", n_examples=20, **sizes):
         n_bag=5 if contexts == "bag" else None,
     )
     sizes = {"d_model": 8, "d_head": 5, "n_heads": 3, "heads": "full", **sizes}
-    return Run(task=task, architecture=Architecture(name="query_attention", **sizes), method=SHORT)
+    return Run(task=task, architecture=QueryAttention(**sizes), method=SHORT)
 
 
 def _tokens(task=None, **sizes):
     sizes = {"d_model": 4, "d_head": 4, "n_heads": 3, **sizes}
     return Run(
-        task=task or Task(vocab_size=4, context_length=3),
-        architecture=Architecture(name="attention_only", **sizes),
+        task=task or Associations(vocab_size=4, context_length=3),
+        architecture=AttentionOnly(**sizes),
     )
 
 
@@ -41,7 +48,7 @@ RUNS = {
     "bag, deep": _labelled("bag", n_layers=2, residual=True),
     "tokens": _tokens(),
     "tokens, deep": _tokens(n_layers=2, d_head=2),
-    "some sequences": _tokens(Task(vocab_size=9, context_length=3, n_sequences=20)),
+    "some sequences": _tokens(Associations(vocab_size=9, context_length=3, n_sequences=20)),
 }
 every_run = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 
@@ -49,7 +56,7 @@ every_run = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def _variables(run, **factors):
     """Initial weights, those named times a factor, or all queries times four."""
     length = run.task.context_length
-    variables = models.init(models.build(run), length, jax.random.key(1))
+    variables = models.init(run.module(), length, jax.random.key(1))
 
     factors = factors or {"query": 4}
     params = {
@@ -61,10 +68,10 @@ def _variables(run, **factors):
 def _inputs(run):
     """Every example's inputs, one after another."""
     if isinstance(run.task, LabelledContexts):
-        data = labelled_contexts.sample(run.task)
-        return [labelled_contexts.example(data, i) for i in range(run.task.n_examples)]
+        data = run.task.sample()
+        return [labelled_contexts.inputs(data, i) for i in range(run.task.n_examples)]
     if run.task.n_sequences:
-        return [(tokens_S,) for tokens_S in tasks.sample(run.task).tokens_TxS]
+        return [(tokens_S,) for tokens_S in run.task.sample().tokens_TxS]
     indices = np.ndindex(*[run.task.vocab_size] * run.task.context_length)
     return [(jnp.asarray(tokens_S),) for tokens_S in indices]
 
@@ -73,7 +80,7 @@ def _inputs(run):
 def test_the_largest_weights_are_those_of_each_example(run, monkeypatch):
     # Blocks that do not divide the examples: the last one must not count any twice.
     monkeypatch.setattr(saturation, "EXAMPLES_AT_ONCE", 13)
-    module, variables = models.build(run), _variables(run)
+    module, variables = run.module(), _variables(run)
     largest_TxH = saturation.largest_attention(run, variables)
     assert largest_TxH.shape == (run.task.n_examples, 3)
     attention = jax.jit(lambda *inputs: module.apply(variables, *inputs, method="attention"))
@@ -150,8 +157,8 @@ def test_what_no_example_shows_is_counted_as_zero():
 
 def test_an_architecture_without_attention_has_none():
     run = Run(
-        task=Task(vocab_size=4),
-        architecture=Architecture(name="sequence_encoder", d_model=2, d_head=2),
+        task=Associations(vocab_size=4),
+        architecture=SequenceEncoder(d_model=2),
     )
     with pytest.raises(ValueError, match="sequence_encoder has no attention"):
         saturation.largest_attention(run, {})

@@ -19,26 +19,27 @@ from memobench import (
     capacity,
     checkpoints,
     compiling,
-    models,
     packing,
     results,
-    specs,
+    rows,
     tasks,
     training,
 )
 from memobench import search as searching
 from memobench.capacity import Trial
+from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
-from memobench.specs import (
-    Annealing,
-    Architecture,
-    Construction,
-    LabelledContexts,
-    Run,
-    Search,
-    Task,
-    Training,
-)
+from memobench.methods.annealing import Annealing
+from memobench.methods.search import SEARCH_RULES, Search
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.linear_memory import LinearMemory
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
+from memobench.tasks.bijection import Bijection
+from memobench.tasks.labelled_contexts import LabelledContexts
+from memobench.tasks.sequences import Sequences
 
 EXACT = Training(n_batches=8, epochs=2, learning_rate=0.1, final_learning_rate=0.05).exact()
 PUBLISHED = dataclasses.replace(EXACT, protocol="published", batch_size=8)
@@ -49,7 +50,7 @@ QUICK = {"xla_backend_optimization_level": 0}
 def _run(name="attention_only", n=36, seed=0, method=SEARCH, vocab_size=7, **sizes):
     sizes = {"d_model": 3, "d_head": 3, "n_heads": 2, **sizes}
     return Run(
-        task=Task(vocab_size=vocab_size, n_sequences=n, seed=seed),
+        task=Associations(vocab_size=vocab_size, n_sequences=n, seed=seed),
         architecture=Architecture(name=name, **sizes),
         method=method,
         seed=seed + 5,
@@ -193,16 +194,16 @@ def _plain_epoch(run, n):
     """Eight steps of plain training on a run's first n examples, by training's own step."""
     method = run.method.training
     task = dataclasses.replace(run.task, n_sequences=n)
-    module, every = models.build(run), jnp.zeros(0, jnp.int32)
+    module, every = run.module(), None
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def epoch(state, instance, rate, draws_LxB):
         def one(state, examples_B):
-            before = training.objective(module, task, state["variables"], instance, every)[1]
+            before = task.objective(module, state["variables"], instance, every)[1]
             return training.step(module, task, method, state, instance, rate, examples_B)[0], before
 
         state, accuracy_L = jax.lax.scan(one, state, draws_LxB)
-        found = training.objective(module, task, state["variables"], instance, every)
+        found = task.objective(module, state["variables"], instance, every)
         return state, accuracy_L, found
 
     return epoch
@@ -211,11 +212,11 @@ def _plain_epoch(run, n):
 @functools.cache
 def _beginning(run):
     """A run's instance, and the state in which plain training begins."""
-    module = models.build(run)
+    module = run.module()
     variables = models.init(module, 2, packing.init_key(run))
     stacked = jax.tree.map(lambda x: x[None], variables)
     adam = jax.tree.map(lambda x: x[0], training.optimizer(module, run.method.training, stacked))
-    instance = jax.tree.map(np.asarray, tasks.sample(run.task))
+    instance = jax.tree.map(np.asarray, run.task.sample())
     return instance, {"variables": variables, "optimizer": adam}
 
 
@@ -294,7 +295,7 @@ def test_the_padding_stays_exactly_zero(mixed_and_recorded):
     for params, (chosen, width) in zip(record.weights, record.rounds, strict=True):
         for lane in range(width * SEARCH.lanes):
             run = MIX[(chosen * width)[lane // SEARCH.lanes]]
-            true = jax.tree.leaves(models.shapes(models.build(run), 2)["params"])
+            true = jax.tree.leaves(models.shapes(run.module(), 2)["params"])
             for shape, padded in zip(true, jax.tree.leaves(params), strict=True):
                 outside = np.array(padded[lane])
                 inside = tuple(slice(0, size) for size in shape.shape)
@@ -386,7 +387,7 @@ def test_where_all_diverge_the_run_does():
     table = memobench.run([dataclasses.replace(MIX[1], method=wild)], progress=False)
     (row,) = table.to_dict("records")
     assert row["status"] == "diverged"
-    assert all(math.isnan(row[name]) for name in results.MEASURES)
+    assert all(math.isnan(row[name]) for name in rows.MEASURES)
 
 
 # Bijections.
@@ -396,8 +397,8 @@ MEMORY = dataclasses.replace(EXACT, trained="memory")
 
 def _bijection(n, method, seed=0):
     return Run(
-        task=Task(name="bijection", vocab_size=n, context_length=1),
-        architecture=Architecture(name="linear_memory", d_model=3, d_head=3),
+        task=Bijection(vocab_size=n),
+        architecture=LinearMemory(d_model=3),
         method=method,
         seed=seed,
     )
@@ -427,7 +428,7 @@ def test_a_trial_of_a_bijection_is_a_smaller_bijection():
     result = searching.search(packing.together(runs))
     by_size = {trial.n_examples: trial for trial in _trials(result, 1) if trial.steps == 16}
     sizes = sorted(by_size)
-    initial = models.init(models.build(runs[1]), 1, packing.init_key(runs[1]))["params"]
+    initial = models.init(runs[1].module(), 1, packing.init_key(runs[1]))["params"]
     n = sizes[len(sizes) // 2]
     assert 1 < n < 25
     cut = {name: initial[name][:n] for name in ("token_embedding", "unembedding")}
@@ -484,7 +485,7 @@ def test_searches_have_rows_like_any_run(tmp_path):
 
 # Specs.
 
-WHOLE = Task(vocab_size=7)
+WHOLE = Associations(vocab_size=7)
 
 
 @pytest.mark.parametrize(
@@ -494,7 +495,7 @@ WHOLE = Task(vocab_size=7)
         (lambda: Search(training=EXACT, sizes=65), "sizes"),
         (lambda: Search(training=EXACT, doublings=33), "doublings"),
         (lambda: Search(training=EXACT, resolution=1), "resolution"),
-        (lambda: Search(training=EXACT, rules=specs.SEARCH_RULES + 1), "rules"),
+        (lambda: Search(training=EXACT, rules=SEARCH_RULES + 1), "rules"),
         (lambda: Search(training=EXACT, rules=None), "rules"),
         (lambda: Search(training=EXACT, doublings=-1), "doublings"),
         (lambda: Search(training=EXACT, doublings=1.0), "doublings"),
@@ -511,9 +512,7 @@ WHOLE = Task(vocab_size=7)
         (lambda: Search(training=Annealing()), "training"),
         (lambda: Search(training=SEARCH), "training"),
         (
-            lambda: Search(
-                training=dataclasses.replace(EXACT, start=Construction(theorem="dana2025"))
-            ),
+            lambda: Search(training=dataclasses.replace(EXACT, start=Dana2025())),
             "training",
         ),
         (lambda: dataclasses.replace(MIX[0], task=WHOLE), "n_sequences"),
@@ -525,7 +524,7 @@ WHOLE = Task(vocab_size=7)
         ),
         (lambda: dataclasses.replace(MIX[0], task=LabelledContexts(n_examples=9)), "method"),
         (
-            lambda: dataclasses.replace(MIX[0], task=Task(name="sequences", n_sequences=9)),
+            lambda: dataclasses.replace(MIX[0], task=Sequences(n_sequences=9)),
             "method",
         ),
     ],
@@ -543,8 +542,8 @@ def test_the_largest_search():
 
 
 def test_the_rules_of_a_search_are_a_column():
-    assert SEARCH.rules == specs.SEARCH_RULES == specs.columns(_run())["rules"]
-    assert specs.columns(_run(method=EXACT))["rules"] is None
+    assert SEARCH.rules == SEARCH_RULES == cells(_run())["rules"]
+    assert cells(_run(method=EXACT))["rules"] is None
 
 
 def test_the_id_of_a_search_is_for_ever():

@@ -11,27 +11,29 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import capacity, metrics, results, submissions, theory
+from memobench import capacity, metrics, results, rows, submissions, theory
 from memobench.capacity import Trial
+from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
-from memobench.specs import (
-    Annealing,
-    Architecture,
-    Construction,
-    LabelledContexts,
-    Optimum,
-    Run,
-    Search,
-    Task,
-    Training,
-    columns,
-)
+from memobench.methods.annealing import Annealing
+from memobench.methods.optimum import Optimum
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models.linear_memory import LinearMemory
+from memobench.models.query_attention import QueryAttention
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run, cells
 from memobench.submissions import checks, strict_json
 from memobench.submissions.rebuild import from_columns
+from memobench.tasks.associations import Associations
+from memobench.tasks.bijection import Bijection
+from memobench.tasks.distributions import Distributions
+from memobench.tasks.labelled_contexts import LabelledContexts
 
-TASK = Task(vocab_size=8, n_sequences=40)
-HEADS = Architecture(name="attention_only", d_model=2, d_head=2, n_heads=2, heads="full")
+TASK = Associations(vocab_size=8, n_sequences=40)
+HEADS = AttentionOnly(d_model=2, d_head=2, n_heads=2, heads="full")
 METHOD = Training(n_batches=8, epochs=2).exact()
 SEARCH = Search(training=METHOD, sizes=2, doublings=1)
 PROVENANCE = {
@@ -97,12 +99,12 @@ def _row(run, **measured):
     """A row as `sweep` would write it."""
     from memobench import models
 
-    module, length = models.build(run), run.task.context_length
+    module, length = run.module(), run.task.context_length
     n_params, n_params_memory = models.count_parameters(module, length)
     counts = {"n_params": n_params, "n_params_memory": n_params_memory, "status": "ok"}
     counts["n_params_distinct"] = models.count_distinct(module, length)
-    known = {**dict.fromkeys(results.MEASURES), "accuracy_protocol": measured.get("accuracy")}
-    return {**columns(run), **counts, **known, **measured, **PROVENANCE}
+    known = {**dict.fromkeys(rows.MEASURES), "accuracy_protocol": measured.get("accuracy")}
+    return {**cells(run), **counts, **known, **measured, **PROVENANCE}
 
 
 def _trained_row(seed=0, date=PROVENANCE["date"], accuracy=0.25, loss=2.0):
@@ -126,7 +128,7 @@ def test_every_registered_run_is_rebuilt_from_its_columns():
     # Of every kind of task, architecture and method one, and some of all.
     kinds = {(run.task.name, run.architecture.name, type(run.method)): run for run in registered}
     for run in {*kinds.values(), *registered[::29]}:
-        rebuilt = from_columns(columns(run))
+        rebuilt = from_columns(cells(run))
         assert rebuilt == run
         assert rebuilt.run_id == run.run_id
 
@@ -134,16 +136,14 @@ def test_every_registered_run_is_rebuilt_from_its_columns():
 OTHERS = [
     Run(task=TASK, architecture=HEADS, method=SEARCH),
     Run(
-        task=Task(name="bijection", vocab_size=9, context_length=1),
-        architecture=Architecture(name="linear_memory", d_model=3, d_head=3),
+        task=Bijection(vocab_size=9),
+        architecture=LinearMemory(d_model=3),
         method=Search(training=Training(trained="memory"), rate_factors=(1, 0.1), resolution=1e-3),
     ),
     Run(
-        task=Task(name="distributions", conditional="dirichlet", conditional_parameter=2, n_next=3),
+        task=Distributions(conditional="dirichlet", conditional_parameter=2, n_next=3),
         architecture=HEADS,
-        method=Training(
-            start=Construction(theorem="dana2025", solve="least_squares", scale=1e-7, n_aimed=3)
-        ),
+        method=Training(start=Dana2025(solve="least_squares", scale=1e-7, n_aimed=3)),
     ),
     Run(task=TASK, architecture=HEADS, method=Training(learning_rate=1, n_batches=1)),
 ]
@@ -151,8 +151,8 @@ OTHERS = [
 
 @pytest.mark.parametrize("run", OTHERS)
 def test_what_json_or_a_table_made_of_numbers_is_rebuilt_too(run):
-    row = columns(run)
-    through_table = pd.DataFrame([row, columns(OTHERS[0])]).to_dict("records")[0]
+    row = cells(run)
+    through_table = pd.DataFrame([row, cells(OTHERS[0])]).to_dict("records")[0]
     floats = {k: float(v) if type(v) is int else v for k, v in row.items()}
     known = {k: v for k, v in row.items() if v is not None}
     derived = {k: v for k, v in row.items() if k not in ("run_id", "n_examples", "steps")}
@@ -201,14 +201,14 @@ def test_what_json_or_a_table_made_of_numbers_is_rebuilt_too(run):
 )
 def test_what_makes_no_run_is_refused(changes, said):
     with pytest.raises(UserError) as error:
-        from_columns({**columns(OTHERS[0]), **changes})
+        from_columns({**cells(OTHERS[0]), **changes})
     assert said in str(error.value)
     assert str(error.value).isprintable()
 
 
 def test_all_columns_of_a_spec_may_be_submitted():
-    assert set(columns(OTHERS[0])) == set(checks.SPEC_COLUMNS)
-    assert {*results.MEASURES, *results.SEARCHED, *results.CERTIFICATE} <= set(checks.COLUMNS)
+    assert set(cells(OTHERS[0])) == set(checks.SPEC_COLUMNS)
+    assert {*rows.MEASURES, *results.SEARCHED, *results.CERTIFICATE} <= set(checks.COLUMNS)
 
 
 # Files that are what they say.
@@ -227,7 +227,7 @@ def test_what_is_written_is_read(trained, tmp_path):
     }
     # The project's own measures, to the last bit.
     for row in found.rows:
-        assert all(row[name] == rows[row["run_id"]][name] for name in results.MEASURES)
+        assert all(row[name] == rows[row["run_id"]][name] for name in rows.MEASURES)
     assert len(found.aggregates) == 2
     assert submissions.load_folder(folder) == [found]
     table = results.load_results(trained)
@@ -254,21 +254,21 @@ def test_nothing_is_overwritten_and_nothing_unfinished_stays(trained, tmp_path, 
 
 def test_runs_of_every_method_can_be_submitted(tmp_path):
     labelled = LabelledContexts(n_examples=20, context_length=3, input_dim=4, n_classes=5)
-    query = Architecture(name="query_attention", d_model=4, d_head=4, n_heads=2, heads="full")
+    query = QueryAttention(d_model=4, d_head=4, n_heads=2)
     annealed = Run(
         task=labelled,
         architecture=query,
         method=Annealing(batch_size=8, steps=40, evaluate_every=20),
     )
-    full = Architecture(name="attention_only", d_model=4, d_head=4, n_heads=2, heads="full")
+    full = AttentionOnly(d_model=4, d_head=4, n_heads=2, heads="full")
     constructed = Run(
-        task=Task(vocab_size=8, n_sequences=10),
+        task=Associations(vocab_size=8, n_sequences=10),
         architecture=full,
-        method=Construction(theorem="dana2025"),
+        method=Dana2025(),
     )
     optimal = Run(
-        task=Task(name="distributions", vocab_size=4, conditional="uniform", n_next=2),
-        architecture=Architecture(name="sequence_encoder", d_model=2, d_head=2),
+        task=Distributions(vocab_size=4, conditional="uniform", n_next=2),
+        architecture=SequenceEncoder(d_model=2),
         method=Optimum(starts=2, polished=1),
     )
     of_attention = {"saturated": 0.5, "saturated_by_head": [0.0, 1.0]}
@@ -305,7 +305,7 @@ def test_runs_of_every_method_can_be_submitted(tmp_path):
 
 
 def test_a_diverged_run_has_no_measures(tmp_path):
-    row = {**_trained_row(), "status": "diverged", **dict.fromkeys(results.MEASURES)}
+    row = {**_trained_row(), "status": "diverged", **dict.fromkeys(rows.MEASURES)}
     path = submissions.write([row], "me", tmp_path)
     document = json.loads(path.read_text())
     document["rows"][0]["accuracy"] = 0.5
@@ -509,7 +509,7 @@ def test_whatever_a_search_does_can_be_replayed_and_nothing_else():
 
 def test_what_a_theorem_forbids_is_refused(tmp_path):
     # All is consistent, but so few weights cannot hold so many bits.
-    task = Task(vocab_size=1024, n_sequences=2**18)
+    task = Associations(vocab_size=1024, n_sequences=2**18)
     run = Run(task=task, architecture=HEADS, method=METHOD)
     row = _row(run, accuracy=1.0, memorized=2.0**18, loss=0.0, bits=10 * 2.0**18)
     with pytest.raises(UserError, match=r"row 2: run .* is beyond a proven limit \(counting"):
@@ -745,7 +745,7 @@ def _read_or_told(path):
 
 def test_a_row_of_random_sizes_ends_in_one_line(document, tmp_path):
     chance = random.Random(1)
-    names = [name for name in columns(OTHERS[0]) if name != "run_id"]
+    names = [name for name in cells(OTHERS[0]) if name != "run_id"]
     for _ in range(80):
         changes = {name: chance.choice(_VALUES) for name in chance.sample(names, 2)}
         try:

@@ -15,8 +15,10 @@ import memobench
 from memobench import packing, training, worker
 from memobench.errors import Lost, UserError
 from memobench.executors import local
-from memobench.specs import Architecture, Task, Training
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
 from memobench.sweep import Interrupted
+from memobench.tasks.base import Task
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 

@@ -9,30 +9,36 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from memobench import metrics, models, packing, specs, sweep, tasks, training
-from memobench.specs import Architecture, Run, Task, Training
+from memobench import metrics, packing, sweep, tasks, training
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
+from memobench.tasks.bijection import Bijection
+from memobench.tasks.distributions import Distributions
+from memobench.tasks.factual_recall import FactualRecall
+from memobench.tasks.sequences import Sequences
 
 EVERY: dict[str, Task] = {
-    "pairs": Task(vocab_size=6),
-    "Zipf": Task(vocab_size=6, zipf_exponent=1.0),
-    "some triples": Task(vocab_size=6, context_length=3, n_sequences=50),
-    "long": Task(vocab_size=50, context_length=8, n_sequences=70),
-    "bijection": Task(name="bijection", vocab_size=12, context_length=1),
-    "facts": specs.factual_recall(
-        n_subjects=5, n_relations=4, n_answers=3, n_noise=6, context_length=6
-    ),
-    "whole": Task(name="sequences", vocab_size=6, context_length=5, n_sequences=30),
-    "uniform": Task(name="distributions", vocab_size=6, conditional="uniform", n_next=3),
-    "power law": Task(
-        name="distributions",
+    "pairs": Associations(vocab_size=6),
+    "Zipf": Associations(vocab_size=6, zipf_exponent=1.0),
+    "some triples": Associations(vocab_size=6, context_length=3, n_sequences=50),
+    "long": Associations(vocab_size=50, context_length=8, n_sequences=70),
+    "bijection": Bijection(vocab_size=12),
+    "facts": FactualRecall(n_subjects=5, n_relations=4, n_answers=3, n_noise=6, context_length=6),
+    "whole": Sequences(vocab_size=6, context_length=5, n_sequences=30),
+    "uniform": Distributions(vocab_size=6, conditional="uniform", n_next=3),
+    "power law": Distributions(
         vocab_size=6,
         conditional="power_law",
         n_next=4,
         conditional_parameter=1.5,
         zipf_exponent=1.0,
     ),
-    "dirichlet": Task(
-        name="distributions",
+    "dirichlet": Distributions(
         vocab_size=6,
         conditional="dirichlet",
         n_next=6,
@@ -57,8 +63,8 @@ def test_every_registered_task_is_here():
 
 @every_task
 def test_an_instance_is_what_its_shapes_and_axioms_say(task):
-    instance = tasks.sample(task)
-    for x, shape in zip(instance, tasks.shapes(task), strict=True):
+    instance = task.sample()
+    for x, shape in zip(instance, task.shapes(), strict=True):
         assert (x.shape, x.dtype) == (shape.shape, shape.dtype)
     probability_TxK = np.asarray(instance.probability_TxK)
     np.testing.assert_allclose(probability_TxK.sum(axis=-1), 1, rtol=1e-6)
@@ -76,8 +82,8 @@ def test_an_instance_is_what_its_shapes_and_axioms_say(task):
 
 @every_task
 def test_instances_depend_on_the_seed_alone(task):
-    same, other = tasks.sample(task), tasks.sample(dataclasses.replace(task, seed=1))
-    for a, b in zip(tasks.sample(task), same, strict=True):
+    same, other = task.sample(), dataclasses.replace(task, seed=1).sample()
+    for a, b in zip(task.sample(), same, strict=True):
         np.testing.assert_array_equal(a, b)
     # Renamed answers are no other bijection where embeddings are random.
     assert np.array_equal(same.next_TxK, other.next_TxK) == (task.name == "bijection")
@@ -85,8 +91,8 @@ def test_instances_depend_on_the_seed_alone(task):
 
 @pytest.mark.parametrize("vocab_size", [2, 7, 100])
 def test_a_bijection_has_every_token_once_as_question_and_as_answer(vocab_size):
-    task = Task(name="bijection", vocab_size=vocab_size, context_length=1)
-    instance = tasks.sample(task)
+    task = Bijection(vocab_size=vocab_size)
+    instance = task.sample()
     questions = [
         tasks.tokens_of_example(task, instance, jnp.asarray(i)).tolist() for i in range(vocab_size)
     ]
@@ -98,8 +104,8 @@ def test_a_bijection_has_every_token_once_as_question_and_as_answer(vocab_size):
 @pytest.mark.parametrize("length", range(2, 9))
 @pytest.mark.parametrize("n_sequences", [1, 30])
 def test_sampled_sequences_are_distinct_and_use_every_token(length, n_sequences):
-    task = Task(vocab_size=6, context_length=length, n_sequences=n_sequences)
-    tokens_TxS = np.asarray(tasks.sample(task).tokens_TxS)
+    task = Associations(vocab_size=6, context_length=length, n_sequences=n_sequences)
+    tokens_TxS = np.asarray(task.sample().tokens_TxS)
     assert tokens_TxS.shape == (n_sequences, length)
     assert len({tuple(tokens) for tokens in tokens_TxS}) == n_sequences
     if n_sequences == 30:
@@ -107,7 +113,7 @@ def test_sampled_sequences_are_distinct_and_use_every_token(length, n_sequences)
 
 
 def test_the_shapes_of_conditionals():
-    probability = {name: tasks.sample(task).probability_TxK[0] for name, task in EVERY.items()}
+    probability = {name: task.sample().probability_TxK[0] for name, task in EVERY.items()}
     np.testing.assert_allclose(probability["uniform"], [1 / 3] * 3, rtol=1e-6)
     law = np.arange(1, 5) ** -1.5
     np.testing.assert_allclose(probability["power law"], law / law.sum(), rtol=1e-6)
@@ -115,22 +121,21 @@ def test_the_shapes_of_conditionals():
 
 @pytest.mark.parametrize("concentration", [0.05, 1.0, 20.0])
 def test_dirichlet_weights_have_the_variance_of_the_law(concentration):
-    task = Task(
-        name="distributions",
+    task = Distributions(
         vocab_size=50,
         conditional="dirichlet",
         n_next=5,
         conditional_parameter=concentration,
     )
     # E sum p^2 = (a + 1) / (K a + 1) for K categories of concentration a.
-    square = (np.asarray(tasks.sample(task).probability_TxK) ** 2).sum(axis=1).mean()
+    square = (np.asarray(task.sample().probability_TxK) ** 2).sum(axis=1).mean()
     expected = (concentration + 1) / (5 * concentration + 1)
     np.testing.assert_allclose(square, expected, rtol=0.03)
 
 
 def test_zipf_priors_fall_as_the_law_and_draws_follow_them():
-    task = Task(vocab_size=6, zipf_exponent=1.0)
-    prior_T = np.asarray(tasks.sample(task).prior_T, np.float64)
+    task = Associations(vocab_size=6, zipf_exponent=1.0)
+    prior_T = np.asarray(task.sample().prior_T, np.float64)
     weights = 1 / np.arange(1, 37)
     np.testing.assert_allclose(np.sort(prior_T)[::-1], weights / weights.sum(), rtol=1e-5)
     counts = np.bincount(tasks.sample_draws(task, 20_000), minlength=36)
@@ -158,13 +163,13 @@ def test_the_divergence_is_that_of_its_definition():
 def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     run = Run(
         task=task,
-        architecture=Architecture(name="attention_only", d_model=4, d_head=3, n_heads=2),
+        architecture=AttentionOnly(d_model=4, d_head=3, n_heads=2),
         method=Training(n_batches=2, epochs=1, learning_rate=0, final_learning_rate=0).exact(),
     )
     result = training.train_one(run)
-    module = models.build(run)
+    module = run.module()
     variables = models.init(module, task.context_length, packing.init_key(run))
-    instance = tasks.sample(task)
+    instance = task.sample()
     tokens_TxS = instance.tokens_TxS
     if task.n_sequences is None:
         tokens_TxS = jnp.asarray(list(np.ndindex(*[task.vocab_size] * task.context_length)))
@@ -213,8 +218,8 @@ def test_every_task_trains_by_both_protocols_and_says_what_it_means(task):
 def test_contexts_of_different_lengths_pack_only_with_their_own():
     runs = [
         Run(
-            task=Task(vocab_size=5, context_length=length, n_sequences=20),
-            architecture=Architecture(name="attention_only", d_model=4, d_head=4, n_heads=h),
+            task=Associations(vocab_size=5, context_length=length, n_sequences=20),
+            architecture=AttentionOnly(d_model=4, d_head=4, n_heads=h),
             method=Training(n_batches=2, epochs=1).exact(),
         )
         for length in (2, 5)

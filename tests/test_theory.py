@@ -8,30 +8,31 @@ import pytest
 
 import memobench
 from memobench import analysis, metrics, results, theory
+from memobench.constructions.dana2025 import Dana2025
+from memobench.constructions.mahdavi2024 import Mahdavi2024
 from memobench.executors import local
-from memobench.specs import (
-    Annealing,
-    Architecture,
-    Construction,
-    LabelledContexts,
-    Optimum,
-    Run,
-    Task,
-    Training,
-    columns,
-)
+from memobench.methods.annealing import Annealing
+from memobench.methods.optimum import Optimum
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
+from memobench.tasks.distributions import Distributions
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 SHORT = Training(n_batches=8, epochs=4).exact()
 
 
 def _sizes(task=None, method=None, **sizes):
     """The columns of a run."""
-    task = task or Task(vocab_size=50)
+    task = task or Associations(vocab_size=50)
     if method is None:
         labelled = isinstance(task, LabelledContexts)
         method = Annealing() if labelled else Training()
     architecture = Architecture(**({"d_model": 10, "d_head": 4, "n_heads": 3} | sizes))
-    return columns(Run(task=task, architecture=architecture, method=method))
+    return cells(Run(task=task, architecture=architecture, method=method))
 
 
 def _labelled(n=6, **fields):
@@ -65,7 +66,7 @@ def _query(n=6, **sizes):
         ),
         (
             theory.LINEAR_LEAST_SQUARES,
-            _sizes(name="linear_memory", d_head=10, n_heads=1, task=Task(context_length=1)),
+            _sizes(name="linear_memory", d_head=10, n_heads=1, task=Associations(context_length=1)),
             10,
         ),
         (theory.THEOREM_1, _query(n=6), 3 * 3 + 1),
@@ -92,8 +93,8 @@ def test_heads_wider_than_the_stream_prove_no_more_than_as_wide_ones():
         assert bound.value(wide) == bound.value(square)
 
 
-TOKENS, DEEP = Task(vocab_size=50), {"n_layers": 2}
-ONE_TOKEN = Task(vocab_size=50, context_length=1)
+TOKENS, DEEP = Associations(vocab_size=50), {"n_layers": 2}
+ONE_TOKEN = Associations(vocab_size=50, context_length=1)
 # Sizes, the bounds of theory.LOWER_BOUNDS that apply to them, and what is promised.
 CASES = [
     (_attention(), {"COROLLARY_2", "MAHDAVI_1"}, 22),
@@ -109,7 +110,7 @@ CASES = [
     (_sizes(name="mlp", d_mlp=17), {"RANDOM_FEATURES", "SILENT_MLP"}, 27),
     (_sizes(name="mlp", d_mlp=7, activation="silu"), {"RANDOM_FEATURES", "SILENT_MLP"}, 22),
     # Fewer tokens than dimensions do not span the stream.
-    (_attention(task=Task(vocab_size=9)), set(), np.nan),
+    (_attention(task=Associations(vocab_size=9)), set(), np.nan),
     (_sizes(name="mlp", d_mlp=7, d_model=1), set(), np.nan),
     (_query(), {"THEOREM_1"}, 10),
     (_query(d_model=4), {"THEOREM_1", "GENERAL_POSITION"}, 10),
@@ -147,7 +148,7 @@ def test_relu_neurons_are_promised_the_larger_of_both():
 
 ENCODER = _sizes(name="sequence_encoder", d_model=2, d_head=2, n_heads=1)
 MEMORY = _sizes(name="linear_memory", d_head=10, n_heads=1, task=ONE_TOKEN)
-SEVERAL = Task(name="distributions", vocab_size=50, conditional="uniform", n_next=2)
+SEVERAL = Distributions(vocab_size=50, conditional="uniform", n_next=2)
 
 
 def test_encoders_and_linear_memories_have_their_own():
@@ -191,15 +192,15 @@ def test_t_eps_is_the_least_number_beyond_the_mass():
 def table():
     """Real rows, trained and constructed, and one as if a search had found a lower loss."""
     attention = {"name": "attention_only", "d_model": 3, "d_head": 3, "n_heads": 4, "heads": "full"}
-    tokens, transformer = Task(vocab_size=5), Architecture(**attention)
+    tokens, transformer = Associations(vocab_size=5), Architecture(**attention)
     # Ranks are measured where it is said whether there are residuals.
     query = Architecture(
         **{"name": "query_attention", "d_model": 4, "d_head": 4, "n_heads": 2},
         **{"heads": "full", "residual": False},
     )
     labelled = LabelledContexts(n_examples=5, context_length=3, input_dim=4, n_classes=3)
-    constructed = Construction(theorem="dana2025", n_aimed=15)
-    nearest = Construction(theorem="dana2025", solve="least_squares")
+    constructed = Dana2025(n_aimed=15)
+    nearest = Dana2025(solve="least_squares")
     annealing = Annealing(batch_size=4, steps=20, evaluate_every=10)
     runs = [
         Run(task=tokens, architecture=transformer, method=SHORT),
@@ -211,12 +212,12 @@ def table():
             method=dataclasses.replace(nearest, weights="int4"),
         ),
         Run(task=labelled, architecture=query, method=annealing),
-        Run(task=labelled, architecture=query, method=Construction(theorem="mahdavi2024")),
+        Run(task=labelled, architecture=query, method=Mahdavi2024()),
     ]
     table = memobench.run(runs, progress=False)
-    encoder = Architecture(name="sequence_encoder", d_model=3, d_head=3)
+    encoder = SequenceEncoder(d_model=3)
     search = Run(task=tokens, architecture=encoder, method=Optimum())
-    found = {**table.loc[NEAREST], **columns(search), "stored_bits": None, "feature_rank": None}
+    found = {**table.loc[NEAREST], **cells(search), "stored_bits": None, "feature_rank": None}
     found["loss"] = table.loc[[TRAINED, CONSTRUCTED, NEAREST, INT4], "loss"].min() - 0.01
     return results.to_table([*table.to_dict("records"), found])
 
@@ -306,8 +307,8 @@ def test_the_loss_below_the_floor_stops_a_report(table):
 
 
 def test_an_impossible_measurement_is_kept_and_told(tmp_path, monkeypatch):
-    architecture = Architecture(name="attention_only", d_model=2, d_head=2)
-    run = Run(task=Task(vocab_size=5), architecture=architecture, method=SHORT)
+    architecture = AttentionOnly(d_model=2, d_head=2)
+    run = Run(task=Associations(vocab_size=5), architecture=architecture, method=SHORT)
     with monkeypatch.context() as patched:
         patched.setattr(metrics, "memorized_bits", lambda loss, *_: np.full(len(loss), 1e6))
         with pytest.raises(theory.Violation, match=run.run_id):

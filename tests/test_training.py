@@ -9,9 +9,14 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import models, packing, specs, tasks, training
+from memobench import packing, tasks, training
 from memobench.errors import UserError
-from memobench.specs import Architecture, Run, Task, Training
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.factual_recall import FactualRecall
 
 TWENTY = Training(batch_size=16, n_batches=10, epochs=2)
 protocols = pytest.mark.parametrize("method", [TWENTY, TWENTY.exact()], ids=["published", "exact"])
@@ -24,7 +29,9 @@ def _mix(make_run, method):
         make_run(d_model=3, d_head=3, n_heads=1, method=method, seed=4),
         make_run(d_model=9, d_head=9, n_heads=7, method=other),
         make_run("mlp", d_model=5, d_head=5, n_heads=1, d_mlp=12, method=method, seed=2),
-        make_run(d_model=4, d_head=4, n_heads=5, method=method, task=Task(vocab_size=7, seed=3)),
+        make_run(
+            d_model=4, d_head=4, n_heads=5, method=method, task=Associations(vocab_size=7, seed=3)
+        ),
         make_run("mlp", d_model=3, d_head=3, n_heads=2, d_mlp=2, method=other, seed=1),
     ]
 
@@ -54,17 +61,15 @@ KINDS: dict[str, list[dict]] = {
 
 def _registered(make_run, name, kind):
     """Two sizes of a registered architecture, with two tokens and an MLP wherever it can."""
-    tried = [Task(vocab_size=7, context_length=length) for length in (2, 1)]
-    facts = specs.factual_recall(
-        n_subjects=3, n_relations=2, n_answers=2, n_noise=4, context_length=5
-    )
+    tried = [Associations(vocab_size=7, context_length=length) for length in (2, 1)]
+    facts = FactualRecall(n_subjects=3, n_relations=2, n_answers=2, n_noise=4, context_length=5)
     for task, d_mlps in itertools.product([*tried, facts], ((3, 8), (0, 0))):
         runs = [
             make_run(name, task=task, method=TWENTY, d_mlp=d_mlp, **sizes)
             for d_mlp, sizes in zip(d_mlps, KINDS[kind], strict=True)
         ]
         try:
-            modules = [models.build(run) for run in runs]
+            modules = [run.module() for run in runs]
         except UserError:
             continue
         if not all(getattr(module, "paddable", True) for module in modules):
@@ -85,7 +90,7 @@ def test_every_architecture_is_the_same_padded(make_run, name, kind):
     smaller = training.train_one(runs[0])
     np.testing.assert_allclose(packed.step_loss_RxL[0], smaller.step_loss_RxL[0], atol=1e-5)
     length = runs[0].task.context_length
-    true_shapes = jax.tree.leaves(models.shapes(models.build(runs[0]), length)["params"])
+    true_shapes = jax.tree.leaves(models.shapes(runs[0].module(), length)["params"])
     for shape, padded in zip(true_shapes, jax.tree.leaves(packed.variables["params"]), strict=True):
         outside = np.array(padded[0])
         outside[tuple(slice(0, size) for size in shape.shape)] = 0
@@ -99,7 +104,7 @@ def test_the_padding_is_exactly_zero_after_200_steps(make_run, method):
     assert method.steps == 200
     result = training.train_many(packing.together(runs))
     for i, run in enumerate(runs):
-        true_shapes = jax.tree.leaves(models.shapes(models.build(run), 2)["params"])
+        true_shapes = jax.tree.leaves(models.shapes(run.module(), 2)["params"])
         moved = jax.tree.leaves(result.variables["params"])
         for shape, padded in zip(true_shapes, moved, strict=True):
             outside = np.array(padded[i])
@@ -148,15 +153,15 @@ def test_a_protocol_of_batches_step_for_step(protocol, batch_size):
         learning_rate=2e-2,
         final_learning_rate=5e-3,
     )
-    task = Task(vocab_size=6)
-    architecture = Architecture(name="attention_only", d_model=4, d_head=4, n_heads=2)
+    task = Associations(vocab_size=6)
+    architecture = AttentionOnly(d_model=4, d_head=4, n_heads=2)
     run = Run(task=task, architecture=architecture, method=method, seed=11)
     result = training.train_one(run)
 
-    module = models.build(run)
+    module = run.module()
     variables = models.init(module, 2, packing.init_key(run))
     params = variables["params"]
-    labels, draws = tasks.sample(task).next_TxK[:, 0], tasks.sample_draws(task, 32)
+    labels, draws = task.sample().next_TxK[:, 0], tasks.sample_draws(task, 32)
     draws = jnp.arange(36) if protocol == "passes" else draws
     pairs = jnp.stack([draws // 6, draws % 6], axis=1)
 

@@ -9,13 +9,20 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, models, packing, training, worker
+from memobench import constructions, packing, training, worker
+from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
-from memobench.specs import Architecture, Construction, Run, Task, Training, columns
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import MLP
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
 
-NEAREST = Construction(theorem="dana2025", solve="least_squares")
-FEATURES = Construction(theorem="dana2025", n_aimed=0)
+NEAREST = Dana2025(solve="least_squares")
+FEATURES = Dana2025(n_aimed=0)
 
 
 def _run(d_model=4, n_heads=5, d_mlp=0, seed=0, task_seed=0, method=None, **options):
@@ -29,7 +36,7 @@ def _run(d_model=4, n_heads=5, d_mlp=0, seed=0, task_seed=0, method=None, **opti
     )
     fields = {"n_batches": 8, "epochs": 2, "protocol": "exact", "batch_size": None}
     return Run(
-        task=Task(vocab_size=7, seed=task_seed),
+        task=Associations(vocab_size=7, seed=task_seed),
         architecture=architecture,
         method=method or Training(**(fields | options)),
         seed=seed,
@@ -85,11 +92,9 @@ def test_the_read_out_of_a_construction_moves_and_its_features_do_not():
 
 
 def test_deep_models_name_the_last_read_out_and_every_attention():
-    architecture = Architecture(
-        name="mlp", d_model=4, d_head=2, n_heads=2, d_mlp=3, n_layers=2, heads="compressed"
-    )
-    run = Run(task=Task(vocab_size=5), architecture=architecture, method=Training())
-    module = models.build(run)
+    architecture = MLP(d_model=4, d_head=2, n_heads=2, d_mlp=3, n_layers=2, heads="compressed")
+    run = Run(task=Associations(vocab_size=5), architecture=architecture, method=Training())
+    module = run.module()
     params = models.shapes(module, 2)["params"]
 
     def chosen(trained):
@@ -104,7 +109,7 @@ def test_deep_models_name_the_last_read_out_and_every_attention():
 
 @pytest.mark.parametrize("weights", ["float32", "int4"])
 def test_a_fine_tuned_run_starts_at_the_construction_s_loss(weights):
-    start = Construction(theorem="dana2025", solve="least_squares", weights=weights)
+    start = Dana2025(solve="least_squares", weights=weights)
     table = memobench.run([_run(method=start), _run(start=start)], progress=False)
     constructed, tuned = (row for _, row in table.iterrows())
     assert constructed["accuracy"] < 0.9
@@ -150,7 +155,7 @@ def test_packed_equals_alone_and_padding_stays_zero(options):
             np.testing.assert_allclose(theirs[:1], mine[:1], rtol=1e-5)
             np.testing.assert_allclose(theirs, mine, rtol=1e-4)
             np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], rtol=1e-4)
-        true_shapes = models.shapes(models.build(run), 2)["params"]
+        true_shapes = models.shapes(run.module(), 2)["params"]
         for name, shape in true_shapes.items():
             outside = np.array(packed.variables["params"][name][i])
             inside = tuple(slice(0, size) for size in shape.shape)
@@ -174,7 +179,7 @@ def test_a_start_that_was_not_made_is_not_drawn_in_its_place():
 
 
 def test_a_start_beyond_the_promise_is_told_in_one_line():
-    run = _run(start=Construction(theorem="dana2025"))
+    run = _run(start=Dana2025())
     with pytest.raises(UserError, match="promises 24 examples at these sizes and 49") as told:
         memobench.run([run], progress=False)
     assert "\n" not in str(told.value)
@@ -183,11 +188,11 @@ def test_a_start_beyond_the_promise_is_told_in_one_line():
 @pytest.mark.parametrize("trained", ["read_out", "all_but_attention"])
 def test_an_architecture_that_names_no_parts_says_so(trained):
     run = Run(
-        task=Task(vocab_size=5),
-        architecture=Architecture(name="sequence_encoder", d_model=2, d_head=2),
+        task=Associations(vocab_size=5),
+        architecture=SequenceEncoder(d_model=2),
         method=Training(trained=trained),
     )
-    for attempt in (lambda: models.build(run), lambda: memobench.run([run], progress=False)):
+    for attempt in (lambda: run.module(), lambda: memobench.run([run], progress=False)):
         with pytest.raises(UserError, match=f"trained='{trained}': SequenceEncoder offers no") as e:
             attempt()
         assert "\n" not in str(e.value)
@@ -205,8 +210,8 @@ def test_ids_know_start_and_trained_and_old_ones_stand():
         _run(start=FEATURES, trained="read_out"),
     ]
     assert len({run.run_id for run in [plain, *others]}) == 6
-    assert columns(others[-1])["start"] == "dana2025 n_aimed=0"
-    assert columns(plain)["start"] is None
+    assert cells(others[-1])["start"] == "dana2025 n_aimed=0"
+    assert cells(plain)["start"] is None
     spec = json.loads(plain.canonical())
     assert not {"start", "trained"} & spec["method"].keys()
     assert "activation" not in spec["architecture"]

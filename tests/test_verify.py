@@ -4,10 +4,11 @@ import time
 
 import pytest
 
-from memobench import constructions, results, verify
+from memobench import constructions, results, rows, verify
 from memobench.constructions import precision
+from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
-from memobench.specs import Construction, Run, columns
+from memobench.runs import Run, cells
 from tests.test_cli import _memobench
 from tests.test_results import SPOILED
 from tests.test_submissions import HEADS, PROVENANCE, TASK, _row, _trained_row
@@ -24,9 +25,9 @@ def _trained(seed=0, **changes):
 
 
 def _constructed(seed=0, **changes):
-    method = Construction(theorem="dana2025", solve="least_squares")
+    method = Dana2025(solve="least_squares")
     run = Run(task=TASK, architecture=HEADS, method=method, seed=seed)
-    measures = {name: _trained()[name] for name in results.MEASURES}
+    measures = {name: _trained()[name] for name in rows.MEASURES}
     certificate = {
         "stored_bits": precision.BITS_PER_WEIGHT[run.method.weights],
         "promises": constructions.promises(run),
@@ -152,7 +153,7 @@ def test_training_twice_may_differ_and_solving_twice_may_not(tmp_path):
     assert found.errors == ()
     assert "differing, by at most 0.1 in" in _only(found.notes)
 
-    changed = {name: other[name] for name in results.MEASURES}
+    changed = {name: other[name] for name in rows.MEASURES}
     changed |= {"aimed_accuracy": 0.3, "aimed_loss": 1.9}
     _write(tmp_path, _constructed(), _trained(2))
     _write(tmp_path, _constructed(**changed))
@@ -190,8 +191,8 @@ def test_several_commits_and_devices_are_notes(tmp_path):
 def test_what_cannot_be_derived_here_is_a_note(tmp_path):
     run = Run(task=TASK, architecture=HEADS)
     theirs = Run(task=TASK, architecture=type(HEADS)(name="theirs", d_model=2, d_head=2))
-    row = _bare(_row(run, **{name: _trained()[name] for name in results.MEASURES}))
-    ids = {name: value for name, value in columns(theirs).items() if name in row}
+    row = _bare(_row(run, **{name: _trained()[name] for name in rows.MEASURES}))
+    ids = {name: value for name, value in cells(theirs).items() if name in row}
     _write(tmp_path, {**row, **ids, "of_theirs": 1})
     found = verify.verify(tmp_path)
     assert found.errors == ()

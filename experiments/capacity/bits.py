@@ -15,7 +15,11 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from memobench.experiment import Experiment, Scaling
-from memobench.specs import Architecture, Run, Task, Training
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.models.gpt import GPT
+from memobench.runs import Run
+from memobench.tasks.sequences import Sequences
 
 FOUND = 3.83
 VOCAB_SIZE, CONTEXT_LENGTH = 64, 16
@@ -23,22 +27,19 @@ RATES = (3e-3, 1e-2)
 
 
 def _gpt(d_model: int) -> Architecture:
-    return Architecture(
-        name="gpt",
+    return GPT(
         d_model=d_model,
         d_head=d_model // 2,
         n_heads=2,
         n_layers=2,
         d_mlp=4 * d_model,
-        heads="full",
     )
 
 
 def _runs(sets: Iterable[tuple[int, int]], steps: int, seeds: int) -> Iterator[Run]:
     for (d_model, n_sequences), rate, seed in itertools.product(sets, RATES, range(seeds)):
         yield Run(
-            task=Task(
-                name="sequences",
+            task=Sequences(
                 vocab_size=VOCAB_SIZE,
                 context_length=CONTEXT_LENGTH,
                 n_sequences=n_sequences,

@@ -24,7 +24,8 @@ from typing import Any
 from memobench import board, claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Exposure
-from memobench.specs import Run, Training
+from memobench.methods.training import Training
+from memobench.runs import Run
 
 VOCAB_SIZE, BUDGET = 32, 512
 RATES = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)

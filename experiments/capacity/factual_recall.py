@@ -28,7 +28,11 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Scaling
 from memobench.experiments.capacity.linear_memory import SOURCE as _FIGURE_1
-from memobench.specs import Architecture, Run, Task, Training, factual_recall
+from memobench.methods.training import Training
+from memobench.models.recall_transformer import RecallTransformer
+from memobench.runs import Run
+from memobench.tasks.base import Task
+from memobench.tasks.factual_recall import FactualRecall
 
 SOURCE = _FIGURE_1.replace("figure 1", "figure 4")
 WIDTH, D_HEAD = 32, 8
@@ -43,7 +47,7 @@ MIDDLE = (*LINE[2:6], *LINE[8:10])
 
 
 def _task(n_each: int, context_length: int, seed: int) -> Task:
-    return factual_recall(
+    return FactualRecall(
         n_subjects=n_each,
         n_relations=n_each,
         n_answers=8,
@@ -65,13 +69,11 @@ def _runs(
     for (h, m), rate, seed in itertools.product(sizes, rates, range(seeds)):
         yield Run(
             task=_task(n_each, context_length, seed),
-            architecture=Architecture(
-                name="recall_transformer",
+            architecture=RecallTransformer(
                 d_model=WIDTH,
                 d_head=D_HEAD,
                 n_heads=h,
                 d_mlp=m,
-                heads="full",
                 embeddings="normal",
             ),
             method=Training(

@@ -20,7 +20,11 @@ import pandas as pd
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Scaling
-from memobench.specs import Architecture, Run, Search, Task, Training
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models.linear_memory import LinearMemory
+from memobench.runs import Run
+from memobench.tasks.bijection import Bijection
 
 SOURCE = "Nichani, Lee & Bietti 2025, figure 1"
 FOUND, CONJECTURED = 1.3, 2.0
@@ -59,8 +63,8 @@ def _runs(widths: Iterable[int]) -> Iterator[Run]:
         n_facts = round((1.2 + 4 / d_model) * facts(d_model, FOUND))
         for seed in range(5):
             yield Run(
-                task=Task(name="bijection", vocab_size=n_facts, context_length=1, seed=seed),
-                architecture=Architecture(name="linear_memory", d_model=d_model, d_head=d_model),
+                task=Bijection(vocab_size=n_facts, seed=seed),
+                architecture=LinearMemory(d_model=d_model),
                 method=METHOD,
                 seed=seed,
             )

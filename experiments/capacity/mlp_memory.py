@@ -19,7 +19,10 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Scaling
 from memobench.experiments.capacity.linear_memory import METHOD, SOURCE
-from memobench.specs import Architecture, Run, Search, Task
+from memobench.methods.search import Search
+from memobench.models.mlp_memory import MLPMemory
+from memobench.runs import Run
+from memobench.tasks.bijection import Bijection
 
 
 def _method(epochs: int) -> Search:
@@ -33,12 +36,8 @@ def _runs(sizes: Iterable[tuple[int, int]], method: Search, seeds: int) -> Itera
     for d_model, d_mlp in sizes:
         for seed in range(seeds):
             yield Run(
-                task=Task(
-                    name="bijection", vocab_size=d_model * d_mlp, context_length=1, seed=seed
-                ),
-                architecture=Architecture(
-                    name="mlp_memory", d_model=d_model, d_head=d_model, d_mlp=d_mlp
-                ),
+                task=Bijection(vocab_size=d_model * d_mlp, seed=seed),
+                architecture=MLPMemory(d_model=d_model, d_mlp=d_mlp),
                 method=method,
                 seed=seed,
             )

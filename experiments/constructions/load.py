@@ -15,6 +15,7 @@ fewer bits of precision can be spared; in few bits more survives of a set well b
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from memobench import claims
 from memobench.claims import Claim
@@ -25,9 +26,11 @@ from memobench.experiments.constructions.promised import (
     attention,
     labelled,
     mlp,
-    plain,
 )
-from memobench.specs import WEIGHTS, Construction, LabelledContexts, Run
+from memobench.methods.construction import WEIGHTS, Construction
+from memobench.models.linear_memory import LinearMemory
+from memobench.runs import Run
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 # Construction, sizes, and how many examples are promised at them.
 CASES: tuple[tuple[Case, int], ...] = (
@@ -35,8 +38,8 @@ CASES: tuple[tuple[Case, int], ...] = (
     (("random_features", associations(50, 210), mlp(10, 200)), 210),
     (("bubeck2020", associations(50, 216), mlp(10, 96, "relu")), 216),
     (labelled(7, 32, 64, 64, "shared", 50), 218),
-    (("linear_least_squares", associations(240, 32, 1), plain("linear_memory", 32)), 32),
-    (("outer_products", associations(240, 59, 1), plain("linear_memory", 64)), 59),
+    (("linear_least_squares", associations(240, 32, 1), LinearMemory(d_model=32)), 32),
+    (("outer_products", associations(240, 59, 1), LinearMemory(d_model=64)), 59),
 )
 LOADS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 # Each group of points has neurons of its own: there is nothing to fit beyond them.
@@ -49,9 +52,11 @@ def _run(case: Case, n_examples: int, exact: bool, weights: str, seed: int) -> R
         task = dataclasses.replace(task, n_examples=n_examples, seed=seed)
     else:
         task = dataclasses.replace(task, n_sequences=n_examples, seed=seed)
-    method = Construction(
-        theorem=theorem, solve="exact" if exact else "least_squares", weights=weights
+    # What has no other way than the exact one has no such option.
+    how: dict[str, Any] = (
+        {} if theorem in NOT_BEYOND else {"solve": "exact" if exact else "least_squares"}
     )
+    method = Construction.named(theorem)(weights=weights, **how)
     return Run(task=task, architecture=architecture, method=method, seed=seed)
 
 

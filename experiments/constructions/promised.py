@@ -23,22 +23,32 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Panels
 from memobench.experiments.dana2025.distributions import DIRICHLET, UNIFORM
-from memobench.specs import Architecture, Construction, LabelledContexts, Run, Task
+from memobench.methods.construction import Construction
+from memobench.models.base import Architecture
+from memobench.models.linear_memory import LinearMemory
+from memobench.models.query_attention import QueryAttention
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
+from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import t_eps
 
-Case = tuple[str, Task | LabelledContexts, Architecture]
+# A theorem, a task and an architecture; their fields are those of their kinds.
+Case = tuple[str, Any, Any]
 
 
-def attention(d_model: int, d_head: int, n_heads: int, heads: str = "full") -> Architecture:
+def attention(d_model: int, d_head: int, n_heads: int, heads: str = "full") -> AttentionOnly:
     """One layer of attention on tokens."""
-    return Architecture(
-        name="attention_only", d_model=d_model, d_head=d_head, n_heads=n_heads, heads=heads
-    )
+    return AttentionOnly(d_model=d_model, d_head=d_head, n_heads=n_heads, heads=heads)
 
 
 def associations(vocab_size: int, n_sequences: int | None, context_length: int = 2) -> Task:
     """So many associations, or all."""
-    return Task(vocab_size=vocab_size, n_sequences=n_sequences, context_length=context_length)
+    return Associations(
+        vocab_size=vocab_size, n_sequences=n_sequences, context_length=context_length
+    )
 
 
 def labelled(
@@ -52,27 +62,19 @@ def labelled(
         n_classes=n_classes,
         input_dim=d_model,
     )
-    architecture = Architecture(
-        name="query_attention", d_model=d_model, d_head=d_head, n_heads=n_heads, heads="full"
-    )
+    architecture = QueryAttention(d_model=d_model, d_head=d_head, n_heads=n_heads)
     return "mahdavi2024", task, architecture
 
 
-def mlp(d_model: int, d_mlp: int, activation: str | None = None) -> Architecture:
+def mlp(d_model: int, d_mlp: int, activation: str = "gelu") -> Architecture:
     """One layer of an MLP Transformer with one head."""
-    return Architecture(
-        name="mlp",
+    return MLP(
         d_model=d_model,
         d_head=d_model,
         d_mlp=d_mlp,
         heads="full",
         activation=activation,
     )
-
-
-def plain(name: str, d_model: int) -> Architecture:
-    """An architecture that has no size but its width."""
-    return Architecture(name=name, d_model=d_model, d_head=d_model)
 
 
 EPS = 0.1
@@ -90,8 +92,8 @@ SMALL: tuple[Case, ...] = (
     labelled(20, 32, 64, 64, "random"),
     labelled(20, 32, 64, 64, "shared", None),
     labelled(20, 32, 64, 64, "random", None),
-    ("linear_least_squares", associations(64, None, 1), plain("linear_memory", 64)),
-    ("dana2025_proposition3", associations(50, None), plain("sequence_encoder", 2)),
+    ("linear_least_squares", associations(64, None, 1), LinearMemory(d_model=64)),
+    ("dana2025_proposition3", associations(50, None), SequenceEncoder(d_model=2)),
 )
 # All 2,500 pairs of 50 tokens, and the largest sizes of the papers.
 LARGE: tuple[Case, ...] = (
@@ -117,7 +119,7 @@ def _run(case: Case, seed: int, **method: Any) -> Run:
     return Run(
         task=dataclasses.replace(task, seed=seed),
         architecture=architecture,
-        method=Construction(theorem=theorem, **method),
+        method=Construction.named(theorem)(**method),
         seed=seed,
     )
 

@@ -19,13 +19,16 @@ from collections.abc import Iterator, Sequence
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.constructions.dana2025 import Dana2025
 from memobench.experiment import Experiment, Panels
 from memobench.experiments.constructions.promised import attention
 from memobench.experiments.dana2025.common import PUBLISHED, short
-from memobench.specs import Architecture, Construction, Method, Run, Task, Training
+from memobench.methods.base import Method
+from memobench.methods.training import Training
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
 from memobench.theory import COROLLARY_2
-
-THEOREM = "dana2025"
 
 
 def sizes(
@@ -33,7 +36,7 @@ def sizes(
     d_models: Sequence[int],
     d_heads: Sequence[int],
     heads: Sequence[int],
-) -> list[Architecture]:
+) -> list[AttentionOnly]:
     """One size varied at a time around (d_model, d_head, n_heads)."""
     d_model, d_head, n_heads = centre
     varied = [(d, d_head, n_heads) for d in d_models]
@@ -42,14 +45,14 @@ def sizes(
     return [attention(*size) for size in dict.fromkeys(varied)]
 
 
-def methods(architecture: Architecture, training: Training) -> list[Method]:
+def methods(architecture: AttentionOnly, training: Training) -> list[Method]:
     """The seven ways to weights."""
     promised = architecture.n_heads * architecture.d_head + architecture.d_model
-    nearest = Construction(theorem=THEOREM, solve="least_squares")
-    features = Construction(theorem=THEOREM, n_aimed=0)
+    nearest = Dana2025(solve="least_squares")
+    features = Dana2025(n_aimed=0)
     exact = training.exact()
     return [
-        Construction(theorem=THEOREM, n_aimed=promised),
+        Dana2025(n_aimed=promised),
         nearest,
         dataclasses.replace(exact, start=features, trained="read_out"),
         dataclasses.replace(exact, trained="all_but_attention"),
@@ -60,13 +63,13 @@ def methods(architecture: Architecture, training: Training) -> list[Method]:
 
 
 def runs(
-    vocab_size: int, architectures: Sequence[Architecture], training: Training, seeds: int
+    vocab_size: int, architectures: Sequence[AttentionOnly], training: Training, seeds: int
 ) -> Iterator[Run]:
     """Every size, way and seed; a seed has an instance of its own."""
     for architecture in architectures:
         for method in methods(architecture, training):
             for seed in range(seeds):
-                task = Task(vocab_size=vocab_size, seed=seed)
+                task = Associations(vocab_size=vocab_size, seed=seed)
                 yield Run(task=task, architecture=architecture, method=method, seed=seed)
 
 

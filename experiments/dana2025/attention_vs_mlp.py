@@ -26,13 +26,15 @@ from memobench.experiments.dana2025.common import (
     short,
     variants,
 )
-from memobench.specs import Run, Task, Training
+from memobench.methods.training import Training
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
 
-TASK = Task(vocab_size=70)
-ATTENTION = Training(
+TASK = Associations(vocab_size=70)
+BY_ATTENTION = Training(
     batch_size=1024, n_batches=256, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
 )
-MLP = dataclasses.replace(ATTENTION, final_learning_rate=1e-4)
+BY_MLP = dataclasses.replace(BY_ATTENTION, final_learning_rate=1e-4)
 WIDTHS = (7, 10, 13)
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 
@@ -80,8 +82,8 @@ def widths_of_mlp(d_model: int, n_heads: Iterable[int]) -> list[int]:
 def _runs(
     widths: Iterable[int],
     n_heads: Iterable[int],
-    attention: Training = ATTENTION,
-    perceptron: Training = MLP,
+    attention: Training = BY_ATTENTION,
+    perceptron: Training = BY_MLP,
     seeds: int = SEEDS,
     exact_epochs: int | None = None,
 ) -> tuple[Run, ...]:
@@ -105,7 +107,14 @@ EXPERIMENT = Experiment(
     name="dana2025/attention-vs-mlp",
     title="Attention against MLP at equal parameters (N = 70)",
     presets={
-        "quick": _runs((10,), (1, 6, 11), _quick(ATTENTION), _quick(MLP), seeds=3, exact_epochs=2),
+        "quick": _runs(
+            (10,),
+            (1, 6, 11),
+            _quick(BY_ATTENTION),
+            _quick(BY_MLP),
+            seeds=3,
+            exact_epochs=2,
+        ),
         "full": _runs(WIDTHS, N_HEADS),
     },
     left_out="d = 10 alone of d = 7, 10, 13 and three of seven abscissas; 3 seeds of 5; 1,024 and "
@@ -113,9 +122,11 @@ EXPERIMENT = Experiment(
     "too few for the MLP, which learns more slowly, so that quick does not decide between the two",
     figure=Figure(x="n_params", hue="architecture", row="d_model"),
     published=published(
-        [attention_only(10, 10, h) for h in N_HEADS], ACCURACY["attention_only"], ATTENTION.steps
+        [attention_only(10, 10, h) for h in N_HEADS],
+        ACCURACY["attention_only"],
+        BY_ATTENTION.steps,
     )
-    + published([mlp(10, w) for w in widths_of_mlp(10, N_HEADS)], ACCURACY["mlp"], MLP.steps),
+    + published([mlp(10, w) for w in widths_of_mlp(10, N_HEADS)], ACCURACY["mlp"], BY_MLP.steps),
     decides=("full",),
     claims=CLAIMS,
     notes="At the first abscissa both families are one and the same model: one head, no MLP.",

@@ -11,7 +11,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from memobench.experiment import grid, with_full_heads
-from memobench.specs import Architecture, Run, Task, Training
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.base import Task
 
 SOURCE = "Dana, Pydi & Chevaleyre 2025"
 # Experiments 1 to 4 and 6.
@@ -61,14 +65,12 @@ def short(method: Training, epochs: int, n_batches: int | None = None) -> Traini
 
 def attention_only(d_model: int, d_head: int, n_heads: int, n_layers: int = 1) -> Architecture:
     """An attention-only Transformer with compressed heads."""
-    return Architecture(
-        name="attention_only", d_model=d_model, d_head=d_head, n_heads=n_heads, n_layers=n_layers
-    )
+    return AttentionOnly(d_model=d_model, d_head=d_head, n_heads=n_heads, n_layers=n_layers)
 
 
 def mlp(d_model: int, d_mlp: int, n_layers: int = 1) -> Architecture:
     """An MLP Transformer: one head of the stream's width, and an MLP, in every layer."""
-    return Architecture(name="mlp", d_model=d_model, d_head=d_model, d_mlp=d_mlp, n_layers=n_layers)
+    return MLP(d_model=d_model, d_head=d_model, d_mlp=d_mlp, n_layers=n_layers)
 
 
 def published(
@@ -78,11 +80,7 @@ def published(
     return tuple(
         {
             "architecture": a.name,
-            "d_model": a.d_model,
-            "d_head": a.d_head,
-            "n_heads": a.n_heads,
-            "n_layers": a.n_layers,
-            "d_mlp": a.d_mlp,
+            **a.shared_cells(),
             "published": accuracy,
             "published_steps": steps,
         }

@@ -13,9 +13,9 @@ from memobench.claims import Claim
 from memobench.experiment import Experiment, Figure
 from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, variants
 from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND
-from memobench.specs import Task
+from memobench.tasks.associations import Associations
 
-TASKS = {s: Task(vocab_size=50, context_length=s, n_sequences=500) for s in range(2, 9)}
+TASKS = {s: Associations(vocab_size=50, context_length=s, n_sequences=500) for s in range(2, 9)}
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 
 EXPERIMENT = Experiment(

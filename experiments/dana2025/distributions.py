@@ -19,19 +19,22 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Figure, grid, with_full_heads
 from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short
-from memobench.specs import Architecture, Optimum, Run, Task, Training
+from memobench.methods.optimum import Optimum
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.runs import Run
+from memobench.tasks.distributions import Distributions
 
-UNIFORM = Task(name="distributions", vocab_size=10, conditional="uniform", n_next=3)
-POWER_LAW = Task(
-    name="distributions",
+UNIFORM = Distributions(vocab_size=10, conditional="uniform", n_next=3)
+POWER_LAW = Distributions(
     vocab_size=10,
     conditional="power_law",
     n_next=5,
     conditional_parameter=1.0,
     zipf_exponent=1.0,
 )
-DIRICHLET = Task(
-    name="distributions",
+DIRICHLET = Distributions(
     vocab_size=10,
     conditional="dirichlet",
     n_next=10,
@@ -46,7 +49,7 @@ FLOOR = Optimum(starts=256, polished=2, steps=1000)
 
 def encoder(d_model: int) -> Architecture:
     """The sequence encoder of a width."""
-    return Architecture(name="sequence_encoder", d_model=d_model, d_head=d_model)
+    return SequenceEncoder(d_model=d_model)
 
 
 def _runs(widths: Iterable[int], method: Training, seeds: int) -> tuple[Run, ...]:

@@ -21,9 +21,9 @@ from memobench.experiments.dana2025.common import (
     short,
     variants,
 )
-from memobench.specs import Task
+from memobench.tasks.associations import Associations
 
-TASK = Task(vocab_size=50)
+TASK = Associations(vocab_size=50)
 D_HEAD, N_HEADS = 10, 20
 WIDTHS = range(5, 16)
 

@@ -22,9 +22,9 @@ from memobench.experiments.dana2025.common import (
     short,
     variants,
 )
-from memobench.specs import Task
+from memobench.tasks.associations import Associations
 
-TASK = Task(vocab_size=50)
+TASK = Associations(vocab_size=50)
 N_HEADS = 20
 D_HEADS = range(1, 11)
 

@@ -11,9 +11,9 @@ constant learning rate. The maps into and out of the heads' dimension are shared
 from memobench.experiment import Experiment, Figure
 from memobench.experiments.dana2025.common import DEEPER, attention_only, short, variants
 from memobench.experiments.dana2025.head_dimension import JUMP, QUADRATIC, QUADRATIC_BELOW
-from memobench.specs import Task
+from memobench.tasks.associations import Associations
 
-TASK = Task(vocab_size=70)
+TASK = Associations(vocab_size=70)
 N_HEADS = 21
 D_HEADS = range(1, 11)
 QUICK = variants(

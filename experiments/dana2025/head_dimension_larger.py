@@ -14,9 +14,9 @@ from memobench.claims import Claim
 from memobench.experiment import Experiment, Figure
 from memobench.experiments.dana2025.common import LARGER, SOURCE, attention_only, short, variants
 from memobench.experiments.dana2025.head_dimension import JUMP
-from memobench.specs import Task
+from memobench.tasks.associations import Associations
 
-TASK = Task(vocab_size=200)
+TASK = Associations(vocab_size=200)
 N_HEADS = 11
 D_HEADS = (1, *range(5, 51, 5))
 QUICK = variants(

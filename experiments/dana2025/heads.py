@@ -21,10 +21,10 @@ from memobench.experiments.dana2025.common import (
     short,
     variants,
 )
-from memobench.specs import Task
+from memobench.tasks.associations import Associations
 from memobench.theory import COROLLARY_2
 
-TASK = Task(vocab_size=50)
+TASK = Associations(vocab_size=50)
 WIDTHS = range(3, 14)
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 

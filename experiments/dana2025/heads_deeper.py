@@ -14,9 +14,9 @@ out.
 from memobench.experiment import Experiment, Figure
 from memobench.experiments.dana2025.common import DEEPER, attention_only, published, short, variants
 from memobench.experiments.dana2025.heads import LINEAR_IN_HEADS
-from memobench.specs import Task
+from memobench.tasks.associations import Associations
 
-TASK = Task(vocab_size=70)
+TASK = Associations(vocab_size=70)
 WIDTHS = (7, 10, 13)
 N_HEADS = (1, 5, 9, 13, 17, 21)
 ARCHITECTURES = [attention_only(d, d, h, n_layers=3) for d in WIDTHS for h in N_HEADS]

@@ -13,9 +13,9 @@ Expected: linear in H. A step costs some hundred times one of `dana2025/heads`.
 from memobench.experiment import Experiment, Figure
 from memobench.experiments.dana2025.common import LARGER, attention_only, short, variants
 from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND, LINEAR_IN_HEADS
-from memobench.specs import Task
+from memobench.tasks.associations import Associations
 
-TASK = Task(vocab_size=200)
+TASK = Associations(vocab_size=200)
 WIDTHS = (40, 50, 60)
 N_HEADS = (1, 3, 5, 7, 9, 11)
 ARCHITECTURES = [attention_only(d, d, h) for d in WIDTHS for h in N_HEADS]

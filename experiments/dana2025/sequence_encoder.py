@@ -21,9 +21,11 @@ from memobench.claims import Claim
 from memobench.experiment import Experiment, Figure, grid
 from memobench.experiments.dana2025.common import SOURCE
 from memobench.experiments.dana2025.distributions import DIRICHLET, POWER_LAW, UNIFORM, encoder
-from memobench.specs import Optimum, Run, Task
+from memobench.methods.optimum import Optimum
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
 
-ASSOCIATIONS = Task(vocab_size=10)
+ASSOCIATIONS = Associations(vocab_size=10)
 TASKS = (ASSOCIATIONS, UNIFORM, POWER_LAW, DIRICHLET)
 ZERO = 1e-5
 # Theorem 2 says something from d = 307 on.

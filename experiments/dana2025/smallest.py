@@ -26,9 +26,10 @@ from memobench.experiments.dana2025.common import (
     variants,
 )
 from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND
-from memobench.specs import Run, Task
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
 
-TASK = Task(vocab_size=10)
+TASK = Associations(vocab_size=10)
 N_HEADS = (1, 5, 9, 13, 17, 21)
 ARCHITECTURES = [attention_only(2, 2, h) for h in N_HEADS]
 

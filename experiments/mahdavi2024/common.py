@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterable
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, Figure
-from memobench.specs import TOLERANCE, Annealing, Architecture, LabelledContexts, Run
+from memobench.methods.annealing import Annealing
+from memobench.metrics import SCALAR_TOLERANCE
+from memobench.models.base import Architecture
+from memobench.models.query_attention import QueryAttention
+from memobench.runs import Run
+from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1
 
 SOURCE = "Mahdavi, Liao & Thrampoulidis 2024"
@@ -37,8 +42,8 @@ NOTES = (
     "ended and at which it was best."
 )
 REGRESSION_NOTES = (
-    f"{NOTES} A scalar counts as memorized if the output lies within {TOLERANCE} of it, which "
-    f"guessing reaches for {2 * TOLERANCE:.0%}."
+    f"{NOTES} A scalar counts as memorized if the output lies within {SCALAR_TOLERANCE} of it, "
+    f"which guessing reaches for {2 * SCALAR_TOLERANCE:.0%}."
 )
 
 LINEAR_IN_HEADS = Claim(
@@ -84,14 +89,12 @@ ABOVE_THE_THEOREM = Claim(
 )
 
 
-def paper_model(n_heads: int, d_head: int = 64) -> Architecture:
+def paper_model(n_heads: int, d_head: int = 64) -> QueryAttention:
     """The paper's model."""
-    return Architecture(
-        name="query_attention", d_model=64, d_head=d_head, n_heads=n_heads, heads="full"
-    )
+    return QueryAttention(d_model=64, d_head=d_head, n_heads=n_heads)
 
 
-def small_model(n_heads: int, d_head: int = 16) -> Architecture:
+def small_model(n_heads: int, d_head: int = 16) -> QueryAttention:
     """The same with a quarter of the width."""
     return dataclasses.replace(paper_model(n_heads, d_head), d_model=16)
 

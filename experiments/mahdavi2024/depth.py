@@ -27,12 +27,12 @@ from memobench.experiments.mahdavi2024.common import (
     small_model,
     small_task,
 )
-from memobench.specs import Architecture
+from memobench.models.query_attention import QueryAttention
 
 LAYERS = (1, 2, 3, 4)
 
 
-def layered(model: Architecture) -> list[Architecture]:
+def layered(model: QueryAttention) -> list[QueryAttention]:
     """The model with every number of layers, without and with residuals."""
     return [
         dataclasses.replace(model, n_layers=n_layers, residual=residual)

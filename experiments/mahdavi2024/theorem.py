@@ -27,7 +27,9 @@ from memobench.experiments.mahdavi2024.common import (
     small_model,
     small_task,
 )
-from memobench.specs import Architecture, LabelledContexts
+from memobench.models.base import Architecture
+from memobench.models.query_attention import QueryAttention
+from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1
 
 # T over H (min(n, d_h) - 1) + 1.
@@ -49,7 +51,7 @@ ALL_UP_TO_THE_BOUND = Claim(
 
 
 def loads(
-    task: LabelledContexts, architectures: Sequence[Architecture]
+    task: LabelledContexts, architectures: Sequence[QueryAttention]
 ) -> Iterator[tuple[LabelledContexts, Architecture]]:
     """The task with as many examples as the loads say, for every architecture."""
     for architecture, load in itertools.product(architectures, LOADS):

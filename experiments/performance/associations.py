@@ -15,16 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from memobench import models, packing, training, worker
+from memobench import packing, training, worker
 from memobench.executors import Ended, local
-from memobench.specs import Architecture, Run, Task, Training
+from memobench.methods.training import Training
+from memobench.models.base import count_parameters
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
 
 try:
     import torch
 except ImportError:
     torch = None  # type: ignore[assignment]
 
-TASK = Task(vocab_size=50)
+TASK = Associations(vocab_size=50)
 METHOD = Training(
     batch_size=256, n_batches=64, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
 )
@@ -51,9 +55,7 @@ class Case:
 
 
 def run(d_model: int, n_heads: int, method: Training, seed: int = 0) -> Run:
-    architecture = Architecture(
-        name="attention_only", d_model=d_model, d_head=d_model, n_heads=n_heads
-    )
+    architecture = AttentionOnly(d_model=d_model, d_head=d_model, n_heads=n_heads)
     return Run(task=TASK, architecture=architecture, method=method, seed=seed)
 
 
@@ -193,8 +195,8 @@ def _pytorch_model() -> Any:
             return self.unembedding(x[:, -1])
 
     model = AttentionOnly(TASK.vocab_size, TASK.context_length, D_MODEL, N_HEADS)
-    ours = models.build(run(D_MODEL, N_HEADS, METHOD))
-    expected, _ = models.count_parameters(ours, TASK.context_length)
+    ours = run(D_MODEL, N_HEADS, METHOD).module()
+    expected, _ = count_parameters(ours, TASK.context_length)
     if sum(p.numel() for p in model.parameters()) != expected:
         raise AssertionError("the PyTorch model is not the same as memobench's")
     return model

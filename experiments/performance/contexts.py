@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from memobench import annealing, models
-from memobench.specs import Annealing, Architecture, LabelledContexts, Run
-from memobench.tasks import labelled_contexts
-from memobench.tasks.labelled_contexts import Labelled
+from memobench import annealing
+from memobench.methods.annealing import Annealing
+from memobench.models.query_attention import QueryAttention
+from memobench.runs import Run
+from memobench.tasks.labelled_contexts import Labelled, LabelledContexts
 
 N_EXAMPLES = 8192
 METHOD = Annealing()
@@ -33,16 +34,14 @@ class Setting:
         return LabelledContexts(n_examples=N_EXAMPLES, contexts=self.contexts)
 
     def run(self, seed: int = 0, method: Annealing = METHOD) -> Run:
-        architecture = Architecture(
-            name="query_attention", heads="full", d_model=64, d_head=64, n_heads=self.n_heads
-        )
+        architecture = QueryAttention(d_model=64, d_head=64, n_heads=self.n_heads)
         return Run(task=self.task(), architecture=architecture, method=method, seed=seed)
 
 
 @functools.cache
 def data(contexts: str) -> Labelled:
     """The examples, on the device."""
-    return jax.device_put(labelled_contexts.sample(Setting(contexts, 1).task()))
+    return jax.device_put(Setting(contexts, 1).task().sample())
 
 
 def start(variables: Any) -> annealing.State:
@@ -81,5 +80,5 @@ def stacked_schedule(step: int, n_runs: int, evaluated: int) -> annealing.Schedu
 def program(setting: Setting, n_runs: int, round_steps: int) -> tuple[Any, ...]:
     """What compiles a pack's round of so many steps, and of which shapes."""
     method = dataclasses.replace(METHOD, steps=round_steps, evaluate_every=round_steps)
-    module, n_sets = models.build(setting.run()), 1
+    module, n_sets = setting.run().module(), 1
     return annealing.compile_round, module, setting.task(), method, n_runs, n_sets

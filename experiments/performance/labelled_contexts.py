@@ -54,10 +54,11 @@ import pandas as pd
 from absl import app, flags, logging
 from contexts import METHOD, N_EXAMPLES, Setting
 
-from memobench import annealing, compiling, metrics, models, packing, positions, results
+from memobench import annealing, compiling, metrics, packing, positions, results
 from memobench.errors import UserError
+from memobench.models import base as models
 from memobench.report import tables
-from memobench.specs import Run
+from memobench.runs import Run
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 
@@ -279,7 +280,7 @@ def jax_rates(setting: Setting, seconds: float) -> Rates:
 def _jax_steps(setting: Setting) -> Iterator[None]:
     """Trains one model after another for ever; yields after every step."""
     data, step = contexts.data(setting.contexts), _jax_step(setting)
-    module = models.build(setting.run())
+    module = setting.run().module()
     for seed in itertools.count():
         params = models.init(module, 0, packing.init_key(setting.run(seed)))["params"]
         moments = _ADAM.init(params)
@@ -298,7 +299,7 @@ def _jax_step(setting: Setting) -> Any:
 
     def loss(params: Any, data: Labelled, rows_B: jax.Array) -> jax.Array:
         def one(row: jax.Array) -> jax.Array:
-            query_I, context_NxI = labelled_contexts.example(data, row)
+            query_I, context_NxI = labelled_contexts.inputs(data, row)
             output_C = _all_tokens(params, position_MxD, query_I, context_NxI)
             return metrics.loss_and_correct(output_C, data.label_T[row])[0]
 
@@ -328,9 +329,9 @@ def _all_tokens(params: Any, position_MxD: Any, query_I: Any, context_NxI: Any) 
 
 def _check(setting: Setting, position_MxD: jax.Array) -> None:
     """Raises AssertionError unless `_all_tokens` is memobench's model."""
-    module = models.build(setting.run())
+    module = setting.run().module()
     variables = models.init(module, 0, jax.random.key(0))
-    example = labelled_contexts.example(contexts.data(setting.contexts), jnp.int32(0))
+    example = labelled_contexts.inputs(contexts.data(setting.contexts), jnp.int32(0))
     expected_C: Any = module.apply(variables, *example)
     output_C = _all_tokens(variables["params"], position_MxD, *example)
     np.testing.assert_allclose(output_C, expected_C, rtol=1e-3, atol=1e-4)
@@ -402,7 +403,7 @@ def _pytorch_model(setting: Setting, heads: Any) -> Any:
             return self.decoder(self.attention(self.embedding(tokens) + self.position)[:, 0])
 
     model = Model(input_dim=64, d_model=64, n_classes=100)
-    expected, _ = models.count_parameters(models.build(setting.run()), 0)
+    expected, _ = models.count_parameters(setting.run().module(), 0)
     if sum(p.numel() for p in model.parameters()) != expected:
         raise AssertionError("the PyTorch model is not the same as memobench's")
     return model

@@ -51,10 +51,10 @@ from associations import (
 )
 from measuring import about, say
 
-from memobench import compiling, models, packing, results, training
+from memobench import compiling, packing, results, training
 from memobench.errors import UserError
 from memobench.report import tables
-from memobench.specs import Run
+from memobench.runs import Run
 
 try:
     import torch
@@ -208,7 +208,7 @@ def measure_sweeps(epochs: int, solo_every: int) -> pd.DataFrame:
     say(f"{len(runs)} sizes in {len(packs)} packs")
     packed = _packed_sweep(packs)
 
-    by_work = sorted(runs, key=lambda run: packing.work_per_step(models.build(run), run))
+    by_work = sorted(runs, key=lambda run: run.method.work_per_step(run.module(), run))
     sample = by_work[min(solo_every, len(by_work)) // 2 :: solo_every]
     _forget_programs()
     solo = np.sum([_solo(run) for run in sample], axis=0) * len(runs) / len(sample)
@@ -245,8 +245,8 @@ def _solo(run: Run) -> tuple[float, float]:
     started = time.perf_counter()
     compile_seconds = training.train_one(run).compile_seconds
     seconds = time.perf_counter() - started
-    architecture = run.architecture
-    say(f"d = {architecture.d_model}, H = {architecture.n_heads} alone took {seconds:.1f} s")
+    sizes = run.architecture.shared_cells()
+    say(f"d = {sizes['d_model']}, H = {sizes['n_heads']} alone took {seconds:.1f} s")
     return seconds, compile_seconds
 
 

@@ -60,8 +60,9 @@ from measuring import about, say
 
 from memobench import annealing, compiling, packing, results, training, worker
 from memobench.errors import UserError
+from memobench.methods.training import Training
 from memobench.report import tables
-from memobench.specs import Run, Training
+from memobench.runs import Run
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -395,9 +396,11 @@ def _training(runs: Sequence[Run], variables: Any) -> Loaded:
 
 
 def _annealing(runs: Sequence[Run], variables: Any) -> Loaded:
-    n, task = len(runs), runs[0].task
+    n = len(runs)
+    task: Any = runs[0].task
+    architecture: Any = runs[0].architecture
     method: Any = runs[0].method
-    setting = contexts.Setting(task.contexts, runs[0].architecture.n_heads)  # type: ignore[union-attr]
+    setting = contexts.Setting(task.contexts, architecture.n_heads)
     shape = contexts.program(setting, n, method.evaluate_every)
     program, compile_seconds = _compiled(*shape)
     data = jax.tree.map(lambda x: x[None], contexts.data(setting.contexts))
@@ -450,7 +453,7 @@ def cost(case: Case) -> dict[str, float]:
     n_bytes = compiled.cost_analysis()["bytes accessed"] + by_hand  # type: ignore[index]
     return {
         "FLOP": lowered.cost_analysis()["flops"] / COUNTED,  # type: ignore[index]
-        "planner FLOP": packing.work_per_step(packing.together(runs).module, case.first),
+        "planner FLOP": case.first.method.work_per_step(packing.together(runs).module, case.first),
         "bytes": n_bytes / COUNTED,
         "by hand": by_hand / COUNTED,
         "kernels": kernels,

@@ -45,8 +45,13 @@ from absl import app, flags, logging
 from memobench import metrics, results
 from memobench.errors import UserError
 from memobench.experiment import Experiment, Figure
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.models.transformer import AttentionOnly
 from memobench.report import tables
-from memobench.specs import SPEC_VERSION, Architecture, Run, Task, Training, columns
+from memobench.runs import Run, cells
+from memobench.spec import SPEC_VERSION
+from memobench.tasks.associations import Associations
 from memobench.version import __version__
 
 OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of scaling.md and .csv.")
@@ -234,14 +239,12 @@ def _in_child(sender: Any, stage: str, n_packs: int, n_runs: int, folder: str) -
 
 
 def _run(d_model: int, n_heads: int, batch_size: int, seed: int) -> Run:
-    architecture = Architecture(
-        name="attention_only", d_model=d_model, d_head=d_model, n_heads=n_heads, heads="full"
-    )
+    architecture = AttentionOnly(d_model=d_model, d_head=d_model, n_heads=n_heads, heads="full")
     method = Training(batch_size=batch_size, n_batches=32, epochs=4)
     return Run(task=_TASK, architecture=architecture, method=method, seed=seed)
 
 
-_TASK = Task(vocab_size=VOCAB_SIZE)
+_TASK = Associations(vocab_size=VOCAB_SIZE)
 
 
 def own_programs(n_packs: int, n_runs: int) -> list[Run]:
@@ -266,7 +269,7 @@ def simulated_row(run: Run) -> dict[str, Any]:
     steps = sorted({1 + (run.method.steps - 1) * i // CURVE_POINTS for i in range(CURVE_POINTS)})
     steps = [*(step for step in steps if step < run.method.steps), run.method.steps]
     return {
-        **columns(run),
+        **cells(run),
         "n_params": n_params,
         "n_params_memory": n_params_memory,
         "n_params_distinct": n_params_distinct,
@@ -284,9 +287,9 @@ def simulated_row(run: Run) -> dict[str, Any]:
 
 @functools.cache
 def _counts(architecture: Architecture) -> tuple[int, int, int]:
-    from memobench import models
+    from memobench.models import base as models
 
-    module = models.build(Run(task=_TASK, architecture=architecture))
+    module = architecture.build(_TASK)
     counted = models.count_parameters(module, _TASK.context_length)
     return *counted, models.count_distinct(module, _TASK.context_length)
 

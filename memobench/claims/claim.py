@@ -78,7 +78,7 @@ def findings(
     """Every claim on every variant and number of steps in the table, in this order.
 
     A claim across steps is reported once per variant, at the fewest steps. Where the table lacks
-    configurations that are wanted (rows of `specs.columns`), no claim is decided.
+    configurations that are wanted (rows of `runs.cells`), no claim is decided.
     """
     missing = _missing(table, wanted) if wanted is not None else {}
     for claim, (label, rows) in itertools.product(claims, by_variant(table)):

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from memobench.analysis import CONFIGURATION, chance
+from memobench.analysis import chance
+from memobench.rows import configuration
 
 N_BOOTSTRAP = 1000
 SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.
@@ -82,7 +83,7 @@ def bootstrap_means(
     # Sorted by value too, so that the order of the rows does not matter.
     table = table.assign(_y=value(table)).sort_values([*columns, "_y"], ignore_index=True)
     groups = table.groupby(columns, sort=True)
-    others = [column for column in CONFIGURATION if column in table and column not in columns]
+    others = [column for column in configuration() if column in table and column not in columns]
     mixed = [column for column in others if (groups[column].nunique(dropna=False) > 1).any()]
     if mixed:
         raise ValueError(

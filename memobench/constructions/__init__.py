@@ -14,59 +14,20 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from memobench import metrics, models, packing, specs, tasks, theory, training
-from memobench.constructions import (
-    bubeck2020,
-    dana2025,
-    evaluation,
-    linear,
-    linear_memory,
-    mahdavi2024,
-    precision,
-    proposition3,
-    random_features,
-)
-from memobench.constructions.problem import Constructed, Contexts, Problem, Tokens
+from memobench import metrics, packing, runs, training
+from memobench.constructions import evaluation, linear, precision
+from memobench.constructions.problem import Constructed, Problem
 from memobench.errors import UserError
-from memobench.specs import Construction, LabelledContexts, Run, Training
+from memobench.methods.construction import Construction
+from memobench.models import base as models
+from memobench.runs import Run
 
 _log = logging.getLogger("memobench")
 
 # Scales that are tried, to name one that works where the chosen one loses rank.
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Theorem:
-    """A construction: the number of examples that it promises, and how weights are made.
-
-    scales: what is tried in turn where the run names no scale, None for the construction's own;
-    empty where it has no scale. approximates: whether it can come near more examples than it
-    promises.
-    """
-
-    bound: theory.Bound
-    construct: Callable[[Problem], Constructed]
-    scales: tuple[float | None, ...] = ()
-    approximates: bool = True
-
-
-CONSTRUCTIONS: dict[str, Theorem] = {
-    "dana2025": Theorem(theory.COROLLARY_2, dana2025.construct, scales=(None, 8.0, 4.0, 2.0, 1.0)),
-    "dana2025_proposition3": Theorem(
-        theory.PROPOSITION_3, proposition3.construct, approximates=False
-    ),
-    "mahdavi2024": Theorem(theory.THEOREM_1, mahdavi2024.construct, scales=(None, 5.0, 20.0)),
-    "bubeck2020": Theorem(theory.BUBECK, bubeck2020.construct, (None,), approximates=False),
-    "random_features": Theorem(
-        theory.RANDOM_FEATURES, random_features.construct, scales=(None, 2.0, 8.0)
-    ),
-    "linear_least_squares": Theorem(theory.LINEAR_LEAST_SQUARES, linear_memory.least_squares),
-    "outer_products": Theorem(theory.OUTER_PRODUCTS, linear_memory.outer_products),
-}
 
 
 def check(run: Run) -> None:
@@ -77,17 +38,14 @@ def check(run: Run) -> None:
     start = getattr(run.method, "start", None)
     if start is not None:
         run = dataclasses.replace(run, method=start)
-    if not isinstance(run.method, Construction):
+    if not run.method.solves:
         return
-    method = _method(run)
-    theorem, most = CONSTRUCTIONS[method.theorem], promises(run)
-    if method.scale is not None and not theorem.scales:
-        raise UserError(f"scale={method.scale:g} means nothing to {method.theorem}; leave it out")
+    method, most = _method(run), promises(run)
     n_aimed = run.task.n_examples if method.n_aimed is None else method.n_aimed
     if method.solve == "exact" and most is not None and n_aimed > most:
-        instead = " or set solve='least_squares'" if theorem.approximates else ""
+        instead = " or set solve='least_squares'" if method.approximates else ""
         raise UserError(
-            f"theorem={method.theorem!r} promises {most:,} examples at these sizes and "
+            f"theorem={method.name!r} promises {most:,} examples at these sizes and "
             f"{n_aimed:,} are wanted; lower n_aimed to {most}{instead}"
         )
 
@@ -99,20 +57,20 @@ def construct(run: Run) -> Constructed:
       UserError: the theorem is unknown, says nothing about this architecture or so many examples,
         or its features lose rank in float64 at the chosen scale; the line names one that works.
 
-    >>> from memobench.specs import Architecture, Task
-    >>> full = Architecture(name="attention_only", d_model=2, d_head=2, n_heads=12, heads="full")
-    >>> method = Construction(theorem="dana2025")
-    >>> made = construct(Run(task=Task(vocab_size=5), architecture=full, method=method))
+    >>> from memobench.constructions.dana2025 import Dana2025
+    >>> from memobench.models.transformer import AttentionOnly
+    >>> from memobench.tasks.associations import Associations
+    >>> full = AttentionOnly(d_model=2, d_head=2, n_heads=12, heads="full")
+    >>> made = construct(Run(task=Associations(vocab_size=5), architecture=full, method=Dana2025()))
     >>> made.certificate["feature_rank"], made.params["unembedding"].shape
     (25, (5, 2))
     """
     check(run)
-    method = _method(run)
-    theorem, lost = CONSTRUCTIONS[method.theorem], None
-    scales = theorem.scales if method.scale is None and theorem.scales else (method.scale,)
+    method, lost = _method(run), None
+    scales = method.scales if method.scale is None and method.scales else (method.scale,)
     for scale in scales:
         try:
-            made = theorem.construct(_problem(_at(run, scale)))
+            made = _at(run, scale)
         except linear.Lost as error:
             lost = lost or error
             continue
@@ -120,23 +78,27 @@ def construct(run: Run) -> Constructed:
     assert lost is not None
     at = f" at scale={method.scale:g}" if method.scale else ""
     raise UserError(
-        f"theorem={method.theorem!r}{at}, seed={run.seed}: {lost}; {_advice(run, lost)}"
+        f"theorem={method.name!r}{at}, seed={run.seed}: {lost}; {_advice(run, lost)}"
     ) from lost
 
 
-def _at(run: Run, scale: float | None) -> Run:
-    return dataclasses.replace(run, method=dataclasses.replace(_method(run), scale=scale))
+def _at(run: Run, scale: float | None) -> Constructed:
+    """The weights at a scale."""
+    method = _method(run)
+    if scale != method.scale:
+        method = method.replace(scale=scale)
+    return method.construct(_problem(dataclasses.replace(run, method=method)))
 
 
 def _advice(run: Run, lost: linear.Lost) -> str:
-    theorem, method = CONSTRUCTIONS[_method(run).theorem], _method(run)
-    for scale in SCALES if theorem.scales else ():
+    method = _method(run)
+    for scale in SCALES if method.scales else ():
         try:
-            theorem.construct(_problem(_at(run, scale)))
+            _at(run, scale)
         except UserError:
             continue
         return f"scale={scale:g} works"
-    tried = f"no scale from {SCALES[0]:g} to {SCALES[-1]:g} does; " if theorem.scales else ""
+    tried = f"no scale from {SCALES[0]:g} to {SCALES[-1]:g} does; " if method.scales else ""
     finer = "" if method.weights == "float64" else ", take finer weights"
     return f"{tried}lower n_aimed to {lost.usable}{finer} or set solve='least_squares'"
 
@@ -174,7 +136,7 @@ def construct_pack(
     for told in lost:
         _log.warning("%s; the other runs go on", told)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
-    n_answers = np.array([_n_answers(run) for run in pack.runs])
+    n_answers = np.array([run.task.n_choices or 2 for run in pack.runs])
     n_examples = np.array([run.task.n_examples for run in pack.runs])
     return training.PackResult(
         accuracy_R=accuracy_R,
@@ -195,14 +157,13 @@ _MEASURES = ("accuracy", "loss")
 
 def _judged(run: Run, made: Constructed) -> dict[str, Any]:
     """Columns of the run's row: accuracy, loss and certificate."""
-    task, data = run.task, evaluation.sample(run.task)
-    prior_T, aimed_A = evaluation.prior(task, data), aimed(run)
+    task, data = run.task, run.task.sample()
+    prior_T, aimed_A = task.prior(data), aimed(run)
     _, output_TxC, scale = _loaded(run, made)
     judged = evaluation.judge(task, data, output_TxC * scale)
     of_aimed_A = prior_T[aimed_A] / max(prior_T[aimed_A].sum(), 1e-300)
     margin = float(judged.margin_T[aimed_A].min(initial=np.inf))
-    several = (getattr(task, "n_next", None) or 1) > 1
-    knows = len(aimed_A) and not several
+    knows = len(aimed_A) and "accuracy" in task.measures
     aimed_loss = float(of_aimed_A @ judged.loss_T[aimed_A])
     encoder_loss = made.certificate.get("encoder_loss")
     return {
@@ -222,14 +183,14 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
 def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
     """Variables as the weights are stored, output_TxC, and the scale at which logits are judged."""
     task, weights = run.task, _method(run).weights
-    data = evaluation.sample(task)
+    data = task.sample()
     held = {name: precision.stored(x, weights) for name, x in made.params.items()}
     variables = {"params": held, "constants": _constants(run)}
     double = weights == "float64"
-    output_TxC = evaluation.outputs(models.build(run), variables, task, data, double)
+    output_TxC = evaluation.outputs(run.module(), variables, task, data, double)
     if not made.read_out:
         return variables, output_TxC, 1.0
-    k = evaluation.doublings(task, data, output_TxC, evaluation.prior(task, data))
+    k = evaluation.doublings(task, data, output_TxC, task.prior(data))
     return variables, output_TxC, 2.0**k
 
 
@@ -242,8 +203,6 @@ def initial(pack: packing.Pack) -> Any:
     target = models.shapes(pack.module, pack.runs[0].task.context_length)
     trees = []
     for run in pack.runs:
-        assert isinstance(run.method, Training)
-        assert run.method.start is not None
         variables = _as_judged(dataclasses.replace(run, method=run.method.start))
         trees.append(packing.pad_to(variables, target))
     return jax.tree.map(lambda *xs: np.stack(xs), *trees)
@@ -270,65 +229,36 @@ def aimed(run: Run) -> np.ndarray:
     if n_aimed is None:
         return np.arange(task.n_examples)
     order_T = np.random.default_rng([task.seed, 1]).permutation(task.n_examples)
-    prior_T = evaluation.prior(task, evaluation.sample(task))
+    prior_T = task.prior(task.sample())
     return order_T[np.argsort(-prior_T[order_T], kind="stable")][:n_aimed]
 
 
 def _problem(run: Run) -> Problem:
-    task, module = run.task, models.build(run)
-    data, aimed_A = jax.tree.map(np.asarray, evaluation.sample(task)), aimed(run)
-    examples: Tokens | Contexts
-    if isinstance(task, LabelledContexts):
-        context = data.context
-        if task.contexts == "bag":
-            context = context[data.place_TxN]
-        elif task.contexts == "shared":
-            context = np.broadcast_to(context, (task.n_examples, *context.shape))
-        examples = Contexts(
-            data.query_TxI[aimed_A].astype(np.float64),
-            context[aimed_A].astype(np.float64),
-            data.label_T[aimed_A],
-        )
-    else:
-        probability_TxK = data.probability_TxK.astype(np.float64)
-        probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
-        tokens_TxS = np.asarray(tasks.tokens_of_example(task, data, jnp.asarray(aimed_A)))
-        prior_T = evaluation.prior(task, data)
-        examples = Tokens(
-            tokens_TxS, data.next_TxK[aimed_A], probability_TxK[aimed_A], prior_T[aimed_A]
-        )
+    task: Any = run.task
+    data, aimed_A = jax.tree.map(np.asarray, task.sample()), aimed(run)
     return Problem(
         run=run,
-        module=module,
+        module=run.module(),
         constants=_constants(run),
-        examples=examples,
+        examples=task.to_construct(data, aimed_A),
         rng=np.random.default_rng([run.seed, 0]),
     )
 
 
 def promises(run: Run) -> int | None:
     """How many examples the theorem promises; None where it says nothing of these sizes."""
-    bound, sizes = CONSTRUCTIONS[_method(run).theorem].bound, specs.columns(run)
+    bound, sizes = _method(run).bound, runs.cells(run)
     return int(bound.value(sizes)) if bound.applies(sizes) else None
 
 
 def _method(run: Run) -> Construction:
-    if not isinstance(run.method, Construction):
+    if not run.method.solves:
         raise ValueError(f"a run by protocol {run.method.protocol!r} is not constructed")
-    if run.method.theorem not in CONSTRUCTIONS:
-        raise UserError(
-            f"theorem={run.method.theorem!r} is unknown; choose one of {', '.join(CONSTRUCTIONS)}"
-        )
-    return run.method
+    method: Any = run.method
+    return method
 
 
 def _constants(run: Run) -> dict[str, np.ndarray]:
-    module, length = models.build(run), run.task.context_length
+    module, length = run.module(), run.task.context_length
     constants = models.init(module, length, jax.random.key(0))["constants"]
     return {name: np.asarray(x) for name, x in constants.items()}
-
-
-def _n_answers(run: Run) -> int:
-    if isinstance(run.task, LabelledContexts):
-        return run.task.n_classes or 2
-    return run.task.vocab_size

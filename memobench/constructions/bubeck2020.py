@@ -23,13 +23,17 @@ Shape letters: T sequences, D d_model, G points of a group (up to d_model - 1), 
 W neurons.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from memobench import theory
+from memobench.columns import number
 from memobench.constructions import random_attention
 from memobench.constructions.problem import Constructed, Problem
+from memobench.methods.construction import Construction
 from memobench.models.transformer import Transformer
+from memobench.spec import kind
 
 # The standard deviation of attention scores: large ones look at a single token, and sequences that
 # differ in another are told apart no more.
@@ -177,3 +181,18 @@ def _module(problem: Problem) -> Transformer:
         problem.method.solve == "exact", "least squares means nothing to it; take solve='exact'"
     )
     return module
+
+
+@kind("bubeck2020")
+class Bubeck2020(Construction):
+    """(d - 1) floor(w / 4) sequences, by hyperplanes through groups of points."""
+
+    bound: ClassVar[theory.Bound] = theory.BUBECK
+    scales: ClassVar[tuple[float | None, ...]] = (None,)
+
+    scale: float | None = number(
+        "size of attention scores; none for its own choice", default=None, above=0
+    )  # type: ignore[misc]
+
+    def construct(self, problem: Problem) -> Constructed:
+        return construct(problem)

@@ -13,11 +13,17 @@ Shape letters: T sequences, N vocab_size, D d_model, H n_heads, K d_head, C coor
 can write.
 """
 
+from typing import ClassVar
+
 import numpy as np
 import scipy.special
 
+from memobench import theory
+from memobench.columns import choice, number
 from memobench.constructions import random_attention
 from memobench.constructions.problem import Constructed, Problem, Tokens
+from memobench.methods.construction import Construction
+from memobench.spec import kind
 
 # The standard deviation of attention scores: small ones make features nearly dependent.
 SCALE = 16.0
@@ -69,3 +75,24 @@ def _divergence(logits_TxN: np.ndarray, examples: Tokens) -> float:
     entropy_T = scipy.special.entr(examples.probability_TxK).sum(axis=1)
     kl_T = normalizer_T - (examples.probability_TxK * of_next_TxK).sum(axis=1) - entropy_T
     return float(examples.prior_T @ kl_T / examples.prior_T.sum())
+
+
+@kind("dana2025")
+class Dana2025(Construction):
+    """H d_h + d sequences by random attention and a linear solve."""
+
+    bound: ClassVar[theory.Bound] = theory.COROLLARY_2
+    approximates: ClassVar[bool] = True
+    scales: ClassVar[tuple[float | None, ...]] = (None, 8.0, 4.0, 2.0, 1.0)
+
+    solve: str = choice(  # type: ignore[misc]
+        "exactly as many as promised, or any number as nearly as can be",
+        *("exact", "least_squares"),
+        default="exact",
+    )
+    scale: float | None = number(
+        "size of attention scores; none for its own choice", default=None, above=0
+    )  # type: ignore[misc]
+
+    def construct(self, problem: Problem) -> Constructed:
+        return construct(problem)

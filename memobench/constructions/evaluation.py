@@ -11,42 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from flax import linen as nn
 
-from memobench import metrics, models, tasks
-from memobench.specs import LabelledContexts, Task
-from memobench.tasks import labelled_contexts
+from memobench.models.base import Module
 
 # Logits are scaled until the least certain answer has this advantage, in nats, if all are right.
 SURE = 40.0
 _MOST_DOUBLINGS = 60
 
 
-def sample(task: Task | LabelledContexts) -> Any:
-    """The task's examples, whatever kind it is."""
-    if isinstance(task, LabelledContexts):
-        return labelled_contexts.sample(task)
-    return tasks.sample(task)
-
-
-def prior(task: Task | LabelledContexts, data: Any) -> np.ndarray:
-    """prior_T, float64, summing to 1."""
-    if isinstance(task, LabelledContexts) or task.zipf_exponent is None:
-        return np.full(task.n_examples, 1 / task.n_examples)
-    prior_T = np.asarray(data.prior_T, np.float64)
-    return prior_T / prior_T.sum()
-
-
-def has_one_answer(task: Task | LabelledContexts) -> bool:
-    """Whether every example has a single right class or next token."""
-    if isinstance(task, LabelledContexts):
-        return task.n_classes is not None
-    return (task.n_next or 1) == 1
-
-
-def outputs(
-    module: nn.Module, variables: Any, task: Task | LabelledContexts, data: Any, double: bool
-) -> np.ndarray:
+def outputs(module: Module, variables: Any, task: Any, data: Any, double: bool) -> np.ndarray:
     """output_TxC of all examples, computed in float64 or float32."""
     kind = np.float64 if double else np.float32
 
@@ -56,20 +29,12 @@ def outputs(
 
     with jax.enable_x64(double), jax.default_matmul_precision("highest"):
         variables, data = jax.tree.map(cast, (variables, data))
-        shape = dataclasses.replace(task, seed=0)
-        return np.asarray(_outputs(module, shape, variables, data))
+        return np.asarray(_outputs(module, task.signature(), variables, data))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _outputs(module: nn.Module, task: Any, variables: Any, data: Any) -> jax.Array:
-    if isinstance(task, LabelledContexts):
-        return jax.vmap(
-            lambda i: jnp.asarray(module.apply(variables, *labelled_contexts.example(data, i)))
-        )(jnp.arange(task.n_examples))
-    tokens_TxS = tasks.tokens_of_example(task, data, jnp.arange(task.n_examples))
-    if task.n_sequences is None:
-        return models.all_logits(module, variables, tokens_TxS)
-    return jax.vmap(lambda tokens_S: models.logits(module, variables, tokens_S))(tokens_TxS)
+def _outputs(module: Module, task: Any, variables: Any, data: Any) -> jax.Array:
+    return task.outputs(module, variables, data)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,38 +49,26 @@ class Judged:
     margin_T: np.ndarray
 
 
-def judge(task: Task | LabelledContexts, data: Any, output_TxC: np.ndarray) -> Judged:
+def judge(task: Any, data: Any, output_TxC: np.ndarray) -> Judged:
     """Every example's loss, whether it is known, and its margin."""
     output_TxC = output_TxC.astype(np.float64)
     margin_T = np.full(len(output_TxC), np.nan)
-    if has_one_answer(task):
-        margin_T = _advantage(output_TxC, _answers(task, data))
+    if task.one_answer:
+        margin_T = _advantage(output_TxC, task.answers(data))
         margin_T /= max(np.abs(output_TxC).max(), np.finfo(np.float64).tiny)
-    with jax.enable_x64(True):
-        if isinstance(task, LabelledContexts):
-            label_T = jnp.asarray(data.label_T)
-            measured = jax.vmap(metrics.loss_and_correct)(jnp.asarray(output_TxC), label_T)
-        else:
-            probability_TxK = np.asarray(data.probability_TxK, np.float64)
-            probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
-            measured = jax.vmap(metrics.kl_and_correct)(
-                jnp.asarray(output_TxC), jnp.asarray(data.next_TxK), jnp.asarray(probability_TxK)
-            )
-        loss_T, correct_T = (np.asarray(x) for x in measured)
+    loss_T, correct_T = task.judge(data, output_TxC)
     return Judged(loss_T, correct_T, margin_T)
 
 
-def doublings(
-    task: Task | LabelledContexts, data: Any, output_TxC: np.ndarray, prior_T: np.ndarray
-) -> int:
+def doublings(task: Any, data: Any, output_TxC: np.ndarray, prior_T: np.ndarray) -> int:
     """The k for which the logits times 2^k have the least loss, or are all SURE.
 
     A power of two changes no digit of any weight. Zero where there is more than one right answer.
     """
-    if not has_one_answer(task) or not np.isfinite(output_TxC).all() or not output_TxC.any():
+    if not task.one_answer or not np.isfinite(output_TxC).all() or not output_TxC.any():
         return 0
     output_TxC = output_TxC.astype(np.float64)
-    answer_T = _answers(task, data)
+    answer_T = task.answers(data)
     right_T = output_TxC[np.arange(len(answer_T)), answer_T]
     advantage = float(_advantage(output_TxC, answer_T).min())
 
@@ -134,12 +87,6 @@ def doublings(
             break
         best += direction
     return best
-
-
-def _answers(task: Task | LabelledContexts, data: Any) -> np.ndarray:
-    if isinstance(task, LabelledContexts):
-        return np.asarray(data.label_T)
-    return np.asarray(data.next_TxK)[:, 0]
 
 
 def _advantage(output_TxC: np.ndarray, answer_T: np.ndarray) -> np.ndarray:

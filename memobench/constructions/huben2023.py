@@ -12,13 +12,12 @@ become the 4 (d + 1) d_h of a head.
 Shape letters: N vocab_size, S tokens, D d_model, W d_mlp, H heads, K d_head.
 """
 
-import dataclasses
 import math
 
 import numpy as np
 
 from memobench.errors import UserError
-from memobench.specs import Architecture
+from memobench.models.transformer import MLP, AttentionOnly
 
 Params = dict[str, np.ndarray]
 
@@ -30,7 +29,7 @@ def with_null_token(params: Params) -> Params:
     return params | {"token_embedding": embedding_ND}
 
 
-def neurons_as_heads(architecture: Architecture, params: Params) -> tuple[Architecture, Params]:
+def neurons_as_heads(architecture: MLP, params: Params) -> tuple[AttentionOnly, Params]:
     """An attention-only Transformer of two layers that is a one-layer MLP Transformer.
 
     Layer 1 has the heads of the given one, layer 2 a head for each of its neurons. A new last
@@ -43,14 +42,12 @@ def neurons_as_heads(architecture: Architecture, params: Params) -> tuple[Archit
     """
     _require(architecture, params)
     n_heads = max(architecture.n_heads, architecture.d_mlp)
-    attention_only = dataclasses.replace(
-        architecture,
-        name="attention_only",
+    attention_only = AttentionOnly(
         d_model=architecture.d_model + 1,
+        d_head=architecture.d_head,
         n_heads=n_heads,
         n_layers=2,
-        d_mlp=0,
-        activation=None,
+        heads="full",
     )
     width = attention_only.d_model
     position_SxD = _padded(params["position_embedding"], 2, width)
@@ -73,7 +70,7 @@ def neurons_as_heads(architecture: Architecture, params: Params) -> tuple[Archit
     return attention_only, made
 
 
-def _same_heads(architecture: Architecture, params: Params) -> Params:
+def _same_heads(architecture: AttentionOnly, params: Params) -> Params:
     """The heads of the given weights, which neither see nor write the flag; others are zero."""
     h, d_head, d_model = architecture.n_heads, architecture.d_head, architecture.d_model
     into, out_of = (h, d_head, d_model), (h, d_model, d_head)
@@ -81,7 +78,7 @@ def _same_heads(architecture: Architecture, params: Params) -> Params:
     return {name: _padded(params[f"layer0_{name}"], *shape) for name, shape in shapes.items()}
 
 
-def _heads_of_neurons(architecture: Architecture, params: Params) -> Params:
+def _heads_of_neurons(architecture: AttentionOnly, params: Params) -> Params:
     """Heads whose score from the last position to itself, and whose value there, are W_1 x + b.
 
     The null token has a stream of zero, and so are its score and its value.
@@ -102,8 +99,8 @@ def _padded(weight: np.ndarray, *shape: int) -> np.ndarray:
     return np.pad(np.asarray(weight, np.float64), missing)
 
 
-def _require(architecture: Architecture, params: Params) -> None:
-    if (architecture.name, architecture.heads, architecture.n_layers) != ("mlp", "full", 1):
+def _require(architecture: MLP, params: Params) -> None:
+    if (architecture.heads, architecture.n_layers) != ("full", 1):
         raise UserError("it is about one layer; take architecture 'mlp' with heads='full'")
     if architecture.activation != "silu":
         raise UserError(

@@ -9,13 +9,17 @@ Shape letters: T associations, N vocab_size, D d_model.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from memobench import theory
+from memobench.columns import choice
 from memobench.constructions import linear
 from memobench.constructions.problem import Constructed, Problem
-from memobench.models.linear_memory import LinearMemory
+from memobench.methods.construction import Construction
+from memobench.models.linear_memory import LinearMemoryModule
+from memobench.spec import kind
 
 # From key_TxD and value_TxD of the associations: memory_DxD and the certificate.
 Memorize = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, dict[str, Any]]]
@@ -49,8 +53,8 @@ def least_squares(problem: Problem) -> Constructed:
 def _construct(problem: Problem, memorize: Memorize) -> Constructed:
     module: Any = problem.module
     problem.require(
-        isinstance(module, LinearMemory),
-        f"{problem.run.architecture.name} is no linear memory; take name='linear_memory'",
+        isinstance(module, LinearMemoryModule),
+        f"{problem.run.architecture.name} is no linear memory; take the architecture linear_memory",
     )
     examples = problem.one_answer_each(module.d_model)
     key_NxD, value_NxD = (
@@ -65,3 +69,37 @@ def _construct(problem: Problem, memorize: Memorize) -> Constructed:
 
 def _unit(vectors_NxD: np.ndarray) -> np.ndarray:
     return vectors_NxD / np.linalg.norm(vectors_NxD, axis=1, keepdims=True)
+
+
+@kind("linear_least_squares")
+class LinearLeastSquares(Construction):
+    """d associations of a linear memory, by least squares."""
+
+    bound: ClassVar[theory.Bound] = theory.LINEAR_LEAST_SQUARES
+    approximates: ClassVar[bool] = True
+
+    solve: str = choice(  # type: ignore[misc]
+        "exactly as many as promised, or any number as nearly as can be",
+        *("exact", "least_squares"),
+        default="exact",
+    )
+
+    def construct(self, problem: Problem) -> Constructed:
+        return least_squares(problem)
+
+
+@kind("outer_products")
+class OuterProducts(Construction):
+    """A linear memory that is a sum of outer products."""
+
+    bound: ClassVar[theory.Bound] = theory.OUTER_PRODUCTS
+    approximates: ClassVar[bool] = True
+
+    solve: str = choice(  # type: ignore[misc]
+        "exactly as many as promised, or any number as nearly as can be",
+        *("exact", "least_squares"),
+        default="exact",
+    )
+
+    def construct(self, problem: Problem) -> Constructed:
+        return outer_products(problem)

@@ -21,13 +21,17 @@ that all share), H n_heads, K d_head, V d_value, G queries that a head owns, O o
 of a span, W candidates, J the 1 + H unknowns of those rows.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.special
 
+from memobench import theory
+from memobench.columns import choice, number
 from memobench.constructions import linear
 from memobench.constructions.problem import Constructed, Contexts, Problem
+from memobench.methods.construction import Construction
+from memobench.spec import kind
 
 # By how many nats the vector looked at is ahead, on the least saturated query. From 7 on conditions
 # no longer change; and the more, the less of the scores' rounding attention passes on. Arrangements
@@ -327,3 +331,24 @@ def _balanced(query_DxR: np.ndarray, key_DxR: np.ndarray) -> tuple[np.ndarray, n
 
 def _scaled_by(problem: Problem) -> float:
     return float(problem.constants["score_scale"])
+
+
+@kind("mahdavi2024")
+class Mahdavi2024(Construction):
+    """H (min(n, d_h) - 1) + 1 labelled contexts: each head serves a group of queries."""
+
+    bound: ClassVar[theory.Bound] = theory.THEOREM_1
+    approximates: ClassVar[bool] = True
+    scales: ClassVar[tuple[float | None, ...]] = (None, 5.0, 20.0)
+
+    solve: str = choice(  # type: ignore[misc]
+        "exactly as many as promised, or any number as nearly as can be",
+        *("exact", "least_squares"),
+        default="exact",
+    )
+    scale: float | None = number(
+        "size of attention scores; none for its own choice", default=None, above=0
+    )  # type: ignore[misc]
+
+    def construct(self, problem: Problem) -> Constructed:
+        return construct(problem)

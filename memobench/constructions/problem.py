@@ -4,31 +4,17 @@ Shape letters: T examples aimed at, K next tokens, S tokens, I input_dim, N cont
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from flax import linen as nn
 
 from memobench.constructions import precision
 from memobench.errors import UserError
-from memobench.specs import Construction, Run
-
-
-class Tokens(NamedTuple):
-    """Sequences of tokens: tokens_TxS, what follows and how likely, and how often they occur."""
-
-    tokens_TxS: np.ndarray
-    next_TxK: np.ndarray
-    probability_TxK: np.ndarray
-    prior_T: np.ndarray
-
-
-class Contexts(NamedTuple):
-    """Labelled contexts: query_TxI, context_TxNxI, label_T (int32 classes or float scalars)."""
-
-    query_TxI: np.ndarray
-    context_TxNxI: np.ndarray
-    label_T: np.ndarray
+from memobench.methods.construction import Construction
+from memobench.runs import Run
+from memobench.tasks.labelled_contexts import Contexts
+from memobench.tasks.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +33,8 @@ class Problem:
     @property
     def method(self) -> Construction:
         """The construction's options."""
-        assert isinstance(self.run.method, Construction)
-        return self.run.method
+        made: Any = self.run.method
+        return made
 
     def held(self, weights: np.ndarray) -> np.ndarray:
         """The weights as they will be stored: what is solved for next makes up for the rounding."""
@@ -65,7 +51,7 @@ class Problem:
     def require(self, holds: bool, message: str) -> None:
         """Raises UserError naming the theorem unless it holds."""
         if not holds:
-            raise UserError(f"theorem={self.method.theorem!r}: {message}")
+            raise UserError(f"theorem={self.method.name!r}: {message}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,3 +66,6 @@ class Constructed:
     params: dict[str, np.ndarray]
     certificate: dict[str, Any]
     read_out: tuple[str, ...] = ()
+
+
+__all__ = ["Constructed", "Contexts", "Problem", "Tokens"]

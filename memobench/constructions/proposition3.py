@@ -6,21 +6,24 @@ sequence's vector is that of its next token, and the longer it is the surer the 
 Shape letters: T sequences, K next tokens, N vocab_size, D d_model.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from memobench import theory
 from memobench.constructions import codes
 from memobench.constructions.problem import Constructed, Problem
-from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.methods.construction import Construction
+from memobench.models.sequence_encoder import SequenceEncoderModule
+from memobench.spec import kind
 
 
 def construct(problem: Problem) -> Constructed:
     """encoding_TxD and unembedding_NxD of a sequence encoder; sequences not aimed at have zeros."""
     module: Any = problem.module
     problem.require(
-        isinstance(module, SequenceEncoder),
-        f"{problem.run.architecture.name} is no sequence encoder; take name='sequence_encoder'",
+        isinstance(module, SequenceEncoderModule),
+        f"{problem.run.architecture.name} is no sequence encoder; take sequence_encoder",
     )
     examples = problem.one_answer_each(module.d_model)
     code_NxD = codes.circle(module.vocab_size, module.d_model)
@@ -29,3 +32,13 @@ def construct(problem: Problem) -> Constructed:
     encoding_TxD[examples.tokens_TxS @ place_S] = code_NxD[examples.next_TxK[:, 0]]
     params = {"encoding": encoding_TxD, "unembedding": code_NxD}
     return Constructed(params, certificate={}, read_out=("unembedding",))
+
+
+@kind("dana2025_proposition3")
+class Proposition3(Construction):
+    """All sequences of a sequence encoder, on a circle of outputs."""
+
+    bound: ClassVar[theory.Bound] = theory.PROPOSITION_3
+
+    def construct(self, problem: Problem) -> Constructed:
+        return construct(problem)

@@ -20,8 +20,10 @@ import scipy.special
 from memobench import optimum, packing
 from memobench.constructions import codes, linear
 from memobench.constructions.problem import Problem, Tokens
+from memobench.methods.optimum import Optimum
+from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import Transformer
-from memobench.specs import Architecture, Optimum, Run
+from memobench.runs import Run
 
 Params = dict[str, np.ndarray]
 
@@ -166,7 +168,7 @@ def _scores(problem: Problem, params: Params, read_TxSxI: np.ndarray) -> np.ndar
 def _encoder(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """encoding_TxD of all sequences and unembedding_NxD of the task's best sequence encoder."""
     d_model = run.architecture.d_model
-    encoder = Architecture(name="sequence_encoder", d_model=d_model, d_head=d_model)
+    encoder = SequenceEncoder(d_model=d_model)
     best = Run(task=run.task, architecture=encoder, method=Optimum(), seed=run.seed)
     params = optimum.solve(packing.together([best])).variables["params"]
     return tuple(np.asarray(params[name])[0] for name in ("encoding", "unembedding"))

@@ -8,12 +8,18 @@ basis that `random_attention` explains.
 Shape letters: T sequences, D d_model, W d_mlp, C coordinates written: all of D.
 """
 
+from typing import ClassVar
+
 import jax
 import numpy as np
 
+from memobench import theory
+from memobench.columns import choice, number
 from memobench.constructions import random_attention
 from memobench.constructions.problem import Constructed, Problem
+from memobench.methods.construction import Construction
 from memobench.models.transformer import ACTIVATIONS, Transformer
+from memobench.spec import kind
 
 # The standard deviation of what hidden neurons read; small ones make them nearly linear.
 SCALE = 4.0
@@ -66,3 +72,24 @@ def _neurons(
 def _activate(name: str, before_TxW: np.ndarray) -> np.ndarray:
     with jax.enable_x64(True):
         return np.asarray(ACTIVATIONS[name](jax.numpy.asarray(before_TxW)))
+
+
+@kind("random_features")
+class RandomFeatures(Construction):
+    """w + d sequences, by random neurons and a linear solve."""
+
+    bound: ClassVar[theory.Bound] = theory.RANDOM_FEATURES
+    approximates: ClassVar[bool] = True
+    scales: ClassVar[tuple[float | None, ...]] = (None, 2.0, 8.0)
+
+    solve: str = choice(  # type: ignore[misc]
+        "exactly as many as promised, or any number as nearly as can be",
+        *("exact", "least_squares"),
+        default="exact",
+    )
+    scale: float | None = number(
+        "size of what neurons read; none for its own choice", default=None, above=0
+    )  # type: ignore[misc]
+
+    def construct(self, problem: Problem) -> Constructed:
+        return construct(problem)

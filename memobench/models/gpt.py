@@ -11,24 +11,25 @@ Shape letters: N vocab_size, S context_length, P positions, D d_model, H n_heads
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from memobench.columns import choice, integer
+from memobench.models.base import Architecture, Module, require_narrow_heads, require_neurons
 from memobench.models.initial_weights import generator
-from memobench.models.tokens import require_full_heads, require_tokens
 from memobench.models.transformer import ACTIVATIONS
-from memobench.specs import Architecture, LabelledContexts, Task
+from memobench.spec import kind
 
 # GPT-2's deviation of weights at the start, and PyTorch's constant in layer norms.
 DEVIATION = 0.02
 EPSILON = 1e-5
 
 
-class Gpt(nn.Module):
+class GPTModule(Module):
     """Logits of every token from those before it (`whole`), or of the one after all of them."""
 
     vocab_size: int
@@ -84,6 +85,9 @@ class Gpt(nn.Module):
             table |= {f"layer{layer}_{name}": x for name, x in block.items()}
         return table
 
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: shape for name, (shape, *_) in self.parameters().items()}
+
     def initial(self, key: jax.Array) -> Any:
         """The same distribution as `init`'s, drawn without a compilation for every size."""
         random = generator(key)
@@ -93,9 +97,9 @@ class Gpt(nn.Module):
         }
         return {"params": params, "constants": {"score_scale": np.asarray(self._score_scale())}}
 
-    def work(self, n_examples: int) -> float:
+    def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over as many examples."""
-        length, heads = self.context_length + (not self.whole), self.n_heads * self.d_head
+        length, heads = context_length + (not self.whole), self.n_heads * self.d_head
         block = self.d_model * (4 * heads + 2 * self.d_mlp) + 2 * length * heads
         read = (length if self.whole else 1) * self.vocab_size * self.d_model
         return n_examples * (self.n_layers * length * block + read)
@@ -180,18 +184,32 @@ def _normal(mean: float, deviation: float) -> nn.initializers.Initializer:
     return initialize
 
 
-def gpt(task: Task | LabelledContexts, architecture: Architecture) -> Gpt:
-    """The model of whole sequences, or of tasks of next tokens. Raises UserError for others."""
-    task = require_tokens(task, architecture, serves=("factual_recall", "sequences"))
-    require_full_heads(architecture)
-    return Gpt(
-        vocab_size=task.vocab_size,
-        context_length=task.context_length,
-        d_model=architecture.d_model,
-        d_head=architecture.d_head,
-        n_heads=architecture.n_heads,
-        d_mlp=architecture.d_mlp,
-        n_layers=architecture.n_layers,
-        whole=task.name == "sequences",
-        activation=architecture.activation or "gelu",
-    )
+@kind("gpt")
+class GPT(Architecture):
+    """The model of whole sequences, facts or next tokens. d_mlp = 0 leaves attention alone."""
+
+    answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token")
+    heads: ClassVar[str] = "full"
+
+    d_head: int = integer("dimensions of a head", 1, most=2**20)
+    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
+    n_layers: int = integer("layers", 1, default=1, most=64)
+    d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
+    activation: str = choice("of hidden neurons", *ACTIVATIONS, default="gelu")
+
+    def check(self) -> None:
+        require_narrow_heads(self)
+        require_neurons(self, "gelu")
+
+    def module(self, task: Any) -> GPTModule:
+        return GPTModule(
+            vocab_size=task.vocab_size,
+            context_length=task.context_length,
+            d_model=self.d_model,
+            d_head=self.d_head,
+            n_heads=self.n_heads,
+            d_mlp=self.d_mlp,
+            n_layers=self.n_layers,
+            whole=task.question == "every token",
+            activation=self.activation,
+        )

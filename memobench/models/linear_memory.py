@@ -13,15 +13,15 @@ from typing import Any
 import jax
 from flax import linen as nn
 
+from memobench.models.base import Architecture, TabledModule, require_one_token
 from memobench.models.initial_weights import draw_unit_rows, generator, unit_rows
-from memobench.models.tokens import require_one_token, require_only_width, require_tokens
-from memobench.specs import Architecture, LabelledContexts, Task
+from memobench.spec import kind
 
 # The memory starts out as a map that makes keys this much smaller.
 SMALL = 0.1
 
 
-class LinearMemory(nn.Module):
+class LinearMemoryModule(TabledModule):
     """logits_N = V W K[t]: keys K (token_embedding), the memory W, and values V (unembedding)."""
 
     vocab_size: int
@@ -51,7 +51,7 @@ class LinearMemory(nn.Module):
     def _deviation(self) -> float:
         return SMALL / math.sqrt(self.d_model)
 
-    def work(self, n_examples: int) -> float:
+    def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over as many examples."""
         return n_examples * self.d_model * (self.d_model + self.vocab_size)
 
@@ -73,9 +73,10 @@ class LinearMemory(nn.Module):
         return self.value_ND @ recalled_D
 
 
-def linear_memory(task: Task | LabelledContexts, architecture: Architecture) -> LinearMemory:
-    """The memory of a task with one token to a sequence. Raises UserError for other sizes."""
-    task = require_tokens(task, architecture, "activation")
-    require_one_token(task, architecture)
-    require_only_width(architecture)
-    return LinearMemory(task.vocab_size, architecture.d_model)
+@kind("linear_memory")
+class LinearMemory(Architecture):
+    """A d_model x d_model memory, of tasks with one token to a sequence."""
+
+    def module(self, task: Any) -> LinearMemoryModule:
+        require_one_token(task, self)
+        return LinearMemoryModule(task.vocab_size, self.d_model)

@@ -9,9 +9,9 @@ Shape letters: N vocab_size, D d_model, W d_mlp.
 from typing import Any
 
 import jax
-from flax import linen as nn
 
-from memobench.errors import UserError
+from memobench.columns import choice, integer
+from memobench.models.base import Architecture, TabledModule, require_one_token
 from memobench.models.initial_weights import (
     Table,
     draw,
@@ -21,12 +21,11 @@ from memobench.models.initial_weights import (
     uniform,
     unit_rows,
 )
-from memobench.models.tokens import require_one_token, require_only_width, require_tokens
 from memobench.models.transformer import ACTIVATIONS
-from memobench.specs import Architecture, LabelledContexts, Task
+from memobench.spec import kind
 
 
-class MlpMemory(nn.Module):
+class MLPMemoryModule(TabledModule):
     """logits_N = V W_out act(W_in K[t] + b): keys K (token_embedding), values V (unembedding)."""
 
     vocab_size: int
@@ -66,7 +65,7 @@ class MlpMemory(nn.Module):
         }
         return {"params": {**draw(self.weights(), key), **vectors}, "constants": {}}
 
-    def work(self, n_examples: int) -> float:
+    def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over as many examples."""
         return n_examples * self.d_model * (2 * self.d_mlp + self.vocab_size)
 
@@ -92,16 +91,13 @@ class MlpMemory(nn.Module):
         return self.out_DW @ hidden_W
 
 
-def mlp_memory(task: Task | LabelledContexts, architecture: Architecture) -> MlpMemory:
-    """The memory of a task with one token to a sequence. Raises UserError for other sizes."""
-    task = require_tokens(task, architecture)
-    require_one_token(task, architecture)
-    require_only_width(architecture, but_mlp=True)
-    if architecture.d_mlp == 0:
-        raise UserError("d_mlp=0: mlp_memory needs hidden neurons; give d_mlp >= 1")
-    return MlpMemory(
-        vocab_size=task.vocab_size,
-        d_model=architecture.d_model,
-        d_mlp=architecture.d_mlp,
-        activation=architecture.activation or "relu",
-    )
+@kind("mlp_memory")
+class MLPMemory(Architecture):
+    """A memory of `d_mlp` hidden neurons, of tasks with one token to a sequence."""
+
+    d_mlp: int = integer("hidden neurons of a layer's MLP", 1, most=2**24)
+    activation: str = choice("of hidden neurons", *ACTIVATIONS, default="relu")
+
+    def module(self, task: Any) -> MLPMemoryModule:
+        require_one_token(task, self)
+        return MLPMemoryModule(task.vocab_size, self.d_model, self.d_mlp, self.activation)

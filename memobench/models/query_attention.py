@@ -10,20 +10,20 @@ N context_length, M = N + 1 tokens, C outputs.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
 from memobench import positions
-from memobench.errors import UserError
+from memobench.columns import choice, flag, integer
+from memobench.models.base import Architecture, Module, require_narrow_heads
 from memobench.models.initial_weights import Table, draw, fan_in, uniform
-from memobench.specs import Architecture, LabelledContexts, Task
+from memobench.spec import kind
 
 
-class QueryAttention(nn.Module):
+class QueryAttentionModule(Module):
     """Outputs at the query after `n_layers` of attention; no token attends to itself.
 
     Class logits, or one output where a scalar is asked for. Layers before the last keep all
@@ -45,6 +45,8 @@ class QueryAttention(nn.Module):
 
     # What zero-padding leaves the same function: positions and the mask are constants.
     paddable = ("d_model", "d_head", "n_heads", "d_value", "context_length")
+    attends = True
+    deep = True
 
     def setup(self) -> None:
         params = {
@@ -96,15 +98,18 @@ class QueryAttention(nn.Module):
             table["position"] = np.zeros(shape, np.float32)
         return table
 
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: shape for name, (shape, _) in self.parameters().items()}
+
     def initial(self, key: jax.Array) -> Any:
         """The same distribution as `init`'s, drawn without a compilation for every size."""
         return {"params": draw(self.parameters(), key), "constants": self.constants()}
 
-    def inputs(self) -> tuple[jax.Array, jax.Array]:
+    def example(self, context_length: int) -> tuple[jax.Array, jax.Array]:
         """An example of zeros."""
         return jnp.zeros(self.input_dim), jnp.zeros((self.context_length, self.input_dim))
 
-    def work(self, n_examples: int) -> float:
+    def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over as many examples."""
         n, d_in, d_model, h = self.context_length, self.input_dim, self.d_model, self.n_heads
         head = h * self.d_head
@@ -222,30 +227,42 @@ def _masked_softmax(scores: jax.Array, seen: jax.Array) -> jax.Array:
     return jax.nn.softmax(jnp.where(seen > 0, scores, -jnp.inf))
 
 
-def query_attention(task: Task | LabelledContexts, architecture: Architecture) -> QueryAttention:
-    """The module for a task of labelled contexts. Raises UserError for what it has not."""
-    a = architecture
-    if not isinstance(task, LabelledContexts):
-        raise UserError(f"query_attention needs labelled contexts, not the task {task.name!r}")
-    for option in ("activation", "embeddings"):
-        if value := getattr(a, option):
-            raise UserError(f"{option}={value!r} means nothing to query_attention; leave it out")
-    if a.heads != "full" or a.d_mlp:
-        raise UserError(
-            f"heads={a.heads!r}, d_mlp={a.d_mlp}: query_attention has full heads and no MLP; "
-            "set heads='full' and d_mlp=0"
-        )
-    return QueryAttention(
-        input_dim=task.input_dim,
-        context_length=task.context_length,
-        n_outputs=task.n_classes or 1,
-        d_model=a.d_model,
-        d_head=a.d_head,
-        n_heads=a.n_heads,
-        d_value=a.d_value or 1,
-        n_layers=a.n_layers,
-        positions=a.positions or "sinusoidal",
-        score_scale=a.score_scale or "d_model",
-        residual=bool(a.residual),
-        shared_context=task.contexts == "shared",
+@kind("query_attention")
+class QueryAttention(Architecture):
+    """Attention that answers queries about a context.
+
+    The defaults are what Mahdavi et al. (2024) did. `positions`: sinusoidal, learned or none.
+    `d_value`: dimensions of a head's values. Scores are scaled by 1/sqrt of `score_scale`.
+    """
+
+    answers: ClassVar[tuple[str, ...]] = ("query",)
+    heads: ClassVar[str] = "full"
+
+    d_head: int = integer("dimensions of a head", 1, most=2**20)
+    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
+    n_layers: int = integer("layers", 1, default=1, most=64)
+    d_value: int = integer("dimensions of a head's values", 1, default=1, most=2**20)
+    positions: str = choice("of tokens", "sinusoidal", "learned", "none", default="sinusoidal")
+    score_scale: str = choice(
+        "whose square root divides scores", "d_model", "d_head", default="d_model"
     )
+    residual: bool = flag("whether layers have residual connections", default=False)
+
+    def check(self) -> None:
+        require_narrow_heads(self)
+
+    def module(self, task: Any) -> QueryAttentionModule:
+        return QueryAttentionModule(
+            input_dim=task.input_dim,
+            context_length=task.context_length,
+            n_outputs=task.n_classes or 1,
+            d_model=self.d_model,
+            d_head=self.d_head,
+            n_heads=self.n_heads,
+            d_value=self.d_value,
+            n_layers=self.n_layers,
+            positions=self.positions,
+            score_scale=self.score_scale,
+            residual=self.residual,
+            shared_context=task.contexts == "shared",
+        )

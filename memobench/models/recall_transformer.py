@@ -12,13 +12,14 @@ There is no residual connection around attention.
 Shape letters: N vocab_size, C answers, S context_length, D d_model, H n_heads, K d_head, W d_mlp.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from memobench.errors import UserError
+from memobench.columns import choice, integer
+from memobench.models.base import Architecture, Module, require_narrow_heads, require_neurons
 from memobench.models.initial_weights import (
     Table,
     draw,
@@ -29,12 +30,11 @@ from memobench.models.initial_weights import (
     uniform,
     unit_rows,
 )
-from memobench.models.tokens import require_full_heads, require_one_layer, require_tokens
 from memobench.models.transformer import ACTIVATIONS
-from memobench.specs import Architecture, LabelledContexts, Task
+from memobench.spec import kind
 
 
-class RecallTransformer(nn.Module):
+class RecallTransformerModule(Module):
     """logits_C of the answers, which are the first tokens, to sequences that stop at the end."""
 
     vocab_size: int
@@ -46,6 +46,9 @@ class RecallTransformer(nn.Module):
     d_mlp: int
     activation: str = "relu"
     embeddings: str = "unit"
+
+    paddable = ("d_model", "d_head", "n_heads", "d_mlp")
+    attends = True
 
     def setup(self) -> None:
         weights: dict[str, Any] = {
@@ -79,7 +82,7 @@ class RecallTransformer(nn.Module):
         params = {**draw(self.weights(), key), "token_embedding": embedding_ND}
         return {"params": params, "constants": {}}
 
-    def work(self, n_examples: int) -> float:
+    def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over as many examples."""
         heads = self.n_heads * self.d_model
         attend = 2 * heads * (self.context_length + self.d_head)
@@ -121,29 +124,35 @@ class RecallTransformer(nn.Module):
         return jax.nn.softmax(token_SxD @ asked_HxD.T, axis=0)
 
 
-def recall_transformer(
-    task: Task | LabelledContexts, architecture: Architecture
-) -> RecallTransformer:
+@kind("recall_transformer")
+class RecallTransformer(Architecture):
     """The Transformer of a task of facts. d_mlp = 0 leaves attention alone.
 
-    Raises UserError for other tasks and for what it has not.
+    `embeddings` are random directions of norm 1, `unit`, or have standard `normal` entries.
     """
-    task = require_tokens(task, architecture, own=("embeddings",), serves=("factual_recall",))
-    if task.name != "factual_recall":
-        raise UserError(
-            f"task name={task.name!r}: recall_transformer asks at an end token; "
-            "choose factual_recall"
+
+    answers: ClassVar[tuple[str, ...]] = ("fact",)
+    heads: ClassVar[str] = "full"
+
+    d_head: int = integer("dimensions of a head", 1, most=2**20)
+    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
+    d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
+    activation: str = choice("of hidden neurons", *ACTIVATIONS, default="relu")
+    embeddings: str = choice("of tokens at the start", "unit", "normal", default="unit")
+
+    def check(self) -> None:
+        require_narrow_heads(self)
+        require_neurons(self, "relu")
+
+    def module(self, task: Any) -> RecallTransformerModule:
+        return RecallTransformerModule(
+            vocab_size=task.vocab_size,
+            n_outputs=task.n_outputs,
+            context_length=task.context_length,
+            d_model=self.d_model,
+            d_head=self.d_head,
+            n_heads=self.n_heads,
+            d_mlp=self.d_mlp,
+            activation=self.activation,
+            embeddings=self.embeddings,
         )
-    require_full_heads(architecture)
-    require_one_layer(architecture)
-    return RecallTransformer(
-        vocab_size=task.vocab_size,
-        n_outputs=task.n_outputs,
-        context_length=task.context_length,
-        d_model=architecture.d_model,
-        d_head=architecture.d_head,
-        n_heads=architecture.n_heads,
-        d_mlp=architecture.d_mlp,
-        activation=architecture.activation or "relu",
-        embeddings=architecture.embeddings or "unit",
-    )

@@ -13,19 +13,21 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from memobench.errors import UserError
-from memobench.models.tokens import require_only_width, require_tokens
-from memobench.specs import Architecture, LabelledContexts, Task
+from memobench.columns import require
+from memobench.models.base import Architecture, Module
+from memobench.spec import kind
 
 MOST_ROWS = 2**22
 
 
-class SequenceEncoder(nn.Module):
+class SequenceEncoderModule(Module):
     """logits_N = W E(tokens_S): a table with a row for every sequence, and an unembedding."""
 
     vocab_size: int
     context_length: int
     d_model: int
+
+    paddable = ("d_model",)
 
     @nn.compact
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
@@ -41,14 +43,15 @@ class SequenceEncoder(nn.Module):
         return ((self.vocab_size, self.d_model, self.vocab_size**self.context_length, 1),)
 
 
-def sequence_encoder(task: Task | LabelledContexts, architecture: Architecture) -> SequenceEncoder:
-    """The encoder of all sequences. Raises UserError for sizes it has not."""
-    task = require_tokens(task, architecture, "activation")
-    n_rows = task.vocab_size**task.context_length
-    if n_rows > MOST_ROWS:
-        raise UserError(
+@kind("sequence_encoder")
+class SequenceEncoder(Architecture):
+    """The encoder of all sequences, of width `d_model`."""
+
+    def module(self, task: Any) -> SequenceEncoderModule:
+        n_rows = task.vocab_size**task.context_length
+        require(
+            n_rows <= MOST_ROWS,
             f"context_length={task.context_length}: sequence_encoder has a row for each of all "
-            f"{task.vocab_size}^{task.context_length} sequences; lower context_length"
+            f"{task.vocab_size}^{task.context_length} sequences; lower context_length",
         )
-    require_only_width(architecture)
-    return SequenceEncoder(task.vocab_size, task.context_length, architecture.d_model)
+        return SequenceEncoderModule(task.vocab_size, task.context_length, self.d_model)

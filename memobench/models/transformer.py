@@ -8,6 +8,7 @@ Shape letters: N vocab_size, S context_length, D d_model, I width of a head's in
 d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -18,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from memobench.errors import UserError
+from memobench.columns import choice, integer, require
+from memobench.models.base import Architecture, TabledModule, require_neurons
 from memobench.models.initial_weights import Table, draw, fan_in, uniform
-from memobench.models.tokens import require_tokens
-from memobench.specs import Architecture, LabelledContexts, Task
+from memobench.spec import kind
 
 Rows = dict[str, jax.Array]
 
@@ -42,7 +43,7 @@ class Layer(NamedTuple):
     mlp_out_DW: jax.Array
 
 
-class Transformer(nn.Module):
+class Transformer(TabledModule):
     """Next-token logits at the last of `context_length` tokens; causal, no layer norm.
 
     `full`: positions join the residual stream and heads act on it (equations 1-2 of the paper).
@@ -61,6 +62,9 @@ class Transformer(nn.Module):
     full: bool
     compress: bool
     activation: str = "gelu"
+
+    paddable = ("d_model", "d_head", "n_heads", "d_mlp")
+    attends = True
 
     def setup(self) -> None:
         weights = {
@@ -103,14 +107,17 @@ class Transformer(nn.Module):
             }
         return table
 
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: shape for name, (shape, _) in self.parameters().items()}
+
     def initial(self, key: jax.Array) -> Any:
         """The same distribution as `init`'s, drawn without a compilation for every size."""
         constants = {"score_scale": np.asarray(self._score_scale())}
         return {"params": draw(self.parameters(), key), "constants": constants}
 
-    def work(self, n_examples: int) -> float:
+    def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over as many examples; each token is projected once."""
-        n, length, d_model = self.vocab_size, self.context_length, self.d_model
+        n, length, d_model = self.vocab_size, context_length, self.d_model
         d_in = self.d_head if self.compress else d_model
         compress = d_model * d_in * self.compress
         project = compress + 2 * self.n_heads * d_in**2
@@ -118,6 +125,10 @@ class Transformer(nn.Module):
         fold = 2 * self.n_layers * self.n_heads * self.d_head * d_in**2
         deeper = (self.n_layers - 1) * length * (project + attend)
         return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
+
+    def cells_to_trace(self, context_length: int) -> int:
+        """Attention is written out token by token."""
+        return 8192 * context_length * (1 + (self.n_layers - 1) * context_length)
 
     def read_out(self) -> tuple[str, ...]:
         """The parameters by which logits are linear in what the last heads and MLP offer."""
@@ -231,32 +242,69 @@ class Transformer(nn.Module):
         return jax.nn.softmax(scores_SH, axis=0)
 
 
-def _transformer(task: Task, architecture: Architecture) -> Transformer:
-    full = architecture.heads == "full"
-    return Transformer(
-        vocab_size=task.vocab_size,
-        context_length=task.context_length,
-        d_model=architecture.d_model,
-        d_head=architecture.d_head,
-        n_heads=architecture.n_heads,
-        d_mlp=architecture.d_mlp,
-        n_layers=architecture.n_layers,
-        full=full,
-        compress=not full and architecture.d_head != architecture.d_model,
-        activation=architecture.activation or "gelu",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Dana(Architecture):
+    """What the two Transformers share."""
+
+    d_head: int = integer("dimensions of a head", 1, most=2**20)
+    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
+    n_layers: int = integer("layers", 1, default=1, most=64)
+    heads: str = choice(
+        "parameterisation of the heads: the equations' or the released code's",
+        *("full", "compressed"),
+        default="compressed",
     )
 
-
-def attention_only(task: Task | LabelledContexts, architecture: Architecture) -> Transformer:
-    """The attention-only Transformer (AoT). Raises UserError where an MLP is asked for."""
-    if architecture.d_mlp:
-        raise UserError(
-            f"d_mlp={architecture.d_mlp} is forbidden by attention_only; "
-            "set d_mlp=0 or use the architecture 'mlp'"
+    def check(self) -> None:
+        require(
+            self.heads != "full" or self.d_head <= self.d_model,
+            f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "
+            "lower d_head or use heads='compressed'",
         )
-    return _transformer(require_tokens(task, architecture, "activation"), architecture)
+
+    def transformer(self, task: Any, d_mlp: int, activation: str) -> Transformer:
+        """The module of these sizes."""
+        full = self.heads == "full"
+        return Transformer(
+            vocab_size=task.vocab_size,
+            context_length=task.context_length,
+            d_model=self.d_model,
+            d_head=self.d_head,
+            n_heads=self.n_heads,
+            d_mlp=d_mlp,
+            n_layers=self.n_layers,
+            full=full,
+            compress=not full and self.d_head != self.d_model,
+            activation=activation,
+        )
 
 
-def mlp(task: Task | LabelledContexts, architecture: Architecture) -> Transformer:
-    """The MLP Transformer: attention followed by a residual MLP of width d_mlp in every layer."""
-    return _transformer(require_tokens(task, architecture), architecture)
+@kind("attention_only")
+class AttentionOnly(_Dana):
+    """The attention-only Transformer (AoT).
+
+    `heads` chooses the parameterisation of Dana et al. (2025): `full` is that of their equations
+    (W_Q, W_K, W_V in R^{d_head x d_model}), `compressed` that of their released experiments (one
+    shared map into R^{d_head} before all heads and one back).
+    """
+
+    def module(self, task: Any) -> Transformer:
+        return self.transformer(task, 0, "gelu")
+
+
+@kind("mlp")
+class MLP(_Dana):
+    """The MLP Transformer: attention followed by a residual MLP of width d_mlp in every layer.
+
+    The published sweep over widths begins at d_mlp = 0.
+    """
+
+    d_mlp: int = integer("hidden neurons of a layer's MLP", 0, most=2**24)
+    activation: str = choice("of hidden neurons", *ACTIVATIONS, default="gelu")
+
+    def check(self) -> None:
+        super().check()
+        require_neurons(self, "gelu")
+
+    def module(self, task: Any) -> Transformer:
+        return self.transformer(task, self.d_mlp, self.activation)

@@ -18,6 +18,7 @@ from memobench.report import (
     scaling,
     tables,
 )
+from memobench.rows import configuration
 
 # Our reading of "the same as published".
 AGREES = 0.03
@@ -250,7 +251,7 @@ def _configurations(table: pd.DataFrame) -> list[str]:
     measures = ("accuracy", "loss") if accuracies else ("loss",)
     summary = analysis.over_seeds(table, measures)
     shown = [column for column in CONFIGURATION_COLUMNS if summary[column].notna().any()]
-    for column in analysis.CONFIGURATION:
+    for column in configuration():
         alike = summary.groupby(shown, dropna=False)
         if column not in shown and (alike[column].nunique(dropna=False) > 1).any():
             shown.append(column)

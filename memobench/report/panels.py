@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from memobench import analysis, claims
 from memobench.experiment import Panels
-from memobench.specs import WEIGHTS
+from memobench.methods.construction import WEIGHTS
 
 NAMES = {
     "n_heads": "heads H",

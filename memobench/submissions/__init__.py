@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from memobench import analysis, atomic, board, theory
+from memobench import analysis, atomic, board, columns, theory
 from memobench import results as store
+from memobench.columns import shown
 from memobench.errors import UserError
-from memobench.specs import SPEC_VERSION
+from memobench.spec import SPEC_VERSION
 from memobench.submissions import checks, strict_json
-from memobench.submissions.rebuild import shown
 from memobench.submissions.strict_json import require
 
 SUBMISSION = 1
@@ -39,22 +39,27 @@ MAX_ROWS = strict_json.MAX_OBJECTS // 2
 _log = logging.getLogger("memobench")
 
 
-HEADER: dict[str, checks.Kind] = {
-    "submission": checks.Kind(f"{SUBMISSION}", lambda x: type(x) is int and x == SUBMISSION),
-    "board": checks.Kind(f"{BOARD!r}", lambda x: x == BOARD),
-    "spec_version": checks.Kind(f"{SPEC_VERSION}", lambda x: type(x) is int and x == SPEC_VERSION),
-    "submitter": checks.text_of(80, "<>|`*[]{}\\$#~/:\"'"),
-    "url": checks.or_null(
-        checks.matching(
+HEADER: dict[str, columns.Kind] = {
+    "submission": columns.satisfying(f"{SUBMISSION}", lambda x: type(x) is int and x == SUBMISSION),
+    "board": columns.satisfying(f"{BOARD!r}", lambda x: x == BOARD),
+    "spec_version": columns.satisfying(
+        f"{SPEC_VERSION}", lambda x: type(x) is int and x == SPEC_VERSION
+    ),
+    "submitter": columns.text_of(80, "<>|`*[]{}\\$#~/:\"'"),
+    "url": columns.or_null(
+        columns.matching(
             r"https?://[A-Za-z0-9.-]{1,100}(:\d{1,5})?(/[A-Za-z0-9._~&+,;=:@%/?#-]{0,200})?",
             "an http or https address of at most 300 plain characters",
         )
     ),
-    "note": checks.or_null(checks.text_of(1000)),
-    "rows": checks.Kind(
-        f"a list of 1 to {MAX_ROWS:,} rows", lambda x: checks.is_list(x, MAX_ROWS) and x
+    "note": columns.or_null(columns.text_of(1000)),
+    "rows": columns.satisfying(
+        f"a list of 1 to {MAX_ROWS:,} rows",
+        lambda x: isinstance(x, list) and 0 < len(x) <= MAX_ROWS,
     ),
-    "aggregates": checks.Kind("a list of means", lambda x: checks.is_list(x, MAX_ROWS)),
+    "aggregates": columns.satisfying(
+        "a list of means", lambda x: isinstance(x, list) and len(x) <= MAX_ROWS
+    ),
 }
 _OPTIONAL = ("url", "note")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from memobench.columns import require, shown
 from memobench.errors import UserError
-from memobench.submissions.rebuild import shown
 
 MAX_BYTES = 64 * 2**20
 # Objects within a file, lists and objects in all, and how deep they lie within each other.
@@ -112,9 +112,3 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         require(name not in found, f"{shown(name)} is there twice; leave one out")
         found[name] = value
     return found
-
-
-def require(holds: Any, message: str) -> None:
-    """Raises UserError unless it holds."""
-    if not holds:
-        raise UserError(message)

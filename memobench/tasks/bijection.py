@@ -5,14 +5,51 @@ Where embeddings are random and kept, which token answers which is no choice: re
 makes any bijection this one.
 """
 
+from typing import Any, ClassVar, Self
+
 import jax
 import jax.numpy as jnp
 
-from memobench.specs import Task
+from memobench.columns import integer
+from memobench.spec import kind
+from memobench.tasks.tokens import TokenTask
 
 
-def sample_next(key: jax.Array, task: Task) -> tuple[jax.Array, jax.Array]:
-    """The answer of every token, int32 (N, 1), and its probability, 1, float32 (N, 1)."""
-    del key
-    shape = (task.n_examples, 1)
-    return jnp.arange(task.n_examples, dtype=jnp.int32)[:, None], jnp.ones(shape)
+@kind("bijection")
+class Bijection(TokenTask):
+    """Every token alone is followed by one that follows no other."""
+
+    has_parts: ClassVar[bool] = True
+    only_asked: ClassVar[bool] = True
+    context_length: ClassVar[int] = 1
+
+    vocab_size: int = integer("tokens in the vocabulary", 2, default=50, most=2**20)
+
+    @property
+    def n_examples(self) -> int:
+        """Number of tokens."""
+        return self.vocab_size
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Its answers are known beforehand; which belongs where is not counted in bits."""
+        return ("accuracy", "accuracy_protocol", "loss", "memorized")
+
+    @property
+    def parts(self) -> bool:
+        """The first tokens are a bijection of their own."""
+        return True
+
+    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The answer of every token, int32 (N, 1), and its probability, 1, float32 (N, 1)."""
+        del key
+        shape = (self.n_examples, 1)
+        return jnp.arange(self.n_examples, dtype=jnp.int32)[:, None], jnp.ones(shape)
+
+    def without_count(self) -> Self:
+        changes: dict[str, Any] = {"vocab_size": 2, "seed": 0}
+        return self.replace(**changes)
+
+    def padded(self, module: Any) -> Self:
+        changes: dict[str, Any] = {"vocab_size": module.vocab_size, "seed": 0}
+        return self.replace(**changes)

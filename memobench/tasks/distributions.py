@@ -4,40 +4,92 @@ Dana, Pydi & Chevaleyre (2025), section on the distribution task: d_KL(pi, T) is
 prior of KL(pi(.|t) || softmax T(t)).
 """
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 
-from memobench.specs import Task
+from memobench.columns import choice, integer, number, require
+from memobench.spec import kind
+from memobench.tasks.tokens import TokenTask
 
 
-def sample_next(key: jax.Array, task: Task) -> tuple[jax.Array, jax.Array]:
-    """The n_next tokens that may follow every sequence, and their probabilities.
+@kind("distributions")
+class Distributions(TokenTask):
+    """What follows each sequence: `n_next` tokens whose probabilities fall as `conditional` says.
 
-    Args:
-      key: PRNG key of the instance.
-      task: `conditional` says how probabilities fall: `uniform`; `power_law`, proportional to
-        rank ** -conditional_parameter; `dirichlet`, symmetric with that concentration.
-
-    Returns:
-      next_TxK, int32, distinct within a sequence, and probability_TxK, float32, falling.
+    `uniform`; `power_law`, proportional to rank ** -conditional_parameter; `dirichlet`, symmetric
+    with that concentration. Sequences and their frequencies are those of `Associations`.
     """
-    n_examples = task.n_examples
-    n_next: Any = task.n_next
-    parameter: Any = task.conditional_parameter
-    tokens_key, weights_key = jax.random.split(key)
-    # The tokens of the K largest of N random numbers are a uniform choice without replacement.
-    random_TxN = jax.random.uniform(tokens_key, (n_examples, task.vocab_size))
-    next_TxK = jax.lax.top_k(random_TxN, n_next)[1].astype(jnp.int32)
-    if task.conditional == "uniform":
-        weight_TxK = jnp.ones((n_examples, n_next))
-    elif task.conditional == "power_law":
-        rank_K = jnp.arange(1, n_next + 1, dtype=jnp.float32)
-        weight_TxK = jnp.tile(rank_K**-parameter, (n_examples, 1))
-    else:
-        # Logarithms: small concentrations give weights below the least float32.
-        shape = (n_examples, n_next)
-        log_TxK = jax.random.loggamma(weights_key, parameter, shape)
-        weight_TxK = jax.nn.softmax(-jnp.sort(-log_TxK, axis=1), axis=1)
-    return next_TxK, weight_TxK / weight_TxK.sum(axis=1, keepdims=True)
+
+    has_parts: ClassVar[bool] = True
+    constructible: ClassVar[bool] = True
+
+    vocab_size: int = integer("tokens in the vocabulary", 2, default=50, most=2**24)
+    context_length: int = integer("tokens of a sequence", 1, default=2, most=2**20)
+    conditional: str = choice(
+        "how probabilities of next tokens fall", "uniform", "power_law", "dirichlet"
+    )
+    n_next: int = integer("next tokens of a sequence", 1, most=2**24)
+    conditional_parameter: float | None = number(
+        "exponent or concentration of the probabilities", default=None, above=0
+    )
+    n_sequences: int | None = integer("sequences drawn; none for all", 1, default=None, most=2**24)
+    zipf_exponent: float | None = number(
+        "exponent of the sequences' frequencies", default=None, above=0
+    )
+
+    def check(self) -> None:
+        self.require_sequences()
+        require(
+            self.n_next <= self.vocab_size,
+            f"n_next={self.n_next} exceeds vocab_size={self.vocab_size}; lower n_next",
+        )
+        uniform = self.conditional == "uniform"
+        require(
+            not uniform or self.conditional_parameter is None,
+            "conditional_parameter must be None with conditional='uniform'",
+        )
+        require(
+            uniform or self.conditional_parameter is not None,
+            f"conditional_parameter=None is not a number > 0, which {self.conditional} needs; "
+            "give conditional_parameter such a value",
+        )
+
+    @property
+    def n_examples(self) -> int:
+        """Number of sequences: N^S, or as many as were drawn."""
+        return self.n_sequences or self.vocab_size**self.context_length
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """With several right answers only the divergence means something."""
+        return ("loss",)
+
+    @property
+    def one_answer(self) -> bool:
+        """Whether every sequence has a single next token."""
+        return self.n_next == 1
+
+    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """next_TxK, int32, distinct within a sequence, and probability_TxK, float32, falling."""
+        n_examples, parameter = self.n_examples, self.conditional_parameter
+        tokens_key, weights_key = jax.random.split(key)
+        # The tokens of the K largest of N random numbers are a uniform choice without replacement.
+        random_TxN = jax.random.uniform(tokens_key, (n_examples, self.vocab_size))
+        next_TxK = jax.lax.top_k(random_TxN, self.n_next)[1].astype(jnp.int32)
+        if parameter is None:
+            weight_TxK = jnp.ones((n_examples, self.n_next))
+        elif self.conditional == "power_law":
+            rank_K = jnp.arange(1, self.n_next + 1, dtype=jnp.float32)
+            weight_TxK = jnp.tile(rank_K**-parameter, (n_examples, 1))
+        else:
+            # Logarithms: small concentrations give weights below the least float32.
+            shape = (n_examples, self.n_next)
+            log_TxK = jax.random.loggamma(weights_key, parameter, shape)
+            weight_TxK = jax.nn.softmax(-jnp.sort(-log_TxK, axis=1), axis=1)
+        return next_TxK, weight_TxK / weight_TxK.sum(axis=1, keepdims=True)
+
+    def without_count(self) -> Self:
+        changes: dict[str, Any] = {"n_sequences": 1, "seed": 0}
+        return self.replace(**changes)

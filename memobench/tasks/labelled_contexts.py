@@ -7,12 +7,18 @@ differ in their sizes alone the smaller is a prefix of the larger. Runs of a pac
 Shape letters: T examples, N context_length, I input_dim, B vectors in the bag.
 """
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from memobench.specs import LabelledContexts
+from memobench import metrics
+from memobench.columns import choice, integer, require
+from memobench.spec import kind
+from memobench.tasks.base import Task
 
 _LABELS, _BAG, _TOKENS = range(3)
 
@@ -31,43 +37,191 @@ class Labelled(NamedTuple):
     label_T: np.ndarray
 
 
-def sample(task: LabelledContexts) -> Labelled:
-    """The task's set, drawn from its seed alone."""
-    n_examples, size = task.n_examples, task.input_dim
-    query_TxI = _stream(task, _TOKENS, 0).random((n_examples, size), np.float32)
-    label_T = _sample_labels(task)
-    place_TxN = np.zeros((n_examples, 0), np.int32)
-    if task.contexts == "bag":
-        bag_BxI = _stream(task, _BAG, 0).random((task.n_bag or 0, size), np.float32)
-        return Labelled(query_TxI, bag_BxI, _sample_places(task), label_T)
-    own = () if task.contexts == "shared" else (n_examples,)
-    context = np.empty((*own, task.context_length, size), np.float32)
-    for i in range(task.context_length):
-        context[..., i, :] = _stream(task, _TOKENS, 1 + i).random((*own, size), np.float32)
-    return Labelled(query_TxI, context, place_TxN, label_T)
+class Contexts(NamedTuple):
+    """What is constructed for: query_TxI, context_TxNxI, label_T (classes or float scalars)."""
+
+    query_TxI: np.ndarray
+    context_TxNxI: np.ndarray
+    label_T: np.ndarray
 
 
-def shapes(task: LabelledContexts) -> Any:
-    """A Labelled of the shapes and dtypes of `sample`, without computing anything."""
-    n_examples, length, size = task.n_examples, task.context_length, task.input_dim
-    context: dict[str, tuple[int, ...]] = {
-        "shared": (length, size),
-        "random": (n_examples, length, size),
-        "bag": (task.n_bag or 0, size),
-    }
-    n_places = length if task.contexts == "bag" else 0
-    labelled: Any = Labelled
-    return labelled(
-        query_TxI=jax.ShapeDtypeStruct((n_examples, size), np.float32),
-        context=jax.ShapeDtypeStruct(context[task.contexts], np.float32),
-        place_TxN=jax.ShapeDtypeStruct((n_examples, n_places), np.int32),
-        label_T=jax.ShapeDtypeStruct(
-            (n_examples,), np.float32 if task.n_classes is None else np.int32
-        ),
+@kind("labelled_contexts")
+class LabelledContexts(Task):
+    """What is to be memorized: a label for each of `n_examples` pairs of a query and a context.
+
+    A query is a vector in R^input_dim, a context `context_length` of them, all entries
+    uniform(0, 1). `contexts` says whether one is `shared` by all examples, every example has a
+    `random` one, or it arranges vectors from one `bag` of `n_bag`. A label is one of `n_classes`,
+    or where that is None a scalar uniform(0, 1). Of two such tasks that differ in n_examples or
+    context_length alone, the smaller is a prefix of the larger (Mahdavi et al. 2024, section 6).
+    """
+
+    question: ClassVar[str] = "query"
+    constructible: ClassVar[bool] = True
+    vocab_size: ClassVar[int | None] = None
+
+    n_examples: int = integer("pairs of a query and a context", 1, most=2**24)
+    context_length: int = integer("vectors of a context", 1, default=32, most=2**20)
+    contexts: str = choice(
+        "whether examples share a context", "shared", "random", "bag", default="shared"
     )
+    n_classes: int | None = integer(
+        "classes; none for scalar labels", 2, default=100, most=2**24, optional=True
+    )
+    input_dim: int = integer("dimension of queries and vectors", 1, default=64, most=2**20)
+    n_bag: int | None = integer("vectors in the bag", 1, default=None, most=2**20)
+
+    def check(self) -> None:
+        if self.contexts == "bag":
+            require(
+                self.n_bag is not None and self.n_bag >= self.context_length,
+                f"n_bag={self.n_bag!r} is not an integer >= {self.context_length}; give n_bag "
+                "such a value",
+            )
+        else:
+            require(self.n_bag is None, f"n_bag={self.n_bag!r} needs contexts='bag'")
+
+    @property
+    def n_choices(self) -> int | None:
+        """The classes."""
+        return self.n_classes
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing: one of the classes, or a scalar that is not near 0 or 1."""
+        return 1 / self.n_classes if self.n_classes else 2 * metrics.SCALAR_TOLERANCE
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Scalars carry no number of bits."""
+        bits = ("bits",) if self.n_classes else ()
+        return ("accuracy", "accuracy_protocol", "loss", "memorized", *bits)
+
+    @property
+    def one_answer(self) -> bool:
+        """Whether labels are classes."""
+        return self.n_classes is not None
+
+    @property
+    def least_loss_unknown(self) -> float:
+        """A scalar that is not known is off by more than the tolerance."""
+        return super().least_loss_unknown if self.n_classes else metrics.SCALAR_TOLERANCE**2
+
+    def alike(self) -> Self:
+        """Sizes of a prefix are data."""
+        return self.replace(n_examples=1, context_length=1, seed=0)
+
+    def largest(self, tasks: Sequence[Self]) -> Self:
+        """The task of which all of these, but for their seeds, are prefixes.
+
+        Their number is rounded up to 2^i or 3 * 2^i, so that more packs share a compilation.
+        """
+        return self.replace(
+            n_examples=rounded(max(task.n_examples for task in tasks)),
+            context_length=max(task.context_length for task in tasks),
+            seed=0,
+        )
+
+    def sample(self) -> Labelled:
+        """The set, drawn from the seed alone."""
+        n_examples, size = self.n_examples, self.input_dim
+        query_TxI = self._stream(_TOKENS, 0).random((n_examples, size), np.float32)
+        label_T = self._sample_labels()
+        place_TxN = np.zeros((n_examples, 0), np.int32)
+        if self.contexts == "bag":
+            bag_BxI = self._stream(_BAG, 0).random((self.n_bag or 0, size), np.float32)
+            return Labelled(query_TxI, bag_BxI, self._sample_places(), label_T)
+        own = () if self.contexts == "shared" else (n_examples,)
+        context = np.empty((*own, self.context_length, size), np.float32)
+        for i in range(self.context_length):
+            context[..., i, :] = self._stream(_TOKENS, 1 + i).random((*own, size), np.float32)
+        return Labelled(query_TxI, context, place_TxN, label_T)
+
+    def shapes(self) -> Any:
+        """A Labelled of the shapes and dtypes of `sample`, without computing anything."""
+        n_examples, length, size = self.n_examples, self.context_length, self.input_dim
+        context: dict[str, tuple[int, ...]] = {
+            "shared": (length, size),
+            "random": (n_examples, length, size),
+            "bag": (self.n_bag or 0, size),
+        }
+        n_places = length if self.contexts == "bag" else 0
+        labelled: Any = Labelled
+        return labelled(
+            query_TxI=jax.ShapeDtypeStruct((n_examples, size), np.float32),
+            context=jax.ShapeDtypeStruct(context[self.contexts], np.float32),
+            place_TxN=jax.ShapeDtypeStruct((n_examples, n_places), np.int32),
+            label_T=jax.ShapeDtypeStruct(
+                (n_examples,), np.float32 if self.n_classes is None else np.int32
+            ),
+        )
+
+    def inputs(self, data: Labelled, example: jax.Array) -> tuple[Any, Any]:
+        """query_I and context_NxI of an example."""
+        return inputs(data, example)
+
+    def answers(self, data: Labelled) -> np.ndarray:
+        """The classes."""
+        return np.asarray(data.label_T)
+
+    def judge(self, data: Labelled, output_TxC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """loss_T (nats, or squared error) and correct_T, in float64."""
+        with jax.enable_x64(True):
+            loss_T, correct_T = jax.vmap(metrics.loss_and_correct)(
+                jnp.asarray(output_TxC), jnp.asarray(data.label_T)
+            )
+            return np.asarray(loss_T), np.asarray(correct_T)
+
+    def floats_shared(self) -> float:
+        """The set itself."""
+        own = {"random": self.context_length * self.input_dim, "bag": self.context_length}
+        return float(rounded(self.n_examples) * (self.input_dim + own.get(self.contexts, 0)))
+
+    def to_construct(self, data: Labelled, aimed_A: np.ndarray) -> Contexts:
+        """The queries of these numbers, each with its context, and their labels."""
+        context = data.context
+        if self.contexts == "bag":
+            context = context[data.place_TxN]
+        elif self.contexts == "shared":
+            context = np.broadcast_to(context, (self.n_examples, *context.shape))
+        return Contexts(
+            data.query_TxI[aimed_A].astype(np.float64),
+            context[aimed_A].astype(np.float64),
+            data.label_T[aimed_A],
+        )
+
+    def _stream(self, kind: int, position: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, kind, position])
+
+    def _sample_labels(self) -> np.ndarray:
+        stream = self._stream(_LABELS, 0)
+        if self.n_classes is None:
+            return stream.random(self.n_examples, np.float32)
+        # Scaled uniforms: bounded integers may take several words each, which would break prefixes.
+        return (stream.random(self.n_examples) * self.n_classes).astype(np.int32)
+
+    def _sample_places(self) -> np.ndarray:
+        """place_TxN: the first N of a random arrangement of the bag, shuffled place by place."""
+        n_bag = self.n_bag or 0
+        order_TxB = np.tile(np.arange(n_bag, dtype=np.int32), (self.n_examples, 1))
+        rows_T = np.arange(self.n_examples)
+        for i in range(self.context_length):
+            random_T = self._stream(_TOKENS, 1 + i).random(self.n_examples)
+            chosen_T = i + (random_T * (n_bag - i)).astype(np.int64)
+            order_TxB[rows_T, i], order_TxB[rows_T, chosen_T] = (
+                order_TxB[rows_T, chosen_T],
+                order_TxB[rows_T, i],
+            )
+        return order_TxB[:, : self.context_length].copy()
 
 
-def example(data: Labelled, *index: Any) -> tuple[Any, Any]:
+def rounded(n_examples: int) -> int:
+    """The next number of the form 2^i or 3 * 2^i."""
+    unit = 1 << max(n_examples.bit_length() - 2, 0)
+    return math.ceil(n_examples / unit) * unit
+
+
+def inputs(data: Labelled, *index: Any) -> tuple[Any, Any]:
     """query_I and context_NxI of example i of one set, or of example k, i of sets stacked along k.
 
     A shared context does not depend on i.
@@ -78,30 +232,3 @@ def example(data: Labelled, *index: Any) -> tuple[Any, Any]:
         return query_I, data.context[(*which, data.place_TxN[index])]
     shared = data.context.ndim < data.query_TxI.ndim + 1
     return query_I, data.context[tuple(which) if shared else index]
-
-
-def _stream(task: LabelledContexts, kind: int, position: int) -> np.random.Generator:
-    return np.random.default_rng([task.seed, kind, position])
-
-
-def _sample_labels(task: LabelledContexts) -> np.ndarray:
-    stream = _stream(task, _LABELS, 0)
-    if task.n_classes is None:
-        return stream.random(task.n_examples, np.float32)
-    # Scaled uniforms: bounded integers may take several words each, which would break prefixes.
-    return (stream.random(task.n_examples) * task.n_classes).astype(np.int32)
-
-
-def _sample_places(task: LabelledContexts) -> np.ndarray:
-    """place_TxN: the first N of a random arrangement of the bag, shuffled position by position."""
-    n_bag = task.n_bag or 0
-    order_TxB = np.tile(np.arange(n_bag, dtype=np.int32), (task.n_examples, 1))
-    rows_T = np.arange(task.n_examples)
-    for i in range(task.context_length):
-        random_T = _stream(task, _TOKENS, 1 + i).random(task.n_examples)
-        chosen_T = i + (random_T * (n_bag - i)).astype(np.int64)
-        order_TxB[rows_T, i], order_TxB[rows_T, chosen_T] = (
-            order_TxB[rows_T, chosen_T],
-            order_TxB[rows_T, i],
-        )
-    return order_TxB[:, : task.context_length].copy()

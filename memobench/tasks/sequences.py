@@ -7,24 +7,51 @@ them it has memorized. The first token is predicted from nothing.
 Shape letters: T sequences, S context_length, M draws, K = 1 token at a place.
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 
-from memobench.specs import Task
+from memobench.columns import integer
+from memobench.spec import kind
+from memobench.tasks.tokens import TokenTask
 
 
-def sample_next(key: jax.Array, task: Task) -> tuple[jax.Array, jax.Array]:
-    """The token at every place, int32 (T, S, 1), and its probability, 1, float32 (T, S, 1)."""
-    shape = (task.n_examples, task.context_length, 1)
-    return jax.random.randint(key, shape, 0, task.vocab_size, jnp.int32), jnp.ones(shape)
+@kind("sequences")
+class Sequences(TokenTask):
+    """Every token of `n_sequences` uniformly random ones follows those before it."""
 
+    question: ClassVar[str] = "every token"
+    in_blocks: ClassVar[bool] = True
+    always_listed: ClassVar[bool] = True
 
-def sample_sequences(key: jax.Array, task: Task, next_TxSxK: jax.Array) -> jax.Array:
-    """tokens_TxS: what is predicted is what is read."""
-    del key, task
-    return next_TxSxK[..., 0]
+    vocab_size: int = integer("tokens in the vocabulary", 2, default=50, most=2**24)
+    context_length: int = integer("tokens of a sequence", 1, default=2, most=2**20)
+    n_sequences: int = integer("sequences drawn", 1, most=2**24)
 
+    def check(self) -> None:
+        self.require_sequences()
 
-def sample_draws(task: Task, n_draws: int) -> jax.Array:
-    """draws_M: every sequence in turn, so that an epoch holds each equally often."""
-    return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
+    @property
+    def n_examples(self) -> int:
+        """Number of sequences."""
+        return self.n_sequences
+
+    @property
+    def n_predicted(self) -> int:
+        """All tokens of all sequences."""
+        return self.n_examples * self.context_length
+
+    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The token at every place, int32 (T, S, 1), and its probability, 1, float32 (T, S, 1)."""
+        shape = (self.n_examples, self.context_length, 1)
+        return jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32), jnp.ones(shape)
+
+    def sample_sequences(self, key: jax.Array, next_TxSxK: jax.Array) -> jax.Array:
+        """tokens_TxS: what is predicted is what is read."""
+        del key
+        return next_TxSxK[..., 0]
+
+    def sample_draws(self, n_draws: int) -> jax.Array:
+        """draws_M: every sequence in turn, so that an epoch holds each equally often."""
+        return jnp.arange(n_draws, dtype=jnp.int32) % self.n_examples

@@ -1,0 +1,308 @@
+"""Columns of the results table: what a value must be, and what it means. Imports no JAX.
+
+A column is declared once, beside what produces it: the fields of specs with `integer`, `number`,
+`choice`, `flag` and their like, measures and certificates as `Column`s of their producers. Tables,
+pages, checks and the documentation of columns derive from these declarations.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from memobench.errors import UserError
+
+
+def shown(value: Any) -> str:
+    """A value for a message: one line of bounded length in which nothing is invisible."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write numbers of thousands of digits.
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
+
+
+def require(holds: Any, message: str) -> None:
+    """Raises UserError with the message unless it holds."""
+    if not holds:
+        raise UserError(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What a value has to be.
+
+    told: completes "is not ..". canonical: the value in its one form, None where it is not such a
+    value. write, read: to and from a cell of the table, where the two differ.
+    """
+
+    told: str
+    canonical: Callable[[Any], Any]
+    write: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any], Any] = lambda value: value
+
+    def holds(self, cell: Any) -> bool:
+        """Whether a cell of the table holds such a value."""
+        try:
+            return self.canonical(self.read(cell)) is not None
+        except UserError:
+            return False
+
+    def checked(self, name: str, value: Any) -> Any:
+        """The value in its canonical form. Raises UserError that names the field."""
+        canonical = self.canonical(value)
+        require(
+            canonical is not None,
+            f"{name}={shown(value)} is not {self.told}; give {name} such a value",
+        )
+        return canonical
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def whole(least: int = 0, most: int = 2**40) -> Kind:
+    """Integers from least to most."""
+
+    def canonical(value: Any) -> int | None:
+        value = _plain(value)
+        return value if type(value) is int and least <= value <= most else None
+
+    def read(cell: Any) -> Any:
+        # Tables with gaps hold integers as floats.
+        cell = _plain(cell)
+        integral = type(cell) is float and abs(cell) < 2**53 and cell == int(cell)
+        return int(cell) if integral else cell
+
+    text = f"an integer from {least} to {most}" if most < 2**40 else f"an integer >= {least}"
+    return Kind(text, canonical, read=read)
+
+
+def real(least: float = -1e300, most: float = 1e300, above: float | None = None) -> Kind:
+    """Finite numbers from least to most, or greater than `above`; integers become floats."""
+
+    def canonical(value: Any) -> float | None:
+        value = _plain(value)
+        if type(value) not in (int, float) or not least <= value <= most:
+            return None
+        return float(value) if above is None or value > above else None
+
+    if above is not None:
+        text = f"a number > {above:g}" + (f" and <= {most:g}" if most < 1e300 else "")
+    elif least > -1e300 or most < 1e300:
+        text = f"a number from {least:g} to {most:g}" if most < 1e300 else f"a number >= {least:g}"
+    else:
+        text = "a number"
+    return Kind(text, canonical)
+
+
+def satisfying(told: str, holds: Callable[[Any], Any]) -> Kind:
+    """Values for which a predicate is true."""
+    return Kind(told, lambda value: value if holds(value) else None)
+
+
+def one_of(*choices: str) -> Kind:
+    """One of a few words."""
+    return Kind(
+        f"one of {', '.join(choices)}",
+        lambda value: value if isinstance(value, str) and value in choices else None,
+    )
+
+
+def truth() -> Kind:
+    """True or False."""
+
+    def canonical(value: Any) -> bool | None:
+        value = _plain(value)
+        return value if type(value) is bool else None
+
+    return Kind("true or false", canonical)
+
+
+def matching(pattern: str, told: str, longest: int = 400) -> Kind:
+    """Text that a regular expression matches as a whole."""
+    compiled = re.compile(pattern, re.ASCII)
+    return Kind(
+        told,
+        # A pattern is tried on no more than it could fit.
+        lambda value: (
+            value
+            if isinstance(value, str) and len(value) <= longest and compiled.fullmatch(value)
+            else None
+        ),
+    )
+
+
+NAME = matching(r"[\w.-]{1,100}", "a name of letters, digits, dots and dashes")
+
+
+def numbers(most: int, above: float = 0.0) -> Kind:
+    """A tuple of distinct numbers; in a cell they are text with spaces between."""
+    each = real(above=above)
+
+    def canonical(value: Any) -> tuple[float, ...] | None:
+        if not isinstance(value, tuple | list) or not 1 <= len(value) <= most:
+            return None
+        values = tuple(each.canonical(x) for x in value)
+        return None if None in values or len(set(values)) < len(values) else values
+
+    def read(cell: Any) -> Any:
+        try:
+            return tuple(float(x) for x in cell.split(" "))
+        except (AttributeError, ValueError):
+            return cell
+
+    def write(value: tuple[float, ...]) -> str:
+        return " ".join(repr(x) for x in value)
+
+    return Kind(f"a tuple of 1 to {most} distinct numbers > {above:g}", canonical, write, read)
+
+
+def list_of(kind: Kind, most: int) -> Kind:
+    """A list of at most so many values of a kind."""
+
+    def canonical(value: Any) -> list | None:
+        if not isinstance(value, list) or len(value) > most:
+            return None
+        return value if all(map(kind.holds, value)) else None
+
+    return Kind(f"a list of at most {most}, each {kind.told}", canonical)
+
+
+def or_null(kind: Kind) -> Kind:
+    """Values of a kind, or None inside a list."""
+    return dataclasses.replace(
+        kind,
+        told=f"{kind.told} or null",
+        canonical=lambda value: _NULL if value is None else kind.canonical(value),
+    )
+
+
+class _Null:
+    """Stands for None where None would say that a value is not of its kind."""
+
+    def __eq__(self, other: object) -> bool:
+        return other is None
+
+    def __hash__(self) -> int:
+        return 0
+
+
+_NULL = _Null()
+
+
+def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Kind:
+    """Plain text of one line without markup or the beginning of a formula."""
+
+    def canonical(value: Any) -> str | None:
+        plain = (
+            isinstance(value, str)
+            and 0 < len(value) <= most
+            # Neither control characters nor what turns the direction of writing is printable.
+            and value.isprintable()
+            and value == value.strip()
+            and not value.startswith(("=", "+", "-", "@"))
+            and not set(value) & set(forbidden)
+        )
+        return value if plain else None
+
+    return Kind(f"a plain text of 1 to {most} characters without markup or formula", canonical)
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One column of the results table.
+
+    name: in rows and tables. meaning: one line. kind: what its values must be. unit: of a number.
+    digits: on pages, None for as many as it has. over_seeds: how it aggregates over repetitions:
+    `same` for what tells configurations apart, `seed` for what tells repetitions apart, otherwise
+    the name of a statistic, `none` for what has no aggregate.
+    """
+
+    name: str
+    meaning: str
+    kind: Kind
+    unit: str = ""
+    digits: int | None = None
+    over_seeds: str = "none"
+
+
+def by_name(*columns: Column) -> dict[str, Column]:
+    """Columns by their names."""
+    return {column.name: column for column in columns}
+
+
+# --- Declarations of the fields of specs -----------------------------------------------------
+
+_MISSING = dataclasses.MISSING
+
+
+def declared(
+    kind: Kind,
+    meaning: str,
+    default: Any = _MISSING,
+    *,
+    unit: str = "",
+    column: str | None = None,
+    over_seeds: str = "same",
+    optional: bool = False,
+    omit: Any = _MISSING,
+) -> Any:
+    """A field of a spec, with the column it becomes.
+
+    column: the column's name where it is not the field's. optional: whether None is a value too, as
+    it is wherever it is the default. omit: a value at which the field is left
+    out of the canonical form, so that a field added later leaves older ids as they are.
+    """
+    metadata: Mapping[str, Any] = {
+        "kind": kind,
+        "meaning": meaning,
+        "unit": unit,
+        "column": column,
+        "over_seeds": over_seeds,
+        "optional": optional or default is None,
+        "omit": omit,
+    }
+    if default is _MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def integer(
+    meaning: str, least: int = 1, default: Any = _MISSING, *, most: int = 2**40, **more: Any
+) -> Any:
+    """A field that holds an integer."""
+    return declared(whole(least, most), meaning, default, **more)
+
+
+def number(
+    meaning: str,
+    default: Any = _MISSING,
+    *,
+    least: float = -1e300,
+    most: float = 1e300,
+    above: float | None = None,
+    **more: Any,
+) -> Any:
+    """A field that holds a finite number."""
+    return declared(real(least, most, above), meaning, default, **more)
+
+
+def choice(meaning: str, *choices: str, default: Any = _MISSING, **more: Any) -> Any:
+    """A field that holds one of a few words."""
+    return declared(one_of(*choices), meaning, default, **more)
+
+
+def flag(meaning: str, default: Any = _MISSING, **more: Any) -> Any:
+    """A field that holds True or False."""
+    return declared(truth(), meaning, default, **more)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number that JSON can write."""
+    return isinstance(value, int | float) and math.isfinite(value)

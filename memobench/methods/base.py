@@ -1,0 +1,130 @@
+"""What every method is: a frozen spec, and what planner, costs and workers ask of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from memobench.columns import Column, by_name
+from memobench.spec import Spec
+
+if TYPE_CHECKING:
+    from memobench.checkpoints import Checkpoints
+    from memobench.models.base import Module
+    from memobench.packing import Pack
+    from memobench.runs import Run
+    from memobench.training import PackResult
+
+OnSteps = Callable[[int], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method(Spec):
+    """How the weights of a run come about.
+
+    A kind gives `steps`, `check_run` and `train`; all else has defaults.
+
+    protocol: whose rules it follows. lanes: models that a run trains side by side. starts: initial
+    weights of each. queues: whether runs may end early, so that others take their place in a pack.
+    solves: whether weights are solved for one run after another instead of trained.
+    """
+
+    noun: ClassVar[str] = "method"
+    package: ClassVar[str] = "memobench.methods"
+    registry: ClassVar[dict[str, type[Spec]]] = {}
+    protocol: ClassVar[str]
+    queues: ClassVar[bool] = False
+    solves: ClassVar[bool] = False
+    # Floating-point operations that the smallest run takes, where weights are solved for.
+    least_work: ClassVar[float] = 0.0
+    # Whether accuracy is that of the weights whose loss is told: then one bounds the other.
+    accuracy_of_final_weights: ClassVar[bool] = True
+    # Whether weights are the same however often they are made.
+    deterministic: ClassVar[bool] = False
+    # Whether a curve tells accuracy and loss while training.
+    has_curve: ClassVar[bool] = False
+
+    # Fields of some methods, and constants of others.
+    if not TYPE_CHECKING:
+        starts, batch_size, start = 1, None, None
+    else:
+
+        @property
+        def starts(self) -> int:
+            """Initial weights of each model."""
+            raise NotImplementedError
+
+        @property
+        def batch_size(self) -> int | None:
+            """Examples of a step; None for all."""
+            raise NotImplementedError
+
+        @property
+        def start(self) -> Any:
+            """The construction that training starts from; None for random weights."""
+            raise NotImplementedError
+
+        @property
+        def steps(self) -> int:
+            """Optimiser steps of one model."""
+            raise NotImplementedError
+
+    @property
+    def row_name(self) -> str:
+        """The method's name in a row."""
+        return self.name
+
+    @property
+    def lanes(self) -> int:
+        """How many models a run trains side by side."""
+        return 1
+
+    def check_run(self, run: Run) -> None:
+        """Raises UserError for a task that the method does not serve."""
+        raise NotImplementedError
+
+    def check_module(self, module: Module) -> None:
+        """Raises UserError for a model that the method cannot train."""
+
+    def predicted_steps(self, run: Run) -> int:
+        """Optimiser steps that a run takes, over all its lanes."""
+        del run
+        return self.steps
+
+    def alike(self, run: Run) -> Hashable:
+        """What of the method and the task runs of a pack must agree in, but for sizes and data."""
+        return self, run.task.alike()
+
+    def program(self, run: Run) -> Hashable:
+        """What runs must agree in to share a compiled program, whatever their steps."""
+        return self.alike(run)
+
+    def rows_per_step(self, run: Run) -> int:
+        """Examples that a step reads."""
+        return self.batch_size or run.task.n_examples
+
+    def work_per_step(self, module: Module, run: Run) -> float:
+        """Predicted floating-point operations of a step, forward and backward."""
+        n_rows = self.rows_per_step(run) * self.starts
+        return 6.0 * module.work(n_rows, run.task.context_length)
+
+    def train(
+        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
+    ) -> PackResult:
+        """Makes the weights of a pack's runs, and measures them."""
+        raise NotImplementedError
+
+    def programs(self, pack: Pack) -> set[Hashable]:
+        """What a pack needs compiled; equal ones are compiled once."""
+        raise NotImplementedError
+
+    @classmethod
+    def columns_of_rows(cls) -> dict[str, Column]:
+        """The columns that rows of the method have beside those of all rows, by name."""
+        return {}
+
+    @classmethod
+    def shared_columns(cls) -> dict[str, Column]:
+        """The columns of the spec that rows of all methods have."""
+        return by_name()

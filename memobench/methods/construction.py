@@ -1,0 +1,191 @@
+"""Construction: weights by the recipe of a proof, without training.
+
+Every theorem is a kind of its own, in `memobench.constructions`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from memobench import columns as col
+from memobench.columns import Column, by_name, choice, integer, require, shown
+from memobench.errors import UserError
+from memobench.methods.base import Method, OnSteps
+from memobench.models.base import Module
+from memobench.spec import Spec
+
+if TYPE_CHECKING:
+    from memobench import theory
+    from memobench.checkpoints import Checkpoints
+    from memobench.constructions.problem import Constructed, Problem
+    from memobench.packing import Pack
+    from memobench.runs import Run
+    from memobench.training import PackResult
+
+# How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
+WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Construction(Method):
+    """How the weights come about: by the recipe of a proof, without training.
+
+    The weights are made for `n_aimed` of the task's examples, the most frequent, ties at random;
+    None aims at all. `weights` says how weights are stored; those that are random are rounded
+    before the others are solved for. A kind gives `bound`, what its theorem promises, and
+    `construct`.
+
+    scales: what is tried in turn where a kind has a field `scale` that is None; None stands for
+    the construction's own. solve: a field of kinds that can come near more than they promise:
+    `exact` solves exactly and refuses more, `least_squares` takes any number.
+    """
+
+    noun: ClassVar[str] = "theorem"
+    package: ClassVar[str] = "memobench.constructions"
+    registry: ClassVar[dict[str, type[Spec]]] = {}
+    protocol: ClassVar[str] = "constructed"
+    solves: ClassVar[bool] = True
+    # Much of it is spent on compiling the check.
+    least_work: ClassVar[float] = 2e10
+    deterministic: ClassVar[bool] = True
+    bound: ClassVar[theory.Bound]
+    scales: ClassVar[tuple[float | None, ...]] = ()
+    # Whether it can come near more examples than its theorem promises.
+    approximates: ClassVar[bool] = False
+    # Solving counts as one step.
+    steps: ClassVar[int] = 1  # type: ignore[misc]
+
+    n_aimed: int | None = integer("examples aimed at; none for all", 0, default=None, most=2**24)
+    weights: str = choice("how weights are stored", *WEIGHTS, default="float64")
+
+    # Fields of some kinds, and constants of others.
+    if not TYPE_CHECKING:
+        solve, scale = "exact", None
+    else:
+
+        @property
+        def solve(self) -> str:
+            """`exact` or `least_squares`."""
+            raise NotImplementedError
+
+        @property
+        def scale(self) -> float | None:
+            """How large attention scores, or what neurons read, are made."""
+            raise NotImplementedError
+
+    def construct(self, problem: Problem) -> Constructed:
+        """The weights. Raises UserError where the theorem says nothing of them."""
+        raise NotImplementedError
+
+    @property
+    def row_name(self) -> str:
+        return "constructed"
+
+    def canonical(self) -> dict[str, Any]:
+        return {**super().canonical(), "name": "constructed", "theorem": self.name}
+
+    def cells(self) -> dict[str, Any]:
+        return {"theorem": self.name, **super().cells()}
+
+    @classmethod
+    def columns(cls) -> dict[str, Column]:
+        own = super().columns()
+        if cls is Construction:
+            for kind in cls.kinds().values():
+                own |= {name: x for name, x in kind.columns().items() if name not in own}
+        return {"theorem": _THEOREM, **own}
+
+    @classmethod
+    def from_cells(cls, row: Mapping[str, Any]) -> Self:
+        if cls is Construction:
+            return cls.named(row.get("theorem")).from_cells(row)
+        return super().from_cells(row)
+
+    def __str__(self) -> str:
+        """What differs from the defaults, after the theorem.
+
+        >>> from memobench.constructions.dana2025 import Dana2025
+        >>> str(Dana2025(n_aimed=0))
+        'dana2025 n_aimed=0'
+        """
+        default = vars(type(self)())
+        changed = {name: x for name, x in vars(self).items() if x != default[name]}
+        return " ".join([self.name, *(f"{name}={x}" for name, x in changed.items())])
+
+    @classmethod
+    def parse(cls, text: str) -> Construction:
+        """The construction of which `str` makes this text."""
+        try:
+            theorem, *options = text.split(" ")
+            given: dict[str, Any] = dict(option.split("=") for option in options)
+            given |= {name: int(x) for name, x in given.items() if name == "n_aimed"}
+            given |= {name: float(x) for name, x in given.items() if name == "scale"}
+            start = cls.named(theorem)(**given)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"start={shown(text)} is no construction; write a theorem and what differs from "
+                "the defaults, as in 'dana2025 n_aimed=0'"
+            ) from error
+        require(str(start) == text, f"start={shown(text)} is written {shown(str(start))}")
+        return start
+
+    def check_run(self, run: Run) -> None:
+        task = run.task
+        require(
+            task.constructible,
+            f"method: nothing constructs weights for the task {task.name!r}; use a Training",
+        )
+        require(
+            self.n_aimed is None or self.n_aimed <= task.n_examples,
+            f"n_aimed={self.n_aimed} exceeds the task's {task.n_examples} examples; lower n_aimed",
+        )
+
+    def alike(self, run: Run) -> Hashable:
+        # Made one by one: nothing of it decides a program.
+        return self.name, run.task.alike()
+
+    def work_per_step(self, module: Module, run: Run) -> float:
+        """Of the solve for all its examples."""
+        return self.least_work + 12.0 * run.task.n_examples**3
+
+    def train(
+        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
+    ) -> PackResult:
+        from memobench import constructions
+
+        return constructions.construct_pack(pack, on_steps)
+
+    def programs(self, pack: Pack) -> set[Hashable]:
+        """Each is judged at its true size."""
+        return {(run.module(), run.task.signature()) for run in pack.runs}
+
+    @classmethod
+    def columns_of_rows(cls) -> dict[str, Column]:
+        any_number, positive = col.real(), col.real(0)
+        return by_name(
+            Column("feature_rank", "rank of the features solved with", col.whole()),
+            Column("condition", "of the linear system", positive),
+            Column("basis_condition", "of the read-out's basis", any_number),
+            Column("fit_error", "largest deviation from the targets", positive),
+            Column("aimed_accuracy", "of the examples aimed at", col.real(0, 1)),
+            Column("aimed_loss", "of the examples aimed at, by their prior", any_number, "nats"),
+            Column(
+                "margin", "least advantage of a right answer, of the largest output", any_number
+            ),
+            Column("gamma", "loss above the sequence encoder's", any_number, "nats"),
+            Column("encoder_loss", "of the sequence encoder", any_number, "nats"),
+            Column("largest_weight", "absolute value", positive),
+            Column("stored_bits", "bits of one stored weight", any_number, "bits"),
+            Column("promises", "examples that the theorem promises", col.whole()),
+            Column("seconds", "to construct and judge", positive, "s"),
+            Column("scale_used", "the scale that worked", any_number),
+        )
+
+
+_THEOREM = Column(
+    "theorem", "the theorem whose proof makes the weights", col.NAME, over_seeds="same"
+)
+# Rows name all constructions alike, and the theorem beside them.
+Method.registry["constructed"] = Construction

@@ -1,0 +1,282 @@
+"""What every architecture is: a frozen spec, and the Flax module for one example that it builds.
+
+`Architecture` is the spec: its fields are the true sizes and options. `Module` is the base of the
+Flax modules: its defaults serve any model, and what a subclass overrides makes it pack, start or
+evaluate faster.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from memobench import columns
+from memobench.columns import Column, by_name, integer, require
+from memobench.spec import Spec
+from memobench.tasks.base import Task
+
+# What is no memory: parameters of these names take tokens in and out.
+EMBEDDINGS = ("token_embedding", "unembedding")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Architecture(Spec):
+    """Who memorizes: the model's true sizes and options.
+
+    answers: the questions of tasks (`Task.question`) that its models answer. A kind gives `module`.
+    """
+
+    noun: ClassVar[str] = "architecture"
+    package: ClassVar[str] = "memobench.models"
+    registry: ClassVar[dict[str, type[Spec]]] = {}
+    answers: ClassVar[tuple[str, ...]] = ("next token",)
+
+    d_model: int = integer("width of the residual stream", 1, most=2**20)
+
+    def module(self, task: Any) -> "Module":
+        """The Flax module of one example. Raises UserError for a task that it cannot serve."""
+        raise NotImplementedError
+
+    def build(self, task: Task) -> "Module":
+        """The module for a task. Raises UserError for one whose question it does not answer."""
+        return _build(self, task.signature())
+
+    def shared_cells(self) -> dict[str, Any]:
+        """The sizes that rows of all architectures have; one that is no field is its least."""
+        # A model without heads has one as wide as its stream, which is the stream.
+        least = {"d_model": self.d_model, "d_head": self.d_model, "n_heads": 1, "n_layers": 1}
+        least |= {"d_mlp": 0}
+        return {name: getattr(self, name, value) for name, value in least.items()}
+
+    @classmethod
+    def shared_columns(cls) -> dict[str, Column]:
+        """What these columns are."""
+        return _SHARED
+
+
+_SHARED = by_name(
+    Column("d_model", "width of the residual stream", columns.whole(1), over_seeds="same"),
+    Column("d_head", "dimensions of a head", columns.whole(1), over_seeds="same"),
+    Column("n_heads", "heads of a layer", columns.whole(1), over_seeds="same"),
+    Column("n_layers", "layers", columns.whole(1, 64), over_seeds="same"),
+    Column("d_mlp", "hidden neurons of a layer's MLP", columns.whole(0), over_seeds="same"),
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def _build(architecture: Architecture, task: Task) -> "Module":
+    if task.question not in architecture.answers:
+        serving = [
+            name for name, kind in Architecture.kinds().items() if task.question in kind.answers
+        ]
+        require(
+            False,
+            f"architecture {architecture.name} does not serve the task {task.name!r}, which asks "
+            f"for a {task.question}; choose {' or '.join(sorted(serving))}",
+        )
+    return architecture.module(task)
+
+
+def require_one_token(task: Task, architecture: Architecture) -> None:
+    """Raises UserError for a task whose sequences have several tokens."""
+    require(
+        task.context_length == 1,
+        f"context_length={task.context_length}: {architecture.name} reads one token; "
+        "set context_length=1",
+    )
+
+
+def require_narrow_heads(architecture: Any) -> None:
+    """Raises UserError for heads wider than the stream that they read."""
+    require(
+        architecture.d_head <= architecture.d_model,
+        f"d_head={architecture.d_head} exceeds d_model={architecture.d_model}, which full heads "
+        "forbid; lower d_head",
+    )
+
+
+def require_neurons(architecture: Any, activation: str) -> None:
+    """Raises UserError for an activation that no neuron has: equal models have equal specs."""
+    require(
+        architecture.d_mlp > 0 or architecture.activation == activation,
+        f"activation={architecture.activation!r} means nothing with d_mlp=0; leave it out",
+    )
+
+
+class Module(nn.Module):
+    """Base of all models: one example in, logits or outputs out.
+
+    What depends on true sizes and not on parameters (score scales, masks) is kept in the
+    "constants" collection, where it survives padding.
+
+    paddable: sizes that may be zero-padded without changing the function: modules that differ in
+    them alone are trained in one program. attends: whether `attention` is offered. deep: whether
+    `streams` is.
+    """
+
+    paddable: ClassVar[tuple[str, ...]] = ()
+    attends: ClassVar[bool] = False
+    deep: ClassVar[bool] = False
+
+    def example(self, context_length: int) -> tuple[Any, ...]:
+        """An example of zeros; tokens by default."""
+        return (jnp.zeros(context_length, jnp.int32),)
+
+    def initial(self, key: jax.Array) -> Any:
+        """Initial variables as NumPy arrays, drawn without a compilation for every size.
+
+        None leaves that to Flax.
+        """
+        del key
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The shape of every parameter by name; None traces the module to find them."""
+        return None
+
+    def work(self, n_examples: int, context_length: int) -> float:
+        """Multiplications of a forward pass over as many examples."""
+        n_params, _ = count_parameters(self, context_length)
+        return float(n_examples * n_params)
+
+    def activations(self) -> float:
+        """Floats that one example keeps for the backward pass, roughly."""
+        sizes = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
+        whole = {name: value for name, value in sizes.items() if type(value) is int}
+        n_outputs = whole.pop("vocab_size", 0)
+        n_places = whole.pop("n_layers", 1) * whole.pop("context_length", 1)
+        return 4 * n_outputs + 8 * n_places * sum(whole.values())
+
+    def floats_per_place(self) -> float:
+        """Numbers that heads and hidden neurons hold of one token in one layer."""
+        sizes = {name: getattr(self, name, 0) for name in ("n_heads", "d_head", "d_model", "d_mlp")}
+        return float(sizes["n_heads"] * min(sizes["d_head"], sizes["d_model"]) + sizes["d_mlp"])
+
+    def cells_to_trace(self, context_length: int) -> int:
+        """What counting the model's parameters writes out."""
+        return context_length * getattr(self, "d_model", 1)
+
+    def read_out(self) -> tuple[str, ...]:
+        """The parameters by which logits are linear in what the last layer offers."""
+        return ()
+
+    def attention_maps(self) -> tuple[str, ...]:
+        """The parameters that decide where heads look."""
+        return ()
+
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes (m, r, n) of products of two matrices, and how many there are of them."""
+        return ()
+
+    def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
+        """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
+        apply: Any = self.apply
+        return jax.vmap(lambda tokens_S: apply(variables, tokens_S))(tokens_TxS)
+
+
+class TabledModule(Module):
+    """A model that projects each token once: `tables` lists rows of tokens, `read` combines them.
+
+    All sequences are then evaluated without repeating a token's work.
+    """
+
+    def tables(self) -> list[Any]:
+        """For each position, what is read of every token: a list of S trees with leading axis N."""
+        raise NotImplementedError
+
+    def read(self, rows: list[Any]) -> jax.Array:
+        """logits_N of one example from the rows of its S tokens."""
+        raise NotImplementedError
+
+    def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
+        def read(*rows: Any) -> Any:
+            return self.apply(variables, list(rows), method="read")
+
+        tables: Any = self.apply(variables, method="tables")
+        for place in reversed(range(len(tables))):
+            read = jax.vmap(read, in_axes=[0 if s == place else None for s in range(len(tables))])
+        logits_SxN = read(*tables)
+        return logits_SxN.reshape(len(tokens_TxS), logits_SxN.shape[-1])
+
+
+def init(module: Module, context_length: int, key: jax.Array) -> Any:
+    """The module's variables at its own size: {"params": ..., "constants": ...}."""
+    return jax.tree.map(jnp.asarray, init_on_host(module, context_length, key))
+
+
+def init_on_host(module: Module, context_length: int, key: jax.Array) -> Any:
+    """The same as NumPy arrays: what is padded and stacked there need not visit the device."""
+    initial = module.initial(key)
+    if initial is not None:
+        return initial
+    return jax.tree.map(np.asarray, _initializer(module, context_length)(key))
+
+
+@functools.lru_cache(maxsize=1024)
+def _initializer(module: Module, context_length: int) -> Any:
+    # It runs a few times only: optimising the generator's code would take eight times longer.
+    options: dict[str, Any] = {"xla_backend_optimization_level": 0}
+    return jax.jit(lambda key: _flax_init(module, context_length, key), compiler_options=options)
+
+
+def _flax_init(module: Module, context_length: int, key: jax.Array) -> Any:
+    return {"constants": {}, **module.init(key, *module.example(context_length))}
+
+
+@functools.lru_cache(maxsize=4096)
+def shapes(module: Module, context_length: int) -> Any:
+    """The tree of `init` as shapes and dtypes, without computing anything."""
+    return jax.eval_shape(lambda: _flax_init(module, context_length, jax.random.key(0)))
+
+
+@functools.lru_cache(maxsize=4096)
+def count_parameters(module: Module, context_length: int) -> tuple[int, int]:
+    """(n_params, n_params_memory): all, and all but token embeddings and unembedding."""
+    sizes = _parameter_sizes(module, context_length)
+    n_params = sum(sizes.values())
+    return n_params, n_params - sum(sizes.get(name, 0) for name in EMBEDDINGS)
+
+
+def _parameter_sizes(module: Module, context_length: int) -> dict[str, int]:
+    table = module.parameter_shapes()
+    if table is not None:
+        # A hundred times faster than tracing, which counts for thousands of sizes.
+        return {name: math.prod(shape) for name, shape in table.items()}
+    params = shapes(module, context_length)["params"]
+    return {name: sum(x.size for x in jax.tree.leaves(sub)) for name, sub in params.items()}
+
+
+@functools.lru_cache(maxsize=4096)
+def count_distinct(module: Module, context_length: int) -> int:
+    """Parameters less those that products of matrices make redundant: degrees of freedom.
+
+    A product of an m x r and an r x n matrix has r (m + n - r) of them, or m n where r is no less
+    than both.
+    """
+    n_params, _ = count_parameters(module, context_length)
+    for m, r, n, count in module.products():
+        kept = r * (m + n - r) if r < min(m, n) else m * n
+        n_params -= count * (r * (m + n) - kept)
+    return n_params
+
+
+def paddable_sizes(module: Module) -> dict[str, Any]:
+    """The module's own paddable sizes, by name."""
+    return {name: getattr(module, name) for name in module.paddable}
+
+
+def enclosing(modules: list[Module]) -> Module:
+    """The smallest module of the same structure that holds all of them by padding."""
+    sizes = [paddable_sizes(module) for module in modules]
+    largest: dict[str, Any] = {name: max(size[name] for size in sizes) for name in sizes[0]}
+    return modules[0].clone(**largest)
+
+
+def structure(module: Module) -> Module:
+    """What modules that one program trains agree in: all but what padding makes equal."""
+    zeros: dict[str, Any] = dict.fromkeys(module.paddable, 0)
+    return module.clone(**zeros)

@@ -1,0 +1,112 @@
+"""The columns of a row: of its spec, its measures, its method and its provenance.
+
+Each is declared where it is produced; here they are put together. What tables, boards, submissions
+and checks know of columns they know from here.
+"""
+
+import functools
+
+from memobench import columns as col
+from memobench.columns import Column, by_name
+from memobench.methods.base import Method
+from memobench.runs import spec_columns
+
+STATUSES = ("ok", "diverged")
+# Points of a training curve at most.
+_CURVE = 64
+_SHARE = col.real(0, 1)
+# Losses are divergences or squares; rounding may take them below zero.
+LOSS = col.real(-1e-5)
+
+MEASURES = by_name(
+    Column("accuracy", "share of all examples known in the end", _SHARE, "", 3, "mean"),
+    Column("accuracy_protocol", "accuracy as the published code reports it", _SHARE, "", 3, "mean"),
+    Column("memorized", "examples known beyond guessing", col.real(), "", 0, "mean"),
+    Column("bits", "bits memorized of all examples", col.real(0), "bits", 1, "mean"),
+    Column("loss", "mean over all examples, by their prior", LOSS, "nats", 4, "mean"),
+)
+COUNTS = by_name(
+    Column("n_params", "parameters", col.whole(), over_seeds="same"),
+    Column(
+        "n_params_memory",
+        "parameters but token embeddings and unembedding",
+        col.whole(),
+        over_seeds="same",
+    ),
+    Column("n_params_distinct", "parameters less those that products make redundant", col.whole()),
+)
+OTHERS = by_name(
+    Column("status", "`ok`, or `diverged`: then there are no measures", col.one_of(*STATUSES)),
+    Column("curve_steps", "steps of the curve's points", col.list_of(col.whole(1), _CURVE)),
+    Column(
+        "curve_accuracy", "mean accuracy of batches since the last", col.list_of(_SHARE, _CURVE)
+    ),
+    Column(
+        "curve_loss",
+        "mean loss of batches since the last",
+        col.list_of(col.or_null(LOSS), _CURVE),
+        "nats",
+    ),
+)
+_VERSION = col.matching(r"\d+(\.\d+)+([.+-]?[a-z][a-z0-9.+-]*)?", "a version such as 0.1.0")
+PROVENANCE = by_name(
+    Column("memobench", "version of memobench", _VERSION),
+    Column("jax", "version of JAX", _VERSION),
+    Column("jaxlib", "version of jaxlib", _VERSION),
+    Column(
+        "commit",
+        "commit of the code, with + where files differed from it",
+        col.matching(r"[0-9a-f]{7,40}\+?", "a commit of 7 to 40 hexadecimal digits"),
+    ),
+    Column("platform", "of the device", col.one_of("cpu", "gpu", "tpu")),
+    Column("device", "that trained the run", col.text_of(200)),
+    Column(
+        "instruction_set",
+        "widest instructions that XLA may use on a CPU",
+        col.matching(
+            r"SSE4_2|AVX2?|AVX512(_VNNI|_BF16)?|AMX(_FP16)?|[a-z]+_?64\w*",
+            "an instruction set such as AVX2 or a kind of machine such as arm64",
+        ),
+    ),
+    Column("n_devices", "that shared the pack", col.whole(1, 2**20)),
+    Column(
+        "date",
+        "when the shard was written",
+        col.matching(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00",
+            "a UTC date such as 2026-01-31T12:00:00+00:00",
+        ),
+    ),
+    Column("pack_size", "runs trained together", col.whole(1, 2**20)),
+    Column("compile_seconds", "of the pack", col.real(0, 1e9), "s", 1),
+    Column("run_seconds", "of the pack", col.real(0, 1e9), "s", 1),
+)
+
+
+def method_columns() -> dict[str, dict[str, Column]]:
+    """The columns that only rows of one method have, by the method's name."""
+    return {name: kind.columns_of_rows() for name, kind in Method.kinds().items()}
+
+
+def row_columns() -> dict[str, Column]:
+    """Every column of a row but its provenance, in the order of the table."""
+    found = {**spec_columns(), **COUNTS, **MEASURES, **OTHERS}
+    for columns in method_columns().values():
+        found |= columns
+    return found
+
+
+def all_columns() -> dict[str, Column]:
+    """Every column of the results table."""
+    return {**row_columns(), **PROVENANCE}
+
+
+def configuration() -> list[str]:
+    """What makes two runs repetitions of each other: everything but the seeds of run and task."""
+    return _configuration(*spec_columns())
+
+
+@functools.cache
+def _configuration(*names: str) -> list[str]:
+    columns = {**spec_columns(), **COUNTS}
+    return [name for name in (*names, *COUNTS) if columns[name].over_seeds == "same"]

@@ -1,0 +1,167 @@
+"""Runs: one task, architecture, method and seed each, the id that names one, and its columns."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from memobench import columns as col
+from memobench.columns import Column, by_name, require, shown
+from memobench.errors import UserError
+from memobench.methods.base import Method
+from memobench.methods.training import Training
+from memobench.models.base import Architecture, Module
+from memobench.spec import MOST_SEED, SPEC_VERSION
+from memobench.tasks.base import Task
+
+_TRAINING = Training()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One task, architecture, method and seed; `run_id` names it, so it is never done twice.
+
+    >>> from memobench.models.transformer import MLP
+    >>> from memobench.tasks.associations import Associations
+    >>> run = Run(task=Associations(), architecture=MLP(d_model=4, d_head=4, d_mlp=8))
+    >>> run.run_id == dataclasses.replace(run).run_id
+    True
+    """
+
+    task: Task
+    architecture: Architecture
+    method: Method = _TRAINING
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        families: dict[str, Any] = {"task": Task, "architecture": Architecture, "method": Method}
+        for name, family in families.items():
+            value = getattr(self, name)
+            known = isinstance(value, family)
+            require(known, f"{name}={shown(value)} is no {family.noun}; give one")
+        # The one place where a frozen value is written: the seed takes its one form.
+        object.__setattr__(self, "seed", _SEED.checked("seed", self.seed))
+        self.method.check_run(self)
+
+    def module(self) -> Module:
+        """The model at its true size. Raises UserError for a task that it cannot serve."""
+        return self.architecture.build(self.task)
+
+    def canonical(self) -> str:
+        """The spec as JSON with sorted keys."""
+        spec: dict[str, Any] = {
+            "task": self.task.canonical(),
+            "architecture": self.architecture.canonical(),
+            "method": self.method.canonical(),
+            "seed": self.seed,
+            "spec_version": SPEC_VERSION,
+        }
+        return json.dumps(spec, sort_keys=True, separators=(",", ":"))
+
+    @functools.cached_property
+    def run_id(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the canonical form."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+
+_SEED = col.whole(0, MOST_SEED)
+# Columns of every run beside those of its task, architecture and method.
+OF_RUNS = by_name(
+    Column("run_id", "id of the run", col.matching("[0-9a-f]{16}", "a run id of 16 hex digits")),
+    Column("task", "what is to be memorized", col.NAME, over_seeds="same"),
+    Column("architecture", "who memorizes", col.NAME, over_seeds="same"),
+    Column("method", "how the weights come about", col.NAME, over_seeds="same"),
+    Column("protocol", "whose rules the method follows", col.NAME, over_seeds="same"),
+    Column("steps", "optimiser steps of one model", col.whole(1), over_seeds="same"),
+    Column("seed", "seed of initial weights and shuffles", _SEED, over_seeds="seed"),
+)
+# What follows from the other columns may be missing.
+_DERIVED = ("run_id", "n_examples", "steps", "protocol")
+
+
+def spec_columns() -> dict[str, Column]:
+    """Every column that a spec of a known kind has, by name, in the order of the table."""
+    return _spec_columns(*(len(family.kinds()) for family in (Task, Architecture, Method)))
+
+
+@functools.cache
+def _spec_columns(*counts: int) -> dict[str, Column]:
+    del counts  # Kinds may register later: then the columns are other ones.
+    found = {"run_id": OF_RUNS["run_id"]}
+    for family in (Task, Architecture, Method):
+        found[family.noun] = OF_RUNS[family.noun]
+        found |= family.shared_columns()
+        for kind in family.kinds().values():
+            found |= {name: x for name, x in kind.columns().items() if name not in found}
+    return found | {name: x for name, x in OF_RUNS.items() if name not in found}
+
+
+@functools.cache
+def _no_cells(*counts: int) -> dict[str, None]:
+    return dict.fromkeys(_spec_columns(*counts))
+
+
+def cells(run: Run) -> dict[str, Any]:
+    """The spec as the flat columns of the results table; what does not apply is None."""
+    counts = (len(family.kinds()) for family in (Task, Architecture, Method))
+    return {
+        **_no_cells(*counts),
+        "run_id": run.run_id,
+        "task": run.task.name,
+        **run.task.shared_cells(),
+        **run.task.cells(),
+        "architecture": run.architecture.name,
+        **run.architecture.shared_cells(),
+        **run.architecture.cells(),
+        "method": run.method.row_name,
+        **run.method.cells(),
+        "protocol": run.method.protocol,
+        "steps": run.method.steps,
+        "seed": run.seed,
+    }
+
+
+def from_cells(row: Mapping[str, Any]) -> Run:
+    """The run of which `cells` makes this row; other columns are not looked at.
+
+    Missing columns count as None. Numbers may have come through JSON or a table, where 2.0 stands
+    for 2 and NaN for None. Nothing in a row is trusted: rows come from files that others wrote.
+
+    Raises:
+      UserError: no run has such columns; the line names the first one that is wrong.
+
+    >>> from memobench.models.transformer import MLP
+    >>> from memobench.tasks.associations import Associations
+    >>> run = Run(task=Associations(), architecture=MLP(d_model=4, d_head=4, d_mlp=8))
+    >>> from_cells(cells(run)) == run
+    True
+    """
+    row = {name: None if _is_nan(value) else value for name, value in row.items()}
+    run = Run(
+        task=Task.named(row.get("task")).from_cells(row),
+        architecture=Architecture.named(row.get("architecture")).from_cells(row),
+        method=Method.named(row.get("method")).from_cells(row),
+        seed=_SEED.read(row.get("seed")),
+    )
+    known = spec_columns()
+    # The id last: that it is another one does not say why.
+    for name, value in sorted(cells(run).items(), key=lambda x: x[0] == "run_id"):
+        given = row.get(name)
+        if given is None and (name in _DERIVED or value is None):
+            continue
+        given = known[name].kind.read(given) if name in known else given
+        written = known[name].kind.write(given) if isinstance(given, tuple) else given
+        # True equals 1, but is none.
+        if written != value or isinstance(written, bool) != isinstance(value, bool):
+            raise UserError(
+                f"{name}={shown(row.get(name))} is not that of such a run, {shown(value)}; "
+                "all columns of a row must be those of one run"
+            )
+    return run
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)

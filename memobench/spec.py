@@ -1,0 +1,255 @@
+"""Specs: immutable values that say what a run is, and the id that follows from them.
+
+A kind of task, architecture, optimiser or method is one frozen dataclass in one file. The decorator
+`kind` makes it so and registers it under its name; the modules of a family's folder, and whatever
+file of a user's is imported, register theirs when they are imported. Imports no JAX.
+
+Fields are declared with their meaning and range (`memobench.columns`). They are checked and brought
+into one form when a spec is made, so that equal specs have equal ids however they were spelled.
+"""
+
+import dataclasses
+import functools
+import importlib
+import math
+import pkgutil
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+from memobench.columns import (
+    NAME,
+    Column,
+    Kind,
+    by_name,
+    choice,
+    declared,
+    flag,
+    integer,
+    number,
+    require,
+    shown,
+)
+from memobench.errors import UserError
+
+SPEC_VERSION = 2
+# Keys of JAX are made of 32 bits: larger seeds would repeat smaller ones.
+MOST_SEED = 2**32 - 1
+
+_Kind = TypeVar("_Kind", bound=type["Spec"])
+
+
+class Spec:
+    """Base of all specs.
+
+    name: of the kind within its family. family: the class that holds the registry of its kinds.
+    noun: what the family is called in messages and columns. package: whose modules define kinds.
+    """
+
+    name: ClassVar[str] = ""
+    noun: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    registry: ClassVar[dict[str, type["Spec"]]]
+
+    def __post_init__(self) -> None:
+        for field in _fields(type(self)):
+            value = getattr(self, field.name)
+            if value is not None or not field.optional:
+                # The one place where a frozen value is written: its fields take their one form.
+                object.__setattr__(self, field.name, field.kind.checked(field.name, value))
+        self.check()
+
+    def check(self) -> None:
+        """Raises UserError for fields that do not go together."""
+
+    def replace(self, **changes: Any) -> Self:
+        """The same spec with other values of these fields."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def canonical(self) -> dict[str, Any]:
+        """The kind's name and every field, as JSON can write them."""
+        fields = {
+            field.name: _canonical(getattr(self, field.name))
+            for field in _fields(type(self))
+            if getattr(self, field.name) != field.omit
+        }
+        return {"name": self.name, **fields}
+
+    def cells(self) -> dict[str, Any]:
+        """The spec's own columns of a row: those of its fields."""
+        cells: dict[str, Any] = {}
+        for field in _fields(type(self)):
+            cells |= field.cells(getattr(self, field.name))
+        return cells
+
+    @classmethod
+    def columns(cls) -> dict[str, Column]:
+        """The columns that the kind's fields become, by name."""
+        found: dict[str, Column] = {}
+        for field in _fields(cls):
+            found |= field.columns()
+        return found
+
+    @classmethod
+    def from_cells(cls, row: Mapping[str, Any]) -> Self:
+        """The spec of which `cells` makes these columns; others are not looked at.
+
+        Raises UserError that names the first column that is wrong.
+        """
+        return cls(**{field.name: field.read(row) for field in _fields(cls)})
+
+    @classmethod
+    def named(cls, name: Any) -> type[Self]:
+        """The kind of this name. Raises UserError for one that nobody registered."""
+        found = cls.kinds().get(name) if isinstance(name, str) else None
+        if found is None:
+            choices = ", ".join(sorted(cls.kinds()))
+            raise UserError(f"{cls.noun}={shown(name)} is unknown; choose one of {choices}")
+        return found
+
+    @classmethod
+    def kinds(cls) -> dict[str, type[Self]]:
+        """Every kind of the family, by name: those of its folder and those of users' files."""
+        discover(cls.package)
+        return typing.cast(dict[str, type[Self]], cls.registry)
+
+
+@functools.cache
+def discover(package: str) -> None:
+    """Imports every module of a package, which registers the kinds that they define."""
+    if not package:
+        return
+    folder = importlib.import_module(package)
+    for module in pkgutil.iter_modules(folder.__path__):
+        importlib.import_module(f"{package}.{module.name}")
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return value.canonical()
+    if isinstance(value, tuple):
+        return [_canonical(x) for x in value]
+    # 1 and 1.0 are equal values; JSON would write them differently.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _is_spec(family: type[Spec]) -> Kind:
+    return Kind(
+        f"a spec of a {family.noun}",
+        lambda value: value if isinstance(value, family) else None,
+    )
+
+
+def nested(
+    family: type[Spec],
+    meaning: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    omit: Any = dataclasses.MISSING,
+) -> Any:
+    """A field that holds another spec, whose columns stand beside the outer one's.
+
+    Of a family of several kinds the kind's name is a column of the family's noun.
+    """
+    field = declared(_is_spec(family), meaning, default, omit=omit)
+    field.metadata = {**field.metadata, "family": family}
+    return field
+
+
+def as_text(
+    family: type[Spec], meaning: str, parse: Callable[[str], Spec], *, default: None
+) -> Any:
+    """A field that holds another spec or None, and is one column of text."""
+    kind = dataclasses.replace(
+        _is_spec(family),
+        write=str,
+        read=lambda cell: parse(cell) if isinstance(cell, str) else cell,
+    )
+    return declared(kind, meaning, default)
+
+
+@typing.dataclass_transform(
+    frozen_default=True,
+    kw_only_default=True,
+    field_specifiers=(declared, integer, number, choice, flag, nested, as_text),
+)
+def kind(name: str) -> Callable[[_Kind], _Kind]:
+    """Makes a class a frozen dataclass and registers it under a name in its family."""
+
+    def register(cls: _Kind) -> _Kind:
+        made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        made.name = name
+        before = made.registry.setdefault(name, made)
+        if before is not made:
+            same = (before.__module__, before.__qualname__) == (made.__module__, made.__qualname__)
+            require(
+                same,
+                f"{made.noun} name={name!r} is that of {before.__module__}.{before.__qualname__} "
+                "already; choose another name",
+            )
+            made.registry[name] = made
+        return made
+
+    return register
+
+
+class _Field:
+    """A field of a spec that is one column."""
+
+    def __init__(self, field: dataclasses.Field) -> None:
+        told = field.metadata
+        self.name, self.kind, self.omit = field.name, told["kind"], told["omit"]
+        self.optional = told["optional"]
+        self.column: Any = told["column"] or field.name
+        self.told = told
+
+    def cells(self, value: Any) -> dict[str, Any]:
+        return {self.column: None if value is None else self.kind.write(value)}
+
+    def columns(self) -> dict[str, Column]:
+        meaning, unit, over_seeds = (self.told[x] for x in ("meaning", "unit", "over_seeds"))
+        return {self.column: Column(self.column, meaning, self.kind, unit, None, over_seeds)}
+
+    def read(self, row: Mapping[str, Any]) -> Any:
+        cell = row.get(self.column)
+        if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+            require(self.optional, f"{self.column} is missing; give {self.column} a value")
+            return None
+        return self.kind.checked(self.column, self.kind.read(cell))
+
+
+class _Nested(_Field):
+    """A field of a spec that is the columns of another spec."""
+
+    def __init__(self, field: dataclasses.Field) -> None:
+        super().__init__(field)
+        self.family = field.metadata["family"]
+        # The one kind of a family has no registry of its own.
+        self.column = self.family.noun if "registry" in vars(self.family) else ""
+
+    def cells(self, value: Any) -> dict[str, Any]:
+        named = {self.column: value.name} if self.column else {}
+        return {**named, **value.cells()}
+
+    def columns(self) -> dict[str, Column]:
+        if not self.column:
+            return self.family.columns()
+        found = by_name(Column(self.column, self.told["meaning"], NAME, over_seeds="same"))
+        for cls in self.family.kinds().values():
+            found |= cls.columns()
+        return found
+
+    def read(self, row: Mapping[str, Any]) -> Any:
+        cls = self.family.named(row.get(self.column)) if self.column else self.family
+        return cls.from_cells(row)
+
+
+def _find(cls: Any) -> tuple[_Field, ...]:
+    """The declared fields of a spec: those that make it what it is."""
+    fields: Any = dataclasses.fields(cls)  # type: ignore[arg-type]
+    return tuple(
+        _Nested(x) if "family" in x.metadata else _Field(x) for x in fields if "kind" in x.metadata
+    )
+
+
+_fields: Callable[[Any], tuple[_Field, ...]] = functools.cache(_find)

@@ -1,0 +1,178 @@
+"""What every task is: a frozen spec, and what training, checks and reports ask of it.
+
+Shape letters: T examples, B batch.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import jax
+import numpy as np
+
+from memobench import columns
+from memobench.columns import Column, by_name, integer
+from memobench.spec import MOST_SEED, Spec
+
+# More examples than these nobody can train on, or enumerate.
+MOST_EXAMPLES = 2**24
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(Spec):
+    """What is to be memorized. `seed` draws the instance; runs with equal tasks share it.
+
+    answers_kept: whether there are a construction's target for every example. A subclass is made
+    by `spec.kind` and gives what raises NotImplementedError here; the rest are defaults.
+    """
+
+    noun: ClassVar[str] = "task"
+    package: ClassVar[str] = "memobench.tasks"
+    registry: ClassVar[dict[str, type[Spec]]] = {}
+    # What is asked; architectures say which questions they answer.
+    question: ClassVar[str] = "next token"
+    # Whether inputs are sequences of tokens; otherwise they are vectors.
+    of_tokens: ClassVar[bool] = False
+    # Whether its first examples are a task of their own, so that capacities can be searched.
+    has_parts: ClassVar[bool] = False
+    # Whether theorems can be aimed at its examples.
+    constructible: ClassVar[bool] = False
+    # Whether examples are evaluated block by block, for they are many or long.
+    in_blocks: ClassVar[bool] = False
+    # Whether every step draws its batch anew instead of from a fixed training set.
+    is_fresh: ClassVar[bool] = False
+
+    seed: int = integer(
+        "seed of the task's instance",
+        0,
+        default=0,
+        most=MOST_SEED,
+        column="task_seed",
+        over_seeds="seed",
+    )
+
+    if TYPE_CHECKING:  # Fields of some tasks, and properties of others.
+
+        @property
+        def n_examples(self) -> int:
+            """How many examples there are, T."""
+            raise NotImplementedError
+
+        @property
+        def vocab_size(self) -> int | None:
+            """How many tokens there are; None where inputs are no tokens."""
+            raise NotImplementedError
+
+        @property
+        def context_length(self) -> int:
+            """How many tokens or vectors a model reads."""
+            raise NotImplementedError
+
+    @property
+    def n_predicted(self) -> int:
+        """How many answers are asked for; one of every example by default."""
+        return self.n_examples
+
+    @property
+    def n_choices(self) -> int | None:
+        """Among how many an answer was drawn: it carries log2 of it in bits. None for scalars."""
+        raise NotImplementedError
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing."""
+        return 1 / (self.n_choices or 1)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that mean something for it."""
+        return ("accuracy", "accuracy_protocol", "memorized", "bits", "loss")
+
+    @property
+    def counts_examples(self) -> bool:
+        """Whether accuracy times n_examples is a whole number: all count alike."""
+        return True
+
+    @property
+    def one_answer(self) -> bool:
+        """Whether every example has a single right class or next token."""
+        return True
+
+    @property
+    def least_loss_unknown(self) -> float:
+        """The least loss of an example that is not known: the right answer's probability is 1/2."""
+        return float(np.log(2))
+
+    def shared_cells(self) -> dict[str, Any]:
+        """The columns that rows of all tasks have."""
+        names = ("vocab_size", "context_length", "n_examples")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def shared_columns(cls) -> dict[str, Column]:
+        """What these columns are."""
+        return _SHARED
+
+    def signature(self) -> Self:
+        """What of the task decides a compiled program: all but its seed."""
+        return self.replace(seed=0)
+
+    def alike(self) -> Self:
+        """What runs of a pack must agree in."""
+        return self.signature()
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all examples occur equally often."""
+        return True
+
+    def sample(self) -> Any:
+        """The instance, drawn from the seed alone: a tree of arrays."""
+        raise NotImplementedError
+
+    def shapes(self) -> Any:
+        """`sample` as shapes and dtypes, without computing anything."""
+        raise NotImplementedError
+
+    def inputs(self, data: Any, example: jax.Array) -> tuple[Any, ...]:
+        """What a module reads of one example, by its number."""
+        raise NotImplementedError
+
+    def outputs(self, module: Any, variables: Any, data: Any) -> jax.Array:
+        """output_TxC of all examples."""
+
+        def one(i: jax.Array) -> jax.Array:
+            return module.apply(variables, *self.inputs(data, i))
+
+        return jax.vmap(one)(jax.numpy.arange(self.n_examples))
+
+    def prior(self, data: Any) -> np.ndarray:
+        """prior_T, float64: how often each example occurs, summing to 1."""
+        return np.full(self.n_examples, 1 / self.n_examples)
+
+    def answers(self, data: Any) -> np.ndarray:
+        """answer_T: the right class or the likeliest next token of every example."""
+        raise NotImplementedError
+
+    def judge(self, data: Any, output_TxC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """loss_T and correct_T of outputs, in float64."""
+        raise NotImplementedError
+
+    def to_construct(self, data: Any, aimed_A: np.ndarray) -> Any:
+        """The examples of these numbers as constructions read them, in float64."""
+        raise NotImplementedError
+
+    def floats_shared(self) -> float:
+        """Numbers that a pack holds once, however many runs train."""
+        raise NotImplementedError
+
+    def largest(self, tasks: Sequence[Any]) -> Any:
+        """The task of which all of these, but for their seeds, are the first examples."""
+        raise NotImplementedError
+
+
+_SHARED = by_name(
+    Column("vocab_size", "tokens in the vocabulary", columns.whole(1), over_seeds="same"),
+    Column("context_length", "tokens or vectors read", columns.whole(1, 2**20), over_seeds="same"),
+    Column("n_examples", "examples to memorize", columns.whole(1), over_seeds="same"),
+)

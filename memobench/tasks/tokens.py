@@ -1,0 +1,355 @@
+"""Tasks of tokens: sequences, the tokens that follow them, and how often each occurs.
+
+Shape letters: B batch, T sequences, K possible next tokens of a sequence, S tokens, M draws, N
+vocabulary.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from memobench import metrics
+from memobench.columns import require
+from memobench.tasks.base import MOST_EXAMPLES, Task
+
+# Sequences are numbered in int32, and beyond this many are drawn token by token.
+ENUMERABLE = 2**22
+# How many examples are evaluated together at most, where evaluation goes block by block.
+EVALUATED_AT_ONCE = 1024
+# A task counts its sequences, N^S; beyond so many bits that takes for ever.
+_MOST_BITS = 2**17
+
+
+class Instance(NamedTuple):
+    """One instance of a task.
+
+    next_TxK: int32 tokens that may follow, the likeliest first, or (T, S, K) those that may stand
+    at every place; probability_TxK: how likely, summing to 1; prior_T: how often each sequence
+    occurs, summing to 1. tokens_TxS: int32, the sequences; empty (0, S) where they are all N^S in
+    lexicographic order.
+    """
+
+    next_TxK: jax.Array
+    probability_TxK: jax.Array
+    prior_T: jax.Array
+    tokens_TxS: jax.Array
+
+
+class Fresh(NamedTuple):
+    """A batch drawn for one step: example_B, numbers of examples, and their tokens_BxS."""
+
+    example_B: jax.Array
+    tokens_BxS: jax.Array
+
+
+class Tokens(NamedTuple):
+    """What is constructed for: tokens_TxS, what follows, how likely, and how often they occur."""
+
+    tokens_TxS: np.ndarray
+    next_TxK: np.ndarray
+    probability_TxK: np.ndarray
+    prior_T: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenTask(Task):
+    """Base of tasks whose inputs are sequences of tokens.
+
+    A kind gives `sample_next`, and where its sequences are not drawn uniformly `sample_sequences`.
+    """
+
+    of_tokens: ClassVar[bool] = True
+    # Whether the task lists its sequences whatever their number is.
+    always_listed: ClassVar[bool] = False
+    # Whether only answers whose question has a prior are possible.
+    only_asked: ClassVar[bool] = False
+
+    # Fields of some kinds, and constants of others.
+    if not TYPE_CHECKING:
+        n_sequences, zipf_exponent = None, None
+    else:
+
+        @property
+        def n_sequences(self) -> int | None:
+            """Sequences that are drawn; None where all are taken."""
+            raise NotImplementedError
+
+        @property
+        def zipf_exponent(self) -> float | None:
+            """Exponent of the sequences' frequencies; None where they are even."""
+            raise NotImplementedError
+
+    @property
+    def n_choices(self) -> int:
+        """Among how many tokens an answer was drawn."""
+        assert self.vocab_size is not None
+        return self.vocab_size
+
+    @property
+    def n_outputs(self) -> int:
+        """How many tokens may be answers: the first so many of the vocabulary."""
+        return self.n_tokens
+
+    @property
+    def n_tokens(self) -> int:
+        """The vocabulary's size."""
+        assert self.vocab_size is not None
+        return self.vocab_size
+
+    @property
+    def listed(self) -> bool:
+        """Whether an instance lists its sequences; otherwise they are all N^S."""
+        return self.n_sequences is not None or self.always_listed
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all examples occur equally often."""
+        return self.zipf_exponent is None
+
+    @property
+    def counts_examples(self) -> bool:
+        """Weighed by a prior, accuracy and loss do not count sequences."""
+        return self.is_even
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Weighed by a prior, nothing is counted."""
+        counts = ("memorized", "bits") if self.is_even else ()
+        return ("accuracy", "accuracy_protocol", "loss", *counts)
+
+    def require_sequences(self) -> None:
+        """Raises UserError where the sequences are too many to list or fewer than asked for."""
+        n_tokens, length, n_sequences = self.n_tokens, self.context_length, self.n_sequences
+        require(
+            n_tokens.bit_length() * length <= _MOST_BITS,
+            f"context_length={length} is too long to count the sequences; lower it",
+        )
+        n_all = n_tokens**length
+        if n_sequences is None:
+            require(
+                n_all <= ENUMERABLE,
+                f"context_length={length}: all {n_tokens}^{length} sequences would be memorized, "
+                "more than 2^22; give n_sequences",
+            )
+        else:
+            require(
+                n_sequences <= min(n_all, 2**20),
+                f"n_sequences={n_sequences} exceeds 2^20 or all {n_tokens}^{length} sequences; "
+                "lower n_sequences",
+            )
+
+    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The tokens that may follow every sequence, and their probabilities.
+
+        Args:
+          key: PRNG key of the instance.
+
+        Returns:
+          next_TxK, int32, the likeliest first, and probability_TxK, float32. Where the task takes
+          all sequences they count up lexicographically, the last token fastest.
+        """
+        raise NotImplementedError
+
+    def sample_sequences(self, key: jax.Array, next_TxK: jax.Array) -> jax.Array:
+        """tokens_TxS, distinct, uniformly drawn from all N^S; (0, S) where the task takes all."""
+        del next_TxK
+        n_tokens, length, n_sequences = self.n_tokens, self.context_length, self.n_sequences
+        if n_sequences is None:
+            return jnp.zeros((0, length), jnp.int32)
+        if n_tokens**length <= ENUMERABLE:
+            numbers_T = jax.random.choice(key, n_tokens**length, (n_sequences,), replace=False)
+            return tokens_of(numbers_T.astype(jnp.int32), n_tokens, length)
+        # Specs hold n_sequences far below N^S here: twice as many draws hold enough distinct ones.
+        drawn = np.asarray(jax.random.randint(key, (2 * n_sequences + 16, length), 0, n_tokens))
+        _, first = np.unique(drawn, axis=0, return_index=True)
+        return jnp.asarray(drawn[np.sort(first)[:n_sequences]], jnp.int32)
+
+    def fresh(self, key: jax.Array, batch_size: int) -> Fresh:
+        """The batch of a step, from its key, where every step draws its own."""
+        raise NotImplementedError
+
+    def sample_draws(self, n_draws: int) -> jax.Array:
+        """draws_M, int32 in [0, n_examples): the training set, i.i.d. from the prior.
+
+        Drawn from the task's seed alone, so that every run of an instance sees the same set.
+        """
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        if self.is_even:
+            return jax.random.randint(key, (n_draws,), 0, self.n_examples, jnp.int32)
+        prior_T = self.sample().prior_T
+        return jax.random.choice(key, self.n_examples, (n_draws,), p=prior_T).astype(jnp.int32)
+
+    def sample(self) -> Instance:
+        """The instance, drawn from the seed alone."""
+        keys = [jax.random.fold_in(jax.random.key(self.seed), i) for i in (0, 2, 3)]
+        next_TxK, probability_TxK = self.sample_next(keys[0])
+        tokens_TxS = self.sample_sequences(keys[2], next_TxK)
+        return Instance(next_TxK, probability_TxK, self._sample_prior(keys[1]), tokens_TxS)
+
+    def shapes(self) -> Any:
+        """An Instance of the shapes and dtypes of `sample`, without computing anything."""
+        next_TxK, probability_TxK = jax.eval_shape(self.sample_next, jax.random.key(0))
+        n_listed = self.n_examples if self.listed else 0
+        instance: Any = Instance
+        return instance(
+            next_TxK=next_TxK,
+            probability_TxK=probability_TxK,
+            prior_T=jax.ShapeDtypeStruct((self.n_examples,), jnp.float32),
+            tokens_TxS=jax.ShapeDtypeStruct((n_listed, self.context_length), jnp.int32),
+        )
+
+    def _sample_prior(self, key: jax.Array) -> jax.Array:
+        if self.zipf_exponent is None:
+            return jnp.full(self.n_examples, 1 / self.n_examples, jnp.float32)
+        rank_T = jax.random.permutation(key, self.n_examples) + 1
+        weight_T = rank_T.astype(jnp.float32) ** -self.zipf_exponent
+        return weight_T / weight_T.sum()
+
+    def tokens(self, instance: Instance, example: jax.Array) -> jax.Array:
+        """tokens_S of an example number; elementwise on any leading shape."""
+        if not self.listed:
+            return tokens_of(example, self.n_tokens, self.context_length)
+        return instance.tokens_TxS[example]
+
+    def inputs(self, data: Instance, example: jax.Array) -> tuple[jax.Array]:
+        """The tokens of one example."""
+        return (self.tokens(data, example),)
+
+    def objective(
+        self,
+        module: Any,
+        variables: Any,
+        instance: Instance,
+        examples_B: Any = None,
+        weighted: bool | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """(mean KL divergence from the task's next tokens in nats, accuracy) on the examples.
+
+        For one next token the divergence is the cross-entropy.
+
+        Args:
+          module: of which these are the variables.
+          variables: of one model.
+          instance: of the task.
+          examples_B: their numbers, or a `Fresh` batch with tokens of its own; None stands for all
+            examples, each weighed by the prior: the true objective.
+          weighted: whether the prior decides the weights of all examples; by default where it is
+            not even.
+        """
+        exact, weighted = examples_B is None, not self.is_even if weighted is None else weighted
+        if isinstance(examples_B, Fresh):
+            examples_B, tokens_BxS = examples_B
+        else:
+            examples_B = jnp.arange(self.n_examples) if exact else examples_B
+            tokens_BxS = self.tokens(instance, examples_B)
+        with jax.default_matmul_precision("highest"):
+            if exact and not self.listed:
+                logits_BxN = module.all_logits(variables, tokens_BxS)
+            else:
+                logits_BxN = jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(
+                    tokens_BxS
+                )
+        # Some modules have logits for the tokens only that may be answers.
+        logits_BxN = logits_BxN[..., : self.n_outputs]
+        if self.only_asked:
+            logits_BxN = jnp.where(instance.prior_T > 0, logits_BxN, -jnp.inf)
+        next_BxK, probability_BxK = (x if exact else x[examples_B] for x in instance[:2])
+        chex.assert_shape(logits_BxN, (*next_BxK.shape[:-1], self.n_outputs))
+        # Every place of a whole sequence stands for itself.
+        kl_B, correct_B = jax.vmap(metrics.kl_and_correct)(
+            *(x.reshape(-1, x.shape[-1]) for x in (logits_BxN, next_BxK, probability_BxK))
+        )
+        if exact and weighted:
+            # What never occurs may have an infinite divergence.
+            kl_B = jnp.where(instance.prior_T > 0, kl_B, 0.0)
+            return (instance.prior_T * kl_B).sum(), (instance.prior_T * correct_B).sum()
+        return kl_B.mean(), correct_B.mean()
+
+    def evaluate(
+        self, module: Any, variables: Any, instance: Instance
+    ) -> tuple[jax.Array, jax.Array]:
+        """The true objective on all examples, block by block where they are many or long."""
+        if not self.in_blocks:
+            return self.objective(module, variables, instance)
+
+        def one(example: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return self.objective(module, variables, instance, example[None])
+
+        examples_T = jnp.arange(self.n_examples)
+        loss_T, accuracy_T = jax.lax.map(one, examples_T, batch_size=EVALUATED_AT_ONCE)
+        return loss_T.mean(), accuracy_T.mean()
+
+    def outputs(self, module: Any, variables: Any, data: Instance) -> jax.Array:
+        """logits_TxN of all examples."""
+        tokens_TxS = self.tokens(data, jnp.arange(self.n_examples))
+        if not self.listed:
+            return module.all_logits(variables, tokens_TxS)
+        return jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
+
+    def prior(self, data: Instance) -> np.ndarray:
+        """prior_T, float64, summing to 1."""
+        if self.is_even:
+            return super().prior(data)
+        prior_T = np.asarray(data.prior_T, np.float64)
+        return prior_T / prior_T.sum()
+
+    def answers(self, data: Instance) -> np.ndarray:
+        """The likeliest next token of every example."""
+        return np.asarray(data.next_TxK)[:, 0]
+
+    def judge(self, data: Instance, output_TxC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """loss_T (nats) and correct_T, in float64."""
+        probability_TxK = np.asarray(data.probability_TxK, np.float64)
+        probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
+        with jax.enable_x64(True):
+            loss_T, correct_T = jax.vmap(metrics.kl_and_correct)(
+                jnp.asarray(output_TxC), jnp.asarray(data.next_TxK), jnp.asarray(probability_TxK)
+            )
+            return np.asarray(loss_T), np.asarray(correct_T)
+
+    def to_construct(self, data: Instance, aimed_A: np.ndarray) -> Tokens:
+        """The sequences of these numbers, and what follows them."""
+        probability_TxK = np.asarray(data.probability_TxK).astype(np.float64)
+        probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
+        tokens_AxS = np.asarray(self.tokens(data, jnp.asarray(aimed_A)))
+        next_TxK, prior_T = np.asarray(data.next_TxK), self.prior(data)
+        return Tokens(tokens_AxS, next_TxK[aimed_A], probability_TxK[aimed_A], prior_T[aimed_A])
+
+    def floats_shared(self) -> float:
+        """The logits of all examples, which are evaluated one run at a time."""
+        n_rows = EVALUATED_AT_ONCE if self.in_blocks else self.n_examples
+        n_logits = min(n_rows, self.n_examples) * self.n_predicted // self.n_examples
+        return 3.0 * n_logits * self.n_tokens
+
+    # --- Parts: the first so many examples, for tasks that have them ----------------------------
+
+    @property
+    def parts(self) -> bool:
+        """Whether the first examples are a task of their own, in random order and even."""
+        return self.has_parts and self.is_even and self.n_sequences is not None
+
+    def without_count(self) -> Self:
+        """The task but for how many examples it has: what searches that share a pack agree in."""
+        raise NotImplementedError
+
+    def padded(self, module: Any) -> Self:
+        """The largest task of searches, of which every trial is on a part, as the module reads."""
+        del module
+        return self.replace(seed=0)
+
+
+def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.Array:
+    """tokens_S of an example number; works elementwise on any leading shape.
+
+    >>> tokens_of(jnp.asarray(7), vocab_size=5, context_length=2).tolist()
+    [1, 2]
+    """
+    place_S = vocab_size ** jnp.arange(context_length - 1, -1, -1)
+    return (example[..., None] // place_S.reshape((1,) * example.ndim + (-1,))) % vocab_size
+
+
+__all__ = ["MOST_EXAMPLES", "Fresh", "Instance", "TokenTask", "tokens_of"]
