@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memobench import notation
 from memobench.claims.claim import FAILS, HOLDS, Finding, Test
 from memobench.claims.evidence import (
     Region,
@@ -35,11 +36,9 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
             return too_few("no configuration is promised anything")
         ratio_BX = memorized(means) / promised_X
         worst = int(ratio_BX[0].argmin())
-        sizes_text = ", ".join(
-            f"{letter} = {means.at[column].iloc[worst]}" for letter, column in _LETTERS.items()
-        )
+        sizes = notation.sizes(means.at[keys].astype(object).iloc[worst], keys)
         details = (
-            f"{name} promises {rounded(promised_X[worst])} at {sizes_text}, the worst of "
+            f"{name} promises {rounded(promised_X[worst])} at {sizes}, the worst of "
             f"{plural(len(means.at), 'configuration')}"
         )
         region = (1, np.inf)
@@ -47,15 +46,6 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
         return conclude([ratio])
 
     return test
-
-
-_LETTERS = {
-    "T": "n_examples",
-    "S": "context_length",
-    "d": "d_model",
-    "d_h": "d_head",
-    "H": "n_heads",
-}
 
 
 def on_average(

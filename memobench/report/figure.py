@@ -17,7 +17,7 @@ import seaborn as sns
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from memobench import analysis, claims
+from memobench import analysis, claims, notation
 from memobench.experiment import Experiment, Figure
 from memobench.theory import (
     BUBECK,
@@ -29,22 +29,6 @@ from memobench.theory import (
     encoder_bound,
 )
 
-NAMES = {
-    "accuracy": "accuracy",
-    "loss": "divergence (nats)",
-    "slope": "slope of accuracy on heads",
-    "known": "memorized examples (accuracy × T)",
-    "n_heads": "heads H",
-    "d_head": "head dimension d_h",
-    "d_model": "width d",
-    "n_params": "parameters",
-    "promised": "H·d_h + d",
-    "context_length": "context length",
-    "load": "T over the theorem's",
-    "n_layers": "layers of attention",
-}
-LETTERS = {"n_heads": "H", "d_model": "d", "d_head": "d_h", "context_length": "S"}
-LETTERS |= {"n_examples": "T"}
 WORDS = {
     "attention_only": "attention only (AoT)",
     "mlp": "MLP Transformer",
@@ -103,9 +87,9 @@ def draw(
                 _published(axis, experiment, shown, chosen, colors)
             title = variant if shown.row is None else f"{variant}, {_label(shown.row, row)}"
             axis.set_title(title, fontsize="small")
-        axes_of_row[0].set_ylabel(NAMES[shown.y])
+        axes_of_row[0].set_ylabel(notation.name(shown.y))
     for axis in axes[-1]:
-        axis.set_xlabel(NAMES[shown.x])
+        axis.set_xlabel(notation.name(shown.x))
         if pd.api.types.is_integer_dtype(points["x"]):
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     if shown.y in ("accuracy", "known"):
@@ -388,6 +372,6 @@ def _budgets(points: pd.DataFrame) -> list[str]:
 
 
 def _label(column: str, value: Any) -> str:
-    if column in LETTERS:
-        return f"{LETTERS[column]} = {value}"
+    if column in notation.LETTERS:
+        return notation.sizes({column: value}, [column])
     return WORDS.get(value, str(value))

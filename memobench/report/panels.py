@@ -14,22 +14,10 @@ import seaborn as sns
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from memobench import analysis, claims
+from memobench import analysis, claims, notation
 from memobench.experiment import Panels
 from memobench.methods.construction import WEIGHTS
 
-NAMES = {
-    "n_heads": "heads H",
-    "d_head": "head dimension d_h",
-    "d_model": "width d",
-    "n_examples": "examples T",
-    "load": "T over the promised number",
-    "memorized": "memorized associations",
-    "bits_per_parameter": "bits per parameter",
-    "condition": "condition number",
-    "largest_weight": "largest weight",
-    "margin": "least margin / largest output",
-}
 LOGARITHMIC = ("n_examples", "condition", "largest_weight", "margin")
 _MARKERS = "osD^vPX*<>"
 
@@ -63,10 +51,10 @@ def draw(title: str, shown: Panels, known: pd.DataFrame, path: pathlib.Path) -> 
             if x == "load":
                 axis.axvline(1, color="black", linestyle=":", linewidth=1)
             _scale(axis, x, y)
-        row[0].set_ylabel(NAMES.get(y, y))
+        row[0].set_ylabel(notation.name(y))
     for top, bottom, (told, x, _) in zip(axes[0], axes[-1], columns, strict=True):
         top.set_title(told, fontsize="small")
-        bottom.set_xlabel(NAMES.get(x, x))
+        bottom.set_xlabel(notation.name(x))
     figure.suptitle(title)
     handles = [
         Line2D([], [], color=colors[hue], marker=markers[hue], label=str(hue)) for hue in hues
@@ -95,8 +83,7 @@ def _columns(shown: Panels, runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.D
     for x in shown.x:
         others = [other for other in shown.x if other != x]
         chosen = runs[np.logical_and.reduce([runs[o] == usual[o] for o in others], axis=0)]
-        told = ", ".join(f"{NAMES.get(o, o).split()[-1]} = {usual[o]}" for o in others)
-        yield told, x, chosen if others else runs
+        yield notation.sizes(usual, others), x, chosen if others else runs
 
 
 def _in_order(values: pd.Series) -> list[Any]:

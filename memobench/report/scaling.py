@@ -10,21 +10,8 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 
-from memobench import analysis
+from memobench import analysis, notation
 from memobench.experiment import Scaling
-
-NAMES = {
-    "d_model": "width d",
-    "d_mlp": "hidden neurons m",
-    "n_heads": "heads H",
-    "n_examples": "sequences",
-    "n_params": "parameters",
-    "n_params_memory": "parameters of the memory",
-    "complete_99": "largest set memorized to 99%",
-    "memorized": "associations memorized",
-    "bits": "bits memorized",
-}
-
 
 SIZES = ["architecture", "d_model", "d_head", "n_heads", "n_layers", "d_mlp", "n_examples"]
 
@@ -49,7 +36,7 @@ def draw(title: str, shown: Scaling, known: pd.DataFrame, path: pathlib.Path) ->
     for color, marker, hue in zip(palette, "osD^vPX*" * len(hues), hues, strict=False):
         groups = rows[rows[shown.hue] == hue].groupby(shown.x)["y"]
         half = groups.agg(analysis.half_width)
-        label = hue if shown.hue == "architecture" else f"{NAMES.get(shown.hue, shown.hue)}: {hue}"
+        label = hue if shown.hue == "architecture" else f"{notation.name(shown.hue)}: {hue}"
         axis.errorbar(
             groups.mean().index,
             groups.mean(),
@@ -67,8 +54,8 @@ def draw(title: str, shown: Scaling, known: pd.DataFrame, path: pathlib.Path) ->
     axis.set_yscale("log", base=2)
     for side in (axis.xaxis, axis.yaxis):
         side.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
-    axis.set_xlabel(NAMES.get(shown.x, shown.x))
-    axis.set_ylabel(NAMES.get(shown.y, shown.y))
+    axis.set_xlabel(notation.name(shown.x))
+    axis.set_ylabel(notation.name(shown.y))
     axis.set_title(title)
     axis.legend(fontsize="small")
     figure.savefig(path, dpi=110)
