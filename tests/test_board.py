@@ -23,7 +23,6 @@ from memobench.methods.construction import Construction
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
-from memobench.models.transformer import MLP
 from memobench.report import capacity as capacities_page
 from memobench.report import exposure, forest, latex, leaderboard, scaling, tables
 from memobench.runs import Run, cells
@@ -695,16 +694,16 @@ def test_four_renderings_of_one_board(tmp_path):
 
     written = _markdown_rows(text)
     assert len(written) == len(found) == 5
-    for row, cells in zip(found.to_dict("records"), written, strict=True):
-        assert cells["entry"] == board.entry(row)
-        assert cells["track"] == row["track"]
-        assert cells["verdict"] == row["verdict"]
-        assert ("≥" in cells["bits"]) == (row["verdict"] == "lower bound")
-        assert _first(cells["bits"]) == round(row["bits"])
-        assert _first(cells["complete 99%"]) == round(row["complete_99"])
-        assert _first(cells["bits / all"]) == pytest.approx(row["bits_per_parameter"], abs=5.1e-3)
+    for row, shown in zip(found.to_dict("records"), written, strict=True):
+        assert shown["entry"] == board.entry(row)
+        assert shown["track"] == row["track"]
+        assert shown["verdict"] == row["verdict"]
+        assert ("≥" in shown["bits"]) == (row["verdict"] == "lower bound")
+        assert _first(shown["bits"]) == round(row["bits"])
+        assert _first(shown["complete 99%"]) == round(row["complete_99"])
+        assert _first(shown["bits / all"]) == pytest.approx(row["bits_per_parameter"], abs=5.1e-3)
         per = row["bits"] / row["n_params_distinct"]
-        assert _first(cells["bits / distinct"]) == pytest.approx(per, abs=5.1e-3)
+        assert _first(shown["bits / distinct"]) == pytest.approx(per, abs=5.1e-3)
 
     page = Cells((tmp_path / "leaderboard.html").read_text("utf-8"))
     embedded = {(x["track"], x["entry"]): x for x in json.loads(page.data)["board"]}

@@ -510,7 +510,8 @@ def three_budgets():
 
 def test_runs_that_train_other_weights_are_variants_of_their_own():
     table = three_budgets().iloc[:1]
-    labels = [claims.variant(table.assign(trained=name)).item() for name in (None, *TRAINED)]
+    kinds = (None, "read_out", "all_but_attention", "memory")
+    labels = [claims.variant(table.assign(trained=name)).item() for name in kinds]
     assert len(set(labels)) == len(labels)
 
 
