@@ -1,5 +1,6 @@
 """Strict JAX for all tests, and the small runs that many of them share."""
 
+import dataclasses
 import os
 
 # Most of a test's time is compilation; what is compiled here runs for moments.
@@ -18,13 +19,16 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 @pytest.fixture
 def make_run():
-    """A small run; keyword arguments go to the spec that knows them."""
+    """A small run of an architecture by its name; other keyword arguments are its fields."""
 
     def make(name="attention_only", *, seed=0, task=None, method=None, **sizes):
-        sizes = {"d_model": 4, "d_head": 4, "n_heads": 2, **sizes}
+        kind = Architecture.named(name)
+        known = {field.name for field in dataclasses.fields(kind)}
+        small = {"d_model": 4, "d_head": 4, "n_heads": 2}
+        sizes = {field: size for field, size in small.items() if field in known} | sizes
         return Run(
             task=task or Associations(vocab_size=7),
-            architecture=Architecture(name=name, **sizes),
+            architecture=kind(**sizes),
             method=method or Training(batch_size=16, n_batches=5, epochs=4),
             seed=seed,
         )
