@@ -1,5 +1,6 @@
 # make bench            from nothing to a leaderboard (PRESET=quick|full)
 # make test             the whole test suite, a few minutes on two CPU cores
+# make test-isa         what rests on rounding, as CPUs without AVX-512 and without AVX compute it
 # make test-slow        minutes-long checks against published numbers
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
@@ -25,9 +26,9 @@ ifeq ($(ACCEL),cpu)
 export JAX_PLATFORMS = cpu
 endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
-test test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
+test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: bench test test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
+.PHONY: bench test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -37,6 +38,10 @@ bench: $(VENV)/.installed-$(ACCEL)
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal
+
+test-isa: $(VENV)/.installed-test
+	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'rounding and not slow'
+	XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 $(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'rounding and not slow'
 
 test-slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m slow

@@ -282,6 +282,7 @@ def rounds(monkeypatch):
     return widths
 
 
+@pytest.mark.rounding
 def test_runs_that_know_all_stop_and_free_their_slot(rounds):
     patient = _easy(0, steps=200, stop_early=False, context_length=2)
     runs = [FILLING, *map(_easy, range(1, 5)), patient]
@@ -499,6 +500,7 @@ def deep():
     return annealing.anneal(packing.together(DEEP))
 
 
+@pytest.mark.rounding
 def test_scalars_are_known_within_the_tolerance_and_never_stop_early(deep):
     assert deep.accuracy_R[1] < deep.accuracy_R[0] == 1
     assert 1.0 in deep.certificates[0]["curve_accuracy"][:-1]

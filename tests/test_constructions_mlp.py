@@ -54,6 +54,7 @@ def _knows_all(row):
     return row["accuracy"] == pytest.approx(1)
 
 
+@pytest.mark.rounding
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("weights", ["float64", "float32"])
 def test_bubeck_knows_as_many_as_promised(weights, seed):

@@ -150,6 +150,7 @@ def test_the_objective_is_the_mean_over_all_tokens(method):
     assert (np.bincount(tasks.sample_draws(run.task, 24)) == 2).all()
 
 
+@pytest.mark.rounding
 def test_sequences_are_memorized_and_their_bits_are_counted():
     method = Training(n_batches=60, epochs=4, learning_rate=1e-2, final_learning_rate=1e-3).exact()
     run = _run(method=method, d_model=24, d_head=12, d_mlp=48)

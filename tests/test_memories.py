@@ -99,6 +99,7 @@ def test_the_sizes_of_a_memory_are_counted_without_keys_and_values(name):
     assert counted == (25 if name == "linear_memory" else 2 * 5 * 10 + 10)
 
 
+@pytest.mark.rounding
 @every_memory
 @pytest.mark.parametrize("method", PROTOCOLS)
 def test_keys_and_values_stay_and_the_memory_learns(name, method):

@@ -84,6 +84,7 @@ def test_progress_adds_up_to_the_steps():
     assert sum(counted) == 20
 
 
+@pytest.mark.rounding
 def test_packed_equals_alone():
     tasks = [DIRICHLET, dataclasses.replace(DIRICHLET, seed=1)]
     runs = [_encoder(d, task, steps=30) for d in (1, 3) for task in tasks]

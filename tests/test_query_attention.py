@@ -152,6 +152,7 @@ def _reference(module, variables, query_I, context_NxI):
     return stream[0] @ p["decoder"] + p["decoder_bias"], np.array(attention_HxN)
 
 
+@pytest.mark.rounding
 @every_module
 def test_outputs_and_attention_are_those_of_the_definition(module):
     variables, (query_TxI, context) = _variables(module), _examples(module)

@@ -162,6 +162,7 @@ def test_every_step_has_a_batch_of_its_own_and_embeddings_stay():
         assert np.array_equal(x, moved[name]) == (name == "token_embedding")
 
 
+@pytest.mark.rounding
 def test_facts_are_learned_in_unseen_noise_and_rows_say_so():
     method = dataclasses.replace(
         TWENTY, batch_size=64, n_batches=64, epochs=6, learning_rate=0.02, final_learning_rate=0.02

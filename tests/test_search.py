@@ -171,6 +171,7 @@ def _assert_same_trials(ours, theirs):
     np.testing.assert_allclose([x.loss for x in ours], [x.loss for x in theirs], atol=1e-4)
 
 
+@pytest.mark.rounding
 def test_packed_equals_alone(mixed, alone):
     _assert_same_trials(_trials(mixed, 1), _trials(alone))
     np.testing.assert_allclose(mixed.loss_R[1], alone.loss_R[0], atol=1e-4)
@@ -251,6 +252,7 @@ def _plainly(run, trial):
     return [*accuracies, float(accuracy)], float(loss)
 
 
+@pytest.mark.rounding
 @pytest.mark.parametrize(
     ("run", "method"),
     [(MIX[1], MIX[1].method.training), (_run(n=36, seed=3), PUBLISHED)],

@@ -207,6 +207,7 @@ def test_shuffles_differ_between_epochs_and_seeds_and_are_uniform(make_run):
     assert 55 < counts.min() <= counts.max() < 145
 
 
+@pytest.mark.rounding
 def test_the_exact_protocol_has_nothing_random_but_the_start(make_run):
     runs = [make_run(method=TWENTY.exact(), seed=seed) for seed in (0, 1)]
     result = training.train_many(packing.together(runs))
@@ -214,6 +215,7 @@ def test_the_exact_protocol_has_nothing_random_but_the_start(make_run):
     assert (np.diff(result.step_loss_RxL, axis=1) < 1e-3).all()
 
 
+@pytest.mark.rounding
 def test_training_memorizes(make_run):
     method = Training(n_batches=64, epochs=16).exact()
     result = training.train_one(make_run(n_heads=8, method=method))

@@ -125,6 +125,7 @@ def test_fine_tuning_betters_the_construction():
     assert result.accuracy_R[0] > result.step_accuracy_RxL[0, 0]
 
 
+@pytest.mark.rounding
 @pytest.mark.parametrize(
     "options",
     [
