@@ -322,7 +322,7 @@ def cost(table: pd.DataFrame) -> pd.DataFrame:
         run_s=table["run_seconds"] / table["pack_size"],
     )
     keys = ["protocol", "heads", "n_layers", "architecture", "steps"]
-    sums = each.groupby(keys, as_index=False).agg(
+    sums = each.groupby(keys, as_index=False, dropna=False).agg(
         runs=("run_id", "size"),
         model_steps=("model_steps", "sum"),
         compile_s=("compile_s", "sum"),

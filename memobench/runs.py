@@ -12,8 +12,10 @@ from memobench import columns as col
 from memobench.columns import Column, by_name, require, shown
 from memobench.errors import UserError
 from memobench.methods.base import Method
+from memobench.methods.construction import Construction
 from memobench.methods.training import Training
 from memobench.models.base import Architecture, Module
+from memobench.optimizers import Optimizer
 from memobench.spec import MOST_SEED, SPEC_VERSION
 from memobench.tasks.base import Task
 
@@ -84,7 +86,12 @@ _DERIVED = ("run_id", "n_examples", "steps", "protocol")
 
 def spec_columns() -> dict[str, Column]:
     """Every column that a spec of a known kind has, by name, in the order of the table."""
-    return _spec_columns(*(len(family.kinds()) for family in (Task, Architecture, Method)))
+    return _spec_columns(*_counts())
+
+
+def _counts() -> tuple[int, ...]:
+    families = (Task, Architecture, Method, Construction, Optimizer)
+    return tuple(len(family.kinds()) for family in families)
 
 
 @functools.cache
@@ -106,9 +113,8 @@ def _no_cells(*counts: int) -> dict[str, None]:
 
 def cells(run: Run) -> dict[str, Any]:
     """The spec as the flat columns of the results table; what does not apply is None."""
-    counts = (len(family.kinds()) for family in (Task, Architecture, Method))
     return {
-        **_no_cells(*counts),
+        **_no_cells(*_counts()),
         "run_id": run.run_id,
         "task": run.task.name,
         **run.task.shared_cells(),

@@ -82,7 +82,7 @@ def bootstrap_means(
     table = usable(table)
     # Sorted by value too, so that the order of the rows does not matter.
     table = table.assign(_y=value(table)).sort_values([*columns, "_y"], ignore_index=True)
-    groups = table.groupby(columns, sort=True)
+    groups = table.groupby(columns, sort=True, dropna=False)
     others = [column for column in configuration() if column in table and column not in columns]
     mixed = [column for column in others if (groups[column].nunique(dropna=False) > 1).any()]
     if mixed:

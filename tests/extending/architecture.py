@@ -1,0 +1,65 @@
+"""An architecture with an option of its own: a gated MLP between a token's rows and its answer.
+
+memobench run tests/extending/architecture.py
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from memobench.columns import choice, integer
+from memobench.experiment import Experiment, Figure, grid
+from memobench.methods.training import Training
+from memobench.models.base import Architecture, Module
+from memobench.models.transformer import ACTIVATIONS
+from memobench.spec import kind
+from memobench.tasks.associations import Associations
+
+
+class GatedModule(Module):
+    """logits_N = V W_out (gate(W_gate x) * W_in x) of the tokens' summed embeddings x_D."""
+
+    vocab_size: int
+    context_length: int
+    d_model: int
+    d_mlp: int
+    gate: str
+
+    paddable = ("d_model", "d_mlp")  # Zero columns meet zero rows, and gates of 0 times 0 are 0.
+
+    @nn.compact
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        n, d, w = self.vocab_size, self.d_model, self.d_mlp
+        fan = nn.initializers.lecun_normal()
+        embedding_SND: Any = self.param("embedding", fan, (self.context_length, n, d))
+        x_D = embedding_SND[jnp.arange(self.context_length), tokens_S].sum(axis=0)
+        gate_DW, in_DW = (self.param(name, fan, (d, w)) for name in ("gate_w", "mlp_in"))
+        hidden_W = ACTIVATIONS[self.gate](x_D @ gate_DW) * (x_D @ in_DW)
+        return self.param("unembedding", fan, (n, d)) @ (hidden_W @ self.param("out", fan, (w, d)))
+
+
+@kind("gated")
+class Gated(Architecture):
+    """A gated MLP of width `d_mlp`, whose gate is an activation."""
+
+    d_mlp: int = integer("hidden neurons of a layer's MLP", 1)
+    gate: str = choice("activation of the gate", *ACTIVATIONS, default="silu")
+
+    def module(self, task: Any) -> GatedModule:
+        return GatedModule(
+            task.vocab_size, task.context_length, self.d_model, self.d_mlp, self.gate
+        )
+
+
+SIZES = [Gated(d_model=d, d_mlp=w) for d in (3, 4) for w in (4, 8)]
+METHOD = Training(batch_size=16, n_batches=4, epochs=2)
+RUNS = grid([Associations(vocab_size=5)], SIZES, [METHOD], seeds=2)
+EXPERIMENT = Experiment(
+    name="mine/gated",
+    title="A gated MLP",
+    presets={"quick": RUNS, "full": RUNS},
+    left_out="nothing",
+    figure=Figure(x="n_params", hue="d_model", bounds=False),
+)
