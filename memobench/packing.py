@@ -188,18 +188,11 @@ def search_task(runs: Sequence[Run], module: Any) -> Any:
 
 
 def floats_per_step(module: Module, run: Run) -> float:
-    """Numbers that heads and hidden neurons hold in a step if they hold them at every place.
-
-    0 where most are computed once for each token and not for every example: one layer that reads
-    all sequences, or a context's own vectors. Deeper layers and listed sequences share nothing.
-    """
-    task: Any = run.task
-    n_layers = getattr(module, "n_layers", 1)
-    each = n_layers > 1 or (task.of_tokens and task.listed)
-    if run.method.solves or not each:
+    """Numbers that heads and hidden neurons hold in a step because examples do not share them."""
+    if run.method.solves:
         return 0.0
     n_rows = run.method.rows_per_step(run) * run.method.starts
-    return n_rows * task.context_length * n_layers * module.floats_per_place()
+    return n_rows * module.floats_per_example(run.task.context_length, run.task.shares_inputs)
 
 
 def memory_per_run(module: Module, run: Run) -> float:

@@ -158,8 +158,8 @@ def from_cells(row: Mapping[str, Any]) -> Run:
         given = row.get(name)
         if given is None and (name in _DERIVED or value is None):
             continue
-        given = known[name].kind.read(given) if name in known else given
-        written = known[name].kind.write(given) if isinstance(given, tuple) else given
+        kind = known[name].kind
+        written = None if given is None else kind.write(kind.read(given))
         # True equals 1, but is none.
         if written != value or isinstance(written, bool) != isinstance(value, bool):
             raise UserError(

@@ -47,15 +47,13 @@ def run(names: list[str]) -> None:
 
 
 def plan_table(packs: list, predicted: Any) -> str:
+    from memobench.models.base import paddable_sizes
+
     lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>9}  padded to"]
     each = zip(packs, predicted.seconds, predicted.guessed, strict=True)
     for i, (pack, seconds, guessed) in enumerate(each):
         method, module = pack.runs[0].method, pack.module
-        sizes = " ".join(
-            f"{name}={getattr(module, name)}"
-            for name in ("d_model", "d_head", "n_heads", "d_mlp")
-            if hasattr(module, name)
-        )
+        sizes = " ".join(f"{name}={size}" for name, size in paddable_sizes(module).items())
         lines.append(
             f"{i:4d} {len(pack.runs):5d} {pack.waste:6.0%} {pack.memory_bytes / 2**20:6.0f} MiB "
             f"{seconds:8.0f}{'?' if guessed else ' '}  {type(module).__name__} {sizes}, "

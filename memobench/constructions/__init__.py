@@ -35,9 +35,8 @@ def check(run: Run) -> None:
 
     That of the run's method, or of the weights from which its training starts.
     """
-    start = getattr(run.method, "start", None)
-    if start is not None:
-        run = dataclasses.replace(run, method=start)
+    if run.method.start is not None:
+        run = dataclasses.replace(run, method=run.method.start)
     if not run.method.solves:
         return
     method, most = _method(run), promises(run)

@@ -151,10 +151,18 @@ class Module(nn.Module):
         n_places = whole.pop("n_layers", 1) * whole.pop("context_length", 1)
         return 4 * n_outputs + 8 * n_places * sum(whole.values())
 
-    def floats_per_place(self) -> float:
-        """Numbers that heads and hidden neurons hold of one token in one layer."""
+    def floats_per_example(self, context_length: int, shared: bool) -> float:
+        """Numbers that heads and hidden neurons hold of one example, if they hold them for each.
+
+        shared: whether examples share their tokens' rows in the first layer. Deeper layers share
+        nothing.
+        """
+        n_layers = getattr(self, "n_layers", 1)
+        if shared and n_layers == 1:
+            return 0.0
         sizes = {name: getattr(self, name, 0) for name in ("n_heads", "d_head", "d_model", "d_mlp")}
-        return float(sizes["n_heads"] * min(sizes["d_head"], sizes["d_model"]) + sizes["d_mlp"])
+        per_place = sizes["n_heads"] * min(sizes["d_head"], sizes["d_model"]) + sizes["d_mlp"]
+        return float(context_length * n_layers * per_place)
 
     def cells_to_trace(self, context_length: int) -> int:
         """What counting the model's parameters writes out."""

@@ -39,6 +39,8 @@ class Task(Spec):
     constructible: ClassVar[bool] = False
     # Whether examples are evaluated block by block, for they are many or long.
     in_blocks: ClassVar[bool] = False
+    # Whether examples share tokens or vectors, so that these are projected once.
+    shares_inputs: ClassVar[bool] = True
     # Whether every step draws its batch anew instead of from a fixed training set.
     is_fresh: ClassVar[bool] = False
 

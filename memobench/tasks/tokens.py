@@ -106,6 +106,11 @@ class TokenTask(Task):
         return self.n_sequences is not None or self.always_listed
 
     @property
+    def shares_inputs(self) -> bool:  # type: ignore[override]
+        """Whether all sequences of the same tokens are read."""
+        return not self.listed
+
+    @property
     def is_even(self) -> bool:
         """Whether all examples occur equally often."""
         return self.zipf_exponent is None
