@@ -513,8 +513,8 @@ def test_scalars_are_known_within_the_tolerance_and_never_stop_early(deep):
         output_T = np.array([apply(variables, *x)[0] for x in inputs])
         error_T = abs(output_T - data.label_T)
         np.testing.assert_allclose((error_T**2).mean(), deep.loss_R[i], atol=1e-6)
-        assert (error_T <= metrics.TOLERANCE).mean() == deep.accuracy_R[i]
-    assert metrics.TOLERANCE == 0.05
+        assert (error_T <= metrics.SCALAR_TOLERANCE).mean() == deep.accuracy_R[i]
+    assert metrics.SCALAR_TOLERANCE == 0.05
     first, second = worker.rows_of(packing.together(DEEP), deep)
     assert first["bits"] is second["bits"] is None
     assert first["memorized"] == pytest.approx(8)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import annealing, devices, packing, training, worker
+from memobench import annealing, devices, packing, training
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
@@ -22,7 +22,7 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
+from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
 
 N_DEVICES = 8
@@ -70,9 +70,9 @@ def _searched(n_runs):
 
 def _solved(n_runs):
     method = Optimum(starts=2, adam_steps=8, steps=4, polished=1)
-    law = {"name": "distributions", "conditional": "uniform", "n_next": 2}
+    task = Distributions(vocab_size=3, conditional="uniform", n_next=2)
     return [
-        Run(task=Task(vocab_size=3, seed=seed, **law), architecture=ENCODER, method=method)
+        Run(task=task.replace(seed=seed), architecture=ENCODER, method=method)
         for seed in range(n_runs)
     ]
 
@@ -114,7 +114,7 @@ def _measures(kind, size):
     pack = packing.together(runs, ENCLOSING if kind in ("published", "exact") else None)
     if devices.count() > 1:  # Runs queue; on one device all of them train at once.
         pack = dataclasses.replace(pack, slots=min(pack.slots, 2 * N_DEVICES - 3))
-    result = worker.train(pack, steps.append, checkpoints)
+    result = RUNS[kind][0].method.train(pack, steps.append, checkpoints)
     leaves = [x for x in jax.tree.leaves(result.variables) if isinstance(x, jax.Array)]
     return {
         "loss": result.loss_R.tolist(),

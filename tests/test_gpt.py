@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench import packing, sweep, tasks, training
+from memobench import packing, sweep, training
 from memobench.errors import UserError
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -147,7 +147,7 @@ def test_the_objective_is_the_mean_over_all_tokens(method):
     if method.protocol == "exact":
         np.testing.assert_allclose(result.step_loss_RxL, nll.mean(), rtol=1e-5)
     # An epoch of 24 examples holds every one of 12 sequences twice.
-    assert (np.bincount(tasks.sample_draws(run.task, 24)) == 2).all()
+    assert (np.bincount(run.task.sample_draws(24)) == 2).all()
 
 
 @pytest.mark.rounding
@@ -185,15 +185,22 @@ def test_the_parameters_are_those_of_gpt_2():
 
 
 def test_mistakes_name_the_fix():
+    other = Run(task=SEQUENCES, architecture=MLP(d_model=4, d_head=4, d_mlp=3))
     mistakes = {
-        "n_sequences=None: sequences need": lambda: Sequences(vocab_size=7),
-        "method: Search does not serve": lambda: _run(method=Search(training=TWENTY)),
-        "mlp does not serve the task 'sequences'; choose gpt": lambda: models.build(
-            Run(task=SEQUENCES, architecture=MLP(d_model=4, d_head=4))
+        "n_sequences=None is not an integer >= 1": lambda: Sequences(n_sequences=None),
+        "a Search needs tokens of even frequency in random order": lambda: _run(
+            method=Search(training=TWENTY)
         ),
-        "zipf_exponent must be None": lambda: dataclasses.replace(SEQUENCES, zipf_exponent=1.0),
+        "mlp does not serve the task 'sequences', whose question is 'every token'; "
+        "choose gpt": other.module,
+        "d_head=9 exceeds d_model=8": lambda: _run(d_head=9),
+        "activation='relu' means nothing with d_mlp=0": lambda: _run(d_mlp=0, activation="relu"),
     }
     for message, mistake in mistakes.items():
         with pytest.raises(UserError) as error:
             mistake()
         assert message in str(error.value)
+        assert "\n" not in str(error.value)
+    for foreign in (lambda: _run(heads="full"), lambda: SEQUENCES.replace(zipf_exponent=1.0)):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            foreign()

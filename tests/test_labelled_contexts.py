@@ -69,7 +69,7 @@ def test_the_set_is_that_of_its_seed_alone(contexts):
 @every_label
 def test_shapes_are_those_of_the_sample(contexts, n_classes):
     task = _task(contexts, n_classes=n_classes)
-    data, shapes = task.sample(), labelled_contexts.shapes(task)
+    data, shapes = task.sample(), task.shapes()
     for name, x, shape in zip(Labelled._fields, data, shapes, strict=True):
         assert x.shape == shape.shape, name
         assert x.dtype == shape.dtype, name
@@ -159,23 +159,23 @@ MISTAKES = {
     "context_length=0 is not an integer >= 1": lambda: _task(context_length=0),
     "input_dim=2.0 is not an integer >= 1": lambda: _task(input_dim=2.0),
     "seed=-1 is not an integer >= 0": lambda: _task(seed=-1),
-    "contexts='own' is unknown; choose one of shared, random, bag": lambda: LabelledContexts(
+    "contexts='own' is not one of shared, random, bag": lambda: LabelledContexts(
         n_examples=4, contexts="own"
     ),
-    "name must be 'labelled_contexts'": lambda: _task(name="associations"),
-    "method: Annealing does not train the task 'associations'": lambda: _run(
+    "method: an Annealing does not train the task 'associations'": lambda: _run(
         Associations(), Annealing(**SHORT)
     ),
-    "method: Training does not train the task 'labelled_contexts'": lambda: _run(
+    "method: a Training does not train the task 'labelled_contexts'": lambda: _run(
         _task(), Training()
     ),
-    "method: Optimum does not train the task 'labelled_contexts'": lambda: _run(_task(), Optimum()),
+    "method: an Optimum does not serve the task 'labelled_contexts'": lambda: _run(
+        _task(), Optimum()
+    ),
     "steps=12 is no multiple of evaluate_every=5": lambda: Annealing(steps=12, evaluate_every=5),
     "batch_size=0 is not an integer >= 1": lambda: Annealing(batch_size=0),
     "learning_rate=0 is not a number > 0": lambda: Annealing(learning_rate=0),
     "first_share=inf is not a number > 0": lambda: Annealing(first_share=float("inf")),
     "warmup=1 is not a share in [0, 1)": lambda: Annealing(warmup=1),
-    "protocol must be 'annealed'": lambda: Annealing(protocol="exact"),
 }
 
 
@@ -186,6 +186,16 @@ def test_a_mistake_is_one_line_that_names_the_field(line):
     message = str(caught.value)
     assert message.startswith(line)
     assert "\n" not in message
+
+
+def test_neither_the_task_nor_its_method_has_a_name_or_a_protocol_to_choose():
+    for mistake in (
+        lambda: _task(name="associations"),
+        lambda: _task(vocab_size=5),
+        lambda: Annealing(protocol="exact"),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            mistake()
 
 
 def test_a_right_spec_is_none_of_these():

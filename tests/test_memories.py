@@ -15,6 +15,7 @@ from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
+from memobench.models.linear_memory import LinearMemory
 from memobench.models.mlp_memory import MLPMemory
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
@@ -35,7 +36,7 @@ def _run(name="linear_memory", d=4, n=26, method: Any = EXACT, seed=0, **options
         options = {"d_mlp": 2 * d, **options}
     return Run(
         task=Bijection(vocab_size=n),
-        architecture=Architecture(name=name, d_model=d, d_head=d, **options),
+        architecture=Architecture.named(name)(d_model=d, **options),
         method=method,
         seed=seed,
     )
@@ -61,8 +62,8 @@ def test_the_logits_are_those_of_the_equations(name):
 
 
 def test_other_activations_are_what_they_say():
-    relu, silu, named = (_run("mlp_memory", activation=x).module() for x in (None, "silu", "relu"))
-    assert relu == named
+    silu, relu = (_run("mlp_memory", activation=x).module() for x in ("silu", "relu"))
+    assert _run("mlp_memory").module() == relu
     variables = models.init(silu, 1, jax.random.key(5))
     hidden = variables["params"]["mlp_in"] @ variables["params"]["token_embedding"][2]
     hidden = hidden + variables["params"]["mlp_in_bias"]
@@ -146,11 +147,8 @@ def test_answers_beyond_a_trials_examples_get_no_probability(name):
     instance = run.task.sample()
     for n in (1, 3, 8):
         prior_T = jnp.where(jnp.arange(8) < n, 1 / n, 0.0)
-        weighed = Bijection(
-            vocab_size=8,
-        )
-        loss, accuracy = weighed.objective(
-            module, variables, instance._replace(prior_T=prior_T), None
+        loss, accuracy = run.task.objective(
+            module, variables, instance._replace(prior_T=prior_T), weighted=True
         )
         # As if there were no more tokens.
         few = every[:n, :n]
@@ -161,18 +159,16 @@ def test_answers_beyond_a_trials_examples_get_no_probability(name):
 
 def test_sizes_that_mean_nothing_are_refused():
     pairs = Associations(vocab_size=5)
-    sizes = {"d_model": 4, "d_head": 4}
-    for task, architecture, message in (
-        (pairs, MLPMemory(d_mlp=3, **sizes), "context_length=2: mlp_memory"),
-        (_run().task, MLPMemory(**sizes), "d_mlp=0"),
-        (
-            _run().task,
-            MLPMemory(d_mlp=3, **sizes),
-            "d_head, n_heads and n_layers mean nothing to mlp_memory",
-        ),
-    ):
-        with pytest.raises(UserError, match=message):
-            Run(task=task, architecture=architecture).module()
+    for architecture in (MLPMemory(d_model=4, d_mlp=3), LinearMemory(d_model=4)):
+        with pytest.raises(UserError, match=f"^context_length=2: {architecture.name} reads one"):
+            Run(task=pairs, architecture=architecture).module()
+    with pytest.raises(UserError, match=r"^d_mlp=0 is not an integer >= 1"):
+        MLPMemory(d_model=4, d_mlp=0)
+    for foreign in ({"d_head": 4}, {"n_heads": 1}, {"n_layers": 1}):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            MLPMemory(d_model=4, d_mlp=3, **foreign)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'd_mlp'"):
+        LinearMemory(d_model=4, d_mlp=3)
 
 
 def test_sets_of_one_size_share_a_program_and_others_do_not():

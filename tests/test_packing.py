@@ -9,12 +9,15 @@ from flax import linen as nn
 from memobench import packing
 from memobench.methods.training import Training
 from memobench.models import base as models
+from memobench.models.base import Architecture, Module
+from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
 
-def _grid(make_run, **method):
+def _grid(make_run, **options):
+    method = Training(**options)
     return [
-        make_run(d_model=d, d_head=d, n_heads=h, seed=seed, method=Training(**method))
+        make_run(d_model=d, d_head=d, n_heads=h, seed=seed, method=method)
         for d in (3, 5, 9)
         for h in (1, 4, 30)
         for seed in range(3)
@@ -63,7 +66,7 @@ def test_all_numbers_of_steps_share_a_program(make_run):
     from memobench import training
 
     methods = [Training(n_batches=8, epochs=epochs) for epochs in (2, 4)]
-    runs = [run for method in methods for run in _grid(make_run, **dataclasses.asdict(method))]
+    runs = [run for method in methods for run in _grid(make_run, **vars(method))]
     packs = packing.plan(runs, "cpu")
     assert all(len({run.method for run in pack.runs}) == 1 for pack in packs)
     shapes = [
@@ -123,12 +126,11 @@ def test_initial_weights_are_those_of_each_model_alone(make_run):
             assert not outside.any()
 
 
-class Normalised(nn.Module):
+class NormalisedModule(Module):
     """Layer norm sees its width: zero-padding would change it."""
 
     vocab_size: int
     d_model: int
-    paddable = ()
 
     @nn.compact
     def __call__(self, tokens_S):
@@ -137,11 +139,13 @@ class Normalised(nn.Module):
 
 
 def test_an_architecture_that_padding_would_change_is_packed_by_size(make_run, monkeypatch):
-    monkeypatch.setitem(
-        models.ARCHITECTURES,
-        "normalised",
-        lambda task, a: Normalised(vocab_size=task.vocab_size, d_model=a.d_model),
-    )
+    monkeypatch.setattr(Architecture, "registry", dict(Architecture.kinds()))
+
+    @kind("normalised")
+    class Normalised(Architecture):
+        def module(self, task):
+            return NormalisedModule(vocab_size=task.vocab_size, d_model=self.d_model)
+
     runs = [make_run("normalised", d_model=d, seed=seed) for d in (2, 3) for seed in range(2)]
     packs = packing.plan(runs, "cpu")
     assert sorted((pack.module.d_model, len(pack.runs)) for pack in packs) == [(2, 2), (3, 2)]
@@ -171,9 +175,9 @@ def test_cuts_are_those_of_the_plain_recurrence(make_run, platform, steps):
     runs = [make_run(d_model=d, d_head=d, n_heads=h, heads="full") for d, h in sizes]
 
     def work(module):
-        return packing.work_per_step(module, runs[0])
+        return runs[0].method.work_per_step(module, runs[0])
 
-    modules = sorted(map(models.build, runs), key=work)
+    modules = sorted((run.module() for run in runs), key=work)
     longest = [chance.randint(1, steps) for _ in modules]
     total = [chance.randint(1, 9) * steps for _ in modules]
     cuts = packing._cuts(modules, work, total, longest, platform, 1)

@@ -17,10 +17,11 @@ from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.base import Architecture
-from memobench.models.query_attention import QueryAttention
+from memobench.models.query_attention import QueryAttention, QueryAttentionModule
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests import small
 
 GOLDEN = pathlib.Path(
     os.environ.get(
@@ -29,7 +30,7 @@ GOLDEN = pathlib.Path(
 )
 golden_files = pytest.mark.parametrize("name", ["classification", "regression"])
 
-BASE = QueryAttention(
+BASE = QueryAttentionModule(
     input_dim=6,
     context_length=4,
     n_outputs=3,
@@ -359,7 +360,7 @@ def test_initial_weights_fill_their_bounds():
     bounds |= {"layer0_value": math.sqrt(6 / 47), "layer0_output": math.sqrt(6 / 103)}
     bounds["position"] = 1 / math.sqrt(40)
     drawn = models.init(module, 0, jax.random.key(0))
-    by_flax = quick_jit(module.init)(jax.random.key(0), *module.inputs())
+    by_flax = quick_jit(module.init)(jax.random.key(0), *module.example(15))
     for variables in (drawn, by_flax):
         assert variables["params"].keys() == bounds.keys()
         for name, x in variables["params"].items():
@@ -375,12 +376,12 @@ def test_initial_weights_fill_their_bounds():
     assert all((np.asarray(x) != other[name]).any() for name, x in drawn["params"].items())
 
 
-def _run(task=None, name="query_attention", **sizes):
+def _run(task=None, **sizes):
     fields = {"n_examples": 9, "context_length": 4, "n_classes": 3, "input_dim": 6}
-    sizes = {"d_model": 8, "d_head": 5, "n_heads": 3, "heads": "full", **sizes}
+    sizes = {"d_model": 8, "d_head": 5, "n_heads": 3, **sizes}
     return Run(
         task=LabelledContexts(**(fields | (task or {}))),
-        architecture=Architecture(name=name, **sizes),
+        architecture=QueryAttention(**sizes),
         method=Annealing(batch_size=4, steps=10, evaluate_every=5),
     )
 
@@ -396,57 +397,60 @@ def test_a_spec_without_options_is_the_published_model():
     )
 
 
-OPTIONS = {"positions": "none", "d_value": 1, "score_scale": "d_model", "residual": False}
-FOREIGN = {"activation": "relu", "embeddings": "unit"}
+DEFAULTS = {
+    "positions": "sinusoidal",
+    "d_value": 1,
+    "score_scale": "d_model",
+    "residual": False,
+    "n_layers": 1,
+}
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [*OPTIONS.items(), ("embeddings", FOREIGN["embeddings"])]
-)
-@pytest.mark.parametrize("name", ["attention_only", "mlp", "sequence_encoder"])
-def test_architectures_of_tokens_refuse_the_options(name, option, value):
-    size = {option: value}
-    architecture = Architecture(name=name, d_model=4, d_head=4, **size)
-    with pytest.raises(UserError) as caught:
-        models.build(Run(task=Associations(vocab_size=5), architecture=architecture))
-    message = str(caught.value)
-    assert message.startswith(f"{option}={value!r} means nothing to {name}; ")
-    assert "\n" not in message
-    models.build(
-        Run(
-            task=Associations(vocab_size=5),
-            architecture=dataclasses.replace(architecture, **{option: None}),
-        )
-    )
+@pytest.mark.parametrize(("option", "value"), DEFAULTS.items())
+def test_an_option_given_as_it_is_by_default_is_the_same_run(option, value):
+    assert _run(**{option: value}).run_id == _run().run_id
 
 
-@pytest.mark.parametrize("name", ["attention_only", "mlp", "sequence_encoder"])
+OF_TOKENS = [name for name, kind in Architecture.kinds().items() if "query" not in kind.answers]
+
+
+@pytest.mark.parametrize("option", ["positions", "d_value", "score_scale", "residual"])
+@pytest.mark.parametrize("name", OF_TOKENS)
+def test_architectures_of_tokens_refuse_the_options(name, option):
+    architecture = small.make(Architecture.named(name), small.ARCHITECTURE)
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+        architecture.replace(**{option: DEFAULTS[option]})
+
+
+@pytest.mark.parametrize("name", OF_TOKENS)
 def test_architectures_of_tokens_refuse_labelled_contexts(name):
-    with pytest.raises(UserError, match=f"^{name} reads tokens, not labelled_contexts; .*$"):
-        _run(name=name).module()
+    architecture = small.make(Architecture.named(name), small.ARCHITECTURE)
+    run = dataclasses.replace(_run(), architecture=architecture)
+    said = f"^architecture {name} does not serve the task 'labelled_contexts', .* query_attention$"
+    with pytest.raises(UserError, match=said):
+        run.module()
 
 
 def test_query_attention_refuses_what_it_has_not():
-    for sizes, said in (
-        ({"d_mlp": 3}, "d_mlp=3"),
-        ({"heads": "compressed"}, "heads='compressed'"),
-    ):
-        with pytest.raises(UserError) as caught:
-            _run(**sizes).module()
-        assert said in str(caught.value)
-        assert "set heads='full' and d_mlp=0" in str(caught.value)
-        assert "\n" not in str(caught.value)
-    for option, value in FOREIGN.items():
-        with pytest.raises(UserError, match=f"^{option}='{value}' means nothing to query_att"):
-            _run(**{option: value}).module()
+    for foreign in ("d_mlp", "heads", "activation", "embeddings"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{foreign}'"):
+            _run(**{foreign: 3})
     architecture = QueryAttention(d_model=4, d_head=4)
-    with pytest.raises(UserError, match="needs labelled contexts, not the task 'associations'"):
-        models.build(Run(task=Associations(vocab_size=5), architecture=architecture))
+    run = Run(task=Associations(vocab_size=5), architecture=architecture)
+    with pytest.raises(UserError, match=r"^architecture query_attention does not serve .*'next t"):
+        run.module()
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("positions", "rotary"), ("d_value", 0), ("score_scale", 1), ("d_head", 9)],
+    [
+        ("positions", "rotary"),
+        ("d_value", 0),
+        ("score_scale", 1),
+        ("d_head", 9),
+        ("residual", "no"),
+        ("residual", None),
+    ],
 )
 def test_an_unknown_option_names_itself(option, value):
     with pytest.raises(UserError, match=f"^{option}={value!r} "):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench import packing, saturation, sweep, tasks, training
+from memobench import packing, saturation, sweep, training
 from memobench.errors import UserError
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -25,7 +25,7 @@ TWENTY = Training(batch_size=16, n_batches=10, epochs=2, trained="memory")
 
 
 def _run(task=FACTS, method=TWENTY, seed=0, **sizes):
-    sizes = {"d_model": 6, "d_head": 3, "n_heads": 2, "d_mlp": 5, "heads": "full", **sizes}
+    sizes = {"d_model": 6, "d_head": 3, "n_heads": 2, "d_mlp": 5, **sizes}
     return Run(
         task=task,
         architecture=RecallTransformer(**sizes),
@@ -52,7 +52,7 @@ def test_a_relations_answers_are_its_own():
     next_T = np.asarray(FACTS.sample().next_TxK[:, 0])
     assert len(next_T) == 15
     np.testing.assert_array_equal(next_T // 4, np.arange(15) % 3)
-    many = dataclasses.replace(FACTS, n_subjects=4000, vocab_size=FACTS.vocab_size + 3995)
+    many = dataclasses.replace(FACTS, n_subjects=4000)
     counts = np.bincount(many.sample().next_TxK[:, 0], minlength=12)
     assert (abs(counts - 1000) < 150).all()
 
@@ -63,7 +63,7 @@ def test_every_fact_is_evaluated_once_among_noise():
 
 
 def test_fresh_batches_are_uniform_over_facts_places_and_noise():
-    fact_B, tokens_BxS = tasks.fresh(FACTS, jax.random.key(1), 6000)
+    fact_B, tokens_BxS = FACTS.fresh(jax.random.key(1), 6000)
     assert _facts_of(tokens_BxS) == fact_B.tolist()
     assert (abs(np.bincount(fact_B, minlength=15) - 400) < 90).all()
     tokens_BxS, first = np.asarray(tokens_BxS), FACTS.n_outputs
@@ -72,7 +72,7 @@ def test_fresh_batches_are_uniform_over_facts_places_and_noise():
         assert (abs(here_BxS.sum(axis=0)[:5] - 1200) < 150).all()
     noise = np.bincount(tokens_BxS.reshape(-1), minlength=FACTS.vocab_size)[first + 8 : -1]
     assert (abs(noise - 18000 / 7) < 250).all()
-    other, _ = tasks.fresh(FACTS, jax.random.key(2), 6000)
+    other, _ = FACTS.fresh(jax.random.key(2), 6000)
     assert not np.array_equal(other, fact_B)
 
 
@@ -122,9 +122,9 @@ def test_the_memorys_parameters_are_those_of_the_paper():
 
 
 def test_embeddings_may_be_normal():
-    run = _run(embeddings="normal", task=dataclasses.replace(FACTS, n_subjects=505, vocab_size=528))
+    run = _run(embeddings="normal", task=dataclasses.replace(FACTS, n_subjects=505))
     module = run.module()
-    assert module != models.build(dataclasses.replace(run, architecture=_run().architecture))
+    assert module != dataclasses.replace(run, architecture=_run().architecture).module()
     for initialize in (models.init, models._flax_init):
         rows = np.asarray(initialize(module, 6, jax.random.key(0))["params"]["token_embedding"])
         assert rows.shape == (528, 6)
@@ -197,21 +197,32 @@ def test_mistakes_name_the_fix():
     exact = dataclasses.replace(TWENTY, protocol="exact", batch_size=None)
     mistakes = {
         "n_answers=1 is not": task(n_answers=1),
-        "vocab_size=21 leaves 0 noise tokens": task(vocab_size=21),
-        "n_subjects=5 needs name='factual_recall'": lambda: Associations(n_subjects=5),
-        "n_sequences must be None": task(n_sequences=3),
-        "zipf_exponent must be None": task(zipf_exponent=1.0),
+        "n_noise=0: context_length=6 needs a noise token": task(n_noise=0),
         "protocol='exact': the noise": lambda: _run(method=exact),
-        "method: Search does not serve": lambda: _run(method=Search(training=TWENTY)),
-        "n_layers=2: recall_transformer": lambda: _run(n_layers=2).module(),
-        "embeddings='sphere' ": lambda: _run(embeddings="sphere"),
-        "heads='compressed': recall_transformer": lambda: _run(heads="compressed").module(),
-        "task name='associations': recall": lambda: models.build(_run(task=Associations())),
-        "mlp does not serve the task 'factual_recall'; choose recall_transformer": lambda: (
-            models.build(Run(task=FACTS, architecture=MLP(d_model=4, d_head=4)))
+        "a Search needs tokens of even frequency in random order": lambda: _run(
+            method=Search(training=TWENTY)
         ),
+        "embeddings='sphere' ": lambda: _run(embeddings="sphere"),
+        "recall_transformer does not serve the task 'associations', whose question is "
+        "'next token'; choose attention_only or gpt or": lambda: _run(task=Associations()).module(),
+        "mlp does not serve the task 'factual_recall', whose question is 'fact'; "
+        "choose gpt or recall_transformer": lambda: Run(
+            task=FACTS, architecture=MLP(d_model=4, d_head=4, d_mlp=3)
+        ).module(),
     }
     for message, mistake in mistakes.items():
         with pytest.raises(UserError) as error:
             mistake()
         assert message in str(error.value)
+        assert "\n" not in str(error.value)
+    foreign = (
+        task(n_sequences=3),
+        task(zipf_exponent=1.0),
+        task(vocab_size=28),
+        lambda: Associations(n_subjects=5),
+        lambda: _run(n_layers=2),
+        lambda: _run(heads="compressed"),
+    )
+    for mistake in foreign:
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            mistake()

@@ -30,7 +30,7 @@ def _labelled(contexts="shared", n_examples=20, **sizes):
         input_dim=6,
         n_bag=5 if contexts == "bag" else None,
     )
-    sizes = {"d_model": 8, "d_head": 5, "n_heads": 3, "heads": "full", **sizes}
+    sizes = {"d_model": 8, "d_head": 5, "n_heads": 3, **sizes}
     return Run(task=task, architecture=QueryAttention(**sizes), method=SHORT)
 
 

@@ -22,7 +22,6 @@ from memobench import (
     packing,
     results,
     rows,
-    tasks,
     training,
 )
 from memobench import search as searching
@@ -30,7 +29,7 @@ from memobench.capacity import Trial
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
-from memobench.methods.search import SEARCH_RULES, Search
+from memobench.methods.search import RULES, Search
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
@@ -40,6 +39,8 @@ from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.tasks.sequences import Sequences
+from memobench.tasks.tokens import Instance
+from tests import small
 
 EXACT = Training(n_batches=8, epochs=2, learning_rate=0.1, final_learning_rate=0.05).exact()
 PUBLISHED = dataclasses.replace(EXACT, protocol="published", batch_size=8)
@@ -51,7 +52,7 @@ def _run(name="attention_only", n=36, seed=0, method=SEARCH, vocab_size=7, **siz
     sizes = {"d_model": 3, "d_head": 3, "n_heads": 2, **sizes}
     return Run(
         task=Associations(vocab_size=vocab_size, n_sequences=n, seed=seed),
-        architecture=Architecture(name=name, **sizes),
+        architecture=small.make(Architecture.named(name), sizes),
         method=method,
         seed=seed + 5,
     )
@@ -231,7 +232,7 @@ def _plainly(run, trial):
     method, n = run.method.training, trial.n_examples
     whole, state = _beginning(run)
     prior_T = np.full(n, 1 / n, np.float32)
-    instance = tasks.Instance(*(x[:n] for x in whole[:2]), prior_T, whole.tokens_TxS[:n])
+    instance = Instance(*(x[:n] for x in whole[:2]), prior_T, whole.tokens_TxS[:n])
     n_draws = method.n_batches * (method.batch_size or 0)
     key = jax.random.fold_in(jax.random.key(run.task.seed), 1)
     draws_M = jnp.floor(jax.random.uniform(key, (n_draws,)) * n).astype(jnp.int32)
@@ -446,7 +447,7 @@ def test_a_trial_of_a_bijection_is_a_smaller_bijection():
 
 def test_searches_have_rows_like_any_run(tmp_path):
     full = _run(n=36, d_model=3, d_head=2, n_heads=2, heads="full")
-    encoder = _run("sequence_encoder", n=36, d_model=2, d_head=2, n_heads=1)
+    encoder = _run("sequence_encoder", n=36, d_model=2)
     runs = [full, MIX[1], encoder]
     table = memobench.run(runs, results=tmp_path, progress=False)
     assert (tmp_path / ".checkpoints").exists()
@@ -462,7 +463,7 @@ def test_searches_have_rows_like_any_run(tmp_path):
         assert (row["doublings"], row["steps"], row["epochs"]) == (1, 16, 2)
         trials = [Trial(*x) for x in row["trials"]]
         found = capacity.columns(n, trials, run.task.vocab_size)
-        for name in results.SEARCHED:
+        for name in Search.columns_of_rows():
             assert row[name] == found[name] == read[name], name
         accuracy, loss = capacity.best_of_whole(trials, n)
         assert row["loss"] == loss
@@ -497,7 +498,7 @@ WHOLE = Associations(vocab_size=7)
         (lambda: Search(training=EXACT, sizes=65), "sizes"),
         (lambda: Search(training=EXACT, doublings=33), "doublings"),
         (lambda: Search(training=EXACT, resolution=1), "resolution"),
-        (lambda: Search(training=EXACT, rules=SEARCH_RULES + 1), "rules"),
+        (lambda: Search(training=EXACT, rules=RULES + 1), "rules"),
         (lambda: Search(training=EXACT, rules=None), "rules"),
         (lambda: Search(training=EXACT, doublings=-1), "doublings"),
         (lambda: Search(training=EXACT, doublings=1.0), "doublings"),
@@ -544,7 +545,7 @@ def test_the_largest_search():
 
 
 def test_the_rules_of_a_search_are_a_column():
-    assert SEARCH.rules == SEARCH_RULES == cells(_run())["rules"]
+    assert SEARCH.rules == RULES == cells(_run())["rules"]
     assert cells(_run(method=EXACT))["rules"] is None
 
 

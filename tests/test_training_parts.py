@@ -9,15 +9,14 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, packing, training, worker
+from memobench import constructions, packing, training
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.methods.training import Training
 from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.sequence_encoder import SequenceEncoder
-from memobench.models.transformer import MLP
+from memobench.models.transformer import MLP, AttentionOnly
 from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 
@@ -26,14 +25,8 @@ FEATURES = Dana2025(n_aimed=0)
 
 
 def _run(d_model=4, n_heads=5, d_mlp=0, seed=0, task_seed=0, method=None, **options):
-    architecture = Architecture(
-        name="mlp" if d_mlp else "attention_only",
-        d_model=d_model,
-        d_head=d_model,
-        n_heads=n_heads,
-        d_mlp=d_mlp,
-        heads="full",
-    )
+    sizes = {"d_model": d_model, "d_head": d_model, "n_heads": n_heads, "heads": "full"}
+    architecture = MLP(**sizes, d_mlp=d_mlp) if d_mlp else AttentionOnly(**sizes)
     fields = {"n_batches": 8, "epochs": 2, "protocol": "exact", "batch_size": None}
     return Run(
         task=Associations(vocab_size=7, seed=task_seed),
@@ -45,7 +38,7 @@ def _run(d_model=4, n_heads=5, d_mlp=0, seed=0, task_seed=0, method=None, **opti
 
 def _trained(*runs):
     """What the executor makes of the runs together."""
-    return worker.train(packing.together(runs), lambda _: None)
+    return runs[0].method.train(packing.together(runs), lambda _: None)
 
 
 def _at_start(run):
@@ -98,7 +91,7 @@ def test_deep_models_name_the_last_read_out_and_every_attention():
     params = models.shapes(module, 2)["params"]
 
     def chosen(trained):
-        return {x for x in params if models.trained(module, Training(trained=trained))(x)}
+        return {x for x in params if Training(trained=trained).trains(module)(x)}
 
     assert chosen(None) == set(params)
     last = {"layer1_output", "layer1_mlp_out", "unembedding", "decompress"}
@@ -197,11 +190,11 @@ def test_an_architecture_that_names_no_parts_says_so(trained):
         with pytest.raises(UserError, match=f"trained='{trained}': SequenceEncoder offers no") as e:
             attempt()
         assert "\n" not in str(e.value)
-    with pytest.raises(UserError, match="trained='everything' is unknown"):
+    with pytest.raises(UserError, match="trained='everything' is not one of read_out"):
         Training(trained="everything")
 
 
-def test_ids_know_start_and_trained_and_old_ones_stand():
+def test_ids_know_start_and_trained():
     plain = _run()
     others = [
         _run(start=NEAREST),
@@ -214,8 +207,9 @@ def test_ids_know_start_and_trained_and_old_ones_stand():
     assert cells(others[-1])["start"] == "dana2025 n_aimed=0"
     assert cells(plain)["start"] is None
     spec = json.loads(plain.canonical())
-    assert not {"start", "trained"} & spec["method"].keys()
-    assert "activation" not in spec["architecture"]
+    assert spec["method"]["start"] is spec["method"]["trained"] is None
+    # What is given as it is by default is the same run.
+    assert _run(start=None, trained=None).run_id == plain.run_id
 
 
 @pytest.mark.parametrize("name", ["dana2025/heads", "dana2025/sequence-encoder"])

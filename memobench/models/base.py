@@ -76,8 +76,8 @@ def _build(architecture: Architecture, task: Task) -> "Module":
         ]
         require(
             False,
-            f"architecture {architecture.name} does not serve the task {task.name!r}, which asks "
-            f"for a {task.question}; choose {' or '.join(sorted(serving))}",
+            f"architecture {architecture.name} does not serve the task {task.name!r}, whose "
+            f"question is {task.question!r}; choose {' or '.join(sorted(serving))}",
         )
     return architecture.module(task)
 
