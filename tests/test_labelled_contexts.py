@@ -154,11 +154,14 @@ MISTAKES = {
     ),
     "n_bag=2 is not an integer >= 4": lambda: _task("bag", n_bag=2),
     "n_bag=None is not an integer >= 4": lambda: _task("bag", n_bag=None),
-    "n_classes=1 is not an integer >= 2": lambda: _task(n_classes=1),
-    "n_examples=0 is not an integer >= 1": lambda: _task(n_examples=0),
-    "context_length=0 is not an integer >= 1": lambda: _task(context_length=0),
-    "input_dim=2.0 is not an integer >= 1": lambda: _task(input_dim=2.0),
-    "seed=-1 is not an integer >= 0": lambda: _task(seed=-1),
+    "n_classes=1 is not an integer from 2 to 16777216; give n_classes such a value": lambda: _task(
+        n_classes=1
+    ),
+    "n_examples=0 is not an integer from 1 to": lambda: _task(n_examples=0),
+    "context_length=0 is not an integer from 1 to": lambda: _task(context_length=0),
+    "input_dim=2.0 is not an integer from 1 to": lambda: _task(input_dim=2.0),
+    "seed=-1 is not an integer from 0 to 4294967295": lambda: _task(seed=-1),
+    "seed=4294967296 is not an integer from 0 to 4294967295": lambda: _task(seed=2**32),
     "contexts='own' is not one of shared, random, bag": lambda: LabelledContexts(
         n_examples=4, contexts="own"
     ),
@@ -172,10 +175,10 @@ MISTAKES = {
         _task(), Optimum()
     ),
     "steps=12 is no multiple of evaluate_every=5": lambda: Annealing(steps=12, evaluate_every=5),
-    "batch_size=0 is not an integer >= 1": lambda: Annealing(batch_size=0),
+    "batch_size=0 is not an integer from 1 to": lambda: Annealing(batch_size=0),
     "learning_rate=0 is not a number > 0": lambda: Annealing(learning_rate=0),
     "first_share=inf is not a number > 0": lambda: Annealing(first_share=float("inf")),
-    "warmup=1 is not a share in [0, 1)": lambda: Annealing(warmup=1),
+    "warmup=1.0 is not a share in [0, 1)": lambda: Annealing(warmup=1),
 }
 
 
