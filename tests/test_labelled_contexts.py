@@ -154,9 +154,7 @@ MISTAKES = {
     ),
     "n_bag=2 is not an integer >= 4": lambda: _task("bag", n_bag=2),
     "n_bag=None is not an integer >= 4": lambda: _task("bag", n_bag=None),
-    "n_classes=1 is not an integer from 2 to 16777216; give n_classes such a value": lambda: _task(
-        n_classes=1
-    ),
+    "n_classes=1 is not an integer from 2 to 16777216; give n_classes": lambda: _task(n_classes=1),
     "n_examples=0 is not an integer from 1 to": lambda: _task(n_examples=0),
     "context_length=0 is not an integer from 1 to": lambda: _task(context_length=0),
     "input_dim=2.0 is not an integer from 1 to": lambda: _task(input_dim=2.0),

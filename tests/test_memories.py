@@ -162,7 +162,7 @@ def test_sizes_that_mean_nothing_are_refused():
     for architecture in (MLPMemory(d_model=4, d_mlp=3), LinearMemory(d_model=4)):
         with pytest.raises(UserError, match=f"^context_length=2: {architecture.name} reads one"):
             Run(task=pairs, architecture=architecture).module()
-    with pytest.raises(UserError, match="^d_mlp=0 is not an integer from 1 to"):
+    with pytest.raises(UserError, match=r"^d_mlp=0 is not an integer from 1 to"):
         MLPMemory(d_model=4, d_mlp=0)
     for foreign in ({"d_head": 4}, {"n_heads": 1}, {"n_layers": 1}):
         with pytest.raises(TypeError, match="unexpected keyword argument"):
