@@ -518,10 +518,21 @@ def _shapes(module: Module, optimizer: Optimizer) -> Any:
 def _start(run: Run) -> State:
     module = run.module()
     variables = models.init_on_host(module, 0, packing.init_key(run))
-    shapes = _shapes(module, _annealing(run).optimizer)
-    moments = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.moments)
+    optimizer = _annealing(run).optimizer
+    if _starts_at_zero(optimizer):  # Without a compilation for every size.
+        shapes = _shapes(module, optimizer).moments
+        moments = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    else:
+        moments = jax.device_get(optimizer.transform().init(variables["params"]))
     numbers = np.float32(np.inf), np.int32(0), np.int32(0)
     return State(variables, moments, variables["params"], *numbers)
+
+
+@functools.cache
+def _starts_at_zero(optimizer: Optimizer) -> bool:
+    """Whether its state before the first step is zero, whatever the weights are."""
+    state = optimizer.transform().init({"w": jnp.ones(1)})
+    return not any(np.any(x) for x in jax.tree.leaves(state))
 
 
 def _arrays(each: _Progress, state: State) -> Arrays:

@@ -16,7 +16,7 @@ from memobench.methods.construction import Construction
 from memobench.methods.training import Training
 from memobench.models.base import Architecture, Module
 from memobench.optimizers import Optimizer
-from memobench.spec import MOST_SEED, SPEC_VERSION
+from memobench.spec import MOST_SEED, SPEC_VERSION, Spec
 from memobench.tasks.base import Task
 
 _TRAINING = Training()
@@ -86,17 +86,18 @@ _DERIVED = ("run_id", "n_examples", "steps", "protocol")
 
 def spec_columns() -> dict[str, Column]:
     """Every column that a spec of a known kind has, by name, in the order of the table."""
-    return _spec_columns(*_counts())
+    return _spec_columns(*_kinds())
 
 
-def _counts() -> tuple[int, ...]:
-    families = (Task, Architecture, Method, Construction, Optimizer)
-    return tuple(len(family.kinds()) for family in families)
+def _kinds() -> tuple[Any, ...]:
+    """All kinds: later ones may register, and a notebook's anew with other fields."""
+    families: tuple[type[Spec], ...] = (Task, Architecture, Method, Construction, Optimizer)
+    return tuple(kind for family in families for kind in family.kinds().values())
 
 
 @functools.cache
-def _spec_columns(*counts: int) -> dict[str, Column]:
-    del counts  # Kinds may register later: then the columns are other ones.
+def _spec_columns(*kinds: Any) -> dict[str, Column]:
+    del kinds  # With others the columns are other ones.
     found = {"run_id": OF_RUNS["run_id"]}
     for family in (Task, Architecture, Method):
         found[family.noun] = OF_RUNS[family.noun]
@@ -107,14 +108,14 @@ def _spec_columns(*counts: int) -> dict[str, Column]:
 
 
 @functools.cache
-def _no_cells(*counts: int) -> dict[str, None]:
-    return dict.fromkeys(_spec_columns(*counts))
+def _no_cells(*kinds: Any) -> dict[str, None]:
+    return dict.fromkeys(_spec_columns(*kinds))
 
 
 def cells(run: Run) -> dict[str, Any]:
     """The spec as the flat columns of the results table; what does not apply is None."""
     return {
-        **_no_cells(*_counts()),
+        **_no_cells(*_kinds()),
         "run_id": run.run_id,
         "task": run.task.name,
         **run.task.shared_cells(),

@@ -23,7 +23,7 @@ OnSteps = Callable[[int], None]
 class Method(Spec):
     """How the weights of a run come about.
 
-    A kind gives `steps`, `check_run` and `train`; all else has defaults.
+    A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
 
     protocol: whose rules it follows. lanes: models that a run trains side by side. starts: initial
     weights of each. queues: whether runs may end early, so that others take their place in a pack.
@@ -117,7 +117,7 @@ class Method(Spec):
 
     def programs(self, pack: Pack) -> set[Hashable]:
         """What a pack needs compiled; equal ones are compiled once."""
-        raise NotImplementedError
+        return {(pack.module, self.program(pack.runs[0]), len(pack.runs))}
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
