@@ -3,8 +3,9 @@
 import dataclasses
 import os
 
-# Most of a test's time is compilation; what is compiled here runs for moments.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+from tests import xla
+
+os.environ["XLA_FLAGS"] = xla.flags(os.environ.get("XLA_FLAGS", ""))
 
 import jax
 import pytest
