@@ -40,7 +40,7 @@ def test_an_experiments_name_begins_with_its_folder():
     for folder, modules in IN_FOLDERS.items():
         for name in modules:
             module = importlib.import_module(f"{experiments.__name__}.{folder}.{name}")
-            for experiment in experiments._declared(module):
+            for experiment in experiments.declared(module):
                 assert experiment.name.startswith(f"{folder}/")
                 assert experiments.EXPERIMENTS[experiment.name] is experiment
 
@@ -51,7 +51,7 @@ def test_a_new_file_is_found_and_comes_last(tmp_path, monkeypatch):
     monkeypatch.setattr(capacity, "__path__", [*capacity.__path__, str(tmp_path)])
     modules = experiments._modules(capacity)
     assert [m.__name__.rpartition(".")[2] for m in modules] == [*capacity.ORDER, "a_new_one"]
-    assert experiments._declared(modules[-1]) == ("declared",)
+    assert experiments.declared(modules[-1]) == ("declared",)
 
 
 def imported(path):
