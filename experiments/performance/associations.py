@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytorch
 
 from memobench import packing, training, worker
 from memobench.executors import Ended, local
@@ -23,10 +24,7 @@ from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
+torch: Any = pytorch.torch
 
 TASK = Associations(vocab_size=50)
 METHOD = Training(
@@ -105,39 +103,13 @@ def trained(
 # --- PyTorch -----------------------------------------------------------------------------------
 
 
-def pytorch_threads() -> list[int]:
-    """The thread counts to try: none without PyTorch, and one where it has a GPU."""
-    if torch is None:
-        return []
-    default = torch.get_num_threads()
-    return [default] if torch.cuda.is_available() else sorted({1, default}, reverse=True)
+def pytorch_name(n_threads: int) -> str:
+    return f"PyTorch, {pytorch.where(n_threads)}"
 
 
-def pytorch_name(threads: int) -> str:
-    where = "GPU" if torch.cuda.is_available() else f"{threads} thread" + "s" * (threads > 1)
-    return f"PyTorch, {where}"
-
-
-def pytorch_rate(threads: int, seconds: float) -> float:
+def pytorch_rate(n_threads: int, seconds: float) -> float:
     """Steps per second of one model after another in eager PyTorch."""
-    cuda = torch.cuda.is_available()
-    default = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        training_steps = _pytorch_steps("cuda" if cuda else "cpu")
-        for _ in range(WARM_UP_STEPS):
-            next(training_steps)
-        if cuda:
-            torch.cuda.synchronize()
-        started, steps = time.perf_counter(), 0
-        while time.perf_counter() < started + seconds:
-            next(training_steps)
-            steps += 1
-        if cuda:
-            torch.cuda.synchronize()
-        return steps / (time.perf_counter() - started)
-    finally:
-        torch.set_num_threads(default)
+    return pytorch.rate(_pytorch_steps, n_threads, seconds, WARM_UP_STEPS)
 
 
 def _pytorch_steps(device: str) -> Iterator[None]:
@@ -196,7 +168,5 @@ def _pytorch_model() -> Any:
 
     model = AttentionOnly(TASK.vocab_size, TASK.context_length, D_MODEL, N_HEADS)
     ours = run(D_MODEL, N_HEADS, METHOD).module()
-    expected, _ = count_parameters(ours, TASK.context_length)
-    if sum(p.numel() for p in model.parameters()) != expected:
-        raise AssertionError("the PyTorch model is not the same as memobench's")
+    pytorch.check_size(model, count_parameters(ours, TASK.context_length)[0])
     return model

@@ -20,19 +20,17 @@ measure all kinds of run, and while nothing else runs.
     python experiments/performance/costs.py --shards=results/runs,elsewhere --output=elsewhere
 """
 
-import datetime
 import pathlib
-import shlex
 import sys
 from collections.abc import Sequence
 
 import jax
+import measuring
 import numpy as np
 import pandas as pd
-from absl import app, flags, logging
+from absl import app, flags
 
-from memobench import costs, packing, results, worker
-from memobench.errors import UserError
+from memobench import costs, packing, results
 from memobench.executors import local
 from memobench.experiments import EXPERIMENTS
 from memobench.report import tables
@@ -82,13 +80,9 @@ so and are not measured.
 
 def main(argv: Sequence[str]) -> None:
     """Derives, compares, prints and writes."""
-    logging.set_verbosity(logging.WARNING)
-    try:
-        output = results.check_writable(OUTPUT.value)
-    except UserError as error:
-        sys.exit(f"{SCRIPT}: {error}")
+    output, about = measuring.begin(SCRIPT, OUTPUT.value), measuring.about(SCRIPT)
     folders = [measured(folder) for folder in SHARDS.value]
-    device = worker.device_name(jax.devices()[0])
+    device = about["device"]
     repeated = pd.concat(folders, ignore_index=True)
     repeated = repeated[repeated["device"] == device].sort_values("seconds")
     packs = repeated.drop_duplicates("runs", ignore_index=True)
@@ -102,12 +96,6 @@ def main(argv: Sequence[str]) -> None:
         write_rates(table, packs)
     if SAMPLE.value:
         sample(packs).to_csv(SAMPLE.value, index=False, float_format="%.4g")
-    about = {
-        "device": device,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "jax": jax.__version__,
-        "command": shlex.join(["python", SCRIPT, *sys.argv[1:]]),
-    }
     shown = table.drop(columns="device")
     for name in ("flop", "float"):
         shown[f"{name}_nanoseconds"] = 1e9 * shown.pop(f"{name}_seconds")
@@ -122,9 +110,8 @@ def main(argv: Sequence[str]) -> None:
         workers=local.n_workers(),
         **about,
     )
-    (output / "costs.md").write_text(text)
     both = compared.merge(priced, how="outer", on=["experiment", "preset", "runs"])
-    both.assign(**about).to_csv(output / "costs.csv", index=False, float_format="%.4g")
+    measuring.write(output, "costs", text, both, about)
     print(text)
 
 

@@ -1,17 +1,34 @@
 """What the scripts of this folder share that is about measuring, not about what is measured."""
 
+import concurrent.futures
 import datetime
+import pathlib
 import shlex
+import statistics
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import jax
+import pandas as pd
+from absl import logging
 
-from memobench import worker
+from memobench import results, worker
+from memobench.errors import UserError
+from memobench.report import tables
 
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
+T = TypeVar("T")
+
+
+def begin(script: str, folder: str) -> pathlib.Path:
+    """The folder that a script writes to; ends the script in a line where it cannot."""
+    logging.set_verbosity(logging.WARNING)
+    try:
+        output = results.check_writable(folder, "output")
+    except UserError as error:
+        sys.exit(f"{script}: {error}")
+    return output
 
 
 def say(text: str) -> None:
@@ -25,6 +42,67 @@ def about(script: str) -> dict[str, str]:
         "device": worker.device_name(jax.devices()[0]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "jax": jax.__version__,
-        "torch": "not installed" if torch is None else torch.__version__,
         "command": shlex.join(["python", script, *sys.argv[1:]]),
     }
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table with one digit behind the point."""
+    return tables.markdown(table, {str(c): 1 for c in table.select_dtypes("float")})
+
+
+def write(
+    output: pathlib.Path, name: str, text: str, table: pd.DataFrame, about: dict[str, str]
+) -> None:
+    """Writes a page, and its table as CSV with what it was measured on in every row."""
+    (output / f"{name}.md").write_text(text)
+    table.assign(**about).to_csv(output / f"{name}.csv", index=False, float_format="%.4g")
+
+
+# --- Rates -------------------------------------------------------------------------------------
+
+
+def spread(rates: Sequence[float]) -> dict[str, float]:
+    """The median of a rate over rounds, and its ends."""
+    return {"rate": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
+
+
+def side_by_side(works: Sequence[Callable[[], T]]) -> list[T]:
+    """What each of the works returns, done at the same time, a thread each."""
+    with concurrent.futures.ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(lambda work: work(), works))
+
+
+def steady(
+    steps: Iterator[None],
+    seconds: float,
+    warm_up: int,
+    wait: Callable[[], Any] = lambda: None,
+) -> float:
+    """Steps per second after the first few; waits for the device before either reading."""
+    for _ in range(warm_up):
+        next(steps)
+    wait()
+    started, n = time.perf_counter(), 0
+    while time.perf_counter() < started + seconds:
+        next(steps)
+        n += 1
+    wait()
+    return n / (time.perf_counter() - started)
+
+
+def calls_in_a_row(advance: Callable[[Any], tuple[Any, Any]], state: Any, seconds: float) -> float:
+    """Calls per second of `advance`, one in flight while the next is prepared.
+
+    advance: from a state to the next, and something to wait for.
+    """
+    state, done = advance(state)
+    jax.block_until_ready(done)
+    started, calls = time.perf_counter(), 0
+    while calls < 2 or time.perf_counter() < started + seconds:
+        previous = done
+        state, done = advance(state)
+        jax.block_until_ready(previous)
+        calls += 1
+    jax.block_until_ready(done)
+    return calls / (time.perf_counter() - started)

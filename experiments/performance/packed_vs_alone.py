@@ -28,16 +28,16 @@ import dataclasses
 import functools
 import itertools
 import math
-import pathlib
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 
 import jax
+import measuring
 import numpy as np
 import pandas as pd
-from absl import app, flags, logging
+import pytorch
+from absl import app, flags
 from associations import (
     METHOD,
     Case,
@@ -45,21 +45,13 @@ from associations import (
     progress,
     pytorch_name,
     pytorch_rate,
-    pytorch_threads,
     run,
     trained,
 )
-from measuring import about, say
+from measuring import say
 
-from memobench import compiling, packing, results, training
-from memobench.errors import UserError
-from memobench.report import tables
+from memobench import compiling, packing, training
 from memobench.runs import Run
-
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
 
 OUTPUT = flags.DEFINE_string(
     "output", "results/performance", "Folder of packed_vs_alone.md and packed_vs_alone.csv."
@@ -103,38 +95,21 @@ that of the training programs alone; initialisation, too, compiles once for ever
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    logging.set_verbosity(logging.WARNING)
-    try:
-        output = results.check_writable(OUTPUT.value)
-    except UserError as error:
-        sys.exit(f"{SCRIPT}: {error}")
-    if torch is None:
-        print("PyTorch cannot be imported: the rows that need it are left out.")
+    output = measuring.begin(SCRIPT, OUTPUT.value)
+    about = measuring.about(SCRIPT) | pytorch.version()
     rates = measure_rates(_cases(), ROUNDS.value, SECONDS.value)
     sweeps = measure_sweeps(EPOCHS.value, SOLO_EVERY.value)
-    print(write(output, about(SCRIPT), rates, sweeps))
-
-
-def write(
-    output: pathlib.Path, about: dict[str, str], rates: pd.DataFrame, sweeps: pd.DataFrame
-) -> str:
-    """Writes the Markdown and the CSV file; returns the Markdown."""
     text = MARKDOWN.format(
-        rates=_markdown(rates),
-        sweeps=_markdown(sweeps),
+        rates=measuring.markdown(rates),
+        sweeps=measuring.markdown(sweeps),
         rounds=ROUNDS.value,
         seconds=SECONDS.value,
         epochs=EPOCHS.value,
         **about,
     )
-    (output / "packed_vs_alone.md").write_text(text)
     table = pd.concat([rates.assign(table="rates"), sweeps.assign(table="sweeps")])
-    table.assign(**about).to_csv(output / "packed_vs_alone.csv", index=False, float_format="%.4g")
-    return text
-
-
-def _markdown(table: pd.DataFrame) -> str:
-    return tables.markdown(table, {str(c): 1 for c in table.select_dtypes("float")})
+    measuring.write(output, "packed_vs_alone", text, table, about)
+    print(text)
 
 
 # --- Rates -------------------------------------------------------------------------------------
@@ -155,7 +130,7 @@ def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.Data
     compile_seconds: dict[str, float] = {}
     measures: dict[str, Callable[[], float]] = {
         pytorch_name(threads): functools.partial(pytorch_rate, threads, seconds)
-        for threads in pytorch_threads()
+        for threads in pytorch.threads()
     }
     baselines = list(measures)
     for case in cases:

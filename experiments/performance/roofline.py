@@ -34,39 +34,29 @@ PyTorch is an optional extra, `pip install -e .[torch]`; without it its row is l
 machine makes the numbers worthless; the columns `lowest` and `highest` tell.
 """
 
-import concurrent.futures
 import dataclasses
 import functools
 import itertools
-import json
 import math
-import pathlib
-import re
-import statistics
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import associations
+import ceilings
 import contexts
 import jax
 import jax.numpy as jnp
-import matplotlib
+import measuring
 import numpy as np
-import pandas as pd
-from absl import app, flags, logging
-from measuring import about, say
+import pytorch
+import roofline_page
+import xla_text
+from absl import app, flags
+from rows import Rows
 
-from memobench import annealing, compiling, packing, results, training, worker
-from memobench.errors import UserError
+from memobench import annealing, compiling, packing, training, worker
 from memobench.methods.training import Training
-from memobench.report import tables
 from memobench.runs import Run
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import seaborn as sns
 
 OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of roofline.*.")
 ROUNDS = flags.DEFINE_integer("rounds", 3, "How often every rate is measured.", lower_bound=1)
@@ -86,41 +76,6 @@ SIDE_BY_SIDE = (2, 8)
 COUNTED = 16
 # Larger packs take the host longer to begin than to train a while.
 MOST_AS_RUN = 1024
-
-MARKDOWN = """\
-# Packs against the roofline of the device
-
-{device}; {date}; jax {jax}, torch {torch}. Written by `{command}`,
-measured in {sittings}; never edited by hand.
-
-![Model-steps per second against the size of packs](roofline.png)
-
-## Ceilings
-
-{ceilings}
-
-Float32 products of square matrices at the precision of training, and copies; the best of {rounds}.
-
-## The work of a step
-
-{costs}
-
-Per model-step, by XLA's count and as explained in `{script}`; `planner` is
-`packing.work_per_step`. `roofline` is the most model-steps per second that both ceilings allow, and
-`bound by` tells which decides.
-
-## Rates
-
-{rates}
-
-`steps alone`: the compiled chunk, again and again; median over {rounds} rounds of at least
-{seconds:g} s, lowest and highest over them. `as run`: with shuffles, evaluations and whatever else
-comes between chunks, which takes the share `between` of the time. `shuffle`: the share that
-shuffling on the device takes. `% of roofline` is of the steps alone. `µs / kernel`: time of a
-pack's step over its kernels. `program MB`: what XLA plans for the chunk; `peak MB`: the most the
-device held so far. `× PyTorch`: over the fastest row of PyTorch, eager, one model after another
-({baseline}).
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,55 +132,16 @@ class Loaded(NamedTuple):
     shuffle: Callable[[], Any] | None
 
 
-class Rows:
-    """Rows measured on this device by these versions, kept in a file of one JSON object a line."""
-
-    def __init__(self, path: pathlib.Path, of: dict[str, str]) -> None:
-        self._path, self._of = path, of
-        self._stop, self._sitting = time.monotonic() + 60 * MINUTES.value, time.time()
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.all = [row for row in map(json.loads, lines) if row["of"] == of]
-        self.left = 0
-
-    def add(self, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The row of this key, measured unless it is there; empty where time is over."""
-        for row in self.all:
-            if key.items() <= row.items():
-                return row
-        if time.monotonic() > self._stop:
-            self.left += 1
-            return {}
-        row = {**key, **measure(), "of": self._of, "sitting": self._sitting}
-        with open(self._path, "a") as file:
-            file.write(json.dumps(row) + "\n")
-        self.all.append(row)
-        shown = {k: v for k, v in row.items() if k not in ("of", "sitting")}
-        say(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in shown.items()))
-        return row
-
-    def table(self, kind: str) -> pd.DataFrame:
-        return pd.DataFrame([row for row in self.all if row["kind"] == kind])
-
-    def sittings(self) -> str:
-        n = len({row["sitting"] for row in self.all})
-        return "one process" if n == 1 else f"{n} processes"
-
-
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    logging.set_verbosity(logging.WARNING)
-    try:
-        output = results.check_writable(OUTPUT.value)
-    except UserError as error:
-        sys.exit(f"{SCRIPT}: {error}")
-    if associations.torch is None:
-        print("PyTorch cannot be imported: the row that needs it is left out.")
-    this = about(SCRIPT)
-    settings = {"seconds": str(SECONDS.value), "rounds": str(ROUNDS.value)}
-    of = {name: this[name] for name in ("device", "jax", "torch")} | settings
-    rows = Rows(output / "roofline.jsonl", of)
+    output = measuring.begin(SCRIPT, OUTPUT.value)
+    about = measuring.about(SCRIPT) | pytorch.version()
+    settings = {"seconds": SECONDS.value, "rounds": ROUNDS.value}
+    of = {name: about[name] for name in ("device", "jax", "torch")}
+    of |= {name: str(value) for name, value in settings.items()}
+    rows = Rows(output / "roofline.jsonl", of, MINUTES.value)
     measure(rows)
-    print(write(output, this, rows))
+    print(roofline_page.write(output, about, rows, {**settings, "script": SCRIPT}))
     if rows.left:
         print(f"Time was over with {rows.left} measurements left: the same command goes on.")
 
@@ -233,10 +149,11 @@ def main(argv: Sequence[str]) -> None:
 def measure(rows: Rows) -> None:
     """Adds what is not in the rows yet."""
     for callers in (1, 2) if _on_cpu() else (1,):
-        rows.add({"kind": "ceiling", "callers": callers}, functools.partial(ceiling, callers))
-    for threads in associations.pytorch_threads():
-        key = {"kind": "baseline", "name": associations.pytorch_name(threads)}
-        rows.add(key, functools.partial(baseline, threads))
+        ceiling = functools.partial(ceilings.measure, callers, ROUNDS.value, SECONDS.value)
+        rows.add({"kind": "ceiling", "callers": callers}, ceiling)
+    for n_threads in pytorch.threads():
+        key = {"kind": "baseline", "name": associations.pytorch_name(n_threads)}
+        rows.add(key, functools.partial(baseline, n_threads))
     for case in CASES:
         rows.add({"kind": "cost", "case": case.name}, functools.partial(cost, case))
     for case in CASES:
@@ -259,56 +176,10 @@ def _on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def baseline(threads: int) -> dict[str, float]:
+def baseline(n_threads: int) -> dict[str, float]:
     """The rates of PyTorch."""
-    return _spread([associations.pytorch_rate(threads, SECONDS.value) for _ in range(ROUNDS.value)])
-
-
-def _spread(rates: Sequence[float]) -> dict[str, float]:
-    return {"rate": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
-
-
-# --- Ceilings ----------------------------------------------------------------------------------
-
-
-def ceiling(callers: int) -> dict[str, float]:
-    """The best FLOP/s and bytes/s of as many callers together."""
-    side, length = (2048, 2**26) if _on_cpu() else (8192, 2**30)
-    product = jax.jit(lambda x: jnp.dot(x, x, precision="highest") / side)
-    # A copy into itself: fresh memory would be the host's to find.
-    copy = jax.jit(lambda x: -x, donate_argnums=0)
-    flops = [_calls_per_second(product, (side, side), callers) for _ in range(ROUNDS.value)]
-    copies = [_calls_per_second(copy, (length,), callers) for _ in range(ROUNDS.value)]
-    return {"FLOP/s": max(flops) * 2 * side**3, "bytes/s": max(copies) * 2 * 4 * length}
-
-
-def _calls_per_second(function: Any, shape: tuple[int, ...], callers: int) -> float:
-    arrays = [jnp.ones(shape) for _ in range(callers)]
-
-    def advance(x: Any) -> tuple[Any, Any]:
-        x = function(x)
-        return x, x[:1] if x.ndim == 1 else x
-
-    return _side_by_side([functools.partial(_rate, advance, x, 1) for x in arrays])
-
-
-def _side_by_side(rates: Sequence[Callable[[], float]]) -> float:
-    with concurrent.futures.ThreadPoolExecutor(len(rates)) as pool:
-        return sum(pool.map(lambda rate: rate(), rates))
-
-
-def _rate(advance: Callable[[Any], tuple[Any, Any]], state: Any, per_call: float) -> float:
-    """So much per second of calls in a row, one in flight while the next is prepared."""
-    state, done = advance(state)
-    jax.block_until_ready(done)
-    started, calls = time.perf_counter(), 0
-    while calls < 2 or time.perf_counter() < started + SECONDS.value:
-        previous = done
-        state, done = advance(state)
-        jax.block_until_ready(previous)
-        calls += 1
-    jax.block_until_ready(done)
-    return calls * per_call / (time.perf_counter() - started)
+    rate = functools.partial(associations.pytorch_rate, n_threads, SECONDS.value)
+    return measuring.spread([rate() for _ in range(ROUNDS.value)])
 
 
 # --- Packs -------------------------------------------------------------------------------------
@@ -335,13 +206,17 @@ def steps_alone(case: Case, n: int, n_packs: int) -> dict[str, Any]:
     rates = []
     for _ in range(ROUNDS.value):
         # The program overwrites what it is given, and every round starts anew.
-        ones = [functools.partial(_rate, p.advance, _copy(p.state), n * steps) for p in packs]
-        rates.append(_side_by_side(ones))
+        calls = [
+            functools.partial(measuring.calls_in_a_row, p.advance, _copy(p.state), SECONDS.value)
+            for p in packs
+        ]
+        rates.append(n * steps * sum(measuring.side_by_side(calls)))
     program, shuffle = packs[0].program, packs[0].shuffle
     row: dict[str, Any] = {"chunk": steps, "compile s": packs[0].compile_seconds}
-    row |= _spread(rates) | {"program MB": _megabytes(program)}
+    row |= measuring.spread(rates) | {"program MB": _megabytes(program)}
     if shuffle:
-        per_second = _rate(lambda _: (None, shuffle()), None, n * steps)
+        shuffles = measuring.calls_in_a_row(lambda _: (None, shuffle()), None, SECONDS.value)
+        per_second = n * steps * shuffles
         row["shuffle"] = row["rate"] / (row["rate"] + n_packs * per_second)
     return row
 
@@ -386,9 +261,9 @@ def _training(runs: Sequence[Run], variables: Any) -> Loaded:
     state = {"variables": variables, "optimizer": training.optimizer(module, method, variables)}
     one_step = jax.vmap(functools.partial(training.step, module, task, method))
     instance = _repeated(data["instances"], n)
-    arguments = state, instance, rate_R, order_RxCxB[:, 0]
-    shuffle = functools.partial(program.shuffle, key_R, jnp.int32(0))
     has_batches = order_RxCxB.size > 0
+    arguments = state, instance, rate_R, order_RxCxB[:, 0] if has_batches else None
+    shuffle = functools.partial(program.shuffle, key_R, jnp.int32(0))
     return Loaded(
         compile_seconds, program.chunk, state, advance, one_step, arguments,
         shuffle if has_batches else None,
@@ -412,7 +287,7 @@ def _annealing(runs: Sequence[Run], variables: Any) -> Loaded:
         state, loss_R, _ = program(state, data, schedule, rows_RxCxB)
         return state, loss_R
 
-    step = functools.partial(annealing.step, packing.together(runs[:1]).module)
+    step = functools.partial(annealing.step, packing.together(runs[:1]).module, method)
     one_step = jax.vmap(step, in_axes=(None, 0, 0, 0, None))
     state = contexts.start(variables)
     arguments = data, schedule, state, rows_RxCxB[:, 0], jnp.float32(0)
@@ -449,7 +324,7 @@ def cost(case: Case) -> dict[str, float]:
     loaded = load(runs)
     lowered = jax.jit(loaded.one_step, compiler_options=compiling.OPTIONS).lower(*loaded.arguments)
     compiled = lowered.compile()
-    kernels, by_hand = count(compiled.as_text() or "")
+    kernels, by_hand = xla_text.count(compiled.as_text() or "")
     n_bytes = compiled.cost_analysis()["bytes accessed"] + by_hand  # type: ignore[index]
     return {
         "FLOP": lowered.cost_analysis()["flops"] / COUNTED,  # type: ignore[index]
@@ -458,172 +333,6 @@ def cost(case: Case) -> dict[str, float]:
         "by hand": by_hand / COUNTED,
         "kernels": kernels,
     }
-
-
-_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)")
-_FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "call"}
-
-
-def count(program: str) -> tuple[int, float]:
-    """Kernels of a program in XLA's text, and bytes of those calls XLA knows nothing of.
-
-    >>> count('''
-    ... ENTRY %main (a: f32[2,8,8]) -> f32[2,8,8] {
-    ...   %a = f32[2,8,8]{2,1,0} parameter(0)
-    ...   %c = (f32[2,8,8]{2,1,0}, s8[4096]{0}) custom-call(%a, %a), custom_call_target="gemm"
-    ...   ROOT %g = f32[2,8,8]{2,1,0} get-tuple-element(%c), index=0
-    ... }''')
-    (1, 1536)
-    """
-    # What fusions and reductions are made of is no kernel of its own.
-    callers = (line for line in program.splitlines() if " call(" not in line)
-    within = set(re.findall(r"(?:calls|to_apply)=%?([\w.-]+)", "\n".join(callers)))
-    kernels, by_hand, sizes, counts = 0, 0, dict[str, int](), False
-    for line in program.splitlines():
-        if line[:1] in ("%", "E"):
-            counts = line.split()[line.startswith("ENTRY")].lstrip("%") not in within
-        found = _INSTRUCTION.match(line)
-        if not found:
-            continue
-        name, shape, kind, operands = found.groups()
-        sizes[name] = _bytes(shape)
-        kernels += counts and kind not in _FREE
-        if counts and kind == "custom-call":
-            by_hand += sizes[name] + sum(sizes.get(x, 0) for x in re.findall(r"[\w.-]+", operands))
-    return kernels, by_hand
-
-
-def _bytes(shape: str) -> int:
-    """Of arrays of numbers; a library's scratch space, s8, is none."""
-    arrays = re.findall(r"\b[a-z]+(16|32|64)\[([\d,]*)\]", shape)
-    return sum(
-        int(bits) // 8 * math.prod(map(int, filter(None, n.split(",")))) for bits, n in arrays
-    )
-
-
-# --- Tables and figure -------------------------------------------------------------------------
-
-
-def write(output: pathlib.Path, this: dict[str, str], rows: Rows) -> str:
-    """Writes Markdown, CSV and figure; returns the Markdown."""
-    ceilings, eager = rows.table("ceiling"), rows.table("baseline")
-    fastest = eager["rate"].max() if len(eager) else math.nan
-    costs, rates = summary(ceilings, rows.table("cost"), rows.table("rate"), fastest)
-    draw(this["device"], costs, rates, fastest, output / "roofline.png")
-    per_second = ceilings.assign(
-        **{"GFLOP / s": ceilings["FLOP/s"] / 1e9, "GB / s": ceilings["bytes/s"] / 1e9}
-    )
-    text = MARKDOWN.format(
-        ceilings=_markdown(per_second[["callers", "GFLOP / s", "GB / s"]]),
-        costs=_markdown(costs),
-        rates=_markdown(rates),
-        baseline="–" if math.isnan(fastest) else f"{fastest:.1f} model-steps / s",
-        rounds=ROUNDS.value,
-        seconds=SECONDS.value,
-        script=SCRIPT,
-        sittings=rows.sittings(),
-        **this,
-    )
-    (output / "roofline.md").write_text(text)
-    kinds = {"ceiling": per_second, "baseline": eager, "cost": costs, "rate": rates}
-    table = pd.concat([t.assign(table=kind) for kind, t in kinds.items()])
-    table = table.drop(columns=["kind", "of", "sitting", "FLOP/s", "bytes/s"], errors="ignore")
-    path = output / "roofline.csv"
-    table.assign(**this).to_csv(path, index=False, float_format="%.4g")
-    return text
-
-
-def summary(
-    ceilings: pd.DataFrame, costs: pd.DataFrame, rates: pd.DataFrame, baseline: float
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What a step costs and allows, and what packs reach of it."""
-    flops, copies = ceilings["FLOP/s"].max(), ceilings["bytes/s"].max()
-    by_flop, by_bytes = flops / costs["FLOP"], copies / costs["bytes"]
-    costs = pd.DataFrame(
-        {
-            "case": costs["case"],
-            "MFLOP": costs["FLOP"] / 1e6,
-            "planner MFLOP": costs["planner FLOP"] / 1e6,
-            "MB": costs["bytes"] / 1e6,
-            "of it by hand": costs["by hand"] / 1e6,
-            "kernels": costs["kernels"],
-            "FLOP bound / s": by_flop,
-            "byte bound / s": by_bytes,
-            "roofline / s": np.minimum(by_flop, by_bytes),
-            "bound by": np.where(by_flop < by_bytes, "FLOP", "bytes"),
-        }
-    )
-    if "rate" not in rates:
-        return costs, rates
-    names = ("as run", "shuffle", "peak MB", "does not fit")
-    rates = rates.assign(**{name: math.nan for name in names if name not in rates})
-    rates = rates[rates["rate"].notna()].merge(costs, on="case", sort=False)
-    pack_step = 1e6 * rates["runs"] * rates["packs"] / rates["rate"]
-    rates = pd.DataFrame(
-        {
-            "case": rates["case"],
-            "packs": rates["packs"],
-            "runs": rates["runs"],
-            "steps alone / s": rates["rate"],
-            "lowest / s": rates["lowest"],
-            "highest / s": rates["highest"],
-            "as run / s": rates["as run"],
-            "between %": 100 * (1 - rates["as run"] / rates["rate"]),
-            "shuffle %": 100 * rates["shuffle"],
-            "GFLOP / s": rates["rate"] * rates["MFLOP"] / 1e3,
-            "% of FLOP": 100 * rates["rate"] / rates["FLOP bound / s"],
-            "GB / s": rates["rate"] * rates["MB"] / 1e3,
-            "% of bytes": 100 * rates["rate"] / rates["byte bound / s"],
-            "% of roofline": 100 * rates["rate"] / rates["roofline / s"],
-            "µs / kernel": pack_step / rates["kernels"],
-            "× PyTorch": rates["rate"].where(rates["case"].str.startswith("heads")) / baseline,
-            "compile s": rates["compile s"],
-            "program MB": rates["program MB"],
-            "peak MB": rates["peak MB"],
-        }
-    )
-    return costs, rates.dropna(axis="columns", how="all")
-
-
-def _markdown(table: pd.DataFrame) -> str:
-    return tables.markdown(table, {str(c): 1 for c in table.select_dtypes("float")})
-
-
-def draw(
-    device: str, costs: pd.DataFrame, rates: pd.DataFrame, baseline: float, path: pathlib.Path
-) -> None:
-    """One panel a case: rates against the runs of a pack, below the two bounds."""
-    sns.set_theme(context="notebook", style="whitegrid")
-    alone, two, run, flop, moved = sns.color_palette("colorblind", 5)
-    figure, axes = plt.subplots(1, len(costs), figsize=(4.2 * len(costs), 5.0), sharey=True)
-    for axis, (_, of) in zip(np.ravel(axes), costs.iterrows(), strict=True):
-        mine = rates[rates["case"] == of["case"]] if len(rates) else rates
-        if len(mine):
-            one, both = mine[mine["packs"] == 1], mine[mine["packs"] == 2]
-            axis.plot(one["runs"], one["steps alone / s"], "o-", color=alone, label="steps alone")
-            if "as run / s" in one:
-                style = {"color": run, "label": "as run", "mfc": "none"}
-                axis.plot(one["runs"], one["as run / s"], "s", ms=10, **style)
-            if len(both):
-                at, style = both["runs"], {"color": two, "label": "two packs side by side"}
-                axis.plot(at, both["steps alone / s"], "^", **style)
-        axis.axhline(of["FLOP bound / s"], color=flop, ls="--", label="bound by operations")
-        axis.axhline(of["byte bound / s"], color=moved, ls="-.", label="bound by bytes moved")
-        if of["case"].startswith("heads") and not math.isnan(baseline):
-            axis.axhline(baseline, color="black", ls=":", lw=2, label="PyTorch, one at a time")
-        axis.set(title=of["case"], xlabel="runs of a pack", yscale="log")
-        axis.set_xscale("log", base=2)
-    np.ravel(axes)[0].set_ylabel("model-steps / s")
-    handles = {
-        label: handle
-        for axis in np.ravel(axes)
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.suptitle(device)
-    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=3, frameon=False)
-    figure.tight_layout(rect=(0, 0.13, 1, 1))
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""PyTorch as its user would write it, if it is installed: eager, one model after another."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import measuring
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+
+def version() -> dict[str, str]:
+    """What a page says of it; prints a line where it is missing."""
+    if torch is None:
+        print("PyTorch cannot be imported: the rows that need it are left out.")
+    return {"torch": "not installed" if torch is None else torch.__version__}
+
+
+def threads() -> list[int]:
+    """The thread counts to try: none without PyTorch, and one where it has a GPU."""
+    if torch is None:
+        return []
+    default = torch.get_num_threads()
+    return [default] if torch.cuda.is_available() else sorted({1, default}, reverse=True)
+
+
+def where(n_threads: int) -> str:
+    """On what PyTorch computes, for the name of a row."""
+    return "GPU" if torch.cuda.is_available() else f"{n_threads} thread" + "s" * (n_threads > 1)
+
+
+def rate(
+    steps_on: Callable[[str], Iterator[None]], n_threads: int, seconds: float, warm_up: int
+) -> float:
+    """Steps per second of what trains on a device, given its name, and yields after each step."""
+    cuda, default = torch.cuda.is_available(), torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        steps = steps_on("cuda" if cuda else "cpu")
+        wait = torch.cuda.synchronize if cuda else lambda: None
+        return measuring.steady(steps, seconds, warm_up, wait)
+    finally:
+        torch.set_num_threads(default)
+
+
+def check_size(model: Any, n_params: int) -> None:
+    """Raises AssertionError unless a model has as many parameters as memobench's."""
+    if sum(p.numel() for p in model.parameters()) != n_params:
+        raise AssertionError("the PyTorch model is not the same as memobench's")

@@ -1,0 +1,48 @@
+"""Measurements that go on where they stopped: rows in a file, each added as it is measured."""
+
+import json
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+from measuring import say
+
+
+class Rows:
+    """Rows measured on one device by the same versions, a JSON object a line of a file.
+
+    of: device, versions and settings, without which rows do not compare. minutes: after these no
+    measurement begins; `left` counts those that are missing.
+    """
+
+    def __init__(self, path: pathlib.Path, of: dict[str, str], minutes: float) -> None:
+        self._path, self._of = path, of
+        self._stop, self._sitting = time.monotonic() + 60 * minutes, time.time()
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.all = [row for row in map(json.loads, lines) if row["of"] == of]
+        self.left = 0
+
+    def add(self, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The row of this key, measured unless it is there; empty where time is over."""
+        for row in self.all:
+            if key.items() <= row.items():
+                return row
+        if time.monotonic() > self._stop:
+            self.left += 1
+            return {}
+        row = {**key, **measure(), "of": self._of, "sitting": self._sitting}
+        with open(self._path, "a") as file:
+            file.write(json.dumps(row) + "\n")
+        self.all.append(row)
+        shown = {k: v for k, v in row.items() if k not in ("of", "sitting")}
+        say(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in shown.items()))
+        return row
+
+    def table(self, kind: str) -> pd.DataFrame:
+        return pd.DataFrame([row for row in self.all if row["kind"] == kind])
+
+    def sittings(self) -> str:
+        n = len({row["sitting"] for row in self.all})
+        return "one process" if n == 1 else f"{n} processes"

@@ -1,0 +1,100 @@
+"""What the scripts of performance share, and that they still measure what they say."""
+
+import doctest
+import importlib
+import itertools
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.fixture
+def measuring(folder):
+    return importlib.import_module("measuring")
+
+
+def test_rates_count_calls_after_the_first(measuring):
+    def steps():
+        time.sleep(0.2)  # As compilation would.
+        while True:
+            time.sleep(0.01)
+            yield
+
+    waited = []
+    rate = measuring.steady(steps(), 0.1, warm_up=1, wait=lambda: waited.append(1))
+    assert 0 < rate <= 100
+    assert len(waited) == 2
+
+    def advance(state):
+        time.sleep(0.2 if state == 0 else 0.01)
+        return state + 1, state
+
+    assert 0 < measuring.calls_in_a_row(advance, 0, 0.1) <= 100
+
+
+def test_works_side_by_side_keep_their_order(measuring):
+    assert measuring.side_by_side([lambda: "a", lambda: "b"]) == ["a", "b"]
+
+
+def test_a_folder_that_cannot_be_written_ends_the_script_in_a_line(measuring, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"^name: output=.*cannot be written"):
+        measuring.begin("name", str(tmp_path / "file"))
+
+
+def test_rows_go_on_where_they_stopped(folder, tmp_path):
+    kept = importlib.import_module("rows")
+    count = itertools.count()
+    path, of = tmp_path / "rows.jsonl", {"device": "a"}
+    first = kept.Rows(path, of, minutes=1)
+    row = first.add({"kind": "rate", "runs": 1}, lambda: {"rate": next(count)})
+    assert row["rate"] == 0
+    # What is there is not measured again, by this process or the next; another device's does not
+    # count; and nothing begins after the end.
+    again = kept.Rows(path, of, minutes=1)
+    assert again.add({"kind": "rate", "runs": 1}, lambda: {"rate": next(count)})["rate"] == 0
+    assert again.add({"kind": "rate", "runs": 2}, lambda: {"rate": next(count)})["rate"] == 1
+    other = kept.Rows(path, {"device": "b"}, minutes=0)
+    assert other.add({"kind": "rate", "runs": 1}, lambda: {"rate": next(count)}) == {}
+    assert other.left == 1
+    assert [json.loads(line)["rate"] for line in path.read_text().splitlines()] == [0, 1]
+    assert again.table("rate")["runs"].tolist() == [1, 2]
+
+
+def test_xla_text_is_counted(folder):
+    done = doctest.testmod(importlib.import_module("xla_text"))
+    assert done.attempted
+    assert not done.failed
+
+
+COSTS = """
+import json, sys
+import roofline
+from absl import flags
+flags.FLAGS(["roofline"])
+print(json.dumps({case.name: roofline.cost(case) for case in roofline.CASES}))
+"""
+
+
+def test_the_work_of_a_step_is_about_what_the_planner_counts(folder):
+    """XLA counts the step that the roofline times: one without its examples would do far less."""
+    command = [sys.executable, "-c", COSTS]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    costs = json.loads(done.stdout)
+    assert len(costs) == 4
+    for name, cost in costs.items():
+        assert 0.5 < cost["FLOP"] / cost["planner FLOP"] < 1.1, name
+
+
+def test_a_sweep_is_simulated(folder, tmp_path):
+    command = [sys.executable, str(folder / "scaling.py"), "--packs=3", "--runs_per_pack=2"]
+    command += ["--stages=plan sizes,write,read", f"--output={tmp_path}", f"--folder={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for found in ("| 3 | 6 |", "3 files", "6 rows of"):
+        assert found in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"scaling.md", "scaling.csv"}
