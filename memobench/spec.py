@@ -135,7 +135,7 @@ def _canonical(value: Any) -> Any:
 
 def _is_spec(family: type[Spec]) -> Kind:
     return Kind(
-        f"a spec of a {family.noun}",
+        f"a {family.__name__}" if family.name else f"a spec of a {family.noun}",
         lambda value: value if isinstance(value, family) else None,
     )
 

@@ -10,7 +10,7 @@ TASK = {
     "context_length": 3,
     "conditional": "uniform",
     "n_next": 2,
-    "n_sequences": 6,
+    "n_sequences": 5,
     "n_examples": 6,
     "n_classes": 3,
     "input_dim": 5,

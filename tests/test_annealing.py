@@ -788,9 +788,13 @@ def test_objects_are_refused(tmp_path):
 
 
 def test_only_an_annealing_is_annealed(make_run):
-    with pytest.raises(ValueError, match="only labelled contexts"):
-        annealing.anneal(packing.together([make_run()]))
-    with pytest.raises(ValueError, match="by protocol 'published' is not annealed"):
+    with pytest.raises(AttributeError, match="'Training' object has no attribute"):
         annealing.batches(make_run(), 0)
-    with pytest.raises(ValueError, match="not trained step by step"):
-        training.train_one(_run())
+    with pytest.raises(AttributeError, match="'Annealing' object has no attribute"):
+        training.train_many(packing.together([_run()]))
+    with pytest.raises(NotImplementedError):
+        annealing.anneal(packing.together([make_run()]))
+
+
+def test_a_run_alone_is_trained_as_its_method_says(mixed):
+    _assert_close(training.train_one(MIX[0]), _of(mixed, 0))

@@ -188,7 +188,7 @@ def test_mistakes_name_the_fix():
     other = Run(task=SEQUENCES, architecture=MLP(d_model=4, d_head=4, d_mlp=3))
     mistakes = {
         "n_sequences=None is not an integer from 1 to": lambda: Sequences(n_sequences=None),
-        "a Search needs tokens of even frequency in random order": lambda: _run(
+        "method: a Search does not serve the task 'sequences'": lambda: _run(
             method=Search(training=TWENTY)
         ),
         "mlp does not serve the task 'sequences', whose question is 'every token'; "

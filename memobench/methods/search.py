@@ -79,7 +79,11 @@ class Search(Method):
     def check_run(self, run: Run) -> None:
         task: Any = run.task
         require(
-            task.has_parts and task.parts,
+            task.has_parts,
+            f"method: a Search does not serve the task {task.name!r}; use another method",
+        )
+        require(
+            task.parts,
             "a Search needs tokens of even frequency in random order; set zipf_exponent=None and "
             f"n_sequences, to {task.n_examples} for all",
         )
