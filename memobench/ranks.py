@@ -25,26 +25,32 @@ MOST_EXAMPLES = 8192
 
 
 def columns(module: Module, variables: Any, data: Labelled, n_examples: int) -> dict[str, Any]:
-    """What a results row says of a module with `streams` and `attention` on its examples.
+    """What a results row says of a module with `streams` and `attention` on a set's first examples.
 
     stream_ranks: for each layer, of the T vectors that enter it at the query. attention_rank: of
     the T x H·N weights of the last layer from the query to its context. A singular value counts if
     it exceeds max(shape) times the epsilon of float64 times the largest.
     """
-    n_examples = min(n_examples, MOST_EXAMPLES)
+    # Blocks of one size, and no other set for fewer examples: a pack compiles once.
+    n_all = min(len(data.label_T), MOST_EXAMPLES)
+    n_examples, block = min(n_examples, n_all), min(n_all, EXAMPLES_AT_ONCE)
     data = Labelled(
-        query_TxI=data.query_TxI[:n_examples],
-        context=data.context[:n_examples] if data.context.ndim == 3 else data.context,
-        place_TxN=data.place_TxN[:n_examples],
-        label_T=data.label_T[:n_examples],
+        query_TxI=data.query_TxI[:n_all],
+        context=data.context[:n_all] if data.context.ndim == 3 else data.context,
+        place_TxN=data.place_TxN[:n_all],
+        label_T=data.label_T[:n_all],
     )
     with jax.enable_x64(True):
         variables, data = jax.device_put(jax.tree.map(_double, (variables, data)))
         blocks = [
-            jax.device_get(_streams_and_attention(module, variables, data, rows_B))
-            for rows_B in np.array_split(np.arange(n_examples), -(-n_examples // EXAMPLES_AT_ONCE))
+            jax.device_get(
+                _streams_and_attention(module, variables, data, np.arange(start, start + block))
+            )
+            for start in range(0, n_examples, block)
         ]
-    stream_TxLxD, attention_TxM = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    stream_TxLxD, attention_TxM = (
+        np.concatenate(parts)[:n_examples] for parts in zip(*blocks, strict=True)
+    )
     return {
         "stream_ranks": [int(rank) for rank in np.linalg.matrix_rank(stream_TxLxD.swapaxes(0, 1))],
         "attention_rank": int(np.linalg.matrix_rank(attention_TxM)),
@@ -56,7 +62,10 @@ def _double(x: Any) -> Any:
     return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
 
 
-@functools.partial(jax.jit, static_argnums=0)
+# It runs for moments: optimising its code would take longer.
+@functools.partial(
+    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
+)
 def _streams_and_attention(module: Module, variables: Any, data: Labelled, rows_B: Any) -> Any:
     def one(row: jax.Array) -> tuple[jax.Array, jax.Array]:
         inputs = labelled_contexts.inputs(data, row)

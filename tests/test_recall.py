@@ -199,7 +199,7 @@ def test_mistakes_name_the_fix():
         "n_answers=1 is not": task(n_answers=1),
         "n_noise=0: context_length=6 needs a noise token": task(n_noise=0),
         "protocol='exact': the noise": lambda: _run(method=exact),
-        "a Search needs tokens of even frequency in random order": lambda: _run(
+        "method: a Search does not serve the task 'factual_recall'": lambda: _run(
             method=Search(training=TWENTY)
         ),
         "embeddings='sphere' ": lambda: _run(embeddings="sphere"),
