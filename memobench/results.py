@@ -23,12 +23,19 @@ from memobench import rows as rows_of
 from memobench.columns import shown
 from memobench.errors import UserError
 from memobench.rows import all_columns
+from memobench.spec import SPEC_VERSION
 
 SCHEMA = 1
+# Stands between the name of a shard and that of the older one from which it was migrated.
+_MIGRATED = "-from-"
 
 Path = str | os.PathLike[str]
 
 _log = logging.getLogger("memobench")
+
+
+class OldSpecs(ValueError):
+    """A shard of specs of an earlier version, whose runs have other ids."""
 
 
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
@@ -55,14 +62,19 @@ def unwritable(folder: Path, error: OSError) -> UserError:
     )
 
 
-def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) -> pathlib.Path:
+def write_shard(
+    folder: Path, rows: Sequence[dict], provenance: dict[str, Any], migrated: str = ""
+) -> pathlib.Path:
     """Writes one shard, whole or not at all, and returns where it is.
 
-    The name is a hash of the run ids. A whole shard already there is kept as it is, and beside a
+    The name is a hash of the run ids; `migrated` names the shard of an earlier version that these
+    rows were, and stands behind it. A whole shard already there is kept as it is, and beside a
     corrupt one the new shard gets a name of its own: nothing measured is ever overwritten. NaN and
     infinity are refused (ValueError); a diverged run's measures are None.
     """
     stem = shard_name(row["run_id"] for row in rows)
+    if migrated:
+        stem += f"{_MIGRATED}{pathlib.Path(migrated).stem}"
     shard = {"schema": SCHEMA, "provenance": provenance, "rows": list(rows)}
     text = json.dumps(shard, indent=1, allow_nan=False)
     for attempt in itertools.count():
@@ -79,6 +91,20 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
             _log.warning("%s is there already and was kept", path)
             return path
     raise AssertionError("unreachable")
+
+
+def unmigrated(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those names of shards of an earlier version of which no migrated one lies beside them."""
+    known = {path.stem.partition(_MIGRATED)[2] for path in shard_paths(folder)}
+    return [name for name in names if pathlib.Path(name).stem not in known]
+
+
+def how_to_migrate(folder: Path, count: int) -> str:
+    """The line for shards of an earlier version."""
+    return (
+        f"{folder} holds {count:,} {'shard' if count == 1 else 'shards'} of an earlier version, "
+        f"whose runs have other ids; memobench migrate {folder} rewrites them"
+    )
 
 
 def shard_name(run_ids: Iterable[str]) -> str:
@@ -117,6 +143,7 @@ class Reader:
         self._read: set[str] = set()
         # By size: what somebody copies here may be whole when it is looked at again.
         self._skipped: dict[str, int] = {}
+        self._old: set[str] = set()
 
     def rows(self) -> dict[str, dict]:
         """All rows so far, by run id; not to be changed. Any thread may ask."""
@@ -125,12 +152,18 @@ class Reader:
         return self._rows
 
     def _read_new(self) -> None:
+        n_old = len(self._old)
         for path in shard_paths(self._folder, self._read):
             try:
                 stat = path.stat()
                 if stat.st_mtime < self._since or self._skipped.get(path.name) == stat.st_size:
                     continue
                 shard = read_shard(path)
+            except OldSpecs:
+                self._old.add(path.name)
+                self._read.add(path.name)
+                self.newest = max(self.newest, stat.st_mtime)
+                continue
             except OSError as error:
                 # It may be gone the next time.
                 _log.warning("skipped %s: %s", path, error)
@@ -143,6 +176,8 @@ class Reader:
             self.newest = max(self.newest, stat.st_mtime)
             for row in with_provenance(*shard):
                 self._rows.setdefault(row["run_id"], _shared(row))
+        if len(self._old) > n_old and (left := unmigrated(self._folder, self._old)):
+            _log.warning("%s", how_to_migrate(self._folder, len(left)))
 
 
 def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:
@@ -174,8 +209,13 @@ def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterato
     return ({**row, **provenance} for row in rows)
 
 
-def read_shard(path: pathlib.Path) -> tuple[list[dict], dict[str, Any]]:
-    """A shard's rows and provenance. Raises OSError or ValueError for what is no whole one."""
+def read_shard(
+    path: pathlib.Path, spec_version: int = SPEC_VERSION
+) -> tuple[list[dict], dict[str, Any]]:
+    """A shard's rows and provenance, of specs of this version.
+
+    Raises OSError or ValueError for what is no whole one, OldSpecs for one of an earlier version.
+    """
     try:
         shard = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
@@ -187,6 +227,9 @@ def read_shard(path: pathlib.Path) -> tuple[list[dict], dict[str, Any]]:
     rows, provenance = shard.get("rows"), shard.get("provenance")
     if not isinstance(rows, list) or not isinstance(provenance, dict):
         raise ValueError("rows or provenance are missing")
+    version = provenance.get("spec_version", spec_version)
+    if isinstance(version, int) and version < spec_version:
+        raise OldSpecs(f"of version {version} of the specs, and this version is {SPEC_VERSION}")
     for row in rows:
         _check_row(row)
     return rows, provenance

@@ -68,6 +68,8 @@ def verify(folder: results.Path) -> Report:
     for path in results.shard_paths(folder):
         check.file(path)
     check.theory()
+    if left := results.unmigrated(folder, check.old):
+        check.errors.append(results.how_to_migrate(folder, len(left)))
     return Report(
         shards=check.n_shards,
         runs=len(check.first),
@@ -82,6 +84,8 @@ class _Check:
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.n_shards = 0
+        # Shards of earlier versions.
+        self.old: list[str] = []
         # Of every run its place and its measures, where it was met first.
         self.first: dict[str, tuple[str, _Row]] = {}
         self._again: dict[str, list[tuple[str, str, float]]] = collections.defaultdict(list)
@@ -95,6 +99,9 @@ class _Check:
     def file(self, path: pathlib.Path) -> None:
         try:
             rows, provenance = results.read_shard(path)
+        except results.OldSpecs:
+            self.old.append(path.name)
+            return
         except (OSError, ValueError) as error:
             self.errors.append(f"{path.name}: {error}; no row of it is read")
             return

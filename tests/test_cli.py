@@ -26,7 +26,7 @@ def _memobench(*arguments, cwd):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "name a command: check-submission, leaderboard, list, report, run, status"),
+        ([], "name a command: check-submission, leaderboard, list, migrate, report, run, status"),
         (["rum"], "unknown command 'rum'; did you mean run?"),
         (["run"], "name an experiment: "),
         (

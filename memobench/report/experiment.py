@@ -69,7 +69,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
         panels.draw(experiment.title, experiment.figure, known, base.with_suffix(".png"))
     else:
         figure.draw(experiment, experiment.figure, preset, known, base.with_suffix(".png"))
-    known.drop(columns=_LISTS).to_csv(f"{base}_runs.csv", index=False, float_format="%.6g")
+    tables.write_runs(known.drop(columns=_LISTS), pathlib.Path(f"{base}_runs.csv"))
     verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
     text = _page(experiment, preset, known, verdicts)
     base.with_suffix(".md").write_text(text)

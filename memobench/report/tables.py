@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from memobench.runs import spec_columns
+
 # What would become markup within a cell, where names and prose come out as they went in: d_head,
 # "x < d", "1.9 [1.8, 2.0]" and "Dana & Pydi" are none. Code, emphasis and what a strike or a
 # formula begins with; tags and entities; links and images; addresses that GitHub links by itself.
@@ -70,6 +72,18 @@ def text(value: str) -> str:
 def write_csv(table: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes a table for spreadsheets."""
     csv_safe(table).to_csv(path, index=False, float_format="%.6g")
+
+
+def write_runs(table: pd.DataFrame, path: pathlib.Path) -> None:
+    """Writes rows of runs: specs with all their digits, for an id follows from them."""
+    specs = {name: table[name].map(_whole) for name in spec_columns() if name in table}
+    table.assign(**specs).to_csv(path, index=False, float_format="%.6g")
+
+
+def _whole(value: object) -> object:
+    if not isinstance(value, float):
+        return value
+    return "" if value != value else str(int(value)) if value.is_integer() else repr(value)
 
 
 def csv_safe(table: pd.DataFrame) -> pd.DataFrame:

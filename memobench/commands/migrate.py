@@ -1,0 +1,22 @@
+"""memobench migrate: the shards of an earlier version as this version writes them."""
+
+from memobench.command import PLUGIN, RESULTS, Command
+from memobench.errors import UserError
+
+
+def run(names: list[str]) -> None:
+    """Rewrites shards of an earlier version beside themselves: new ids, the same measures."""
+    from memobench import migrate
+
+    if len(names) > 1:
+        raise UserError(f"migrate takes one folder, got {' '.join(names)}")
+    folder = names[0] if names else RESULTS.value
+    found = migrate.migrate_folder(folder)
+    for line in found.errors:
+        print(f"error: {line}")
+    print(f"{found.runs:,} runs of {found.shards:,} shards were rewritten in {folder}")
+    if found.errors:
+        raise UserError(f"{len(found.errors):,} of {folder} were not: every one is named above")
+
+
+COMMAND = Command(run, "FOLDER", (RESULTS, PLUGIN))

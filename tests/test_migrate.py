@@ -1,0 +1,188 @@
+"""Published tables hold runs of this version, and results of version 1 become such."""
+
+import csv
+import json
+import logging
+import pathlib
+
+import pytest
+
+import memobench
+from memobench import cli, migrate, results, rows, verify
+from memobench.constructions.dana2025 import Dana2025
+from memobench.errors import UserError
+from memobench.experiments import EXPERIMENTS
+from memobench.report import tables
+from memobench.runs import cells, from_cells, spec_columns
+from memobench.spec import SPEC_VERSION
+
+PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
+TABLES = sorted(str(path.relative_to(PUBLISHED)) for path in PUBLISHED.glob("**/*_runs.csv"))
+# Spec columns as version 1 wrote them: one row of every task, architecture and method that its
+# experiments had, and some with options that none of them had. What was empty is left out.
+OLD = json.loads((pathlib.Path(__file__).parent / "version_1.json").read_text())
+PROVENANCE = {"spec_version": 1, "device": "test", "commit": "0123abc"}
+
+
+def _value(text):
+    """A cell of a table as a value."""
+    if text in ("", "True", "False"):
+        return {"": None, "True": True, "False": False}[text]
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _read(path):
+    texts = ("run_id", "rate_factors", "start")
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            read = {name: (x or None) if name in texts else _value(x) for name, x in row.items()}
+            yield {name: read.get(name) for name in spec_columns()}, row
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_published_rows_are_runs_of_their_experiment(name):
+    folder = pathlib.PurePath(name)
+    preset = "full" if folder.parts[0] in ("full", "five-seeds") else "quick"
+    experiment = EXPERIMENTS["/".join(folder.parts[-2:]).removesuffix("_runs.csv")]
+    declared = {run.run_id for run in experiment.presets[preset]}
+    seen = set()
+    for spec, row in _read(PUBLISHED / name):
+        run = from_cells(spec)
+        assert run.run_id == row["run_id"]
+        assert cells(run) == spec
+        assert int(row["spec_version"]) == SPEC_VERSION
+        seen.add(run.run_id)
+    assert seen
+    assert seen <= declared
+
+
+def test_tables_of_runs_hold_specs_with_all_their_digits(make_run, tmp_path):
+    rate = 0.003 * 0.05
+    assert f"{rate:.6g}" != repr(rate)
+    method = memobench.Training(learning_rate=0.003, final_learning_rate=rate)
+    annealed = memobench.Annealing()
+    many = memobench.LabelledContexts(n_examples=2**21)
+    runs = [make_run(method=method), make_run("query_attention", task=many, method=annealed)]
+    runs.append(make_run("mlp", d_mlp=3))
+    table = results.to_table([{**cells(run), "loss": 1 / 3, "accuracy": 1.0} for run in runs])
+    tables.write_runs(table, tmp_path / "runs.csv")
+    read = list(_read(tmp_path / "runs.csv"))
+    assert [from_cells(spec) for spec, _ in read] == runs
+    assert [row["loss"] for _, row in read] == ["0.333333"] * 3
+
+
+@pytest.mark.parametrize("old", OLD, ids=lambda row: row["run_id"])
+def test_a_row_of_version_1_becomes_the_row_of_its_run(old):
+    measured = {"accuracy": 0.25, "loss": 1.5, "trials": [[1, 2]], "of_later": "kept"}
+    new = migrate.migrate_row({**old, **measured})
+    run = from_cells(new)
+    assert new == {**cells(run), **measured}
+    assert run.run_id != old["run_id"]
+    renamed = {"heads", "solve", "activation", "run_id", "method", "start"}
+    assert all(new[name] == value for name, value in old.items() if name not in renamed)
+    # Through a table, where what is empty is NaN and whole numbers are floats.
+    numbers = {name: float(x) if type(x) is int else x for name, x in old.items()}
+    empty = dict.fromkeys(migrate.COLUMNS, float("nan"))
+    assert migrate.migrate_row({**empty, **numbers}) == cells(run)
+
+
+def test_experiments_mean_the_models_that_they_meant():
+    known = {
+        run.run_id for x in EXPERIMENTS.values() for runs in x.presets.values() for run in runs
+    }
+    migrated = [migrate.migrate_row(old)["run_id"] in known for old in OLD]
+    # The last six are of no experiment.
+    assert migrated == [True] * (len(OLD) - 6) + [False] * 6
+
+
+def test_what_meant_nothing_is_gone_and_what_was_implied_is_there():
+    def of(**wanted):
+        found = [row for row in OLD if wanted.items() <= row.items()]
+        return from_cells(migrate.migrate_row(found[-1]))
+
+    started = of(start="dana2025 n_aimed=2 solve=least_squares scale=8 weights=int8").method
+    aimed = {"n_aimed": 2, "solve": "least_squares", "scale": 8.0, "weights": "int8"}
+    assert (started.start, started.trained) == (Dana2025(**aimed), "read_out")
+    assert of(task="factual_recall").task.n_noise == 16
+    assert of(architecture="mlp", d_mlp=0).architecture.activation == "gelu"
+    # No neurons have it.
+    assert of(architecture="gpt", activation="silu").architecture.activation == "gelu"
+    assert of(protocol="annealed").method == memobench.Annealing(stop_early=False)
+    assert of(protocol="annealed").architecture.residual is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"d_model": 11}, "run_id='.*' is not that of its columns in version 1"),
+        ({"run_id": None}, "run_id=None is not that of its columns"),
+        ({"task": "poems"}, "run_id="),
+        ({"start": 7}, "start=7 is no construction"),
+    ],
+)
+def test_a_row_of_no_run_is_refused(changes, said):
+    with pytest.raises(UserError, match=said) as error:
+        migrate.migrate_row({**OLD[0], **changes})
+    assert "\n" not in str(error.value)
+
+
+def _measured(old, **changes):
+    counts = dict.fromkeys(rows.COUNTS, 100)
+    return {**old, **counts, **dict.fromkeys(rows.MEASURES, 0.5), "status": "ok", **changes}
+
+
+def test_a_folder_is_migrated_beside_itself(tmp_path, caplog):
+    first = results.write_shard(tmp_path, [_measured(x) for x in OLD[:3]], PROVENANCE)
+    second = results.write_shard(tmp_path, [_measured(OLD[3], loss=0.125)], PROVENANCE)
+    before = {path: path.read_bytes() for path in (first, second)}
+    assert results.load_results(tmp_path).empty
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path} holds 2 shards of an earlier version, whose runs have other ids; "
+        f"memobench migrate {tmp_path} rewrites them"
+    ]
+    assert any("memobench migrate" in line for line in verify.verify(tmp_path).errors)
+
+    assert migrate.migrate_folder(tmp_path) == migrate.Report(shards=2, runs=4, errors=())
+    assert {path: path.read_bytes() for path in before} == before
+    caplog.clear()
+    loaded = results.load_rows(tmp_path)
+    assert not caplog.records
+    expected = [migrate.migrate_row(_measured(old)) for old in OLD[:3]]
+    expected += [migrate.migrate_row(_measured(OLD[3], loss=0.125))]
+    version = {**PROVENANCE, "spec_version": SPEC_VERSION}
+    assert loaded == {row["run_id"]: {**row, **version} for row in expected}
+    assert not any("migrate" in line for line in verify.verify(tmp_path).errors)
+
+    assert migrate.migrate_folder(tmp_path).shards == 0
+    assert len(results.shard_paths(tmp_path)) == 4
+    # One more is named, and only that.
+    results.write_shard(tmp_path, [_measured(OLD[4])], PROVENANCE)
+    with caplog.at_level(logging.WARNING):
+        assert len(results.load_results(tmp_path)) == 4
+    assert "holds 1 shard of an earlier version" in caplog.text
+
+
+def test_rows_that_have_no_run_are_named_and_the_others_kept(tmp_path, capsys):
+    wrong = _measured({**OLD[1], "d_model": 7})
+    path = results.write_shard(tmp_path, [_measured(OLD[0]), wrong], PROVENANCE)
+    (tmp_path / "torn.json").write_text("{")
+    command, arguments = cli.parse(["memobench", "migrate", str(tmp_path)])
+    with pytest.raises(UserError, match=r"2 of .* were not: every one is named above"):
+        command.run(arguments)
+    said = capsys.readouterr().out
+    assert f"{path.name}, row 2 ({OLD[1]['run_id']}): run_id=" in said
+    assert "torn.json: not a whole JSON file" in said
+    assert "1 runs of 1 shards were rewritten" in said
+    kept = migrate.migrate_row(OLD[0])["run_id"]
+    assert list(results.load_rows(tmp_path)) == [kept]
+
+
+def test_only_folders_are_migrated(tmp_path):
+    with pytest.raises(UserError, match="is no folder; name one of shards"):
+        migrate.migrate_folder(tmp_path / "none")
+    command, arguments = cli.parse(["memobench", "migrate", "a", "b"])
+    with pytest.raises(UserError, match="migrate takes one folder, got a b"):
+        command.run(arguments)
