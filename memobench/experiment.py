@@ -1,7 +1,7 @@
 """An experiment: a named, immutable tuple of runs, what was published about them, and claims."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -9,72 +9,9 @@ import pandas as pd
 from memobench.claims import Claim
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
+from memobench.report.drawing import Drawing
 from memobench.runs import Run, cells
 from memobench.tasks.base import Task
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Figure:
-    """What an experiment's figure shows; a column of panels for every variant.
-
-    x: column along the axis. hue: column that tells the lines apart. y: `accuracy`, `known`
-    examples (accuracy times how many there are), `loss` on a logarithmic axis, `slope` of accuracy
-    on the heads. row: column with a row of panels for each value. bounds: whether the lower bounds
-    of theory are drawn.
-    """
-
-    x: str
-    hue: str
-    y: str = "accuracy"
-    row: str | None = None
-    bounds: bool = True
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Picture:
-    """Of runs with saturation: which heads serve which examples, a panel for every size."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Panels:
-    """Small multiples: a row of panels for each of `y`, a column for each of `x`.
-
-    Of several `x` each column shows the runs that share the most frequent values of the others.
-    With `column`, one `x` has a column of panels for every value of that column instead. `hue`
-    tells lines apart; without `lines` only the points of single runs are drawn.
-    """
-
-    x: tuple[str, ...]
-    y: tuple[str, ...]
-    hue: str
-    column: str | None = None
-    lines: bool = True
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Forest:
-    """Of searches and constructions: each entry's capacities per parameter with its interval."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Exposure:
-    """What families hold per parameter against how often they saw each fact, and their ratio."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scaling:
-    """What was memorized against a size, on logarithmic axes, with what others found or guess.
-
-    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. best_of:
-    columns, the learning rate's, of whose values the one with the best mean is shown. guides: a
-    name and y as a function of x each.
-    """
-
-    x: str
-    y: str
-    hue: str = "architecture"
-    best_of: tuple[str, ...] = ()
-    guides: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +31,7 @@ class Experiment:
     title: str
     presets: Mapping[str, tuple[Run, ...]]
     left_out: str
-    figure: Figure | Picture | Panels | Forest | Exposure | Scaling
+    figure: Drawing
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
     decides: tuple[str, ...] = ("quick", "full")

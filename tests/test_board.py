@@ -17,18 +17,22 @@ import pytest
 from memobench import analysis, board, claims, results, rows, specs, submissions, theory
 from memobench.claims import exposure as exposure_claims
 from memobench.errors import UserError
-from memobench.experiment import Scaling
 from memobench.experiments import EXPERIMENTS
 from memobench.methods.construction import Construction
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.report import capacity as capacities_page
-from memobench.report import exposure, forest, latex, leaderboard, scaling, tables
+from memobench.report import exposure, latex, leaderboard, tables
+from memobench.report.exposure import Exposure
+from memobench.report.forest import Forest
+from memobench.report.scaling import Scaling
 from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 from tests.test_html import HOSTILE
 
+# Whose title figures have.
+TITLED = EXPERIMENTS["board/256"]
 SETS = pytest.mark.parametrize(
     ("vocab_size", "budget"), board.WIDTHS, ids=[f"{n}-{b}" for n, b in board.WIDTHS]
 )
@@ -906,10 +910,10 @@ def test_over_nothing_there_is_no_ratio(tmp_path, measure):
         assert math.isnan(finding.estimate)
         later = claims.attention_over_mlp(1024, EQUAL, measure)(_full(spoiled))
         assert later.verdict == (claims.HOLDS if where is at[0] else claims.UNDECIDED)
-        rows = _markdown_rows("\n".join(exposure.section(spoiled)))
+        rows = _markdown_rows("\n".join(Exposure().sections(spoiled)))
         (row,) = [x for x in rows if (x["measure"], x["exposures"]) == (measure, "64")]
         assert (row["attention / MLP"], row["says"]) == ("–", "undecided")
-        exposure.draw("Nothing", spoiled, tmp_path / "nothing.png")
+        Exposure().draw(TITLED, "full", spoiled, tmp_path / "nothing.png")
         _drawn(tmp_path / "nothing.png")
 
 
@@ -924,7 +928,7 @@ def test_a_run_that_diverged_is_no_rate_to_choose():
 
 def test_the_section_says_who_is_ahead():
     table = _exposures(1.0, n64=0.5, n256=1.6)
-    text = "\n".join(exposure.section(table))
+    text = "\n".join(Exposure().sections(table))
     rows = _markdown_rows(text)
     told = {(x["measure"], x["exposures"]): x["says"] for x in rows}
     words = {"64": "MLP ahead", "256": "attention ahead", "1,024": "equal"}
@@ -933,7 +937,7 @@ def test_the_section_says_who_is_ahead():
         low, ratio, high = (float(row[x]) for x in ("low", "attention / MLP", "high"))
         assert low <= ratio <= high
     assert float(rows[0]["attention / MLP"]) == pytest.approx(0.5, abs=0.02)
-    noisy = _markdown_rows("\n".join(exposure.section(_exposures(1.0, noise=0.5))))
+    noisy = _markdown_rows("\n".join(Exposure().sections(_exposures(1.0, noise=0.5))))
     assert {x["says"] for x in noisy} == {"undecided"}
 
 
@@ -945,8 +949,8 @@ def _drawn(path):
 def test_figures_are_drawn(tmp_path):
     rows = [*_three(), *_rows(COMPRESSED, lower_bound=True, bits=900.0)]
     table = results.to_table(rows)
-    forest.draw("A board", table, tmp_path / "forest.png")
-    exposure.draw("Exposures", _exposures(0.9, n64=0.4), tmp_path / "exposure.png")
+    Forest().draw(TITLED, "full", table, tmp_path / "forest.png")
+    Exposure().draw(TITLED, "full", _exposures(0.9, n64=0.4), tmp_path / "exposure.png")
     widths = [
         _row(run, complete_99=4 * run.architecture.d_model**2 * (1 + 0.05 * run.seed))
         for d in (4, 8, 16)
@@ -954,13 +958,14 @@ def test_figures_are_drawn(tmp_path):
     ]
     guides = (("4 d²", lambda d: 4 * d**2), ("d² / ln d", lambda d: d**2 / np.log(d)))
     shown = Scaling(x="d_model", y="complete_99", guides=guides)
-    scaling.draw("Widths", shown, results.to_table(widths), tmp_path / "scaling.png")
+    shown.draw(TITLED, "full", results.to_table(widths), tmp_path / "scaling.png")
     for name in ("forest", "exposure", "scaling"):
         _drawn(tmp_path / f"{name}.png")
 
 
 def test_a_forest_of_nothing_is_drawn(tmp_path):
-    forest.draw("Nothing", results.to_table(_rows()).iloc[:0], tmp_path / "forest.png")
+    nothing = results.to_table(_rows()).iloc[:0]
+    Forest().draw(TITLED, "full", nothing, tmp_path / "forest.png")
     assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
 
 

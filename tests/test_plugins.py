@@ -17,50 +17,15 @@ from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
 from tests.test_cli import _memobench
 
-EXECUTOR = pathlib.Path(__file__).parent / "extending" / "executor.py"
-MINE = '''
-import memobench
-from flax import linen as nn
-from memobench.experiment import Experiment, Figure, grid
-from memobench.models import ARCHITECTURES
+EXTENDING = pathlib.Path(__file__).parent / "extending"
+MINE = """
+import dataclasses
+from memobench.experiments import EXPERIMENTS as OURS
 
-
-class Squares(nn.Module):
-    """Features of two tokens, multiplied and read out."""
-
-    vocab_size: int
-    d_model: int
-
-    @nn.compact
-    def __call__(self, tokens_S):
-        init = nn.initializers.normal(0.3)
-        embedding_ND = self.param("token_embedding", init, (self.vocab_size, self.d_model))
-        unembedding_ND = self.param("unembedding", init, (self.vocab_size, self.d_model))
-        first_D, second_D = embedding_ND[tokens_S]
-        return unembedding_ND @ (first_D * second_D)
-
-
-ARCHITECTURES["squares"] = lambda task, sizes: Squares(task.vocab_size, sizes.d_model)
-
-
-def experiment(name):
-    runs = grid(
-        [memobench.Task(vocab_size=5)],
-        [memobench.Architecture(name="squares", d_model=d, d_head=d) for d in (2, 4)],
-        [memobench.Training(batch_size=8, n_batches=4, epochs=2)],
-        seeds=2,
-    )
-    return Experiment(
-        name=name,
-        title="Products of features",
-        presets={"quick": runs, "full": runs},
-        left_out="nothing",
-        figure=Figure(x="d_model", hue="architecture"),
-    )
-
-
-EXPERIMENTS = (experiment("mine/squares"), experiment("mine/others"))
-'''
+EXPERIMENTS = tuple(
+    dataclasses.replace(OURS["board/256"], name=name) for name in ("mine/squares", "mine/others")
+)
+"""
 
 
 @pytest.fixture
@@ -84,25 +49,33 @@ def _forgotten(monkeypatch):
     EXPERIMENTS.update(before)
 
 
-def test_a_file_runs_in_processes_of_their_own_and_reports(write, tmp_path):
+def test_a_file_runs_in_processes_of_their_own(tmp_path):
     """Its architecture and its experiment, on an executor from another file."""
-    write(MINE)
-    line = ["mine.py", "mine/s*", "--results=runs"]
-    there = [f"--plugin={EXECUTOR}", "--executor=processes", "--option=workers=1"]
+    line = [str(EXTENDING / "architecture.py"), "mine/g*", "--results=runs"]
+    there = [f"--plugin={EXTENDING / 'executor.py'}", "--executor=processes", "--option=workers=1"]
     done = _memobench("run", *line, *there, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "4 runs are in runs\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "8 runs are in runs\n"), done.stderr
     table = memobench.load_results(tmp_path / "runs")
-    assert table["architecture"].tolist() == ["squares"] * 4
-    assert table["status"].tolist() == ["ok"] * 4
+    assert table["architecture"].tolist() == ["gated"] * 8
+    assert table["status"].tolist() == ["ok"] * 8
     logs = "".join(path.read_text() for path in (tmp_path / "runs" / ".logs").iterdir())
-    assert "padded to Squares(" in logs
+    assert "padded to GatedModule(" in logs
     again = _memobench("run", *line, *there, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "".join(x.read_text() for x in (tmp_path / "runs" / ".logs").iterdir()) == logs
-    report = _memobench("report", *line, "--output=pages", cwd=tmp_path)
-    assert report.returncode == 0, report.stderr
-    assert report.stdout.startswith("# Products of features")
-    assert (tmp_path / "pages" / "mine" / "squares.png").exists()
+
+
+def test_an_experiment_of_a_users_own_has_a_page_with_its_figure(tmp_path):
+    """Nothing of its kind of figure is known to memobench."""
+    line = [str(EXTENDING / "experiment.py"), "--results=runs"]
+    done = _memobench("run", *line, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "6 runs are in runs\n"), done.stderr
+    done = _memobench("report", *line, "--output=pages", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\n\n## Best\n\nThe mean loss is smallest at n_heads = " in done.stdout
+    assert "| two beat one |" in done.stdout
+    picture = (tmp_path / "pages" / "mine" / "two-heads.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
 
 
 def test_another_process_finds_what_a_file_defines(write):
@@ -170,7 +143,7 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
         ("\nimport json\njson.loads('{')", ", line 3: JSONDecodeError: Expecting property"),
         ("raise SystemExit('no\\nmore')", ", line 1: SystemExit: no more"),
         (
-            "import memobench\nmemobench.Task(vocab_size=-1)",
+            "from memobench.tasks.associations import Associations\nAssociations(vocab_size=-1)",
             ", line 2: vocab_size=",
         ),
         (

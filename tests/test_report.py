@@ -12,7 +12,7 @@ import pytest
 import memobench
 from memobench import analysis, board, capacity, claims, results
 from memobench.constructions.dana2025 import Dana2025
-from memobench.experiment import Experiment, Exposure, Figure, Forest, Picture, Scaling
+from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.constructions import trained
 from memobench.methods.annealing import Annealing
@@ -24,6 +24,11 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.report import configurations, panels, tables, verdicts
 from memobench.report import experiment as page
+from memobench.report.exposure import Exposure
+from memobench.report.figure import Figure
+from memobench.report.forest import Forest
+from memobench.report.saturation import Picture
+from memobench.report.scaling import Scaling
 from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
@@ -341,7 +346,9 @@ def test_every_experiment_has_a_report(experiment, tmp_path):
     short = bool(experiment.claims) and not tested
     assert ("too short to decide any claim" in text) == short
     assert ("## Capacities" in text) == (table["method"] == "searched").any()
+    sections = experiment.figure.sections(analysis.with_theory(table))
     assert ("## Attention over MLP" in text) == isinstance(experiment.figure, Exposure)
+    assert all(section in text for section in sections)
     assert (tmp_path / f"{experiment.name}.png").stat().st_size > 20_000
 
 
@@ -433,11 +440,12 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
     assert configurations.build(table).empty
 
 
-def test_reports_load_without_jax():
+def test_experiments_and_reports_load_without_jax_and_matplotlib():
     names = ("experiment", "verdicts", "leaderboard", "configurations", "html", "latex")
-    names += ("exposure", "scaling", "forest")
+    names += ("exposure", "scaling", "forest", "figure", "panels", "saturation")
     modules = ", ".join(f"memobench.report.{x}" for x in names)
-    code = f"import sys, {modules}; assert 'jax' not in sys.modules"
+    code = f"import sys, memobench.experiments, {modules}\n"
+    code += "assert not {'jax', 'matplotlib', 'seaborn'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -453,13 +461,14 @@ def _rows_of(text, section):
 
 
 def _pictured(shown, known, path, monkeypatch):
-    """The figure that panels.draw saves."""
+    """The figure that is saved."""
     saved: list[matplotlib.figure.Figure] = []
     with monkeypatch.context() as patched:
         patched.setattr(
             matplotlib.figure.Figure, "savefig", lambda figure, *_, **__: saved.append(figure)
         )
-        panels.draw("A title", shown, known, path)
+        titled = dataclasses.replace(EXPERIMENTS["constructions/load"], title="A title")
+        shown.draw(titled, "quick", known, path)
     (figure,) = saved
     assert figure.get_suptitle() == "A title"
     return figure

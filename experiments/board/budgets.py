@@ -11,7 +11,8 @@ Expected: deeper and mixed entries ahead; constructions far behind.
 """
 
 from memobench import board
-from memobench.experiment import Experiment, Forest
+from memobench.experiment import Experiment
+from memobench.report.forest import Forest
 
 EXPERIMENTS = tuple(
     Experiment(

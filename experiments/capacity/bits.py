@@ -14,10 +14,11 @@ Expected: below their number, for our budget is a few thousand steps: a lower bo
 import itertools
 from collections.abc import Iterable, Iterator
 
-from memobench.experiment import Experiment, Scaling
+from memobench.experiment import Experiment
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
 from memobench.models.gpt import GPT
+from memobench.report.scaling import Scaling
 from memobench.runs import Run
 from memobench.tasks.sequences import Sequences
 

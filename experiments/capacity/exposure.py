@@ -23,8 +23,9 @@ from typing import Any
 
 from memobench import board, claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Exposure
+from memobench.experiment import Experiment
 from memobench.methods.training import Training
+from memobench.report.exposure import Exposure
 from memobench.runs import Run
 
 VOCAB_SIZE, BUDGET = 32, 512

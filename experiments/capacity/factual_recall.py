@@ -26,10 +26,11 @@ from collections.abc import Iterable, Iterator
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Scaling
+from memobench.experiment import Experiment
 from memobench.experiments.capacity.linear_memory import SOURCE as _FIGURE_1
 from memobench.methods.training import Training
 from memobench.models.recall_transformer import RecallTransformer
+from memobench.report.scaling import Scaling
 from memobench.runs import Run
 from memobench.tasks.base import Task
 from memobench.tasks.factual_recall import FactualRecall

@@ -19,10 +19,11 @@ import pandas as pd
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Scaling
+from memobench.experiment import Experiment
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
+from memobench.report.scaling import Scaling
 from memobench.runs import Run
 from memobench.tasks.bijection import Bijection
 

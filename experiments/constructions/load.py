@@ -19,7 +19,7 @@ from typing import Any
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Panels
+from memobench.experiment import Experiment
 from memobench.experiments.constructions.promised import (
     Case,
     associations,
@@ -29,6 +29,7 @@ from memobench.experiments.constructions.promised import (
 )
 from memobench.methods.construction import WEIGHTS, Construction
 from memobench.models.linear_memory import LinearMemory
+from memobench.report.panels import Panels
 from memobench.runs import Run
 from memobench.tasks.labelled_contexts import LabelledContexts
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Panels
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.distributions import DIRICHLET, UNIFORM
 from memobench.methods.construction import Construction
 from memobench.models.base import Architecture
@@ -29,6 +29,7 @@ from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.report.panels import Panels
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task

@@ -8,10 +8,11 @@ every layer beside the attention-only Transformers of `dana2025/heads-deeper`.
     memobench report dana2025/attention-vs-mlp-deeper --preset=quick
 """
 
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025 import heads_deeper
 from memobench.experiments.dana2025.attention_vs_mlp import CLAIMS
 from memobench.experiments.dana2025.common import DEEPER, attention_only, mlp, short, variants
+from memobench.report.figure import Figure
 
 TASK = heads_deeper.TASK
 MULTIPLES = (0, 8, 16, 24, 32, 40)

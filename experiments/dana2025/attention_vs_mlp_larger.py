@@ -10,10 +10,11 @@ All N^2 = 40,000 pairs of N = 200 tokens, one layer; MLP Transformers with one h
 
 import dataclasses
 
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025 import heads_larger
 from memobench.experiments.dana2025.attention_vs_mlp import CLAIMS
 from memobench.experiments.dana2025.common import LARGER, attention_only, mlp, short, variants
+from memobench.report.figure import Figure
 
 TASK = heads_larger.TASK
 MLP = dataclasses.replace(LARGER, final_learning_rate=1e-4)

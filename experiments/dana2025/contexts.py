@@ -10,9 +10,10 @@ sequences are drawn from all 50^S, d = d_h = 4, by the same models and protocols
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, variants
 from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND
+from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
 TASKS = {s: Associations(vocab_size=50, context_length=s, n_sequences=500) for s in range(2, 9)}

@@ -12,7 +12,7 @@ With full heads d_h is min(10, d): the equations' heads gain nothing from more.
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import (
     PUBLISHED,
     SOURCE,
@@ -21,6 +21,7 @@ from memobench.experiments.dana2025.common import (
     short,
     variants,
 )
+from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
 TASK = Associations(vocab_size=50)

@@ -13,7 +13,7 @@ whether the jump there is the map's.
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import (
     PUBLISHED,
     SOURCE,
@@ -22,6 +22,7 @@ from memobench.experiments.dana2025.common import (
     short,
     variants,
 )
+from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
 TASK = Associations(vocab_size=50)

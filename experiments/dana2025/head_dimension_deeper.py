@@ -8,9 +8,10 @@ constant learning rate. The maps into and out of the heads' dimension are shared
     memobench report dana2025/head-dimension-deeper --preset=quick
 """
 
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import DEEPER, attention_only, short, variants
 from memobench.experiments.dana2025.head_dimension import JUMP, QUADRATIC, QUADRATIC_BELOW
+from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
 TASK = Associations(vocab_size=70)

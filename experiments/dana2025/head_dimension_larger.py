@@ -11,9 +11,10 @@ Expected: linear in d_h, where the smaller dimension is quadratic.
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import LARGER, SOURCE, attention_only, short, variants
 from memobench.experiments.dana2025.head_dimension import JUMP
+from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
 TASK = Associations(vocab_size=200)

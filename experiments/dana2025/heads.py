@@ -12,7 +12,7 @@ protocol gives 0.861 and the exact gradient over the same number of steps gives 
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import (
     PUBLISHED,
     SOURCE,
@@ -21,6 +21,7 @@ from memobench.experiments.dana2025.common import (
     short,
     variants,
 )
+from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 from memobench.theory import COROLLARY_2
 

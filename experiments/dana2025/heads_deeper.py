@@ -11,9 +11,10 @@ out.
     memobench report dana2025/heads-deeper --preset=quick
 """
 
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import DEEPER, attention_only, published, short, variants
 from memobench.experiments.dana2025.heads import LINEAR_IN_HEADS
+from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
 TASK = Associations(vocab_size=70)

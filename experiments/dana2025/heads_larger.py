@@ -10,9 +10,10 @@ Expected: linear in H. A step costs some hundred times one of `dana2025/heads`.
     memobench report dana2025/heads-larger --preset=quick
 """
 
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import LARGER, attention_only, short, variants
 from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND, LINEAR_IN_HEADS
+from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
 TASK = Associations(vocab_size=200)

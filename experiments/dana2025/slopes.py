@@ -11,9 +11,10 @@ one has the other.
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025 import heads
 from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, variants
+from memobench.report.figure import Figure
 
 EXPERIMENT = Experiment(
     name="dana2025/slopes",

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import (
     PUBLISHED,
     SOURCE,
@@ -26,6 +26,7 @@ from memobench.experiments.dana2025.common import (
     variants,
 )
 from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND
+from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 

@@ -10,7 +10,7 @@ Expected: growth with d_h while d_h < n, and no gain beyond.
     memobench report mahdavi2024/classification-head-dimension --preset=quick
 """
 
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024.common import (
     ABOVE_THE_THEOREM,
     GROWS_WITH_HEAD_DIMENSION,
@@ -24,6 +24,7 @@ from memobench.experiments.mahdavi2024.common import (
     small_model,
     small_task,
 )
+from memobench.report.figure import Figure
 
 WIDTHS = (*range(10, 61, 5), 64)
 

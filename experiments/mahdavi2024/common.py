@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.methods.annealing import Annealing
 from memobench.metrics import SCALAR_TOLERANCE
 from memobench.models.base import Architecture
 from memobench.models.query_attention import QueryAttention
+from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1

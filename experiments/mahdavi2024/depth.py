@@ -15,7 +15,7 @@ import dataclasses
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024.common import (
     NOTES,
     QUICK,
@@ -28,6 +28,7 @@ from memobench.experiments.mahdavi2024.common import (
     small_task,
 )
 from memobench.models.query_attention import QueryAttention
+from memobench.report.figure import Figure
 
 LAYERS = (1, 2, 3, 4)
 

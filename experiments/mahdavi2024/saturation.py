@@ -15,7 +15,7 @@ import math
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Picture
+from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024.common import (
     LONG,
     NOTES,
@@ -28,6 +28,7 @@ from memobench.experiments.mahdavi2024.common import (
     small_model,
     small_task,
 )
+from memobench.report.saturation import Picture
 
 # Saturation goes on after everything is known.
 ON = dataclasses.replace(LONG, stop_early=False)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024.common import (
     NOTES,
     QUICK,
@@ -29,6 +29,7 @@ from memobench.experiments.mahdavi2024.common import (
 )
 from memobench.models.base import Architecture
 from memobench.models.query_attention import QueryAttention
+from memobench.report.figure import Figure
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from memobench import metrics, results
 from memobench.errors import UserError
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
 from memobench.models.transformer import AttentionOnly
+from memobench.report.figure import Figure
 from memobench.runs import Run, cells
 from memobench.spec import SPEC_VERSION
 from memobench.tasks.associations import Associations

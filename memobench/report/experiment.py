@@ -7,17 +7,8 @@ from typing import Any
 import pandas as pd
 
 from memobench import analysis, claims
-from memobench.experiment import Experiment, Exposure, Forest, Panels, Picture, Scaling
-from memobench.report import (
-    capacity,
-    exposure,
-    figure,
-    forest,
-    panels,
-    saturation,
-    scaling,
-    tables,
-)
+from memobench.experiment import Experiment
+from memobench.report import capacity, panels, tables
 from memobench.rows import configuration
 
 # Our reading of "the same as published".
@@ -57,18 +48,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
     verdicts = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
-    if isinstance(experiment.figure, Picture):
-        saturation.draw(experiment.title, known, base.with_suffix(".png"))
-    elif isinstance(experiment.figure, Forest):
-        forest.draw(experiment.title, known, base.with_suffix(".png"))
-    elif isinstance(experiment.figure, Exposure):
-        exposure.draw(experiment.title, known, base.with_suffix(".png"))
-    elif isinstance(experiment.figure, Scaling):
-        scaling.draw(experiment.title, experiment.figure, known, base.with_suffix(".png"))
-    elif isinstance(experiment.figure, Panels):
-        panels.draw(experiment.title, experiment.figure, known, base.with_suffix(".png"))
-    else:
-        figure.draw(experiment, experiment.figure, preset, known, base.with_suffix(".png"))
+    experiment.figure.draw(experiment, preset, known, base.with_suffix(".png"))
     tables.write_runs(known.drop(columns=_LISTS), pathlib.Path(f"{base}_runs.csv"))
     verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
     text = _page(experiment, preset, known, verdicts)
@@ -89,7 +69,7 @@ def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
         *capacity.section(table),
-        *(exposure.section(table) if isinstance(experiment.figure, Exposure) else []),
+        *experiment.figure.sections(table),
         *_ranks(table),
         *_constructions(experiment, table),
         *_bounds(table),

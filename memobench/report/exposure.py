@@ -1,71 +1,102 @@
 """What attention and MLP hold per parameter against exposures: figure and table."""
 
+import dataclasses
 import itertools
 import pathlib
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
 
 from memobench import board
 from memobench.claims import exposure, interval
 from memobench.report import tables
+from memobench.report.drawing import Drawing, palette, subplots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memobench.experiment import Experiment
 
 MEASURES = {
     "memorized": "associations per parameter",
     "bits": "bits per parameter",
 }
+EQUAL: dict[str, Any] = {"color": "tab:green", "alpha": 0.15, "label": "equal within a tenth"}
 ONE = {"color": "black", "linewidth": 1, "linestyle": ":"}
 
 
-def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
-    """Writes the figure: each measure by exposures, and below it attention over MLP."""
-    sns.set_theme(context="notebook", style="whitegrid")
-    figure, axes = plt.subplots(
-        2,
-        len(MEASURES),
-        figsize=(12, 7.5),
-        sharex=True,
-        layout="constrained",
-        gridspec_kw={"height_ratios": [2, 1]},
-    )
-    for (top, bottom), measure in zip(axes.T, MEASURES, strict=True):
-        _curves(top, known, measure)
-        top.set_ylabel(MEASURES[measure])
-        found = exposure.ratios(_full(known), measure)
-        at = sorted(found)
-        low, high = np.array([interval(found[n]) for n in at]).reshape(-1, 2).T
-        middle = np.array([found[n][0] for n in at])
-        spread = [middle - low, high - middle]
-        bottom.errorbar(at, middle, yerr=spread, color="black", marker="o", capsize=3)
-        bottom.axhspan(1 / 1.1, 1.1, color="tab:green", alpha=0.15, label="equal within a tenth")
-        bottom.axhline(1, **ONE)
-        bottom.set_ylim(0, np.nanmax([1.2, *(high * 1.05)]))
-        bottom.set_ylabel("attention over MLP")
-        bottom.set_xlabel("exposures of each fact")
-        bottom.set_xscale("log", base=2)
-        bottom.set_xticks(at, [f"{n:,}" for n in at])
-    legends = [axis.get_legend_handles_labels() for axis in axes[:, 0]]
-    handles, labels = (list(itertools.chain(*x)) for x in zip(*legends, strict=True))
-    figure.suptitle(title)
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exposure(Drawing):
+    """What families hold per parameter against how often they saw each fact, and their ratio."""
+
+    def draw(
+        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
+    ) -> None:
+        """See `Drawing`: each measure by exposures, and below it attention over MLP."""
+        figure, axes = subplots(
+            2,
+            len(MEASURES),
+            (12, 7.5),
+            sharex=True,
+            gridspec_kw={"height_ratios": [2, 1]},
+        )
+        for (top, bottom), measure in zip(axes.T, MEASURES, strict=True):
+            _curves(top, table, measure)
+            top.set_ylabel(MEASURES[measure])
+            found = exposure.ratios(_full(table), measure)
+            at = sorted(found)
+            low, high = np.array([interval(found[n]) for n in at]).reshape(-1, 2).T
+            middle = np.array([found[n][0] for n in at])
+            spread = [middle - low, high - middle]
+            bottom.errorbar(at, middle, yerr=spread, color="black", marker="o", capsize=3)
+            bottom.axhspan(1 / 1.1, 1.1, **EQUAL)
+            bottom.axhline(1, **ONE)
+            bottom.set_ylim(0, np.nanmax([1.2, *(high * 1.05)]))
+            bottom.set_ylabel("attention over MLP")
+            bottom.set_xlabel("exposures of each fact")
+            bottom.set_xscale("log", base=2)
+            bottom.set_xticks(at, [f"{n:,}" for n in at])
+        legends = [axis.get_legend_handles_labels() for axis in axes[:, 0]]
+        handles, labels = (list(itertools.chain(*x)) for x in zip(*legends, strict=True))
+        figure.suptitle(experiment.title)
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        figure.savefig(path, dpi=110)
+
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """See `Drawing`: attention over MLP at every exposure, with what that decides."""
+        rows = []
+        for measure in MEASURES:
+            for seen, ratio_B in sorted(exposure.ratios(_full(table), measure).items()):
+                low, high = interval(ratio_B)
+                rows.append(
+                    {
+                        "measure": measure,
+                        "exposures": seen,
+                        "attention / MLP": float(ratio_B[0]),
+                        "low": low,
+                        "high": high,
+                        "says": _verdict(low, high),
+                    }
+                )
+        return [
+            "## Attention over MLP",
+            "Full heads, at equal parameters, each family at its best learning rate; 95% intervals "
+            "(bootstrap over seeds). *Equal* means within a tenth.",
+            tables.markdown(
+                pd.DataFrame(rows), dict.fromkeys(("attention / MLP", "low", "high"), 2)
+            ),
+        ]
 
 
 def _full(known: pd.DataFrame) -> pd.DataFrame:
     return known[known["heads"] == "full"]
 
 
-def _curves(axis: Axes, known: pd.DataFrame, measure: str) -> None:
+def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
     means = exposure.best_rate(exposure.per_parameter(known, measure))
     families = means.at.apply(board.family, axis=1)
-    colors = sns.color_palette("colorblind", families.nunique())
+    colors = palette(families.nunique())
     for color, marker, name in zip(colors, "osD^", sorted(set(families)), strict=False):
         chosen = means.where((families == name).to_numpy())
         order = np.argsort(chosen.x("exposures"))
@@ -81,30 +112,6 @@ def _curves(axis: Axes, known: pd.DataFrame, measure: str) -> None:
             label=name,
         )
     axis.set_ylim(bottom=0)
-
-
-def section(known: pd.DataFrame) -> list[str]:
-    """Paragraphs: attention over MLP at every exposure, with what that decides."""
-    rows = []
-    for measure in MEASURES:
-        for seen, ratio_B in sorted(exposure.ratios(_full(known), measure).items()):
-            low, high = interval(ratio_B)
-            rows.append(
-                {
-                    "measure": measure,
-                    "exposures": seen,
-                    "attention / MLP": float(ratio_B[0]),
-                    "low": low,
-                    "high": high,
-                    "says": _verdict(low, high),
-                }
-            )
-    return [
-        "## Attention over MLP",
-        "Full heads, at equal parameters, each family at its best learning rate; 95% intervals "
-        "(bootstrap over seeds). *Equal* means within a tenth.",
-        tables.markdown(pd.DataFrame(rows), dict.fromkeys(("attention / MLP", "low", "high"), 2)),
-    ]
 
 
 def _verdict(low: float, high: float) -> str:

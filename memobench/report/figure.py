@@ -3,22 +3,16 @@
 Lines are means over seeds, bars their 95% intervals; crosses are the published means.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from memobench import analysis, claims, notation
-from memobench.experiment import Experiment, Figure
+from memobench.report.drawing import Drawing, key, palette, subplots, whole_numbers
 from memobench.theory import (
     BUBECK,
     COROLLARY_2,
@@ -28,6 +22,12 @@ from memobench.theory import (
     Bound,
     encoder_bound,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+    from memobench.experiment import Experiment
 
 WORDS = {
     "attention_only": "attention only (AoT)",
@@ -55,63 +55,77 @@ _BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
 LEAST_LOSS = 1e-9
 
 
-def draw(
-    experiment: Experiment, shown: Figure, preset: str, table: pd.DataFrame, path: pathlib.Path
-) -> None:
-    """Writes the figure of a preset's runs, a table from `analysis.with_theory`, as a PNG."""
-    sns.set_theme(context="notebook", style="whitegrid")
-    summary = _summary(table)
-    points = _points(shown, table, summary)
-    rows = sorted(set(summary["row"]))
-    columns = list(dict.fromkeys(summary["variant"]))
-    colors = _colors(points["hue"])
-    figure, axes = plt.subplots(
-        len(rows),
-        len(columns),
-        figsize=(max(4.2 * len(columns), 8), 3.6 * len(rows) + 2.2),
-        squeeze=False,
-        sharex="row",
-        sharey=True,
-        layout="constrained",
-    )
-    fits = _fits(experiment.claims_of(preset), table)
-    for axes_of_row, row in zip(axes, rows, strict=True):
-        for axis, variant in zip(axes_of_row, columns, strict=True):
-            here = points[(points["row"] == row) & (points["variant"] == variant)]
-            chosen = summary[(summary["row"] == row) & (summary["variant"] == variant)]
-            _theory(axis, shown, chosen, colors)
-            _curves(axis, here, colors)
-            if shown.row is None:
-                _fitted(axis, shown, fits.get(variant, ()), colors)
-            if variant == claims.VARIANTS["published", "compressed"]:
-                _published(axis, experiment, shown, chosen, colors)
-            title = variant if shown.row is None else f"{variant}, {_label(shown.row, row)}"
-            axis.set_title(title, fontsize="small")
-        axes_of_row[0].set_ylabel(notation.name(shown.y))
-    for axis in axes[-1]:
-        axis.set_xlabel(notation.name(shown.x))
-        if pd.api.types.is_integer_dtype(points["x"]):
-            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if shown.y in ("accuracy", "known"):
-        largest = max([points["high"].max(), *(row["published"] for row in experiment.published)])
-        most = 1.03 if shown.y == "accuracy" else np.inf
-        axes[0, 0].set_ylim(0, min(most, 1.2 * largest))
-    elif shown.y == "loss":
-        axes[0, 0].set_yscale("log")
-    if shown.y == "loss" and shown.x == "d_model":
-        axes[0, 0].set_xscale("log")
-    figure.suptitle(experiment.title)
-    bounds = [bound for bound in BOUND_STYLES if bound.applies(summary).any()]
-    handles = _legend(experiment, shown, points, colors, {} if shown.row else fits, bounds)
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=3 if len(columns) > 2 else 2,
-        frameon=False,
-        fontsize="small",
-    )
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure(Drawing):
+    """A column of panels for every variant.
+
+    x: column along the axis. hue: column that tells the lines apart. y: `accuracy`, `known`
+    examples (accuracy times how many there are), `loss` on a logarithmic axis, `slope` of accuracy
+    on the heads. row: column with a row of panels for each value. bounds: whether the lower bounds
+    of theory are drawn.
+    """
+
+    x: str
+    hue: str
+    y: str = "accuracy"
+    row: str | None = None
+    bounds: bool = True
+
+    def draw(
+        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
+    ) -> None:
+        """See `Drawing`."""
+        summary = _summary(table)
+        points = _points(self, table, summary)
+        rows = sorted(set(summary["row"]))
+        columns = list(dict.fromkeys(summary["variant"]))
+        colors = _colors(points["hue"])
+        figure, axes = subplots(
+            len(rows),
+            len(columns),
+            (max(4.2 * len(columns), 8), 3.6 * len(rows) + 2.2),
+            sharex="row",
+            sharey=True,
+        )
+        fits = _fits(experiment.claims_of(preset), table)
+        for axes_of_row, row in zip(axes, rows, strict=True):
+            for axis, variant in zip(axes_of_row, columns, strict=True):
+                here = points[(points["row"] == row) & (points["variant"] == variant)]
+                chosen = summary[(summary["row"] == row) & (summary["variant"] == variant)]
+                _theory(axis, self, chosen, colors)
+                _curves(axis, here, colors)
+                if self.row is None:
+                    _fitted(axis, self, fits.get(variant, ()), colors)
+                if variant == claims.VARIANTS["published", "compressed"]:
+                    _published(axis, experiment, self, chosen, colors)
+                title = variant if self.row is None else f"{variant}, {_label(self.row, row)}"
+                axis.set_title(title, fontsize="small")
+            axes_of_row[0].set_ylabel(notation.name(self.y))
+        for axis in axes[-1]:
+            axis.set_xlabel(notation.name(self.x))
+            if pd.api.types.is_integer_dtype(points["x"]):
+                whole_numbers(axis)
+        if self.y in ("accuracy", "known"):
+            largest = max(
+                [points["high"].max(), *(row["published"] for row in experiment.published)]
+            )
+            most = 1.03 if self.y == "accuracy" else np.inf
+            axes[0, 0].set_ylim(0, min(most, 1.2 * largest))
+        elif self.y == "loss":
+            axes[0, 0].set_yscale("log")
+        if self.y == "loss" and self.x == "d_model":
+            axes[0, 0].set_xscale("log")
+        figure.suptitle(experiment.title)
+        bounds = [bound for bound in BOUND_STYLES if bound.applies(summary).any()]
+        handles = _legend(experiment, self, points, colors, {} if self.row else fits, bounds)
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=3 if len(columns) > 2 else 2,
+            frameon=False,
+            fontsize="small",
+        )
+        figure.savefig(path, dpi=130)
 
 
 def _summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -167,11 +181,11 @@ def _with_budget(points: pd.DataFrame) -> pd.DataFrame:
 def _colors(hues: pd.Series) -> dict[Any, Any]:
     values = sorted(set(hues))
     numeric = pd.api.types.is_numeric_dtype(hues) and len(values) > 1
-    palette = sns.color_palette("viridis_r" if numeric else "colorblind", len(values) + numeric)
-    return dict(zip(values, palette[int(numeric) :], strict=True))
+    colors = palette(len(values) + numeric, "viridis_r" if numeric else "colorblind")
+    return dict(zip(values, colors[int(numeric) :], strict=True))
 
 
-def _curves(axis: plt.Axes, points: pd.DataFrame, colors: dict[Any, Any]) -> None:
+def _curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> None:
     groups: Any = points.groupby(["hue", "budget"])
     for (hue, budget), line in groups:
         first = budget == 0
@@ -194,7 +208,7 @@ def _curves(axis: plt.Axes, points: pd.DataFrame, colors: dict[Any, Any]) -> Non
         )
 
 
-def _theory(axis: plt.Axes, shown: Figure, summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
+def _theory(axis: "Axes", shown: Figure, summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
     """The lower bounds and guessing, or the encoder's floor and T_eps."""
     if shown.y == "accuracy":
         for by_guessing in set(analysis.chance(summary)):
@@ -230,7 +244,7 @@ def _theory(axis: plt.Axes, shown: Figure, summary: pd.DataFrame, colors: dict[A
                 axis.axvline(t_eps, color=colors[hue], linewidth=1, linestyle=":")
 
 
-def _theorem_2(axis: plt.Axes, summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
+def _theorem_2(axis: "Axes", summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
     """The bound on encoders where it is finite, and the width from which on they reach all."""
     n = int(summary["vocab_size"].iloc[0])
     axis.axvline(n - 1, color="0.4", linewidth=1, linestyle=":")
@@ -260,7 +274,7 @@ def _fits(tested: Sequence[claims.Claim], table: pd.DataFrame) -> dict[str, Sequ
 
 
 def _fitted(
-    axis: plt.Axes, shown: Figure, fits: Sequence[claims.Fit], colors: dict[Any, Any]
+    axis: "Axes", shown: Figure, fits: Sequence[claims.Fit], colors: dict[Any, Any]
 ) -> None:
     for fit, style in zip(fits, FIT_STYLES * len(fits), strict=False):
         grouped = fit.group in colors
@@ -277,8 +291,8 @@ def _fitted(
 
 
 def _published(
-    axis: plt.Axes,
-    experiment: Experiment,
+    axis: "Axes",
+    experiment: "Experiment",
     shown: Figure,
     summary: pd.DataFrame,
     colors: dict[Any, Any],
@@ -303,41 +317,41 @@ def _published(
 
 
 def _legend(
-    experiment: Experiment,
+    experiment: "Experiment",
     shown: Figure,
     points: pd.DataFrame,
     colors: dict[Any, Any],
     fits: Mapping[str, Sequence[claims.Fit]],
     bounds: Sequence[Bound],
-) -> list[Line2D]:
+) -> list["Line2D"]:
     keys = [
-        _key(_label(shown.hue, hue), color=color, marker="o", markersize=4)
+        key(_label(shown.hue, hue), color=color, marker="o", markersize=4)
         for hue, color in colors.items()
     ]
     budgets = _budgets(points)
     for told, (line, marker, fill) in zip(budgets, _BUDGETS, strict=False):
         look = {"linestyle": line, "marker": marker, "markerfacecolor": fill}
-        keys.append(_key(told, markersize=4, **look))
+        keys.append(key(told, markersize=4, **look))
     if experiment.published and shown.y == "accuracy":
         steps = sorted({str(row["published_steps"]) for row in experiment.published})
         cross = {"marker": "X", "linestyle": "", "markeredgecolor": "black", "color": "0.7"}
-        keys.append(_key(f"published mean ({' or '.join(steps)} steps)", **cross))
+        keys.append(key(f"published mean ({' or '.join(steps)} steps)", **cross))
     if shown.x == "load" or (shown.bounds and shown.y == "known"):
-        keys.append(_key(THEOREM_1.name, linestyle="-.", linewidth=1))
+        keys.append(key(THEOREM_1.name, linestyle="-.", linewidth=1))
     elif shown.bounds:
         for bound in bounds:
             told = f"lower bound, {bound.name}"
-            keys.append(_key(told, color="0.4", linestyle=BOUND_STYLES[bound]))
+            keys.append(key(told, color="0.4", linestyle=BOUND_STYLES[bound]))
     if shown.y == "accuracy":
-        keys.append(_key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
+        keys.append(key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":
-        keys.append(_key("encoder's floor; T_eps (vertical)", color="0.4", linestyle=":"))
+        keys.append(key("encoder's floor; T_eps (vertical)", color="0.4", linestyle=":"))
     if shown.y == "loss" and shown.x == "d_model":
-        keys.append(_key("Theorem 2's bound", color="0.4", linestyle="--"))
-        keys.append(_key("d = N − 1", color="0.4", linestyle=":"))
+        keys.append(key("Theorem 2's bound", color="0.4", linestyle="--"))
+        keys.append(key("d = N − 1", color="0.4", linestyle=":"))
     for name, dashes in _names_of(fits).items():
         band = {"color": "0.4", "alpha": FIT_ALPHA, "linewidth": 5, "linestyle": dashes}
-        keys.append(_key(f"{name} fitted at the fewer steps", **band))
+        keys.append(key(f"{name} fitted at the fewer steps", **band))
     return keys
 
 
@@ -348,10 +362,6 @@ def _names_of(fits: Mapping[str, Sequence[claims.Fit]]) -> dict[str, str]:
         for fit, style in zip(several, FIT_STYLES * len(several), strict=False):
             names.setdefault(fit.label.split(",")[0], style if fit.group is None else "-")
     return names
-
-
-def _key(label: str, **style: Any) -> Line2D:
-    return Line2D([], [], label=label, **{"color": "black", **style})
 
 
 def _budgets(points: pd.DataFrame) -> list[str]:

@@ -1,17 +1,18 @@
 """A forest plot of the board: every entry's capacities per parameter, with 95% intervals."""
 
+import dataclasses
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
-from matplotlib.lines import Line2D
 
 from memobench import analysis, board
+from memobench.report.drawing import Drawing, key, palette, subplots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memobench.experiment import Experiment
 
 MEASURES = {
     "complete_99": "(a) largest set memorized to 99%, per parameter",
@@ -23,49 +24,49 @@ _MARKERS = dict(zip(board.TRACKS, "osD", strict=True))
 _BETWEEN = 0.22
 
 
-def draw(title: str, known: pd.DataFrame, path: pathlib.Path) -> None:
-    """Writes the plot of a table of runs as a PNG: a row of panels for each vocabulary size."""
-    sns.set_theme(context="notebook", style="whitegrid")
-    rows = board.build(known).assign(entry=lambda x: x.apply(board.entry, axis=1))
-    colors = dict(zip(board.TRACKS, sns.color_palette("colorblind", 3), strict=True))
-    vocab_sizes = sorted(set(rows["vocab_size"]))
-    entries = {n: _in_order(rows[rows["vocab_size"] == n]) for n in vocab_sizes}
-    heights = [max(len(entries[n]), 1) for n in vocab_sizes]
-    figure, axes = plt.subplots(
-        max(len(vocab_sizes), 1),
-        len(MEASURES),
-        figsize=(15, 0.42 * sum(heights) + 2.2),
-        squeeze=False,
-        sharex="col",
-        sharey="row",
-        gridspec_kw={"height_ratios": heights or [1]},
-        layout="constrained",
-    )
-    for axes_of_row, vocab_size in zip(axes, vocab_sizes, strict=False):
-        of_size = rows[rows["vocab_size"] == vocab_size]
-        for axis, measure in zip(axes_of_row, MEASURES, strict=True):
-            _panel(axis, of_size, measure, entries[vocab_size], colors)
-        axes_of_row[0].set_ylabel(f"N = {vocab_size}")
-        axes_of_row[0].set_yticks(range(len(entries[vocab_size])), entries[vocab_size])
-        axes_of_row[0].set_ylim(len(entries[vocab_size]) - 0.5, -0.5)
-    for axis, told in zip(axes[-1], MEASURES.values(), strict=True):
-        axis.set_xlabel(told, fontsize="small")
-        # What autoscaling leaves free is a share of the spread, which may be next to nothing.
-        axis.set_xlim(0, 1.03 * axis.get_xlim()[1])
-    few = f" (no entry has {board.LEAST_SEEDS} seeds yet)" if rows.empty else ""
-    figure.suptitle(title + few)
-    shown = [track for track in board.TRACKS if (rows["track"] == track).any()]
-    handles = [
-        Line2D([], [], color=colors[track], marker=_MARKERS[track], linestyle="", label=track)
-        for track in shown
-    ]
-    if (~rows["verdict"].isin(SETTLED)).any():
-        unsettled = Line2D([], [], color="gray", marker="o", linestyle="", markerfacecolor="white")
-        unsettled.set_label("not converged, or a lower bound")
-        handles.append(unsettled)
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Forest(Drawing):
+    """Of searches and constructions: each entry's capacities per parameter with its interval."""
+
+    def draw(
+        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
+    ) -> None:
+        """See `Drawing`; a row of panels for each vocabulary size."""
+        rows = board.build(table).assign(entry=lambda x: x.apply(board.entry, axis=1))
+        colors = dict(zip(board.TRACKS, palette(3), strict=True))
+        vocab_sizes = sorted(set(rows["vocab_size"]))
+        entries = {n: _in_order(rows[rows["vocab_size"] == n]) for n in vocab_sizes}
+        heights = [max(len(entries[n]), 1) for n in vocab_sizes]
+        figure, axes = subplots(
+            max(len(vocab_sizes), 1),
+            len(MEASURES),
+            (15, 0.42 * sum(heights) + 2.2),
+            sharex="col",
+            sharey="row",
+            gridspec_kw={"height_ratios": heights or [1]},
+        )
+        for axes_of_row, vocab_size in zip(axes, vocab_sizes, strict=False):
+            of_size = rows[rows["vocab_size"] == vocab_size]
+            for axis, measure in zip(axes_of_row, MEASURES, strict=True):
+                _panel(axis, of_size, measure, entries[vocab_size], colors)
+            axes_of_row[0].set_ylabel(f"N = {vocab_size}")
+            axes_of_row[0].set_yticks(range(len(entries[vocab_size])), entries[vocab_size])
+            axes_of_row[0].set_ylim(len(entries[vocab_size]) - 0.5, -0.5)
+        for axis, told in zip(axes[-1], MEASURES.values(), strict=True):
+            axis.set_xlabel(told, fontsize="small")
+            # What autoscaling leaves free is a share of the spread, which may be next to nothing.
+            axis.set_xlim(0, 1.03 * axis.get_xlim()[1])
+        few = f" (no entry has {board.LEAST_SEEDS} seeds yet)" if rows.empty else ""
+        figure.suptitle(experiment.title + few)
+        shown = [track for track in board.TRACKS if (rows["track"] == track).any()]
+        handles = [
+            key(track, color=colors[track], marker=_MARKERS[track], linestyle="") for track in shown
+        ]
+        if (~rows["verdict"].isin(SETTLED)).any():
+            look = {"color": "gray", "marker": "o", "linestyle": "", "markerfacecolor": "white"}
+            handles.append(key("not converged, or a lower bound", **look))
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+        figure.savefig(path, dpi=110)
 
 
 def _in_order(rows: pd.DataFrame) -> list[str]:
@@ -76,7 +77,7 @@ def _in_order(rows: pd.DataFrame) -> list[str]:
 
 
 def _panel(
-    axis: plt.Axes, rows: pd.DataFrame, measure: str, entries: list[str], colors: dict[str, Any]
+    axis: "Axes", rows: pd.DataFrame, measure: str, entries: list[str], colors: dict[str, Any]
 ) -> None:
     tracks = [track for track in board.TRACKS if (rows["track"] == track).any()]
     for i, track in enumerate(tracks):

@@ -1,53 +1,58 @@
 """The picture of saturation: the largest attention weight of every head on every example."""
 
+import dataclasses
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 
+from memobench.report.drawing import Drawing, subplots
 from memobench.theory import SATURATED_ATTENTION
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def draw(title: str, table: pd.DataFrame, path: pathlib.Path) -> None:
-    """Writes a PNG with two panels for every size.
+    from memobench.experiment import Experiment
 
-    On the left, of the first seed, rows are heads and columns examples, sorted by the head that is
-    the least saturated on them. On the right, of all seeds, the examples by the number of heads
-    that serve them, are not saturated on them.
-    """
-    sns.set_theme(context="notebook", style="white")
-    sizes = table[table["status"] == "ok"].dropna(subset=["largest_attention"])
-    groups: list[Any] = list(sizes.sort_values("seed").groupby(["n_heads", "n_examples"]))
-    figure, axes = plt.subplots(
-        max(len(groups), 1),
-        2,
-        figsize=(13, 3.2 * max(len(groups), 1) + 0.8),
-        width_ratios=(5, 2),
-        squeeze=False,
-        layout="constrained",
-    )
-    for (left, right), ((n_heads, n_examples), runs) in zip(axes, groups, strict=False):
-        shown = runs.iloc[0]
-        picture = _weights(left, np.array(shown["largest_attention"]))
-        figure.colorbar(picture, ax=left, label="largest attention weight", pad=0.01)
-        left.set_title(
-            f"H = {n_heads}, T = {n_examples:,}: {shown['saturated']:.0%} of pairs above "
-            f"{SATURATED_ATTENTION}, accuracy {shown['accuracy']:.3f} (seed {shown['seed']})",
-            fontsize="small",
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Picture(Drawing):
+    """Of runs with saturation: which heads serve which examples, a panel for every size."""
+
+    def draw(
+        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
+    ) -> None:
+        """See `Drawing`; two panels for every size.
+
+        On the left, of the first seed, rows are heads and columns examples, sorted by the head that
+        is the least saturated on them. On the right, of all seeds, the examples by the number of
+        heads that serve them, are not saturated on them.
+        """
+        sizes = table[table["status"] == "ok"].dropna(subset=["largest_attention"])
+        groups: list[Any] = list(sizes.sort_values("seed").groupby(["n_heads", "n_examples"]))
+        figure, axes = subplots(
+            max(len(groups), 1),
+            2,
+            (13, 3.2 * max(len(groups), 1) + 0.8),
+            style="white",
+            width_ratios=(5, 2),
         )
-        _histogram(right, runs)
-    figure.suptitle(title)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+        for (left, right), ((n_heads, n_examples), runs) in zip(axes, groups, strict=False):
+            shown = runs.iloc[0]
+            picture = _weights(left, np.array(shown["largest_attention"]))
+            figure.colorbar(picture, ax=left, label="largest attention weight", pad=0.01)
+            left.set_title(
+                f"H = {n_heads}, T = {n_examples:,}: {shown['saturated']:.0%} of pairs above "
+                f"{SATURATED_ATTENTION}, accuracy {shown['accuracy']:.3f} (seed {shown['seed']})",
+                fontsize="small",
+            )
+            _histogram(right, runs)
+        figure.suptitle(experiment.title)
+        figure.savefig(path, dpi=130)
 
 
-def _weights(axis: plt.Axes, largest_HxT: np.ndarray) -> Any:
+def _weights(axis: "Axes", largest_HxT: np.ndarray) -> Any:
     serving_T = largest_HxT.argmin(axis=0)
     order_T = np.lexsort((largest_HxT.min(axis=0), serving_T))
     axis.set_xlabel("examples, sorted by the head that is the least saturated")
@@ -58,7 +63,7 @@ def _weights(axis: plt.Axes, largest_HxT: np.ndarray) -> Any:
     )
 
 
-def _histogram(axis: plt.Axes, runs: pd.DataFrame) -> None:
+def _histogram(axis: "Axes", runs: pd.DataFrame) -> None:
     counts_RxS = np.array(runs["examples_by_serving_heads"].tolist())
     share_RxS = counts_RxS / counts_RxS.sum(axis=1, keepdims=True)
     axis.bar(range(share_RxS.shape[1]), share_RxS.mean(axis=0), color="0.6")

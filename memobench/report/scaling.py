@@ -1,17 +1,18 @@
 """What was memorized against a size, on logarithmic axes, with what others found."""
 
+import dataclasses
 import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 
 from memobench import analysis, notation
-from memobench.experiment import Scaling
+from memobench.report.drawing import Drawing, palette, subplots
+
+if TYPE_CHECKING:
+    from memobench.experiment import Experiment
 
 SIZES = ["architecture", "d_model", "d_head", "n_heads", "n_layers", "d_mlp", "n_examples"]
 
@@ -24,39 +25,56 @@ def best(rows: pd.DataFrame, sizes: list[str], by: list[str]) -> pd.DataFrame:
     return rows.merge(winners, on=[*sizes, *by])
 
 
-def draw(title: str, shown: Scaling, known: pd.DataFrame, path: pathlib.Path) -> None:
-    """Writes the figure of a table of runs as a PNG: means over seeds, 95% intervals, guides."""
-    sns.set_theme(context="notebook", style="whitegrid")
-    rows = known.assign(y=pd.to_numeric(known[shown.y])).dropna(subset=["y"])
-    if shown.best_of:
-        rows = best(rows, [*SIZES, shown.x, shown.hue], list(shown.best_of))
-    figure, axis = plt.subplots(figsize=(7.5, 5.5), layout="constrained")
-    hues = sorted(set(rows[shown.hue]))
-    palette = sns.color_palette("colorblind", len(hues))
-    for color, marker, hue in zip(palette, "osD^vPX*" * len(hues), hues, strict=False):
-        groups = rows[rows[shown.hue] == hue].groupby(shown.x)["y"]
-        half = groups.agg(analysis.half_width)
-        label = hue if shown.hue == "architecture" else f"{notation.name(shown.hue)}: {hue}"
-        axis.errorbar(
-            groups.mean().index,
-            groups.mean(),
-            yerr=half,
-            color=color,
-            marker=marker,
-            linestyle="",
-            capsize=3,
-            label=label,
-        )
-    x = np.geomspace(rows[shown.x].min() * 0.9, rows[shown.x].max() * 1.1, 100)
-    for style, (name, guide) in zip(("--", ":", "-.", "-"), shown.guides, strict=False):
-        axis.plot(x, guide(x), color="black", linewidth=1, linestyle=style, label=name)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log", base=2)
-    for side in (axis.xaxis, axis.yaxis):
-        side.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
-    axis.set_xlabel(notation.name(shown.x))
-    axis.set_ylabel(notation.name(shown.y))
-    axis.set_title(title)
-    axis.legend(fontsize="small")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scaling(Drawing):
+    """What was memorized against a size, on logarithmic axes, with what others found or guess.
+
+    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. best_of:
+    columns, the learning rate's, of whose values the one with the best mean is shown. guides: a
+    name and y as a function of x each.
+    """
+
+    x: str
+    y: str
+    hue: str = "architecture"
+    best_of: tuple[str, ...] = ()
+    guides: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
+
+    def draw(
+        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
+    ) -> None:
+        """See `Drawing`: means over seeds, 95% intervals, guides."""
+        from matplotlib.ticker import StrMethodFormatter
+
+        rows = table.assign(y=pd.to_numeric(table[self.y])).dropna(subset=["y"])
+        if self.best_of:
+            rows = best(rows, [*SIZES, self.x, self.hue], list(self.best_of))
+        figure, ((axis,),) = subplots(1, 1, (7.5, 5.5))
+        hues = sorted(set(rows[self.hue]))
+        colors = palette(len(hues))
+        for color, marker, hue in zip(colors, "osD^vPX*" * len(hues), hues, strict=False):
+            groups = rows[rows[self.hue] == hue].groupby(self.x)["y"]
+            half = groups.agg(analysis.half_width)
+            label = hue if self.hue == "architecture" else f"{notation.name(self.hue)}: {hue}"
+            axis.errorbar(
+                groups.mean().index,
+                groups.mean(),
+                yerr=half,
+                color=color,
+                marker=marker,
+                linestyle="",
+                capsize=3,
+                label=label,
+            )
+        x = np.geomspace(rows[self.x].min() * 0.9, rows[self.x].max() * 1.1, 100)
+        for style, (name, guide) in zip(("--", ":", "-.", "-"), self.guides, strict=False):
+            axis.plot(x, guide(x), color="black", linewidth=1, linestyle=style, label=name)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log", base=2)
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.set_xlabel(notation.name(self.x))
+        axis.set_ylabel(notation.name(self.y))
+        axis.set_title(experiment.title)
+        axis.legend(fontsize="small")
+        figure.savefig(path, dpi=110)

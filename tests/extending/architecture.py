@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench.columns import choice, integer
-from memobench.experiment import Experiment, Figure, grid
+from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.base import Architecture, Module
 from memobench.models.transformer import ACTIVATIONS
+from memobench.report.figure import Figure
 from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
@@ -48,9 +49,8 @@ class Gated(Architecture):
     gate: str = choice("activation of the gate", *ACTIVATIONS, default="silu")
 
     def module(self, task: Any) -> GatedModule:
-        return GatedModule(
-            task.vocab_size, task.context_length, self.d_model, self.d_mlp, self.gate
-        )
+        sizes = (task.vocab_size, task.context_length, self.d_model, self.d_mlp)
+        return GatedModule(*sizes, self.gate)
 
 
 SIZES = [Gated(d_model=d, d_mlp=w) for d in (3, 4) for w in (4, 8)]

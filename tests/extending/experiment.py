@@ -1,15 +1,17 @@
-"""An experiment: is attention with two heads better than with one? With a claim and a figure.
+"""An experiment with a claim and a kind of figure of its own: are two heads better than one?
 
 memobench run tests/extending/experiment.py
-memobench report tests/extending/experiment.py
 """
+
+import dataclasses
 
 import pandas as pd
 
 from memobench.claims import FAILS, HOLDS, UNDECIDED, Claim, Finding
-from memobench.experiment import Experiment, Figure, grid
+from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
+from memobench.report.drawing import Drawing, subplots
 from memobench.tasks.associations import Associations
 
 
@@ -19,6 +21,24 @@ def two_beat_one(table: pd.DataFrame) -> Finding:
     better, n = int((two < one).sum()), len(one)
     verdict = {n: HOLDS, 0: FAILS}.get(better, UNDECIDED) if n >= 3 else UNDECIDED
     return Finding(verdict, f"{better} of {n} seeds have the smaller loss with two heads")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bars(Drawing):
+    """The mean loss for every value of a column."""
+
+    x: str
+
+    def draw(self, experiment, preset, table, path):
+        means = table.groupby(self.x)["loss"].mean()
+        figure, ((axis,),) = subplots(1, 1, (5, 4))
+        axis.bar(means.index.astype(str), means)
+        axis.set(xlabel=self.x, ylabel="loss", title=experiment.title)
+        figure.savefig(path)
+
+    def sections(self, table):
+        best = table.groupby(self.x)["loss"].mean().idxmin()
+        return ["## Best", f"The mean loss is smallest at {self.x} = {best}."]
 
 
 RUNS = grid(
@@ -33,7 +53,7 @@ EXPERIMENT = Experiment(
     title="Two heads against one",
     presets={"quick": RUNS, "full": RUNS},
     left_out="nothing",
-    figure=Figure(x="n_heads", hue="d_model"),
+    figure=Bars(x="n_heads"),
     claims=(
         Claim(
             name="two beat one",

@@ -6,10 +6,11 @@ memobench run tests/extending/optimizer.py
 import optax
 
 from memobench.columns import number
-from memobench.experiment import Experiment, Figure, grid
+from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.optimizers import Optimizer
+from memobench.report.figure import Figure
 from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
