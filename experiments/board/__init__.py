@@ -1,1 +1,1 @@
-"""The standard board, a budget of parameters an experiment."""
+"""The standard board, one experiment for each budget of parameters."""

@@ -1,8 +1,8 @@
-"""board/256 .. board/8192: the standard board, v1, a budget of parameters each.
+"""board/256 .. board/8192: the standard board, v1, one experiment for each budget.
 
 Attention-only Transformers with full and compressed heads, MLPs, attention and MLP at several
 splits of the budget, deeper ones, sequence encoders and constructed weights: how many associations
-each memorizes, and how many bits, per parameter (`memobench.board` says how).
+and how many bits each memorizes per parameter. `memobench/board.py` defines the rules.
 
 Expected: deeper and mixed entries ahead; constructions far behind.
 

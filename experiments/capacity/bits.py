@@ -3,9 +3,9 @@
 Source: Morris et al., How much do language models memorize? (2025, arXiv 2505.24832): 3.5 to 3.6
 bits per parameter (3.51 in bfloat16, 3.83 in float32) of GPT-2-like models on uniformly random
 tokens, V = 2,048, S = 64, after 10^6 steps of batches of 2,048; memorized bits are N S log2 V minus
-the negative log-likelihood in bits, the most of any N.
+the negative log-likelihood in bits, the maximum over N.
 
-Expected: below their number, for our budget is a few thousand steps: a lower bound.
+Expected: below their number, because our budget is a few thousand steps: a lower bound.
 
     memobench run capacity/bits --preset=quick
     memobench report capacity/bits --preset=quick
@@ -82,6 +82,7 @@ EXPERIMENT = Experiment(
             ("2 bits per parameter (Allen-Zhu & Li)", lambda x: 2 * x),
         ),
     ),
-    notes="Whole sequences: every token is predicted from those before it, the first from nothing. "
-    "Steps are few and sets two to a size: what is found is a lower bound, no capacity.",
+    notes="Whole sequences: every token is predicted from those before it, the first from "
+    "nothing. With few steps and two sets for each size, the result is a lower bound and not a "
+    "capacity.",
 )

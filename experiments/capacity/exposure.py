@@ -7,8 +7,8 @@ exposure there is a pass of minibatches, with many updates); studies of adapters
 half as good).
 
 The overfull set of the board: 512 associations of N = 32 tokens at 512 parameters. An exposure is a
-step of the exact gradient, which sees every association once, or, in `-passes`, a pass over them
-in 16 minibatches. Each number of exposures is a training of its own, whose learning rate falls from
+step of the exact gradient, which sees every association once, or, in `-passes`, a pass over them in
+16 minibatches. Each number of exposures is trained separately, with a learning rate that falls from
 epoch to epoch towards a twentieth; the best of five rates counts.
 
     memobench run capacity/exposure --preset=full

@@ -1,20 +1,20 @@
 """capacity/factual-recall and -line: attention against MLP where facts are recalled from noise.
 
 Source: Nichani, Lee & Bietti (ICLR 2025, arXiv 2412.06538), figure 4: one layer of attention and an
-MLP, random embeddings that are kept, d = 32, d_h = 8; S = R = 32 subjects and relations, D = 8
-answers to each relation, 32 tokens; batches of 1,024, 2^14 steps of Adam, the best of three
-learning rates. About 0.15 facts per parameter of the memory (4 H d_h d + 2 m d), and along the line
-at which all facts are just known four attention parameters do what one of the MLP does:
-2 d m + (4 H d_h d)/4 = 4,600.
+MLP, fixed random embeddings, d = 32, d_h = 8; S = R = 32 subjects and relations, D = 8 answers to
+each relation, 32 tokens; batches of 1,024, 2^14 steps of Adam, the best of three learning rates.
+About 0.15 facts per parameter of the memory (4 H d_h d + 2 m d), and along the line at which all
+facts are just known four attention parameters do what one of the MLP does: 2 d m + (4 H d_h d)/4 =
+4,600.
 
 Expected: facts known, where not all are, grow four times as fast with MLP as with attention
 parameters. The line alone, at their size and length, is an experiment of its own.
 
 Embeddings are standard normal. Our summary of their protocol gives no norm; with directions of norm
 1 (`embeddings="unit"`) fewer facts were known: along the line, two seeds, 0.85 and 0.78 of them at
-learning rates 1e-2 and 3e-2 with 4 heads and 64 neurons, 0.96 and 0.97 with 16 heads and 8. One
-head passes on 8 of the 32 dimensions alone: 0.3 of the facts with either, whatever the line
-promises there.
+learning rates 1e-2 and 3e-2 with 4 heads and 64 neurons, 0.96 and 0.97 with 16 heads and 8. A
+single head passes on only 8 of the 32 dimensions: with either norm 0.3 of the facts are known,
+whatever the line promises there.
 
     memobench run capacity/factual-recall --preset=quick
     memobench report capacity/factual-recall --preset=quick
@@ -103,15 +103,15 @@ _FIGURE = Scaling(
 _CLAIMS = (
     Claim(
         name="an MLP parameter holds four times an attention parameter's facts",
-        statement="Of facts known where not all are, a parameter of attention adds 0.15 to 0.4 "
-        "of what one of the MLP adds (they: a quarter, along a line of equal accuracy).",
+        statement="Where not all facts are known, a parameter of attention adds 0.15 to 0.4 of "
+        "what a parameter of the MLP adds (the paper: a quarter, along a line of equal accuracy).",
         source=SOURCE,
         test=claims.exchange((0.15, 0.4)),
         across_steps=True,
     ),
     Claim(
         name="0.15 facts per parameter",
-        statement="The smallest memory that knows 99% of the facts has 0.15 of them per "
+        statement="The smallest memory that knows 99% of the facts stores 0.15 facts per "
         "parameter, within a quarter.",
         source=SOURCE,
         test=claims.densest((0.12, 0.1875)),

@@ -2,8 +2,8 @@
 
 Source: Nichani, Lee & Bietti, Understanding Factual Recall in Transformers via Associative Memories
 (ICLR 2025, arXiv 2412.06538), figure 1, left: d^2 = 1.3 N ln N for N facts at 99% accuracy. Their
-protocol: a bijection, unit-norm Gaussian keys and values that are kept, AdamW without decay at a
-learning rate of 1,000, 4,096 steps of all facts, looked at every 32, bisection to 1%, five seeds.
+protocol: a bijection, fixed unit-norm Gaussian keys and values, AdamW without decay at a learning
+rate of 1,000, 4,096 steps of all facts, evaluated every 32, bisection to 1%, five seeds.
 Conjecture: d^2 = 2 N ln N (Barnfield et al. 2026, arXiv 2605.05189), for large d.
 
 Expected: 17 facts at d = 8, 156 at d = 32, 506 at d = 64.
@@ -112,5 +112,5 @@ EXPERIMENT = Experiment(
             CONJECTURED,
         ),
     ),
-    notes="Their number of steps, which is not doubled: no row can say `converged`.",
+    notes="The number of steps is the paper's and is not doubled, so no row can say `converged`.",
 )

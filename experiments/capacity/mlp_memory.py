@@ -1,8 +1,8 @@
 """capacity/mlp-memory: how many facts the neurons of an MLP hold.
 
 Source: Nichani, Lee & Bietti (ICLR 2025, arXiv 2412.06538), figure 1, right: an MLP d -> m -> d
-(relu, bias in) holds a number of facts about linear in m d. Their protocol: a bijection, unit-norm
-Gaussian keys and values that are kept, AdamW without decay at a learning rate of 3e-2, 2^15 steps.
+(relu, bias in) holds a number of facts about linear in m d. Their protocol: a bijection, fixed
+unit-norm Gaussian keys and values, AdamW without decay at a learning rate of 3e-2, 2^15 steps.
 
 Expected: an exponent of N in m d near 1.
 

@@ -1,12 +1,13 @@
 """constructions/load: constructed weights beyond the promised number, and in fewer bits.
 
-The same constructions as in constructions/promised, at sets from a quarter to four times the number
-that they promise: solved exactly up to it, by least squares beyond, where the right answer need
-only be the largest. Their weights are stored in float64, float32, bfloat16, and in blocks of 8-bit
-and 4-bit integers: random ones are rounded first, and the others, solved for in float64, last.
+The constructions of constructions/promised on sets from a quarter to four times the promised
+number. Up to that number the linear system is solved exactly; beyond it by least squares, where the
+right answer only has to be the largest. Their weights are stored in float64, float32, bfloat16, and
+in blocks of 8-bit and 4-bit integers: random ones are rounded first, and the others, solved for in
+float64, last.
 
-Expected: the nearer to the promised number the worse the linear system is conditioned, and the
-fewer bits of precision can be spared; in few bits more survives of a set well below it.
+Expected: the closer a set is to the promised number, the worse the linear system is conditioned and
+the more bits the weights need; with few bits, more survives of a set well below that number.
 
     memobench run constructions/load --preset=quick
     memobench report constructions/load --preset=quick
@@ -53,7 +54,7 @@ def _run(case: Case, n_examples: int, exact: bool, weights: str, seed: int) -> R
         task = dataclasses.replace(task, n_examples=n_examples, seed=seed)
     else:
         task = dataclasses.replace(task, n_sequences=n_examples, seed=seed)
-    # What has no other way than the exact one has no such option.
+    # Constructions that are always exact have no such option.
     how: dict[str, Any] = (
         {} if theorem in NOT_BEYOND else {"solve": "exact" if exact else "least_squares"}
     )
@@ -84,8 +85,8 @@ EXPERIMENT = Experiment(
     claims=(
         Claim(
             name="least squares still memorizes",
-            statement="At twice the promised number least squares in float64 knows more than "
-            "guessing does: of the examples beyond chance at least a twentieth.",
+            statement="At twice the promised number, least squares in float64 memorizes at least "
+            "a twentieth of the examples beyond chance.",
             source="memobench",
             test=claims.every_run(
                 "memorized over T",
@@ -97,7 +98,7 @@ EXPERIMENT = Experiment(
             variants=(claims.NEAREST,),
         ),
     ),
-    notes="Int8 and int4 weights share a float32 scale in blocks of 32, `stored bits` counts it. "
-    "Arithmetic is in float64 for float64 weights and in float32 for all others. A scale of the "
-    "logits, a power of two, is fitted to the loss.",
+    notes="Int8 and int4 weights share a float32 scale in each block of 32, which `stored bits` "
+    "includes. Arithmetic is in float64 for float64 weights and in float32 for all others. A "
+    "scale of the logits, a power of two, is fitted to the loss.",
 )

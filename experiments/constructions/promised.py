@@ -2,10 +2,11 @@
 
 Sources: Dana, Pydi & Chevaleyre 2025 (Theorem 1, Corollary 1, Proposition 3), Mahdavi, Liao &
 Thrampoulidis 2024 (Theorem 1), Bubeck, Eldan, Lee & Mikulincer 2020, linear associative memories.
-Every construction at the number of examples that it promises, judged by the model's own forward
-pass in float64 and float32; and with one example more, where its linear system has no solution.
+Every construction is tested on as many examples as it promises, by the model's own forward pass in
+float64 and float32, and on one example more, where its linear system has no solution.
 
-Expected: accuracy 1 on every seed in float64; a fit beyond rounding with one example more.
+Expected: accuracy 1 on every seed in float64; with one example more, an error of the fit beyond
+rounding.
 
     memobench run constructions/promised --preset=quick
     memobench report constructions/promised --preset=quick
@@ -235,5 +236,5 @@ EXPERIMENT = Experiment(
     notes="Where some tokens may not follow (`uniform`) the best encoder has no finite weights, "
     "and gamma is as large as rounding makes it. The largest weight is that before rounding, "
     "margins are those of the weights as stored. With one example more (`least_squares`) accuracy "
-    "may still be 1, for the right answer need only be the largest.",
+    "may still be 1, because the right answer only has to be the largest.",
 )

@@ -1,11 +1,12 @@
 """constructions/trained: how much of what training memorizes is the rank argument of the theorem?
 
 The same task instances, architecture and parameters (one layer of attention with the full heads of
-Dana, Pydi & Chevaleyre 2025), seven ways to their weights: the construction of Corollary 1, exact
-for the promised H d_h + d of all pairs; the same fitted to all pairs by least squares; its random
-features with a read-out trained by the exact gradient; training all but the queries and keys, which
-stay as they were drawn; the construction (least squares), then fine-tuned; training from scratch by
-the published protocol and with the exact gradient. All train for as many steps at the same rates.
+Dana, Pydi & Chevaleyre 2025), seven ways to find the weights: the construction of Corollary 1,
+exact for the promised H d_h + d of all pairs; the same fitted to all pairs by least squares; its
+random features with a read-out trained by the exact gradient; training all but the queries and
+keys, which stay as they were drawn; the construction (least squares), then fine-tuned; training
+from scratch by the published protocol and with the exact gradient. All train for as many steps at
+the same rates.
 
 Expected: nothing was published.
 
@@ -106,7 +107,7 @@ EXPERIMENT = Experiment(
     claims=(
         Claim(
             name="beyond the rank argument",
-            statement="More is memorized than the theorem proves to be possible, in every run.",
+            statement="Every run memorizes more than the theorem proves possible.",
             source=f"against {COROLLARY_2.source}",
             test=claims.every_run(
                 "memorized over H·d_h + d", lambda table: table["proven_ratio"], (1, math.inf)
@@ -115,8 +116,8 @@ EXPERIMENT = Experiment(
             variants=(*claims.MADE[2:], claims.VARIANTS["exact", "full"]),
         ),
     ),
-    notes="Memorized is chance-corrected, over all pairs; where it comes near their number the "
-    "set is too small to tell. All methods but the published protocol take the gradient of the "
+    notes="Memorized is chance-corrected, over all pairs; close to their number the set is too "
+    "small to compare methods. All methods but the published protocol take the gradient of the "
     "true objective over all pairs. Features and queries that stay fixed are random: for the "
     "read-out alone as the construction draws them (scores of standard deviation 16), for fixed "
     "queries and keys as training does.",

@@ -1,9 +1,9 @@
 """dana2025/attention-vs-mlp: attention-only against MLP Transformers at equal parameters.
 
-Source: Dana, Pydi & Chevaleyre, Memorization in Attention-only Transformers (AISTATS 2025,
-arXiv 2411.10115), experiment 5. All N^2 = 4,900 pairs of N = 70 tokens, one layer, d = d_h; the
-MLP Transformer has one head and width w = 2d(H - 1), so that 4 d^2 H + d(2N + 1) parameters stand
-on both sides of a comparison, the MLP's biases (at most 6% more) left out.
+Source: Dana, Pydi & Chevaleyre, Memorization in Attention-only Transformers (AISTATS 2025, arXiv
+2411.10115), experiment 5. All N^2 = 4,900 pairs of N = 70 tokens, one layer, d = d_h; the MLP
+Transformer has one head and width w = 2d(H - 1), so that both sides of a comparison have 4 d^2 H +
+d(2N + 1) parameters, not counting the MLP's biases (at most 6% more).
 
 Expected: at d = 10, H = 21 attention reaches 0.389 and the MLP of width 400 reaches 0.578.
 
@@ -49,7 +49,7 @@ BETTER = "The MLP Transformer memorizes more than attention with as many paramet
 CLAIMS = (
     Claim(
         name="MLP beats attention at equal d",
-        statement=f"{BETTER} and the same d (their axis; embeddings counted or not is then alike).",
+        statement=f"{BETTER} and the same d (the paper's axis; with or without embeddings).",
         source=f"{SOURCE}, experiment 5",
         test=claims.better_at_equal_parameters(),
     ),
@@ -118,9 +118,9 @@ EXPERIMENT = Experiment(
         ),
         "full": _runs(WIDTHS, N_HEADS),
     },
-    left_out="d = 10 alone of d = 7, 10, 13 and three of seven abscissas; 3 seeds of 5; 1,024 and "
-    "2,048 steps of batch 256 for 16,384 and 32,768 of batch 1,024, and 128 and 256 exact ones: "
-    "too few for the MLP, which learns more slowly, so that quick does not decide between the two",
+    left_out="only d = 10 of 7, 10, 13 and three of seven sizes; 3 seeds of 5; 1,024 and 2,048 "
+    "steps of batch 256 for 16,384 and 32,768 of batch 1,024, and 128 and 256 exact ones: too few "
+    "for the MLP, which learns more slowly, so that quick does not decide between the two",
     figure=Figure(x="n_params", hue="architecture", row="d_model"),
     published=published(
         [attention_only(10, 10, h) for h in N_HEADS],
@@ -130,5 +130,5 @@ EXPERIMENT = Experiment(
     + published([mlp(10, w) for w in widths_of_mlp(10, N_HEADS)], ACCURACY["mlp"], BY_MLP.steps),
     decides=("full",),
     claims=CLAIMS,
-    notes="At the first abscissa both families are one and the same model: one head, no MLP.",
+    notes="At the first point both families are the same model: one head, no MLP.",
 )

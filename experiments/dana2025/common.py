@@ -1,10 +1,9 @@
 """What the experiments of Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115) share.
 
-Every experiment on associations compares three variants: (a) the published protocol with
-compressed heads, as the released code trains; (b) the exact gradient, for as many steps, with the
-same compressed heads; (c) the exact gradient with the full heads of the paper's equations. And it
-repeats each of them with twice the steps, so that a report can say which verdicts are a matter of
-budget.
+Every experiment on associations compares three variants: (a) the published protocol with compressed
+heads, as the released code trains; (b) the exact gradient, for as many steps, with the same
+compressed heads; (c) the exact gradient with the full heads of the paper's equations. Each is
+repeated with twice the steps, so that a report can say which verdicts depend on the budget.
 """
 
 import dataclasses

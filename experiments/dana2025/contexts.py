@@ -2,7 +2,7 @@
 
 Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115): Corollary 2 promises H d_h + d
 associations for every context length S; the paper's experiments have S = 2 only. Here T_0 = 500
-sequences are drawn from all 50^S, d = d_h = 4, by the same models and protocols.
+sequences are drawn from all 50^S and d = d_h = 4; models and protocols are the same.
 
     memobench run dana2025/contexts --preset=quick
     memobench report dana2025/contexts --preset=quick

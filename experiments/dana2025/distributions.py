@@ -3,9 +3,9 @@
 Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), the distribution task, Proposition
 1 and Theorem 1; the paper has no experiment on it. All N^2 = 100 pairs of N = 10 tokens; three
 kinds of conditionals: three equally likely next tokens, five by a power law with Zipf's prior, all
-ten by a Dirichlet law with Zipf's prior. Beside every width the best sequence encoder of that
-width, by L-BFGS in double precision: no Transformer comes below it (Proposition 1), and Theorem 1
-promises that attention comes near it once d_h H + d reaches T_eps (eps = 0.1).
+ten by a Dirichlet law with Zipf's prior. Every width is compared with its best sequence encoder,
+found by L-BFGS in double precision: no Transformer of that width diverges less (Proposition 1), and
+Theorem 1 promises that attention comes close to it once d_h H + d reaches T_eps (eps = 0.1).
 
 Expected: divergence falls with d_h H + d and meets the encoder's floor near T_0 = 100.
 

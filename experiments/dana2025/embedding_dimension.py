@@ -4,7 +4,7 @@ Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), experiment 3. 
 pairs of N = 50 tokens, one layer, d_h = 10, H = 20, d = 5..15.
 
 Expected: a line that breaks at d = d_h, 0.26 at d = 5 and 0.81 at d = 15 by the published protocol.
-With full heads d_h is min(10, d): the equations' heads gain nothing from more.
+With full heads d_h is min(10, d): wider heads add nothing to those of the equations.
 
     memobench run dana2025/embedding-dimension --preset=quick
     memobench report dana2025/embedding-dimension --preset=quick

@@ -4,8 +4,8 @@ Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), experiment 2. 
 pairs of N = 50 tokens, one layer, d = 10, H = 20, d_h = 1..10.
 
 Expected: 0.29 at d_h = 5 and 0.64 at d_h = 9 by the published protocol. The released code puts one
-shared map before all heads and one behind them where d_h < d, and none at d_h = d; full heads tell
-whether the jump there is the map's.
+shared map before all heads and one behind them where d_h < d, and none at d_h = d; full heads,
+which have no such maps, show whether these cause the jump.
 
     memobench run dana2025/head-dimension --preset=quick
     memobench report dana2025/head-dimension --preset=quick

@@ -4,8 +4,7 @@ Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), experiment 1, 
 4,900 pairs of N = 70 tokens, three layers of attention, d = d_h, H = 1, 5, .., 21 in every layer,
 constant learning rate.
 
-Expected: accuracy 0.11 at d = 7, H = 5. The bound of one layer is no bound for three and is left
-out.
+Expected: accuracy 0.11 at d = 7, H = 5. The bound holds for one layer only and is not drawn.
 
     memobench run dana2025/heads-deeper --preset=quick
     memobench report dana2025/heads-deeper --preset=quick
@@ -39,7 +38,7 @@ EXPERIMENT = Experiment(
     "and 256 of 8,192 and 16,384 steps, too few to memorize: quick shows that it runs, "
     "and decides nothing",
     figure=Figure(x="n_heads", hue="d_model", bounds=False),
-    # The only one of the published means that we hold.
+    # The only published mean that we have.
     published=published([attention_only(7, 7, 5, n_layers=3)], [0.114], DEEPER.steps),
     decides=("full",),
     claims=(LINEAR_IN_HEADS,),

@@ -2,7 +2,8 @@
 
 Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), experiment 1 in larger dimension.
 All N^2 = 40,000 pairs of N = 200 tokens, one layer, H = 1, 3, .., 11. The training set is 65,536
-draws, which leave out about a fifth of the pairs; accuracy by the published protocol is on the set.
+draws, which miss about a fifth of the pairs; the published protocol's accuracy is on the training
+set.
 
 Expected: linear in H. A step costs some hundred times one of `dana2025/heads`.
 
@@ -31,7 +32,7 @@ EXPERIMENT = Experiment(
     name="dana2025/heads-larger",
     title="Accuracy against heads in larger dimension, d = d_h (N = 200)",
     presets={
-        # Exact steps over 40,000 pairs are for accelerators.
+        # Exact steps over 40,000 pairs are too slow for CPUs.
         "quick": tuple(run for run in QUICK if run.method.protocol == "published"),
         "full": variants([TASK], ARCHITECTURES, LARGER),
     },

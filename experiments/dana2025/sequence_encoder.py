@@ -1,8 +1,8 @@
-"""dana2025/sequence-encoder: the least divergence W E(t) can have, against its width.
+"""dana2025/sequence-encoder: the least divergence of sequence encoders W E(t) against width.
 
 Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), Propositions 2 and 3, Theorem 2.
-Every sequence has a free vector E(t) in R^d; Adam and L-BFGS in double precision from many starts
-seek the infimum. All N^2 = 100 pairs of N = 10 tokens.
+Every sequence has a free vector E(t) in R^d; Adam and L-BFGS in double precision search for the
+infimum from many starts. All N^2 = 100 pairs of N = 10 tokens.
 
 Expected: positive below d = N - 1 for some conditionals and zero from there on; zero from d = 2 on
 for associations. Theorem 2's bound says nothing below d = 128 ln(N + 1) = 307.
@@ -53,7 +53,7 @@ EXPERIMENT = Experiment(
     title="Least divergence of sequence encoders against width (N = 10)",
     presets={
         "quick": _runs((1, 2, 4, 8, 9), Optimum(polished=1, steps=500), seeds=1),
-        # Where every start reaches zero, few will do.
+        # Where every start reaches zero, few are enough.
         "full": _runs(range(1, 11), THOROUGH, seeds=1)
         + _runs((THEOREM_2,), dataclasses.replace(THOROUGH, starts=8, polished=1), seeds=1),
     },

@@ -1,9 +1,9 @@
 """dana2025/slopes: how the slope in the number of heads grows with the width.
 
 Source: Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115), experiment 4: a line through each
-width's curve of experiment 1, up to and including the first point above 0.95, then a d^2 + b and
-a d^3 + b through the slopes. The full preset is that of `dana2025/heads`, run by run: whoever has
-one has the other.
+width's curve of experiment 1, up to and including the first point above 0.95, then a d^2 + b and a
+d^3 + b through the slopes. The full preset is that of `dana2025/heads`, run by run, so that the
+results of one serve the other.
 
     memobench run dana2025/slopes --preset=quick
     memobench report dana2025/slopes --preset=quick

@@ -82,7 +82,7 @@ EXPERIMENT = Experiment(
     ),
     notes="Every seed memorizes a table of its own, and the intervals are over tables. The paper "
     "has one table for all seeds, which is not published: at this size tables differ by several "
-    "points, so a difference within the spread of our runs is no disagreement. A line through the "
-    "published means has 1.36 times the bound's slope, and 1.51 times once guessing is corrected "
-    "for.",
+    "points, so a difference within the spread of our runs is not a disagreement. A line through "
+    "the published means has 1.36 times the bound's slope, and 1.51 times once guessing is "
+    "corrected for.",
 )

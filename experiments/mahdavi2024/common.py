@@ -56,7 +56,7 @@ LINEAR_IN_HEADS = Claim(
 )
 MONOTONE_IN_CONTEXT = Claim(
     name="grows with n",
-    statement="For every set, memorization grows with the length of the context, falling nowhere.",
+    statement="For every set, memorization grows with the length of the context and never falls.",
     source=f"{SOURCE}, section 6",
     test=claims.never_falls("context_length"),
     across_steps=True,
@@ -82,7 +82,7 @@ ABOVE_THE_THEOREM = Claim(
     statement="Training memorizes at least the H·(min(n, d_h) − 1) + 1 examples that some weights "
     "of these sizes memorize.",
     source=f"{SOURCE}, Theorem 1",
-    # Of one example guessing knows more.
+    # Guessing alone knows more than one example.
     test=lambda table: claims.above_bound(THEOREM_1.value, "Theorem 1")(
         table[table["promised"] > 1]
     ),

@@ -3,7 +3,8 @@
 Source: Mahdavi, Liao & Thrampoulidis, Memorization Capacity of Multi-Head Attention in Transformers
 (ICLR 2024, arXiv 2306.02010), section 6, regression against H at n = 32, d = d_h = 64.
 
-Expected: linear growth with H until a set is known, with random and with shared contexts.
+Expected: linear growth with H until the whole set is memorized, with random and with shared
+contexts.
 
     memobench run mahdavi2024/regression-heads --preset=quick
     memobench report mahdavi2024/regression-heads --preset=quick

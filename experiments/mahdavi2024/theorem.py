@@ -1,9 +1,11 @@
 """mahdavi2024/theorem: accuracy where T lies just below and above H (min(n, d_h) - 1) + 1.
 
 Source: Theorem 1 of Mahdavi, Liao & Thrampoulidis (ICLR 2024, arXiv 2306.02010) promises weights
-that memorize so many examples; their own experiments train on tens of times more. This one is ours.
+that memorize this many examples; the paper's own experiments train on tens of times more. This one
+is ours.
 
-Expected: nothing was published. Training need not find what exists, and may go beyond it.
+Expected: nothing was published. Training may find less than exists, or more than the theorem
+promises.
 
     memobench run mahdavi2024/theorem --preset=quick
     memobench report mahdavi2024/theorem --preset=quick
@@ -39,7 +41,7 @@ QUICK_ON = dataclasses.replace(QUICK, steps=8_000)
 
 ALL_UP_TO_THE_BOUND = Claim(
     name="all known up to T = H·(r − 1) + 1",
-    statement="Training, too, memorizes every example of sets no larger than the theorem's.",
+    statement="Training also memorizes every example of sets no larger than the theorem's.",
     source=f"our reading of {SOURCE}, Theorem 1",
     test=claims.every_run(
         "accuracy",
