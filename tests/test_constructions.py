@@ -11,24 +11,25 @@ import pytest
 import memobench
 from memobench import constructions, packing, theory
 from memobench.constructions import evaluation, linear, precision, random_attention
+from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.methods.construction import Construction
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
+from memobench.models.gpt import GPT
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
 from memobench.tasks.distributions import Distributions
+from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.test_models import _reference_logits
 
-THEOREM = "dana2025"
 # Full heads as wide as the stream and narrower ones, compressed ones, and longer sequences.
 SIZES = {
     "full": {"d_model": 4, "d_head": 4, "n_heads": 5},
@@ -45,15 +46,24 @@ SIZES = {
 
 
 def _run(
-    *, task=None, method=None, task_seed=0, seed=0, vocab_size=9, context_length=2, T=24, **sizes
+    *,
+    name="attention_only",
+    task=None,
+    method=None,
+    task_seed=0,
+    seed=0,
+    vocab_size=9,
+    context_length=2,
+    T=24,
+    **sizes,
 ):
     """T sequences, by default 24, which is what all SIZES promise."""
     shape = {"vocab_size": vocab_size, "context_length": context_length, "n_sequences": T}
-    sizes = {"name": "attention_only", "heads": "full"} | (sizes or SIZES["full"])
+    sizes = {"heads": "full"} | (sizes or SIZES["full"])
     return Run(
-        task=task or Task(seed=task_seed, **shape),
-        architecture=Architecture(**sizes),
-        method=Construction(theorem=THEOREM, **(method or {})),
+        task=task or Associations(seed=task_seed, **shape),
+        architecture=Architecture.named(name)(**sizes),
+        method=Dana2025(**(method or {})),
         seed=seed,
     )
 
@@ -147,12 +157,11 @@ def test_constructed_weights_have_the_module_s_shapes():
 @pytest.mark.parametrize("name", SIZES)
 def test_one_example_more_has_no_solution(name):
     run = _run(T=25, **SIZES[name])
-    construct = constructions.CONSTRUCTIONS[THEOREM].construct
     with pytest.raises(linear.RankLost, match="the features of 25 examples have rank 24"):
-        construct(constructions._problem(run))
+        run.method.construct(constructions._problem(run))
     with pytest.raises(UserError, match=r"promises 24 .* and 25 are wanted; lower n_aimed"):
         constructions.construct(run)
-    nearest = dataclasses.replace(run, method=Construction(theorem=THEOREM, solve="least_squares"))
+    nearest = dataclasses.replace(run, method=Dana2025(solve="least_squares"))
     certificate = constructions.construct(nearest).certificate
     assert certificate["feature_rank"] == 24
     # What is solved exactly is off by rounding, less than 1e-6 above.
@@ -262,7 +271,7 @@ def test_rows_hold_the_certificates_and_are_kept(tmp_path):
         result, certificate = _judged(run)
         assert row["status"] == "ok"
         assert row["method"] == row["protocol"] == "constructed"
-        assert row["theorem"] == THEOREM
+        assert row["theorem"] == "dana2025"
         assert row["accuracy"] == row["accuracy_protocol"] == result.accuracy_R[0]
         assert row["bits"] == pytest.approx(result.bits_R[0])
         for name, value in certificate.items():
@@ -302,7 +311,7 @@ def test_distributions_come_as_near_as_any_sequence_encoder(monkeypatch):
     row = _check_distribution(run, 16)
     data = FULL_SUPPORT.sample()
     judged = evaluation.judge(FULL_SUPPORT, data, encoder[0] @ encoder[1].T)
-    expected = evaluation.prior(FULL_SUPPORT, data) @ judged.loss_T
+    expected = FULL_SUPPORT.prior(data) @ judged.loss_T
     assert row["encoder_loss"] == pytest.approx(expected, abs=1e-12)
     assert row["loss"] == pytest.approx(expected, abs=1e-6)
 
@@ -320,7 +329,7 @@ def test_distributions_come_as_near_as_the_best_encoder_on_what_occurs_most(monk
     # Half the divergence of no opinion at least is gone; what is not aimed at is not matched.
     assert 1e-3 < row["encoder_loss"] < np.log(4) / 2
     assert row["loss"] > row["aimed_loss"] + 0.01
-    prior_T = evaluation.prior(FULL_SUPPORT, evaluation.sample(FULL_SUPPORT))
+    prior_T = FULL_SUPPORT.prior(FULL_SUPPORT.sample())
     aimed_A = constructions.aimed(run)
     assert prior_T[aimed_A].sum() > 0.9
     assert prior_T[aimed_A].min() > np.delete(prior_T, aimed_A).max()
@@ -378,7 +387,7 @@ ARCHITECTURES = [
 ]
 
 
-@pytest.mark.parametrize("theorem", constructions.CONSTRUCTIONS)
+@pytest.mark.parametrize("theorem", sorted(Construction.kinds()))
 def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkeypatch):
     d_model = 4
     encoder = np.eye(16, d_model), np.eye(d_model)
@@ -386,7 +395,7 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
     made, told, lines = 0, 0, []
     for architecture in ARCHITECTURES:
         for task in (Associations(vocab_size=4), ONE_TOKEN, SEVERAL, CONTEXTS):
-            method = Construction(theorem=theorem, n_aimed=1)
+            method = Construction.named(theorem)(n_aimed=1)
             run = Run(task=task, architecture=architecture, method=method)
             try:
                 run.module()
@@ -405,10 +414,6 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (
-            dataclasses.replace(_run(), method=Construction(theorem="euclid")),
-            "theorem='euclid' is unknown; choose one of dana2025, ",
-        ),
         (
             _run(d_model=4, d_head=4, n_heads=5, n_layers=2),
             "one layer on tokens; .* n_layers=1",
@@ -443,14 +448,28 @@ def test_mistakes_are_told_in_one_line(run, message):
     [
         (lambda: _run(method={"n_aimed": 25}), "n_aimed=25 exceeds the task's 24 examples"),
         (lambda: _run(method={"n_aimed": -1}), "n_aimed=-1 is not an integer >= 0"),
-        (lambda: _run(method={"solve": "guess"}), "solve='guess' is unknown"),
+        (
+            lambda: _run(method={"solve": "guess"}),
+            "solve='guess' is not one of exact, least_squares",
+        ),
         (lambda: _run(method={"scale": 0}), "scale=0 is not a number > 0"),
-        (lambda: _run(method={"weights": "int2"}), "weights='int2' is unknown"),
-        (lambda: Construction(theorem=None), "theorem=None is not a name"),
-        (lambda: Construction(theorem=THEOREM, protocol="exact"), "protocol must be 'constructed'"),
+        (lambda: _run(method={"weights": "int2"}), "weights='int2' is not one of float64, float32"),
+        (
+            lambda: Construction.named("euclid"),
+            "theorem='euclid' is unknown; choose one of bubeck2020, dana2025, ",
+        ),
+        (lambda: Construction.named(None), "theorem=None is unknown; choose one of "),
         (
             lambda: Run(task=CONTEXTS, architecture=ARCHITECTURES[-1], method=Training()),
-            "labelled contexts need an Annealing or a Construction",
+            "a Training does not train the task 'labelled_contexts'; use an Annealing",
+        ),
+        (
+            lambda: Run(
+                task=FactualRecall(n_subjects=2, n_relations=2, n_answers=2, n_noise=1),
+                architecture=GPT(d_model=4, d_head=4),
+                method=Dana2025(n_aimed=1),
+            ),
+            "nothing constructs weights for the task 'factual_recall'; use a Training",
         ),
     ],
 )
@@ -477,14 +496,14 @@ def test_as_few_tokens_as_dimensions_are_told_apart(theorem, vocab_size, d_model
     # Codes of so few tokens span too few dimensions for an invertible basis, if nothing is done.
     n_all = vocab_size**2
     wanted = n_all - d_model
-    sizes = {
-        "dana2025": {"name": "attention_only", "n_heads": -(-wanted // d_model)},
-        "random_features": {"name": "mlp", "d_mlp": wanted},
+    sizes = {"d_model": d_model, "d_head": d_model, "heads": "full"}
+    architecture = {
+        "dana2025": AttentionOnly(n_heads=-(-wanted // d_model), **sizes),
+        "random_features": MLP(d_mlp=wanted, **sizes),
     }[theorem]
-    architecture = Architecture(d_model=d_model, d_head=d_model, heads="full", **sizes)
     for seed in range(3):
         task = Associations(vocab_size=vocab_size, seed=seed)
-        method = Construction(theorem=theorem)
+        method = Construction.named(theorem)()
         run = Run(task=task, architecture=architecture, method=method, seed=seed)
         result, certificate = _judged(run)
         assert result.accuracy_R[0] == 1
@@ -492,12 +511,9 @@ def test_as_few_tokens_as_dimensions_are_told_apart(theorem, vocab_size, d_model
 
 
 def test_a_construction_that_no_theorem_promises_is_refused_before_any_pack():
-    fine, unknown = _run(), _run()
-    unknown = dataclasses.replace(unknown, method=Construction(theorem="nope"))
-    for run, told in ((unknown, "unknown; choose one of"), (_run(T=25), "promises 24 examples")):
-        with pytest.raises(UserError, match=told):
-            memobench.plan([fine, run])
-    start = Training(n_batches=4, epochs=1, start=Construction(theorem=THEOREM))
+    with pytest.raises(UserError, match="promises 24 examples"):
+        memobench.plan([_run(), _run(T=25)])
+    start = Training(n_batches=4, epochs=1, start=Dana2025())
     with pytest.raises(UserError, match="promises 24 examples"):
         memobench.plan([dataclasses.replace(_run(T=25), method=start)])
 

@@ -6,10 +6,12 @@ import pytest
 from memobench import constructions, packing, theory, training
 from memobench.constructions import linear
 from memobench.constructions.linear_memory import LinearLeastSquares, OuterProducts
+from memobench.constructions.proposition3 import Proposition3
 from memobench.errors import UserError
 from memobench.methods.construction import Construction
 from memobench.methods.training import Training
 from memobench.models import base as models
+from memobench.models.base import Architecture
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.runs import Run
@@ -24,7 +26,7 @@ def _memory(theorem, *, d=16, n=64, seed=0, **options):
     return Run(
         task=Associations(vocab_size=n, context_length=1, seed=seed),
         architecture=LinearMemory(d_model=d),
-        method=Construction(theorem=theorem, **options),
+        method=Construction.named(theorem)(**options),
         seed=seed,
     )
 
@@ -33,7 +35,7 @@ def _encoder(*, d=2, task=None, **options):
     return Run(
         task=task or Associations(vocab_size=10),
         architecture=SequenceEncoder(d_model=d),
-        method=Construction(theorem=ENCODER, **options),
+        method=Proposition3(**options),
     )
 
 
@@ -143,7 +145,7 @@ def test_accuracy_falls_with_the_number_of_outer_products():
 def test_one_association_too_many_loses_rank():
     run = _memory("linear_least_squares", d=8, n_aimed=9)
     with pytest.raises(linear.RankLost, match="the features of 9 examples have rank 8"):
-        constructions.CONSTRUCTIONS["linear_least_squares"].construct(constructions._problem(run))
+        run.method.construct(constructions._problem(run))
     with pytest.raises(UserError, match="promises 8 examples at these sizes and 9 are wanted"):
         constructions.construct(run)
 
@@ -207,10 +209,8 @@ SEVERAL_OF_ONE = Distributions(vocab_size=9, context_length=1, conditional="unif
     [
         (_encoder(d=1), "one dimension holds two answers; take d_model >= 2"),
         (_encoder(task=SEVERAL), "n_next=2; it is about one next token, set n_next=1"),
-        (_encoder(scale=2.0), "means nothing to"),
         (_memory(ENCODER), "linear_memory is no sequence encoder"),
         (_memory("linear_least_squares", d=1, n=2, n_aimed=1), "take d_model >= 2"),
-        (_memory("outer_products", n_aimed=1, scale=2.0), "means nothing to"),
         (
             Run(
                 task=SEVERAL_OF_ONE,
@@ -236,17 +236,28 @@ SEVERAL_OF_ONE = Distributions(vocab_size=9, context_length=1, conditional="unif
             ),
             "context_length=2: linear_memory reads one token; set context_length=1",
         ),
-        (
-            Run(
-                task=Associations(context_length=1),
-                architecture=LinearMemory(d_model=4),
-                method=Training(),
-            ),
-            "mean nothing to linear_memory; set d_head=d_model=4",
-        ),
     ],
 )
 def test_mistakes_are_told_in_one_line(run, message):
     with pytest.raises(UserError, match=message) as told:
         constructions.construct(run) if isinstance(run.method, Construction) else run.module()
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        (Proposition3, "scale"),
+        (Proposition3, "solve"),
+        (OuterProducts, "scale"),
+        (LinearLeastSquares, "scale"),
+        (LinearMemory, "d_head"),
+        (LinearMemory, "n_heads"),
+        (SequenceEncoder, "d_head"),
+    ],
+)
+def test_what_means_nothing_to_a_kind_is_no_field_of_it(kind, field):
+    sizes = {"d_model": 4} if issubclass(kind, Architecture) else {}
+    kind(**sizes)
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{field}'"):
+        kind(**sizes, **{field: 2})

@@ -11,10 +11,9 @@ from memobench.constructions import mahdavi2024
 from memobench.constructions.mahdavi2024 import Mahdavi2024
 from memobench.errors import UserError
 from memobench.models import base as models
-from memobench.models.base import Architecture
+from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run
-from memobench.tasks import labelled_contexts
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 
@@ -24,14 +23,14 @@ every_label = pytest.mark.parametrize("n_classes", [7, None], ids=["classes", "s
 # n = r, where a head has no vector to spare, and d_h = r < n.
 every_size = pytest.mark.parametrize("d_head", [6, 3], ids=["n=r", "d_h<n"])
 
-MODEL = {"name": "query_attention", "heads": "full", "d_model": 8, "d_head": 6, "n_heads": 5}
+MODEL = {"d_model": 8, "d_head": 6, "n_heads": 5}
 
 
 def _run(contexts="shared", task=None, method=None, seed=0, more=0, **sizes):
     """A run of as many examples as the theorem promises, and `more`."""
     fields = {"context_length": 4, "input_dim": 8, "n_classes": 7, "seed": seed}
     fields |= KINDS[contexts] | (task or {})
-    architecture = Architecture(**(MODEL | sizes))
+    architecture = QueryAttention(**(MODEL | sizes))
     method = Mahdavi2024(**(method or {}))
     sizes = {"context_length": fields["context_length"], "d_head": architecture.d_head}
     promised = int(theory.THEOREM_1.value(sizes | {"n_heads": architecture.n_heads}))
@@ -53,9 +52,7 @@ def _attention(run, made):
     with jax.enable_x64(True):
         every = jax.jit(
             jax.vmap(
-                lambda i: module.apply(
-                    variables, *labelled_contexts.inputs(data, i), method="attention"
-                )
+                lambda i: module.apply(variables, *run.task.inputs(data, i), method="attention")
             )
         )
         data = jax.tree.map(jax.numpy.asarray, data)
@@ -118,7 +115,7 @@ def test_one_more_than_promised_is_refused(contexts):
 def test_one_shared_context_has_no_higher_rank(d_head, more):
     # Proposition 2: H (n - 1) + 1, of any heads; the theorem's own reach it where n <= d_h.
     run = _run(task={"n_classes": None}, method={"solve": "least_squares"}, more=more)
-    run = dataclasses.replace(run, architecture=Architecture(**(MODEL | {"d_head": d_head})))
+    run = dataclasses.replace(run, architecture=QueryAttention(**(MODEL | {"d_head": d_head})))
     made = constructions.construct(run)
     assert made.certificate["feature_rank"] == 5 * (4 - 1) + 1
     assert made.certificate["fit_error"] > 1e-3

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from memobench import constructions, packing
-from memobench.constructions import bubeck2020, evaluation, huben2023, linear, random_features
+from memobench.constructions import bubeck2020, evaluation, huben2023, linear
+from memobench.constructions.bubeck2020 import Bubeck2020
+from memobench.constructions.random_features import RandomFeatures
 from memobench.errors import UserError
-from memobench.methods.construction import Construction
 from memobench.models import base as models
 from memobench.models.transformer import MLP
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
+from memobench.tasks.distributions import Distributions
 
 every_kind_of_heads = pytest.mark.parametrize(
     "heads",
@@ -27,22 +28,22 @@ every_kind_of_heads = pytest.mark.parametrize(
 )
 
 
-def _run(theorem, n_sequences, *, seed=0, task=None, method=None, **sizes):
+def _run(theorem, n_sequences, *, kind=Associations, seed=0, task=None, method=None, **sizes):
     sizes = {"d_model": 5, "d_head": 5, "d_mlp": 18, "heads": "full", **sizes}
     return Run(
-        task=Task(vocab_size=7, n_sequences=n_sequences, seed=seed, **(task or {})),
+        task=kind(vocab_size=7, n_sequences=n_sequences, seed=seed, **(task or {})),
         architecture=MLP(**sizes),
-        method=Construction(theorem=theorem, **(method or {})),
+        method=theorem(**(method or {})),
         seed=seed,
     )
 
 
 def bubeck(n_sequences=16, **options):
-    return _run("bubeck2020", n_sequences, **{"activation": "relu", **options})
+    return _run(Bubeck2020, n_sequences, **{"activation": "relu", **options})
 
 
 def features(n_sequences=23, **options):
-    return _run("random_features", n_sequences, **options)
+    return _run(RandomFeatures, n_sequences, **options)
 
 
 def _row(run):
@@ -104,8 +105,7 @@ def test_a_group_leaves_all_other_points_alone():
     [
         (bubeck(17), "promises 16 examples"),
         (bubeck(activation="silu"), "activation='relu'"),
-        (bubeck(activation=None), "activation='relu'"),
-        (bubeck(method={"solve": "least_squares"}), "solve='exact'"),
+        (bubeck(activation="gelu"), "activation='relu'"),
         (bubeck(n_layers=2), "n_layers=1"),
         (bubeck(1, d_model=1, d_head=1, method={"n_aimed": 0}), "beside the constant one"),
         (features(24), "promises 23 examples"),
@@ -119,14 +119,20 @@ def test_what_is_not_promised_is_refused_in_one_line(run, told):
     assert "\n" not in str(refused.value)
 
 
+def test_bubeck_solves_exactly_alone():
+    assert Bubeck2020().solve == "exact"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'solve'"):
+        Bubeck2020(solve="least_squares")
+
+
 def test_bubeck_writes_one_next_token():
-    task = {"name": "distributions", "conditional": "uniform", "n_next": 2}
+    task = {"conditional": "uniform", "n_next": 2}
     with pytest.raises(UserError, match="n_next=1"):
-        constructions.construct(bubeck(task=task))
+        constructions.construct(bubeck(kind=Distributions, task=task))
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("activation", [None, "relu", "silu"])
+@pytest.mark.parametrize("activation", ["gelu", "relu", "silu"])
 def test_features_know_as_many_as_promised(activation, seed):
     row = _row(features(seed=seed, activation=activation))
     assert _knows_all(row)
@@ -148,7 +154,7 @@ def test_features_in_float32_and_of_longer_sequences():
 def test_features_have_no_higher_rank():
     problem = constructions._problem(features(24))
     with pytest.raises(linear.RankLost) as lost:
-        random_features.construct(problem)
+        problem.method.construct(problem)
     assert lost.value.usable == 23
 
 
@@ -168,9 +174,7 @@ def silu(n_heads=3, d_head=2, d_mlp=5):
         heads="full",
         activation="silu",
     )
-    shapes = models.shapes(
-        models.build(Run(task=Associations(vocab_size=6), architecture=architecture)), 2
-    )
+    shapes = models.shapes(architecture.build(Associations(vocab_size=6)), 2)
     rng = np.random.default_rng(0)
     params = {name: rng.standard_normal(x.shape) for name, x in shapes["params"].items()}
     return architecture, huben2023.with_null_token(params)
@@ -179,11 +183,10 @@ def silu(n_heads=3, d_head=2, d_mlp=5):
 def _logits_TxN(architecture, params):
     """Of all pairs of tokens in order, in float64."""
     task = Associations(vocab_size=6)
-    run = Run(task=task, architecture=architecture)
-    module = run.module()
+    module = architecture.build(task)
     constants = models.init(module, 2, jax.random.key(0))["constants"]
     variables = {"params": params, "constants": constants}
-    return evaluation.outputs(module, variables, task, evaluation.sample(task), double=True)
+    return evaluation.outputs(module, variables, task, task.sample(), double=True)
 
 
 @pytest.mark.parametrize(("n_heads", "d_mlp"), [(1, 1), (3, 5), (4, 2)])

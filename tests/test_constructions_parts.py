@@ -176,7 +176,7 @@ TASK = Associations(vocab_size=6)
 
 
 def _loss(task, data, output_TxC, k):
-    prior_T = evaluation.prior(task, data)
+    prior_T = task.prior(data)
     return prior_T @ evaluation.judge(task, data, output_TxC * 2.0**k).loss_T
 
 
@@ -188,12 +188,12 @@ def test_the_scale_of_logits_is_the_best_of_its_neighbours(size, signal):
         data = task.sample()
         right_TxN = np.eye(6)[np.asarray(data.next_TxK)[:, 0]]
         output_TxN = size * (_normal(36, 6, seed=seed) + signal * right_TxN)
-        k = evaluation.doublings(task, data, output_TxN, evaluation.prior(task, data))
+        k = evaluation.doublings(task, data, output_TxN, task.prior(data))
         if signal:
             for other in (k - 1, k + 1, k - 5, k + 5):
                 assert _loss(task, data, output_TxN, k) <= _loss(task, data, output_TxN, other)
         # However large the logits were given, what is judged is the same.
-        larger = evaluation.doublings(task, data, 8 * output_TxN, evaluation.prior(task, data))
+        larger = evaluation.doublings(task, data, 8 * output_TxN, task.prior(data))
         assert larger == k - 3
         assert _loss(task, data, output_TxN, k) <= np.log(6) + 1e-9
 
@@ -201,7 +201,7 @@ def test_the_scale_of_logits_is_the_best_of_its_neighbours(size, signal):
 def test_known_logits_grow_until_all_are_sure():
     data = TASK.sample()
     right_TxN = np.eye(6)[np.asarray(data.next_TxK)[:, 0]]
-    prior_T = evaluation.prior(TASK, data)
+    prior_T = TASK.prior(data)
     for lead in (1.0, 1e-3, 40.0):
         output_TxN = _normal(36, 6) * 0.1 * lead + right_TxN * lead
         k = evaluation.doublings(TASK, data, output_TxN, prior_T)
@@ -217,10 +217,10 @@ def test_no_scale_is_fitted_where_it_means_something_else():
     scalars = LabelledContexts(n_examples=5, context_length=2, input_dim=3, n_classes=None)
     several = Distributions(vocab_size=6, conditional="uniform", n_next=2)
     for task, output_TxC in ((scalars, _normal(5, 1)), (several, _normal(36, 6))):
-        data = evaluation.sample(task)
-        assert evaluation.doublings(task, data, output_TxC, evaluation.prior(task, data)) == 0
+        data = task.sample()
+        assert evaluation.doublings(task, data, output_TxC, task.prior(data)) == 0
     data = TASK.sample()
-    prior_T = evaluation.prior(TASK, data)
+    prior_T = TASK.prior(data)
     for output_TxN in (np.zeros((36, 6)), np.full((36, 6), np.nan), np.full((36, 6), np.inf)):
         assert evaluation.doublings(TASK, data, output_TxN, prior_T) == 0
 
@@ -264,7 +264,7 @@ def test_the_prior_is_a_probability():
         Associations(vocab_size=6, zipf_exponent=1.5),
         LabelledContexts(n_examples=7),
     ):
-        prior_T = evaluation.prior(task, evaluation.sample(task))
+        prior_T = task.prior(task.sample())
         assert prior_T.dtype == np.float64
         assert prior_T.sum() == pytest.approx(1, abs=1e-14)
     assert not jax.config.jax_enable_x64

@@ -15,6 +15,7 @@ from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
+from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells
@@ -25,13 +26,16 @@ from memobench.tasks.labelled_contexts import LabelledContexts
 SHORT = Training(n_batches=8, epochs=4).exact()
 
 
-def _sizes(task=None, method=None, **sizes):
-    """The columns of a run."""
+def _sizes(task=None, method=None, *, name, **sizes):
+    """The columns of a run of an architecture by its name."""
     task = task or Associations(vocab_size=50)
     if method is None:
         labelled = isinstance(task, LabelledContexts)
         method = Annealing() if labelled else Training()
-    architecture = Architecture(**({"d_model": 10, "d_head": 4, "n_heads": 3} | sizes))
+    kind = Architecture.named(name)
+    known = {field.name for field in dataclasses.fields(kind)}
+    usual = {"d_model": 10, "d_head": 4, "n_heads": 3}
+    architecture = kind(**({x: size for x, size in usual.items() if x in known} | sizes))
     return cells(Run(task=task, architecture=architecture, method=method))
 
 
@@ -44,7 +48,7 @@ def _attention(**sizes):
 
 
 def _query(n=6, **sizes):
-    return _sizes(task=_labelled(n), **({"name": "query_attention", "heads": "full"} | sizes))
+    return _sizes(task=_labelled(n), **({"name": "query_attention"} | sizes))
 
 
 @pytest.mark.parametrize(
@@ -61,12 +65,12 @@ def _query(n=6, **sizes):
         (theory.BUBECK, _sizes(name="mlp", d_mlp=96, activation="relu"), 216),
         (
             theory.PROPOSITION_3,
-            _sizes(name="sequence_encoder", d_model=2, d_head=2, n_heads=1),
+            _sizes(name="sequence_encoder", d_model=2),
             2500,
         ),
         (
             theory.LINEAR_LEAST_SQUARES,
-            _sizes(name="linear_memory", d_head=10, n_heads=1, task=Associations(context_length=1)),
+            _sizes(name="linear_memory", task=Associations(context_length=1)),
             10,
         ),
         (theory.THEOREM_1, _query(n=6), 3 * 3 + 1),
@@ -105,7 +109,7 @@ CASES = [
     (_attention(d_model=1, d_head=2), set(), np.nan),
     (_attention(**DEEP), {"COROLLARY_2", "MAHDAVI_1"}, 22),
     (_attention(task=ONE_TOKEN), set(), np.nan),
-    (_sizes(name="mlp"), {"COROLLARY_2", "MAHDAVI_1"}, 22),
+    (_sizes(name="mlp", d_mlp=0), {"COROLLARY_2", "MAHDAVI_1"}, 22),
     (_sizes(name="mlp", d_mlp=7), {"RANDOM_FEATURES", "SILENT_MLP"}, 22),
     (_sizes(name="mlp", d_mlp=17), {"RANDOM_FEATURES", "SILENT_MLP"}, 27),
     (_sizes(name="mlp", d_mlp=7, activation="silu"), {"RANDOM_FEATURES", "SILENT_MLP"}, 22),
@@ -120,7 +124,7 @@ CASES = [
     (_query(**DEEP, residual=True), {"THEOREM_1"}, 10),
     (_query(residual=True), {"THEOREM_1"}, 10),
     (_sizes(name="query_attention", task=_labelled(n_classes=None)), {"THEOREM_1"}, 10),
-    (_sizes(name="a model of your own"), set(), np.nan),
+    ({**_attention(), "architecture": "a_model_of_your_own"}, set(), np.nan),
 ]
 
 
@@ -146,13 +150,13 @@ def test_relu_neurons_are_promised_the_larger_of_both():
     assert float(theory.promised(many)) == larger >= 106
 
 
-ENCODER = _sizes(name="sequence_encoder", d_model=2, d_head=2, n_heads=1)
-MEMORY = _sizes(name="linear_memory", d_head=10, n_heads=1, task=ONE_TOKEN)
+ENCODER = _sizes(name="sequence_encoder", d_model=2)
+MEMORY = _sizes(name="linear_memory", task=ONE_TOKEN)
 SEVERAL = Distributions(vocab_size=50, conditional="uniform", n_next=2)
 
 
 def test_encoders_and_linear_memories_have_their_own():
-    several = _sizes(name="sequence_encoder", d_model=2, d_head=2, n_heads=1, task=SEVERAL)
+    several = _sizes(name="sequence_encoder", d_model=2, task=SEVERAL)
     for bound, sizes, others in (
         (theory.PROPOSITION_3, ENCODER, [several, _attention(), _query()]),
         # Keys are parameters: they may be the answers' values.
@@ -191,13 +195,9 @@ def test_t_eps_is_the_least_number_beyond_the_mass():
 @pytest.fixture(scope="module")
 def table():
     """Real rows, trained and constructed, and one as if a search had found a lower loss."""
-    attention = {"name": "attention_only", "d_model": 3, "d_head": 3, "n_heads": 4, "heads": "full"}
-    tokens, transformer = Associations(vocab_size=5), Architecture(**attention)
-    # Ranks are measured where it is said whether there are residuals.
-    query = Architecture(
-        **{"name": "query_attention", "d_model": 4, "d_head": 4, "n_heads": 2},
-        **{"heads": "full", "residual": False},
-    )
+    tokens = Associations(vocab_size=5)
+    transformer = AttentionOnly(d_model=3, d_head=3, n_heads=4, heads="full")
+    query = QueryAttention(d_model=4, d_head=4, n_heads=2)
     labelled = LabelledContexts(n_examples=5, context_length=3, input_dim=4, n_classes=3)
     constructed = Dana2025(n_aimed=15)
     nearest = Dana2025(solve="least_squares")
