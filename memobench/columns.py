@@ -19,9 +19,12 @@ from memobench.errors import UserError
 def shown(value: Any) -> str:
     """A value for a message: one line of bounded length in which nothing is invisible."""
     try:
-        text = repr(value)
+        # The text of an array has several lines.
+        text = " ".join(repr(value).split())
     except ValueError:  # Python does not write numbers of thousands of digits.
         return "a number of thousands of digits"
+    except RecursionError:
+        return "a value of thousands of levels"
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
 
 
@@ -36,13 +39,15 @@ class Kind:
     """What a value has to be.
 
     told: completes "is not ..". canonical: the value in its one form, None where it is not such a
-    value. write, read: to and from a cell of the table, where the two differ.
+    value. write, read: to and from a cell of the table, where the two differ. made: the function
+    that made it and its arguments, for those who draw values or document them.
     """
 
     told: str
     canonical: Callable[[Any], Any]
     write: Callable[[Any], Any] = lambda value: value
     read: Callable[[Any], Any] = lambda value: value
+    made: tuple[Any, ...] = ()
 
     def holds(self, cell: Any) -> bool:
         """Whether a cell of the table holds such a value."""
@@ -80,7 +85,7 @@ def whole(least: int = 0, most: int = 2**40) -> Kind:
         return int(cell) if integral else cell
 
     text = f"an integer from {least} to {most}" if most < 2**40 else f"an integer >= {least}"
-    return Kind(text, canonical, read=read)
+    return Kind(text, canonical, read=read, made=(whole, least, most))
 
 
 def real(least: float = -1e300, most: float = 1e300, above: float | None = None) -> Kind:
@@ -90,7 +95,8 @@ def real(least: float = -1e300, most: float = 1e300, above: float | None = None)
         value = _plain(value)
         if type(value) not in (int, float) or not least <= value <= most:
             return None
-        return float(value) if above is None or value > above else None
+        # -0.0 equals 0.0 and would be written otherwise.
+        return float(value) + 0.0 if above is None or value > above else None
 
     if above is not None:
         text = f"a number > {above:g}" + (f" and <= {most:g}" if most < 1e300 else "")
@@ -98,7 +104,7 @@ def real(least: float = -1e300, most: float = 1e300, above: float | None = None)
         text = f"a number from {least:g} to {most:g}" if most < 1e300 else f"a number >= {least:g}"
     else:
         text = "a number"
-    return Kind(text, canonical)
+    return Kind(text, canonical, made=(real, least, most, above))
 
 
 def satisfying(told: str, holds: Callable[[Any], Any]) -> Kind:
@@ -108,10 +114,12 @@ def satisfying(told: str, holds: Callable[[Any], Any]) -> Kind:
 
 def one_of(*choices: str) -> Kind:
     """One of a few words."""
-    return Kind(
-        f"one of {', '.join(choices)}",
-        lambda value: value if isinstance(value, str) and value in choices else None,
-    )
+
+    def canonical(value: Any) -> str | None:
+        value = _plain(value)
+        return value if type(value) is str and value in choices else None
+
+    return Kind(f"one of {', '.join(choices)}", canonical, made=(one_of, *choices))
 
 
 def truth() -> Kind:
@@ -121,7 +129,7 @@ def truth() -> Kind:
         value = _plain(value)
         return value if type(value) is bool else None
 
-    return Kind("true or false", canonical)
+    return Kind("true or false", canonical, read=_plain, made=(truth,))
 
 
 def matching(pattern: str, told: str, longest: int = 400) -> Kind:
@@ -152,6 +160,8 @@ def numbers(most: int, above: float = 0.0) -> Kind:
         return None if None in values or len(set(values)) < len(values) else values
 
     def read(cell: Any) -> Any:
+        # A file of text has a single number as a number.
+        cell = repr(cell) if type(cell) in (int, float) else cell
         try:
             return tuple(float(x) for x in cell.split(" "))
         except (AttributeError, ValueError):
@@ -160,7 +170,8 @@ def numbers(most: int, above: float = 0.0) -> Kind:
     def write(value: tuple[float, ...]) -> str:
         return " ".join(repr(x) for x in value)
 
-    return Kind(f"a tuple of 1 to {most} distinct numbers > {above:g}", canonical, write, read)
+    told = f"a tuple of 1 to {most} distinct numbers > {above:g}"
+    return Kind(told, canonical, write, read, made=(numbers, most, above))
 
 
 def list_of(kind: Kind, most: int) -> Kind:
@@ -180,6 +191,26 @@ def or_null(kind: Kind) -> Kind:
         kind,
         told=f"{kind.told} or null",
         canonical=lambda value: _NULL if value is None else kind.canonical(value),
+    )
+
+
+def either(first: Kind, second: Kind) -> Kind:
+    """Values of one kind or of another, as cells of a column that several specs have."""
+    if first.told == second.told:
+        return first
+    if first.made[:1] == second.made[:1] == (whole,):
+        return whole(min(first.made[1], second.made[1]), max(first.made[2], second.made[2]))
+    if first.made[:1] == second.made[:1] == (one_of,):
+        return one_of(*dict.fromkeys((*first.made[1:], *second.made[1:])))
+
+    def of_value(value: Any) -> Kind:
+        return second if first.canonical(value) is None else first
+
+    return Kind(
+        f"{first.told} or {second.told}",
+        lambda value: of_value(value).canonical(value),
+        write=lambda value: of_value(value).write(value),
+        read=lambda cell: (first if first.holds(cell) else second).read(cell),
     )
 
 

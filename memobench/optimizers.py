@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import optax
 
-from memobench.columns import number
+from memobench.columns import number, require
 from memobench.spec import Spec, kind
 
 
@@ -32,6 +32,11 @@ class Adam(Optimizer):
     b1: float = number("decay of the mean of gradients", default=0.9, least=0, most=1)
     b2: float = number("decay of the mean of their squares", default=0.999, least=0, most=1)
     eps: float = number("added to the root of the squares", default=1e-8, above=0)
+
+    def check(self) -> None:
+        for name in ("b1", "b2"):
+            value = getattr(self, name)
+            require(value < 1, f"{name}={value!r} never forgets; give {name} a value below 1")
 
     def transform(self) -> optax.GradientTransformation:
         return optax.scale_by_adam(self.b1, self.b2, self.eps)

@@ -100,11 +100,27 @@ def _spec_columns(*kinds: Any) -> dict[str, Column]:
     del kinds  # With others the columns are other ones.
     found = {"run_id": OF_RUNS["run_id"]}
     for family in (Task, Architecture, Method):
+        others = {*found, *OF_RUNS} - _OF_METHODS
         found[family.noun] = OF_RUNS[family.noun]
         found |= family.shared_columns()
         for kind in family.kinds().values():
-            found |= {name: x for name, x in kind.columns().items() if name not in found}
-    return found | {name: x for name, x in OF_RUNS.items() if name not in found}
+            columns = kind.columns()
+            for name in columns:
+                # A row has one cell of a name.
+                require(
+                    name not in others,
+                    f"{name} is a column of all runs or of another kind than the {family.noun} "
+                    f"{kind.name!r}; give the field that has it another column",
+                )
+            for name, column in columns.items():
+                # What one kind cannot mean another may.
+                of_all = col.either(found.get(name, column).kind, column.kind)
+                found[name] = dataclasses.replace(found.get(name, column), kind=of_all)
+    return found | OF_RUNS
+
+
+# Columns of every run that some methods have as fields.
+_OF_METHODS = {"protocol", "steps"}
 
 
 @functools.cache
@@ -159,10 +175,10 @@ def from_cells(row: Mapping[str, Any]) -> Run:
         given = row.get(name)
         if given is None and (name in _DERIVED or value is None):
             continue
-        kind = known[name].kind
-        written = None if given is None else kind.write(kind.read(given))
+        read = known[name].kind.read
+        found, expected = (None if x is None else read(x) for x in (given, value))
         # True equals 1, but is none.
-        if written != value or isinstance(written, bool) != isinstance(value, bool):
+        if found != expected or isinstance(found, bool) != isinstance(expected, bool):
             raise UserError(
                 f"{name}={shown(row.get(name))} is not that of such a run, {shown(value)}; "
                 "all columns of a row must be those of one run"

@@ -52,6 +52,13 @@ class Spec:
     registry: ClassVar[dict[str, type["Spec"]]]
 
     def __post_init__(self) -> None:
+        cls = type(self)
+        # The id of a subclass that is no kind would be that of the kind from which it derives.
+        known: Any = self.registry.get(self.name)
+        require(
+            known is not None and _home(known) == _home(cls),
+            f"{cls.__qualname__} is no {self.noun} of a name; put @kind('a name') before the class",
+        )
         for field in _fields(type(self)):
             value = getattr(self, field.name)
             if value is not None or not field.optional:
@@ -79,7 +86,10 @@ class Spec:
         """The spec's own columns of a row: those of its fields."""
         cells: dict[str, Any] = {}
         for field in _fields(type(self)):
-            cells |= field.cells(getattr(self, field.name))
+            own = field.cells(getattr(self, field.name))
+            for column in own.keys() & cells.keys():
+                require(False, f"{column} is a column of two fields of {self.name}; rename one")
+            cells |= own
         return cells
 
     @classmethod
@@ -134,9 +144,14 @@ def _canonical(value: Any) -> Any:
 
 
 def _is_spec(family: type[Spec]) -> Kind:
+    # Of a single kind the name is no column, so that no other may stand in its place.
+    several = "registry" in vars(family)
     return Kind(
         f"a {family.__name__}" if family.name else f"a spec of a {family.noun}",
-        lambda value: value if isinstance(value, family) else None,
+        lambda value: (
+            value if (several and isinstance(value, family)) or type(value) is family else None
+        ),
+        made=(_is_spec, family),
     )
 
 
@@ -178,12 +193,12 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
 
     def register(cls: _Kind) -> _Kind:
         made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-        made.name = name
+        made.name = NAME.checked("name", name)
+        _check_fields(made)
         before = made.registry.setdefault(name, made)
         if before is not made:
-            same = (before.__module__, before.__qualname__) == (made.__module__, made.__qualname__)
             require(
-                same,
+                _home(before) == _home(made),
                 f"{made.noun} name={name!r} is that of {before.__module__}.{before.__qualname__} "
                 "already; choose another name",
             )
@@ -191,6 +206,27 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         return made
 
     return register
+
+
+def _home(cls: type) -> tuple[str, str]:
+    """Where a class is defined: the same after its module was loaded once more."""
+    return cls.__module__, cls.__qualname__
+
+
+def _check_fields(cls: Any) -> None:
+    """Raises UserError for fields that neither id nor columns would tell apart from others."""
+    for field in dataclasses.fields(cls):
+        where = f"{cls.__qualname__}.{field.name}"
+        require(
+            "kind" in field.metadata,
+            f"{where} is not declared: make it with integer, number, choice, flag or declared of "
+            "memobench.columns, so that ids and tables hold it",
+        )
+        taken = {cls.noun, "name", "registry"} & {field.name, field.metadata["column"]}
+        require(
+            not taken and not hasattr(Spec, field.name),
+            f"{where} has a name that every {cls.noun} has already; rename the field",
+        )
 
 
 class _Field:

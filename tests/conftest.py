@@ -1,11 +1,17 @@
 """Strict JAX for all tests, and the small runs that many of them share."""
 
+import atexit
 import dataclasses
 import os
+import shutil
+import tempfile
 
 from tests import xla
 
 os.environ["XLA_FLAGS"] = xla.flags(os.environ.get("XLA_FLAGS", ""))
+
+# The cases that hypothesis draws are always the same: it has nothing to remember.
+os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-cases-")
 
 import jax
 import pytest
@@ -15,6 +21,7 @@ from memobench.models.base import Architecture
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
+atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignore_errors=True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 

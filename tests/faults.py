@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 import memobench
-from memobench import packing, results, training, worker
+from memobench import packing, results, training
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run
@@ -81,7 +81,7 @@ def drive(folder: str, notes: str, seed: int, clock_jumps: bool = False) -> None
         with open(notes, "a") as file:
             file.write(f"{what} {os.getpid()} {' '.join(rows_or_runs)}\n")
 
-    def train(pack, on_steps, checkpoints=None):
+    def train(method, pack, on_steps, checkpoints=None):
         note("begin", (run.run_id for run in pack.runs))
         for _ in range(4):
             time.sleep(chance.uniform(0, 0.02))
@@ -96,7 +96,7 @@ def drive(folder: str, notes: str, seed: int, clock_jumps: bool = False) -> None
         note("kept", (row["run_id"] for row in rows))
         return path
 
-    worker.train, results.write_shard = train, write_shard
+    Training.train, results.write_shard = train, write_shard
     # Drivers' packs overlap in part.
     packing.MAX_RUNS["cpu"] = chance.choice((2, 3, 4))
     memobench.run(RUNS, results=folder, progress=False)

@@ -7,16 +7,20 @@ import pytest
 
 from memobench import costs, packing
 from memobench.commands.run import plan_table
+from memobench.constructions.dana2025 import Dana2025
+from memobench.methods.annealing import Annealing
+from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.runs import cells
 from memobench.tasks.associations import Associations
 
+OTHER_METHODS = (Annealing(), Search(training=Training()), Optimum(), Dana2025())
 SAMPLE = pathlib.Path(__file__).with_name("measured_packs.csv")
 KINDS = {
-    ("Training", "exact", "mlp"): costs.Rates(2.0, 1e-3, 5e-11, 1e-8),
-    ("Training", "published", "mlp"): costs.Rates(4.0, 3e-4, 2e-10, 2e-9),
-    ("Search", "exact", "attention_only"): costs.Rates(1.0, 1e-2, 1e-11, 5e-9),
+    ("trained", "exact", "mlp"): costs.Rates(2.0, 1e-3, 5e-11, 1e-8),
+    ("trained", "published", "mlp"): costs.Rates(4.0, 3e-4, 2e-10, 2e-9),
+    ("searched", "exact", "attention_only"): costs.Rates(1.0, 1e-2, 1e-11, 5e-9),
 }
 
 
@@ -114,7 +118,7 @@ def test_shards_become_packs(make_run):
     assert list(table["seconds"]) == [3.0, 7.0]
     assert list(table["programs"]) == [0, 1]
     assert set(table[list(costs.KIND)].itertuples(index=False, name=None)) == {
-        ("Training", "published", "attention_only")
+        ("trained", "published", "attention_only")
     }
     steps, flops, floats = costs.amounts(first, 1)[1:]
     assert list(table[["steps", "flops", "floats"]].iloc[1]) == [steps, flops, floats]
@@ -152,7 +156,7 @@ def test_a_search_compiles_again_for_every_width(make_run):
     runs = [make_run(task=task, method=search, seed=seed) for seed in range(5)]
     pack = packing.together(runs)
     widths = {packing.width(5, n) for n in range(1, 6)}
-    assert len(costs.programs(pack)) == len(widths) == 4
+    assert len(search.programs(pack)) == len(widths) == 4
 
 
 def test_a_dry_run_tells_what_it_costs(make_run):
@@ -187,6 +191,12 @@ def test_packaged_rates_predict_what_was_measured():
     off = packs.assign(off=np.log(predicted_P / packs["seconds"])).groupby("method")["off"].median()
     assert len(off) == 5
     assert (off.abs() < np.log(1.5)).all(), off
+
+
+def test_packaged_rates_are_of_methods_that_there_are():
+    names = {method.row_name for method in (Training(), *OTHER_METHODS)}
+    assert set(costs.packaged()["method"]) - {""} <= names
+    assert set(pd.read_csv(SAMPLE)["method"]) == names
 
 
 def test_the_packaged_table_is_what_its_rates_make():

@@ -15,6 +15,7 @@ from memobench import executors, plugins
 from memobench.command import choose
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
+from memobench.kinds import FAMILIES
 from tests.test_cli import _memobench
 
 EXTENDING = pathlib.Path(__file__).parent / "extending"
@@ -43,10 +44,12 @@ def _forgotten(monkeypatch):
     """What a test registers is gone after it."""
     monkeypatch.setattr(plugins, "_names", [])
     monkeypatch.setattr(executors, "_kinds", dict(executors.find()))
-    before = dict(EXPERIMENTS)
+    tables = [EXPERIMENTS, *(family.registry for family in FAMILIES)]
+    before = [dict(table) for table in tables]
     yield
-    EXPERIMENTS.clear()
-    EXPERIMENTS.update(before)
+    for table, known in zip(tables, before, strict=True):
+        table.clear()
+        table.update(known)
 
 
 def test_a_file_runs_in_processes_of_their_own(tmp_path):
@@ -145,6 +148,11 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
         (
             "from memobench.tasks.associations import Associations\nAssociations(vocab_size=-1)",
             ", line 2: vocab_size=",
+        ),
+        (
+            "from memobench.models.base import Architecture\nfrom memobench.spec import kind\n"
+            "@kind('mlp')\nclass Mine(Architecture):\n    pass",
+            ", line 3: architecture name='mlp' is that of memobench.models.transformer.MLP",
         ),
         (
             "from memobench.executors import Executor\nclass Mine(Executor):\n    name = 'ray'",

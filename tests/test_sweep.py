@@ -13,12 +13,14 @@ import pytest
 
 import memobench
 from memobench import packing, training, worker
+from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import Lost, UserError
 from memobench.executors import local
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
+from memobench.models.linear_memory import LinearMemory
+from memobench.models.query_attention import QueryAttention
+from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.sweep import Interrupted
-from memobench.tasks.base import Task
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 
@@ -126,10 +128,10 @@ def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_
     runs = [make_run(seed=seed, method=SHORT) for seed in range(4)]
     train_many = training.train_many
 
-    def train(pack, on_steps):
+    def train(pack, on_steps, initial=None):
         if runs[2] in pack.runs:
             raise MemoryError
-        return train_many(pack, on_steps)
+        return train_many(pack, on_steps, initial)
 
     monkeypatch.setattr(training, "train_many", train)
     told = rf"\(run {runs[2].run_id}\) does not fit in memory even alone"
@@ -148,11 +150,11 @@ def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, mon
     packs = [packing.together([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
     train_many = training.train_many
 
-    def train(pack, on_steps):
+    def train(pack, on_steps, initial=None):
         if pack == packs[1]:
             time.sleep(0.1)
             raise RuntimeError("a broken device")
-        return train_many(pack, on_steps)
+        return train_many(pack, on_steps, initial)
 
     monkeypatch.setattr(training, "train_many", train)
     monkeypatch.setattr(packing, "plan", lambda *_: packs)
@@ -178,9 +180,14 @@ def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypat
     monkeypatch.setattr(local.Threads, "submit", _fail)
     good = make_run()
     bad = [
-        dataclasses.replace(good, architecture=Architecture(name="rnn", d_model=2, d_head=2)),
-        dataclasses.replace(good, task=Task(name="poems")),
-        make_run(d_mlp=4),
+        dataclasses.replace(good, architecture=LinearMemory(d_model=4)),
+        dataclasses.replace(good, architecture=QueryAttention(d_model=4, d_head=4)),
+        dataclasses.replace(good, method=dataclasses.replace(SHORT, start=Dana2025())),
+        dataclasses.replace(
+            good,
+            architecture=SequenceEncoder(d_model=4),
+            method=dataclasses.replace(SHORT, trained="all_but_attention"),
+        ),
     ]
     for run in bad:
         with pytest.raises(UserError):
@@ -191,13 +198,12 @@ SWEEP = """
 import signal, sys, memobench
 # A test run in the background of a shell has interrupts ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from memobench.specs import *
 from memobench.sweep import Interrupted
 runs = [
-    Run(
-        task=Task(vocab_size=7),
-        architecture=Architecture(name="attention_only", d_model=3, d_head=3, n_heads=2),
-        method=Training(batch_size=8, n_batches=n, epochs=epochs),
+    memobench.Run(
+        task=memobench.Associations(vocab_size=7),
+        architecture=memobench.AttentionOnly(d_model=3, d_head=3, n_heads=2),
+        method=memobench.Training(batch_size=8, n_batches=n, epochs=epochs),
     )
     for n, epochs in ((4, 1), (64, 10**6))
 ]

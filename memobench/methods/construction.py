@@ -5,6 +5,7 @@ Every theorem is a kind of its own, in `memobench.constructions`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -119,10 +120,8 @@ class Construction(Method):
         """The construction of which `str` makes this text."""
         try:
             theorem, *options = text.split(" ")
-            given: dict[str, Any] = dict(option.split("=") for option in options)
-            given |= {name: int(x) for name, x in given.items() if name == "n_aimed"}
-            given |= {name: float(x) for name, x in given.items() if name == "scale"}
-            start = cls.named(theorem)(**given)
+            given = dict(option.split("=") for option in options)
+            start = cls.named(theorem)(**{name: _value(x) for name, x in given.items()})
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"start={shown(text)} is no construction; write a theorem and what differs from "
@@ -182,6 +181,14 @@ class Construction(Method):
             Column("seconds", "to construct and judge", positive, "s"),
             Column("scale_used", "the scale that worked", any_number),
         )
+
+
+def _value(text: str) -> Any:
+    """A value of a field as `str` wrote it."""
+    for read in (int, float):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return {"None": None, "True": True, "False": False}.get(text, text)
 
 
 _THEOREM = Column(

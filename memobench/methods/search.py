@@ -46,6 +46,11 @@ class Search(Method):
     rules: int = integer("version of the rules by which trials are proposed", 1, default=RULES)
 
     def check(self) -> None:
+        require(
+            self.training.protocol != "passes",
+            "training must not be of protocol='passes': batches would not fit every trial's "
+            "examples; use protocol='published' or the exact one",
+        )
         require(self.resolution < 1, f"resolution={self.resolution} is no share; give one below 1")
         require(
             self.rules == RULES,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from memobench.training import PackResult
 
 
+# As many as a column holds.
+MOST_STEPS = 2**40
+
+
 @kind("trained")
 class Training(Method):
     """How the weights come about: `epochs` epochs of `n_batches` optimiser steps each.
@@ -67,6 +71,11 @@ class Training(Method):
             exact or self.batch_size is not None,
             f"batch_size=None is not an integer >= 1, which protocol={self.protocol!r} needs; "
             "give batch_size such a value",
+        )
+        require(
+            self.steps <= MOST_STEPS,
+            f"epochs={self.epochs} of n_batches={self.n_batches} are more than 2^40 steps; lower "
+            "epochs",
         )
 
     @property

@@ -52,6 +52,10 @@ class FactualRecall(TokenTask):
             self.n_examples <= 2**20,
             f"n_subjects={self.n_subjects}: more than 2^20 facts; lower n_subjects",
         )
+        require(
+            self.vocab_size <= 2**24,
+            f"n_answers={self.n_answers}: more than 2^24 tokens; lower n_answers",
+        )
 
     @property
     def vocab_size(self) -> int:
