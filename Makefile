@@ -6,6 +6,7 @@
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
 # make lint             ruff and mypy
 # make performance      packed training against one model at a time, and against the roofline
+# make docs             docs/columns.md, from the declarations of columns
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
 #
@@ -28,7 +29,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: bench test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
+.PHONY: bench docs test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -70,6 +71,9 @@ performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/packed_vs_alone.py
 	$(VENV)/bin/python experiments/performance/labelled_contexts.py
 	$(VENV)/bin/python experiments/performance/roofline.py
+
+docs: $(VENV)/.installed-$(ACCEL)
+	$(VENV)/bin/python -m memobench.report.columns > docs/columns.md
 
 assumptions: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-pretrained
 	$(VENV)/bin/python experiments/assumptions/kruskal_rank.py

@@ -1,5 +1,6 @@
-"""Statistics of a results table. Pure functions; no files, no JAX."""
+"""Statistics of a results table. Pure functions; no files, no arithmetic by JAX."""
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,8 +10,10 @@ import scipy.stats
 
 from memobench import theory
 from memobench.capacity import GAIN, NEARLY
-from memobench.metrics import SCALAR_TOLERANCE
-from memobench.rows import configuration
+from memobench.errors import UserError
+from memobench.methods.base import Method
+from memobench.rows import configuration, of_task
+from memobench.tasks.base import Task
 
 
 def half_width(values: pd.Series, confidence: float = 0.95) -> float:
@@ -51,9 +54,27 @@ def over_seeds(
         devices = pd.DataFrame({"group": groups.ngroup(), "device": table["device"]})
         listed = devices.drop_duplicates().groupby("group")["device"]
         columns["device"] = [_distinct(found) for _, found in listed]
-    order = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architecture", "heads"]
-    order += ["protocol", "steps", "d_model"]
-    return pd.DataFrame(columns).reset_index().sort_values([*order, "n_params"], ignore_index=True)
+    return pd.DataFrame(columns).reset_index().sort_values(ORDER, ignore_index=True)
+
+
+# By what configurations are listed.
+ORDER = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architecture", "heads"]
+ORDER += ["protocol", "steps", "d_model", "n_params"]
+
+
+def telling(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
+    """The columns that tell the rows of a table apart: some that readers look for, and all others.
+
+    Of those that are always shown, those that say anything; then every other column of
+    configurations in which rows differ that look alike without it.
+    """
+    shown = [name for name in always if table[name].notna().any()]
+    for name in configuration():
+        if name not in shown and name in table:
+            alike = table.groupby(shown, dropna=False)[name]
+            if (alike.nunique(dropna=False) > 1).any():
+                shown.append(name)
+    return shown
 
 
 CAPACITIES = ("complete_99", "complete_100", "memorized", "bits", "accuracy")
@@ -75,7 +96,7 @@ def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.Dat
     the number (`proven`). rate_at_edge: the share of seeds whose best learning rate is the least or
     the largest that was tried, NaN where one was. `seconds` are of one run.
     """
-    made = table["method"] == "constructed"
+    made = table["theorem"].notna()
     keys = [*configuration(), "n_params_distinct"] if keys is None else list(keys)
     numbers = {
         name: pd.to_numeric(table[name])
@@ -109,7 +130,7 @@ def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.Dat
         "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
         **{f"gain_{name}": _gain(groups, name) for name in _GAINS},
         "rate_at_edge": groups["rate_at_edge"].mean(),
-        "proves": groups["method"].agg(lambda method: (method == "constructed").all()),
+        "proves": groups["theorem"].agg(lambda theorem: theorem.notna().all()),
         "bounds": groups["lower_bound"].agg(lambda x: x.eq(True).any()),
         "final_steps": groups["final_steps"].max().astype(int),
         "seconds": groups["seconds"].mean(),
@@ -160,8 +181,6 @@ def _at_edge(table: pd.DataFrame) -> pd.Series:
 
 # Of the sequences' mass, what T_eps may leave out.
 EPS = 0.1
-_TASK = ["task", "vocab_size", "context_length", "n_sequences", "conditional", "n_next"]
-_TASK += ["conditional_parameter", "zipf_exponent"]
 
 
 def with_theory(table: pd.DataFrame) -> pd.DataFrame:
@@ -181,7 +200,7 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
         promised = pd.to_numeric(table["promises"]).fillna(promised)
     priors = zip(table["n_examples"], table["zipf_exponent"], strict=True)
     t_eps = [theory.t_eps(n, None if pd.isna(zipf) else zipf, EPS) for n, zipf in priors]
-    keys = [*_TASK, *(["task_seed"] if "task_seed" in table else []), "d_model"]
+    keys = [name for name in (*of_task(), "task_seed", "d_model") if name in table]
     identity = [
         tuple(None if pd.isna(value) else value for value in row)
         for row in table[keys].itertuples(index=False, name=None)
@@ -202,24 +221,20 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     return known
 
 
-_MODEL = ["architecture", "heads", "activation", "d_model", "d_head", "n_heads", "d_mlp"]
-
-
 def certificates(table: pd.DataFrame) -> pd.DataFrame:
     """Constructed weights, one row per configuration: the worst that any seed's certificate says.
 
     accuracy: of the examples aimed at. seconds: to construct and judge, the mean of seeds.
     """
-    made = table[table["method"] == "constructed"]
+    made = table[table["theorem"].notna()]
     numeric = ["aimed_accuracy", "margin", "condition", "basis_condition", "fit_error", "seconds"]
-    numeric += ["largest_weight", "gamma"]
+    numeric += ["largest_weight", "gamma", "stored_bits"]
     made = made.assign(
         **{name: pd.to_numeric(made[name]) for name in numeric},
         aimed=made["n_aimed"].fillna(made["n_examples"]).astype(int),
     )
-    keys = ["theorem", "contexts", "n_classes", "conditional", "vocab_size", "context_length"]
-    keys += [*_MODEL, "n_examples", "aimed", "solve", "scale", "weights", "stored_bits"]
-    grouped = made.groupby(keys, dropna=False, sort=False, as_index=False).agg(
+    keys = [name for name in configuration() if name in made]
+    grouped = made.groupby([*keys, "aimed"], dropna=False, sort=False, as_index=False).agg(
         seeds=("seed", "size"),
         accuracy=("aimed_accuracy", "min"),
         margin=("margin", "min"),
@@ -230,6 +245,7 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
         largest_weight=("largest_weight", "max"),
         gamma=("gamma", "max"),
         seconds=("seconds", "mean"),
+        stored_bits=("stored_bits", "max"),
     )
     order = ["theorem", "contexts", "n_classes", "conditional", "n_examples", "d_model", "d_head"]
     return grouped.sort_values(
@@ -237,9 +253,16 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
     ).drop(columns="stored_bits")
 
 
+CERTIFIED = ["theorem", "contexts", "n_classes", "conditional", "vocab_size", "context_length"]
+CERTIFIED += ["architecture", "heads", "activation", "d_model", "d_head", "n_heads", "d_mlp"]
+CERTIFIED += ["n_examples", "aimed", "solve", "scale", "weights"]
+MARGINS = ["seeds", "accuracy", "margin", "condition", "basis_condition", "rank", "fit_error"]
+MARGINS += ["largest_weight", "gamma", "seconds"]
+
+
 def survival(table: pd.DataFrame) -> pd.DataFrame:
     """For every construction and precision the load at which most bits per parameter survive."""
-    made = table[(table["method"] == "constructed") & table["bits"].notna()]
+    made = table[table["theorem"].notna() & table["bits"].notna()]
     made = made.assign(per_parameter=made["bits"] / made["n_params"])
     keys = ["theorem", "weights", "stored_bits", "n_examples", "promised"]
     means = made.groupby(keys, as_index=False, sort=False)[["per_parameter", "accuracy"]].mean()
@@ -300,10 +323,24 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
 
 
 def chance(table: pd.DataFrame) -> pd.Series:
-    """The accuracy of guessing, of every row."""
-    counts = ("n_answers", "vocab_size", "n_classes")
-    labels = table.reindex(columns=counts).astype(float).bfill(axis=1)["n_answers"]
-    return (1 / labels).fillna(2 * SCALAR_TOLERANCE)
+    """The accuracy of guessing, of every row; NaN for tasks that are not registered here."""
+    names = [name for name in of_task() if name in table]
+    rows = table[names].itertuples(index=False, name=None)
+    chances = [_chance(tuple(names), tuple(_plain(x) for x in row)) for row in rows]
+    return pd.Series(chances, index=table.index, dtype=float)
+
+
+def _plain(cell: Any) -> Any:
+    return None if pd.isna(cell) else cell
+
+
+@functools.lru_cache(maxsize=4096)
+def _chance(names: tuple[str, ...], cells: tuple[Any, ...]) -> float:
+    row = dict(zip(names, cells, strict=True)) | {"task_seed": 0}
+    try:
+        return Task.named(row["task"]).from_cells(row).chance
+    except UserError:
+        return float("nan")
 
 
 def cost(table: pd.DataFrame) -> pd.DataFrame:
@@ -320,6 +357,7 @@ def cost(table: pd.DataFrame) -> pd.DataFrame:
         .astype(int),
         compile_s=table["compile_seconds"] / table["pack_size"],
         run_s=table["run_seconds"] / table["pack_size"],
+        stepwise=table["method"].map({x: kind.stepwise for x, kind in Method.kinds().items()}),
     )
     keys = ["protocol", "heads", "n_layers", "architecture", "steps"]
     sums = each.groupby(keys, as_index=False, dropna=False).agg(
@@ -328,10 +366,9 @@ def cost(table: pd.DataFrame) -> pd.DataFrame:
         compile_s=("compile_s", "sum"),
         run_s=("run_s", "sum"),
         device=("device", _distinct),
+        stepwise=("stepwise", lambda values: values.eq(True).all()),
     )
-    # An optimum is searched for by more than its counted iterations; a construction has none.
-    stepwise = ~sums["protocol"].isin(["optimal", "constructed"])
-    rate = (sums["model_steps"] / sums["run_s"]).where(stepwise)
+    rate = (sums["model_steps"] / sums["run_s"]).where(sums.pop("stepwise"))
     return sums.assign(**{"model-steps/s": rate})
 
 

@@ -1,4 +1,4 @@
-"""The standard board: what is measured, how, and its rows from a table of runs. Imports no JAX.
+"""The standard board: what is measured, how, and its rows from a table of runs.
 
 Version v1, never mixed with another. Associations of pairs of tokens; as many of them as an entry
 may have parameters, far more than any memorizes; budgets of parameters, all counted, which an entry
@@ -14,12 +14,14 @@ import pandas as pd
 
 from memobench import analysis, theory
 from memobench.errors import UserError
+from memobench.methods.base import Method
 from memobench.methods.construction import Construction
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
+from memobench.models.base import Architecture, in_words, sizes_in_words
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.rows import COUNTS, of_architecture
 from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
@@ -206,22 +208,27 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     entries = table if table.empty else _entries(table)
     if entries.empty:
         return pd.DataFrame(columns=COLUMNS)
-    keys = ["track", "family", "budget", "submitter", "source", "theorem", "steps", *SIZES]
-    board = analysis.capacities(entries, [*keys, *_OPTIONS])
+    keys = ["track", "family", "budget", "submitter", "source", "theorem", "steps"]
+    board = analysis.capacities(entries, [*keys, *_sizes()])
     enough = board["seeds"] + board["diverged"] >= LEAST_SEEDS
     board = board[enough].assign(version=VERSION)
     order = ["bits_per_parameter", "complete_99_per_parameter"]
-    return board.sort_values(order, ascending=False, ignore_index=True)[COLUMNS]
+    # Options that some entry has, and the board's own columns do not show.
+    options = [x for x in of_architecture() if x not in COLUMNS and board[x].notna().any()]
+    return board.sort_values(order, ascending=False, ignore_index=True)[[*COLUMNS, *options]]
 
 
-_OPTIONS = ["positions", "d_value", "score_scale", "residual", "embeddings"]
-SIZES = ["task", "vocab_size", "context_length", "architecture", "heads", "activation", "d_model"]
-SIZES += ["d_head", "n_heads", "n_layers", "d_mlp", "n_params", "n_params_memory"]
-SIZES += ["n_params_distinct"]
+def _sizes() -> list[str]:
+    """What tells the models and tasks of two entries apart."""
+    counts = [name for name in COUNTS if name not in of_architecture()]
+    return ["task", "vocab_size", "context_length", *of_architecture(), *counts]
+
+
 COLUMNS = [
     *("version", "submitter", "track", "family", "budget", "vocab_size", "context_length", "task"),
-    *("n_examples", *SIZES[3:], "theorem", "seeds", "diverged", "verdict", "gain_99", "gain_known"),
-    *("gain_bits", "rate_at_edge"),
+    *("n_examples", "architecture", "heads", "activation", "d_model", "d_head", "n_heads"),
+    *("n_layers", "d_mlp", *COUNTS, "theorem", "seeds", "diverged", "verdict", "gain_99"),
+    *("gain_known", "gain_bits", "rate_at_edge"),
     *(name for x in analysis.CAPACITIES for name in (x, f"{x}_interval")),
     *("bits_per_parameter", "complete_99_per_parameter", "memorized_per_parameter", "proven"),
     *("complete_99_over_proven", "final_steps", "seconds", "device", "memobench", "commit"),
@@ -239,7 +246,7 @@ def _entries(table: pd.DataFrame) -> pd.DataFrame:
     own = {"submitter": OWN, "source": ""}
     table = table.assign(**{name: x for name, x in own.items() if name not in table})
     return table.assign(
-        family=[family(row) for row in table[SIZES].to_dict("records")],
+        family=[family(row) for row in table[_sizes()].to_dict("records")],
         budget=table["budget"].astype(int),
         # Beside tasks without a vocabulary it is a float.
         vocab_size=table["vocab_size"].astype(int),
@@ -249,20 +256,22 @@ def _entries(table: pd.DataFrame) -> pd.DataFrame:
 def _track(table: pd.DataFrame) -> pd.Series:
     """The track whose method each run has; None for other methods and tasks."""
     track = pd.Series(None, index=table.index, dtype=object)
-    pairs = (table["task"] == "associations") & (table["context_length"] == 2)
+    pairs = (table["task"] == Associations.name) & (table["context_length"] == 2)
     pairs &= table["zipf_exponent"].isna() & table["n_sequences"].notna()
-    some = AttentionOnly(d_model=1, d_head=1)
     for name, method in METHODS.items():
-        asked = cells(Run(task=task(16, 256), architecture=some, method=method))
-        same = pairs & (table["method"] == "searched")
-        for column in type(method).columns():
-            value = asked[column]
-            same &= table[column].isna() if value is None else table[column] == value
-        track[same] = name
-    made = pairs & (table["method"] == "constructed") & table["n_aimed"].isna()
-    made &= (table["solve"] == "exact") & (table["weights"] == "float64") & table["scale"].isna()
-    track[made & (table["n_examples"] == table["promises"])] = CONSTRUCTED
+        track[pairs & _by(table, method)] = name
+    promised = pairs & (table["n_examples"] == table["promises"])
+    for theorem in PROMISES:
+        track[promised & _by(table, Construction.named(theorem)())] = CONSTRUCTED
     return track
+
+
+def _by(table: pd.DataFrame, method: Method) -> pd.Series:
+    """Whether the weights of runs came about by a method, in whatever number of steps."""
+    same = table["method"] == method.row_name
+    for column, value in method.cells().items():
+        same &= table[column].isna() if value is None else table[column] == value
+    return same
 
 
 def _budget(table: pd.DataFrame, track: pd.Series) -> pd.Series:
@@ -276,33 +285,29 @@ def _budget(table: pd.DataFrame, track: pd.Series) -> pd.Series:
     return met
 
 
-def family(sizes: Any) -> str:
+def family(row: Any) -> str:
     """What kind of architecture a row is, in words.
 
-    >>> family({"architecture": "mlp", "heads": "full", "d_model": 4, "d_head": 4, "n_heads": 1,
-    ...         "n_layers": 2, "d_mlp": 8, "activation": None})
+    >>> from memobench.models.transformer import MLP
+    >>> from memobench.rows import COUNTS, of_architecture
+    from memobench.runs import Run, cells
+    >>> own = MLP(d_model=4, d_head=4, n_layers=2, d_mlp=8, heads="full")
+    >>> family(cells(Run(task=task(16, 256), architecture=own)))
     'MLP, 2 layers'
     """
-    name = sizes["architecture"]
-    if name == "attention_only":
-        name = f"attention-only, {sizes['heads']} heads"
-    elif name == "mlp":
-        name = "MLP" if sizes["n_heads"] == 1 else "attention + MLP"
-        name += f" ({sizes['activation']})" if isinstance(sizes["activation"], str) else ""
-    elif name == "sequence_encoder":
-        name = "sequence encoder"
-    return name + (f", {sizes['n_layers']} layers" if sizes["n_layers"] > 1 else "")
+    known = _architecture(row)
+    return known.family if known else in_words(str(row["architecture"]), row)
 
 
 def entry(row: Any) -> str:
     """A row's family, and the sizes by which entries of one family differ."""
-    sizes = [f"d={row['d_model']}"]
-    if row["architecture"] == "mlp" and row["heads"] != "full":
-        sizes.insert(0, row["heads"])
-    if row["d_head"] != row["d_model"]:
-        sizes.append(f"d_h={row['d_head']}")
-    if row["n_heads"] > 1 or row["architecture"] == "attention_only":
-        sizes.append(f"H={row['n_heads']}")
-    if row["d_mlp"]:
-        sizes.append(f"w={row['d_mlp']}")
-    return f"{row['family']} ({' '.join(sizes)})"
+    known = _architecture(row)
+    return f"{row['family']} ({' '.join(known.told_sizes if known else sizes_in_words(row))})"
+
+
+def _architecture(row: Any) -> Architecture | None:
+    """The architecture of a row; None for one that is not registered here."""
+    try:
+        return Architecture.named(row["architecture"]).from_cells(row)
+    except UserError:
+        return None

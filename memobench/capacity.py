@@ -1,4 +1,4 @@
-"""Capacity: what it is, and which trials find it. Pure functions; no JAX, no files.
+"""Capacity: what it is, and which trials find it. Pure functions; no files.
 
 How much an architecture memorizes at one size, from one initialisation and by one way of training:
 
@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from memobench.methods.search import Search
+from memobench.metrics import memorized_bits
 
 # A capacity that gains less than this share from twice the steps counts as converged.
 GAIN = 0.02
@@ -81,7 +82,7 @@ def next_trials(search: Search, n_examples: int, trials: Sequence[Trial]) -> lis
     return _proposals(search, 2 * steps, [n_examples, *_gallop(search, low, high)])
 
 
-def columns(n_examples: int, trials: Sequence[Trial], vocab_size: int) -> dict[str, Any]:
+def columns(n_examples: int, trials: Sequence[Trial], n_choices: int | None) -> dict[str, Any]:
     """What a finished search found, as columns of its row.
 
     incomplete_99, incomplete_100: the least set above that was not memorized with the final steps.
@@ -105,7 +106,7 @@ def columns(n_examples: int, trials: Sequence[Trial], vocab_size: int) -> dict[s
         "final_steps": trials[-1].steps,
         "previous_99": before[0] if before else None,
         "previous_known": before[1] if before else None,
-        "previous_bits": _bits(n_examples, vocab_size, _earlier(trials)) if before else None,
+        "previous_bits": _bits(n_examples, n_choices, _earlier(trials)) if before else None,
         "gain": gain if gain is None or math.isfinite(gain) else None,
         "converged": _converged(trials),
         "lower_bound": _saturated(trials),
@@ -204,12 +205,12 @@ def _earlier(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.steps < trials[-1].steps]
 
 
-def _bits(n_examples: int, vocab_size: int, trials: Sequence[Trial]) -> float:
+def _bits(n_examples: int, n_choices: int | None, trials: Sequence[Trial]) -> float | None:
     """Bits of all examples by the trial of least loss; 0 where all diverged."""
+    if n_choices is None:
+        return None
     _, loss = best_of_whole(trials, n_examples)
-    if math.isnan(loss):
-        return 0.0
-    return max(n_examples * (math.log(vocab_size) - loss) / math.log(2), 0.0)
+    return 0.0 if math.isnan(loss) else float(memorized_bits(loss, n_examples, n_choices))
 
 
 def _converged(trials: Sequence[Trial]) -> bool:

@@ -6,6 +6,7 @@ pages, checks and the documentation of columns derive from these declarations.
 """
 
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -251,8 +252,9 @@ class Column:
 
     name: in rows and tables. meaning: one line. kind: what its values must be. unit: of a number.
     digits: on pages, None for as many as it has. over_seeds: how it aggregates over repetitions:
-    `same` for what tells configurations apart, `seed` for what tells repetitions apart, otherwise
-    the name of a statistic, `none` for what has no aggregate.
+    `same` for what tells configurations apart, `seed` for what tells repetitions apart, `mean`, or
+    `none` for what has no aggregate. in_csv: whether it is a single number or word, as a
+    spreadsheet has them, and no list.
     """
 
     name: str
@@ -261,11 +263,21 @@ class Column:
     unit: str = ""
     digits: int | None = None
     over_seeds: str = "none"
+    in_csv: bool = True
 
 
 def by_name(*columns: Column) -> dict[str, Column]:
     """Columns by their names."""
     return {column.name: column for column in columns}
+
+
+def merged(*groups: Mapping[str, Column]) -> dict[str, Column]:
+    """Columns of several declarations; of one name, what any of them may hold."""
+    found: dict[str, Column] = {}
+    for name, column in itertools.chain.from_iterable(group.items() for group in groups):
+        before = found.setdefault(name, column)
+        found[name] = dataclasses.replace(before, kind=either(before.kind, column.kind))
+    return found
 
 
 # --- Declarations of the fields of specs -----------------------------------------------------

@@ -28,3 +28,7 @@ def closest(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
     if close := difflib.get_close_matches(name, names, n=3, cutoff=cutoff):
         return f"; did you mean {' or '.join(close)}?"
     return f"; choose one of {', '.join(names)}"
+
+
+class UnknownKind(UserError):
+    """Nobody registered a kind of this name here; another's file may."""

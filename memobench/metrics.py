@@ -45,10 +45,19 @@ def chance_corrected(accuracy: Any, n_examples: Any, guessing: Any) -> Any:
     return n_examples * (accuracy - guessing) / (1 - guessing)
 
 
-def memorized_bits(mean_nll_nats: Any, n_examples: Any, vocab_size: Any) -> Any:
+def memorized_bits(loss: Any, n_predicted: Any, n_choices: Any) -> Any:
     """Bits memorized: T log2 N minus the negative log-likelihood in bits, floored at 0.
 
-    The labels are uniform and independent, so T log2 N is their entropy (Morris et al. 2025).
+    The labels are uniform and independent, so T log2 N is their entropy (Morris et al. 2025). NaN
+    where they are no choices.
+
+    Args:
+      loss: mean negative log-likelihood of an answer, in nats.
+      n_predicted: answers in all, T.
+      n_choices: among how many each was drawn, N; None for scalars.
+
+    >>> float(memorized_bits(0.0, 10, 8)), float(memorized_bits(9.0, 10, 8))
+    (30.0, 0.0)
     """
-    bits = n_examples * (np.log(vocab_size) - mean_nll_nats) / np.log(2)
-    return np.maximum(bits, 0)
+    entropy = np.nan if n_choices is None else np.log(n_choices)
+    return np.maximum(n_predicted * (entropy - loss) / np.log(2), 0)

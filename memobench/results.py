@@ -19,11 +19,13 @@ from typing import Any
 import pandas as pd
 
 from memobench import atomic
-from memobench import rows as rows_of
 from memobench.columns import shown
 from memobench.errors import UserError
-from memobench.rows import all_columns
+from memobench.models.base import Architecture
+from memobench.rows import MEASURES, all_columns, measures, row_columns
+from memobench.runs import OF_RUNS
 from memobench.spec import SPEC_VERSION
+from memobench.tasks.base import Task
 
 SCHEMA = 1
 # Stands between the name of a shard and that of the older one from which it was migrated.
@@ -190,12 +192,16 @@ def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Pat
 
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
-    """Rows as a table; measures of diverged runs are NaN, columns younger than a shard None."""
-    table = pd.DataFrame(rows)
-    younger = {name: [None] * len(table) for name in all_columns() if name not in table}
+    """Rows as a table whose columns stand as they are declared, unknown ones last.
+
+    Measures of diverged runs are NaN, columns younger than a shard None.
+    """
+    table, known = pd.DataFrame(rows), all_columns()
+    younger = {name: [None] * len(table) for name in known if name not in table}
     whole = pd.concat([table, pd.DataFrame(younger, index=table.index, dtype=object)], axis=1)
+    order = [*known, *(name for name in table if name not in known)]
     # Copied into one piece: a table of many columns, each apart, is slow and warns of it.
-    return whole.astype(dict.fromkeys(rows_of.MEASURES, float)).copy()
+    return whole[order].astype(dict.fromkeys(measures(), float)).copy()
 
 
 def _shared(row: dict[str, Any]) -> dict[str, Any]:
@@ -205,8 +211,8 @@ def _shared(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:
-    """The rows of a shard with its provenance in every one."""
-    return ({**row, **provenance} for row in rows)
+    """The rows of a shard with its provenance in every one; the two share no names."""
+    return ({**provenance, **row} for row in rows)
 
 
 def read_shard(
@@ -230,26 +236,28 @@ def read_shard(
     version = provenance.get("spec_version", spec_version)
     if isinstance(version, int) and version < spec_version:
         raise OldSpecs(f"of version {version} of the specs, and this version is {SPEC_VERSION}")
-    for row in rows:
-        _check_row(row)
+    for i, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise ValueError(f"row {i} is no object")
+        for problem in _problems(row):
+            raise ValueError(f"row {i} {problem}")
+    measured = provenance.keys() & (row_columns().keys() | set(itertools.chain(*rows)))
+    if measured:
+        raise ValueError(f"its provenance has {shown(min(measured))}, a column of rows")
     return rows, provenance
 
 
-def _check_row(row: Any) -> None:
-    if not isinstance(row, dict):
-        raise ValueError("a row is not an object")
-    for name, column in all_columns().items():
-        if name not in row:
-            if name in _REQUIRED:
-                raise ValueError(f"a row lacks {name}")
-        elif row[name] is None:
-            if name in _REQUIRED:
-                raise ValueError(f"a row has {name}=None")
-        elif not column.kind.holds(row[name]):
-            raise ValueError(
-                f"a row has {name}={shown(row[name])}, which is not {column.kind.told}"
-            )
+def _problems(row: dict) -> Iterator[str]:
+    """What is wrong with a row, a phrase each."""
+    for name in _PRESENT:
+        if name not in row or (row[name] is None and name in _REQUIRED):
+            yield f"lacks {name}"
+    known = row_columns()
+    for name, value in row.items():
+        if value is not None and name in known and not known[name].kind.holds(value):
+            yield f"has {name}={shown(value)}, which is not {known[name].kind.told}"
 
 
-# What a reader cannot do without.
-_REQUIRED = ("run_id", "task", "architecture", "method", "protocol", "status", "seed", "task_seed")
+# What a reader cannot do without, and what a row says of every run, be it that there is none.
+_REQUIRED = (*OF_RUNS, "task_seed", "status", "n_params", "n_params_memory")
+_PRESENT = (*_REQUIRED, *Task.shared_columns(), *Architecture.shared_columns(), *MEASURES)

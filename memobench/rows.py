@@ -4,12 +4,16 @@ Each is declared where it is produced; here they are put together. What tables, 
 and checks know of columns they know from here.
 """
 
-import functools
+import collections
 
 from memobench import columns as col
-from memobench.columns import Column, by_name
+from memobench import measures as extra
+from memobench.columns import Column, by_name, merged, require
 from memobench.methods.base import Method
+from memobench.models.base import Architecture
 from memobench.runs import spec_columns
+from memobench.spec import SPEC_VERSION, derived
+from memobench.tasks.base import Task
 
 STATUSES = ("ok", "diverged")
 # Points of a training curve at most.
@@ -23,7 +27,7 @@ MEASURES = by_name(
     Column("accuracy_protocol", "accuracy as the published code reports it", _SHARE, "", 3, "mean"),
     Column("memorized", "examples known beyond guessing", col.real(), "", 0, "mean"),
     Column("bits", "bits memorized of all examples", col.real(0), "bits", 1, "mean"),
-    Column("loss", "mean over all examples, by their prior", LOSS, "nats", 4, "mean"),
+    Column("loss", "mean over all examples, by their prior", LOSS, "nats", over_seeds="mean"),
 )
 COUNTS = by_name(
     Column("n_params", "parameters", col.whole(), over_seeds="same"),
@@ -37,19 +41,29 @@ COUNTS = by_name(
 )
 OTHERS = by_name(
     Column("status", "`ok`, or `diverged`: then there are no measures", col.one_of(*STATUSES)),
-    Column("curve_steps", "steps of the curve's points", col.list_of(col.whole(1), _CURVE)),
     Column(
-        "curve_accuracy", "mean accuracy of batches since the last", col.list_of(_SHARE, _CURVE)
+        "curve_steps",
+        "steps of the curve's points",
+        col.list_of(col.whole(1), _CURVE),
+        in_csv=False,
+    ),
+    Column(
+        "curve_accuracy",
+        "mean accuracy of batches since the last",
+        col.list_of(_SHARE, _CURVE),
+        in_csv=False,
     ),
     Column(
         "curve_loss",
         "mean loss of batches since the last",
         col.list_of(col.or_null(LOSS), _CURVE),
         "nats",
+        in_csv=False,
     ),
 )
 _VERSION = col.matching(r"\d+(\.\d+)+([.+-]?[a-z][a-z0-9.+-]*)?", "a version such as 0.1.0")
 PROVENANCE = by_name(
+    Column("spec_version", "version of specs and their ids", col.whole(1, SPEC_VERSION)),
     Column("memobench", "version of memobench", _VERSION),
     Column("jax", "version of JAX", _VERSION),
     Column("jaxlib", "version of jaxlib", _VERSION),
@@ -83,30 +97,80 @@ PROVENANCE = by_name(
 )
 
 
+@derived
+def measures() -> dict[str, Column]:
+    """What was measured of a run: what all tasks may have, then what few have."""
+    return MEASURES | {name: each.column for name, each in extra.registered().items()}
+
+
+def of_few() -> list[str]:
+    """The measures of a user's own that have means over seeds."""
+    columns = extra.registered().items()
+    return [name for name, each in columns if each.column.over_seeds == "mean"]
+
+
+@derived
 def method_columns() -> dict[str, dict[str, Column]]:
     """The columns that only rows of one method have, by the method's name."""
     return {name: kind.columns_of_rows() for name, kind in Method.kinds().items()}
 
 
+@derived
 def row_columns() -> dict[str, Column]:
     """Every column of a row but its provenance, in the order of the table."""
-    found = {**spec_columns(), **COUNTS, **MEASURES, **OTHERS}
-    for columns in method_columns().values():
-        found |= columns
-    return found
+    groups = (spec_columns(), COUNTS, measures(), OTHERS, *method_columns().values())
+    return _disjoint(*groups)
 
 
+@derived
 def all_columns() -> dict[str, Column]:
-    """Every column of the results table."""
-    return {**row_columns(), **PROVENANCE}
+    """Every column of the results table.
+
+    Raises UserError where two things have one name: a measure, say, and a field of a spec.
+    """
+    return _disjoint(row_columns(), PROVENANCE)
 
 
+def _disjoint(*groups: dict[str, Column]) -> dict[str, Column]:
+    counts = collections.Counter(name for group in groups for name in group)
+    for name, count in counts.items():
+        require(count == 1, f"two columns are named {name!r}; rename that of your own")
+    return {name: column for group in groups for name, column in group.items()}
+
+
+@derived
 def configuration() -> list[str]:
     """What makes two runs repetitions of each other: everything but the seeds of run and task."""
-    return _configuration(*spec_columns())
-
-
-@functools.cache
-def _configuration(*names: str) -> list[str]:
     columns = {**spec_columns(), **COUNTS}
-    return [name for name in (*names, *COUNTS) if columns[name].over_seeds == "same"]
+    return [name for name, column in columns.items() if column.over_seeds == "same"]
+
+
+@derived
+def of_task() -> list[str]:
+    """What tells tasks apart, but for the seed of their instance."""
+    return _same(Task)
+
+
+@derived
+def of_architecture() -> list[str]:
+    """What tells architectures apart."""
+    return _same(Architecture)
+
+
+def _same(family: type[Task] | type[Architecture]) -> list[str]:
+    kinds = (kind.columns() for kind in family.kinds().values())
+    columns = merged(family.shared_columns(), *kinds)
+    told = (name for name, column in columns.items() if column.over_seeds == "same")
+    return [family.noun, *told]
+
+
+@derived
+def digits() -> dict[str, int]:
+    """Digits of numbers on pages, of their means and of half their intervals."""
+    told = {name: x.digits for name, x in all_columns().items() if x.digits is not None}
+    return told | {f"{name}_interval": number for name, number in told.items()}
+
+
+def lists() -> list[str]:
+    """Columns that a spreadsheet cannot use."""
+    return [name for name, column in all_columns().items() if not column.in_csv]

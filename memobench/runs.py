@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from memobench import columns as col
-from memobench.columns import Column, by_name, require, shown
+from memobench.columns import Column, by_name, merged, require, shown
 from memobench.errors import UserError
 from memobench.methods.base import Method
-from memobench.methods.construction import Construction
 from memobench.methods.training import Training
 from memobench.models.base import Architecture, Module
-from memobench.optimizers import Optimizer
-from memobench.spec import MOST_SEED, SPEC_VERSION, Spec
+from memobench.spec import MOST_SEED, SPEC_VERSION, derived
 from memobench.tasks.base import Task
 
 _TRAINING = Training()
@@ -84,20 +82,9 @@ OF_RUNS = by_name(
 _DERIVED = ("run_id", "n_examples", "steps", "protocol")
 
 
+@derived
 def spec_columns() -> dict[str, Column]:
     """Every column that a spec of a known kind has, by name, in the order of the table."""
-    return _spec_columns(*_kinds())
-
-
-def _kinds() -> tuple[Any, ...]:
-    """All kinds: later ones may register, and a notebook's anew with other fields."""
-    families: tuple[type[Spec], ...] = (Task, Architecture, Method, Construction, Optimizer)
-    return tuple(kind for family in families for kind in family.kinds().values())
-
-
-@functools.cache
-def _spec_columns(*kinds: Any) -> dict[str, Column]:
-    del kinds  # With others the columns are other ones.
     found = {"run_id": OF_RUNS["run_id"]}
     for family in (Task, Architecture, Method):
         others = {*found, *OF_RUNS} - _OF_METHODS
@@ -112,10 +99,8 @@ def _spec_columns(*kinds: Any) -> dict[str, Column]:
                     f"{name} is a column of all runs or of another kind than the {family.noun} "
                     f"{kind.name!r}; give the field that has it another column",
                 )
-            for name, column in columns.items():
-                # What one kind cannot mean another may.
-                of_all = col.either(found.get(name, column).kind, column.kind)
-                found[name] = dataclasses.replace(found.get(name, column), kind=of_all)
+            # What one kind cannot mean another may.
+            found = merged(found, columns)
     return found | OF_RUNS
 
 
@@ -123,15 +108,10 @@ def _spec_columns(*kinds: Any) -> dict[str, Column]:
 _OF_METHODS = {"protocol", "steps"}
 
 
-@functools.cache
-def _no_cells(*kinds: Any) -> dict[str, None]:
-    return dict.fromkeys(_spec_columns(*kinds))
-
-
 def cells(run: Run) -> dict[str, Any]:
     """The spec as the flat columns of the results table; what does not apply is None."""
     return {
-        **_no_cells(*_kinds()),
+        **dict.fromkeys(spec_columns()),
         "run_id": run.run_id,
         "task": run.task.name,
         **run.task.shared_cells(),

@@ -26,17 +26,38 @@ from memobench.columns import (
     declared,
     flag,
     integer,
+    merged,
     number,
     require,
     shown,
 )
-from memobench.errors import UserError
+from memobench.errors import UnknownKind
 
 SPEC_VERSION = 2
 # Keys of JAX are made of 32 bits: larger seeds would repeat smaller ones.
 MOST_SEED = 2**32 - 1
 
 _Kind = TypeVar("_Kind", bound=type["Spec"])
+_Result = TypeVar("_Result")
+
+# The name of everything registered so far, in this order: kinds, and measures.
+REGISTERED: list[str] = []
+
+
+def derived(function: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Caches what a function derives from all kinds, until another one is registered."""
+    cached: dict[int, _Result] = {}
+
+    @functools.wraps(function)
+    def current() -> _Result:
+        if len(REGISTERED) not in cached:
+            # Deriving may import kinds, which registers them.
+            found = function()
+            cached.clear()
+            cached[len(REGISTERED)] = found
+        return cached[len(REGISTERED)]
+
+    return current
 
 
 class Spec:
@@ -114,7 +135,7 @@ class Spec:
         found = cls.kinds().get(name) if isinstance(name, str) else None
         if found is None:
             choices = ", ".join(sorted(cls.kinds()))
-            raise UserError(f"{cls.noun}={shown(name)} is unknown; choose one of {choices}")
+            raise UnknownKind(f"{cls.noun}={shown(name)} is unknown; choose one of {choices}")
         return found
 
     @classmethod
@@ -195,6 +216,7 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         made.name = NAME.checked("name", name)
         _check_fields(made)
+        REGISTERED.append(name)
         before = made.registry.setdefault(name, made)
         if before is not made:
             require(
@@ -270,10 +292,8 @@ class _Nested(_Field):
     def columns(self) -> dict[str, Column]:
         if not self.column:
             return self.family.columns()
-        found = by_name(Column(self.column, self.told["meaning"], NAME, over_seeds="same"))
-        for cls in self.family.kinds().values():
-            found |= cls.columns()
-        return found
+        named = by_name(Column(self.column, self.told["meaning"], NAME, over_seeds="same"))
+        return merged(named, *(cls.columns() for cls in self.family.kinds().values()))
 
     def read(self, row: Mapping[str, Any]) -> Any:
         cls = self.family.named(row.get(self.column)) if self.column else self.family

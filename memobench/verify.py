@@ -20,7 +20,9 @@ from typing import Any
 
 from memobench import atomic, results, rows, theory
 from memobench.columns import shown
-from memobench.errors import UserError
+from memobench.consistency import agree
+from memobench.errors import UnknownKind, UserError
+from memobench.methods.base import Method
 from memobench.runs import from_cells
 from memobench.spec import SPEC_VERSION
 from memobench.submissions import checks
@@ -31,8 +33,6 @@ ROWS_AT_ONCE = 4096
 LEFTOVER_SECONDS = 3600.0
 # What one run's measures may differ by: a share, and where they vanish a number.
 SAME = {"within": 1e-4, "zero": 1e-6}
-# Methods whose arithmetic is done once, not step by step.
-AT_ONCE = ("constructed", "optimised")
 # What few would miss in a list that is long.
 _SHOWN = 5
 
@@ -98,7 +98,7 @@ class _Check:
 
     def file(self, path: pathlib.Path) -> None:
         try:
-            rows, provenance = results.read_shard(path)
+            read, provenance = results.read_shard(path)
         except results.OldSpecs:
             self.old.append(path.name)
             return
@@ -108,14 +108,14 @@ class _Check:
         self.n_shards += 1
         self._wrong(path.name, _provenance_errors(provenance))
         for name in ("commit", "device", "memobench", "jax"):
-            self._provenance[name][str(provenance.get(name))] += len(rows)
-        stem = results.shard_name(row["run_id"] for row in rows)
+            self._provenance[name][str(provenance.get(name))] += len(read)
+        stem = results.shard_name(row["run_id"] for row in read)
         if path.stem != stem and not path.stem.startswith(f"{stem}-"):
             self.errors.append(
                 f"{path.name}: its runs give the name {stem}.json; it was renamed, or rows were "
                 "taken out or added"
             )
-        for i, row in enumerate(rows, start=1):
+        for i, row in enumerate(read, start=1):
             place = f"{path.name}, row {i} ({shown(row['run_id'])[1:-1]})"
             self._row(place, row)
 
@@ -126,20 +126,20 @@ class _Check:
             self._twice(place, run_id, measures)
         else:
             self.first[run_id] = place, measures
-        self._unknown.update(row.keys() - _KNOWN)
-        whole = {name: row.get(name) for name in checks.COLUMNS}
-        if odd := list(_odd_values(whole)):
-            self._wrong(place, odd)
-            return
-        self._wrong(place, self._contradictions(whole))
+        self._unknown.update(row.keys() - rows.row_columns().keys())
+        self._wrong(place, self._contradictions({name: row.get(name) for name in checks.columns()}))
         self._waiting.append((place, row))
         if len(self._waiting) >= ROWS_AT_ONCE:
             self.theory()
 
     def _contradictions(self, row: _Row) -> Iterator[str]:
-        """What does not fit in a row that has all columns of COLUMNS, of the right kinds."""
+        """What does not fit in a row that has all columns, of the right kinds."""
         try:
-            run = from_cells({name: row[name] for name in checks.SPEC_COLUMNS})
+            run = from_cells(row)
+        except UnknownKind as error:
+            # Whoever has the file that defines it can tell.
+            self._unchecked[str(error)].append(row["run_id"])
+            return
         except UserError as error:
             yield str(error)
             return
@@ -153,10 +153,12 @@ class _Check:
 
     def _twice(self, place: str, run_id: str, measures: _Row) -> None:
         before, kept = self.first[run_id]
-        same = all(checks.agree(measures[name], kept[name], **SAME) for name in measures)
+        same = all(agree(measures[name], kept[name], **SAME) for name in measures)
         kind = "alike" if same else "differing"
         apart = _apart(measures, kept)
-        if not same and measures["method"] in AT_ONCE:
+        # What is not trained step by step does not drift.
+        known = Method.kinds().get(measures["method"], Method)
+        if not same and not known.stepwise:
             self.errors.append(
                 f"{place}: measured otherwise in {before}, by {apart:.3g} in accuracy or loss, and "
                 f"{measures['method']} weights do not depend on chance; delete the wrong one"
@@ -203,30 +205,18 @@ class _Check:
             listed = (f"{shown(name)[1:-1]} ({n:,} runs)" for name, n in self._unknown.items())
             yield f"columns that this version does not know were not checked: {_some(listed)}"
         for message, runs in self._unchecked.items():
-            yield f"{len(runs):,} runs' parameters were not counted, {_some(runs)}: {message}"
-
-
-# What is known of a row but not checked: a picture.
-_KNOWN = rows.all_columns()
-_ROW_KINDS = {
-    name: kind for name, kind in checks.COLUMNS.items() if name not in checks.PROVENANCE_COLUMNS
-}
-
-
-def _odd_values(row: _Row) -> Iterator[str]:
-    for name, kind in _ROW_KINDS.items():
-        value = row[name]
-        if value is not None and not kind.holds(value):
-            yield f"{name}={shown(value)} is not {kind.told}"
+            yield f"{len(runs):,} runs were not checked, {_some(runs)}: {message}"
 
 
 def _provenance_errors(provenance: Mapping[str, Any]) -> Iterator[str]:
     version = provenance.get("spec_version")
     if version != SPEC_VERSION:
         yield f"spec_version={shown(version)}, and this version's ids are of {SPEC_VERSION}"
-    for name, kind in checks.PROVENANCE_COLUMNS.items():
-        value = provenance.get(name)
-        if value is None and name not in checks.OPTIONAL_PROVENANCE:
+    for name, column in rows.PROVENANCE.items():
+        value, kind = provenance.get(name), column.kind
+        if name == "spec_version":
+            continue
+        if value is None and name not in (*checks.OPTIONAL_PROVENANCE, "n_devices"):
             yield f"its provenance lacks {name}"
         elif value is not None and not kind.holds(value):
             yield f"its provenance has {name}={shown(value)}, which is not {kind.told}"

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jaxlib
 
-from memobench import checkpoints, devices, metrics, packing, runs, training
+from memobench import checkpoints, devices, measures, metrics, packing, runs, training
 from memobench import results as store
 from memobench.errors import DoesNotFit
 from memobench.executors import Shard
@@ -208,13 +208,13 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
         module = run.module()
         n_params, n_params_memory = models.count_parameters(module, task.context_length)
         diverged = not math.isfinite(result.loss_R[i])
-        measures = {
+        measured = {
             "accuracy": result.accuracy_R[i],
             "accuracy_protocol": accuracy_protocol_R[i],
             "memorized": metrics.chance_corrected(
                 result.accuracy_R[i], task.n_predicted, task.chance
             ),
-            "bits": result.bits_R[i],
+            "bits": metrics.memorized_bits(result.loss_R[i], task.n_predicted, task.n_choices),
             "loss": result.loss_R[i],
         }
         known = () if diverged else task.measures
@@ -228,7 +228,8 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
                 "n_params_memory": n_params_memory,
                 "n_params_distinct": models.count_distinct(module, task.context_length),
                 "status": "diverged" if diverged else "ok",
-                **{name: float(x) if name in known else None for name, x in measures.items()},
+                **{name: float(x) if name in known else None for name, x in measured.items()},
+                **({} if diverged else _own_measures(run, pack, result, i)),
                 "curve_steps": steps,
                 "curve_accuracy": accuracy,
                 "curve_loss": loss,
@@ -236,6 +237,16 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
             }
         )
     return rows
+
+
+def _own_measures(
+    run: Run, pack: packing.Pack, result: training.PackResult, place: int
+) -> dict[str, float]:
+    """What only tasks like this one are measured by; nothing where it takes no single weights."""
+    if not result.variables or not measures.of(run.task):
+        return {}
+    variables = jax.tree.map(lambda x: x[place], result.variables)
+    return measures.of_weights(run.task, pack.module, variables)
 
 
 def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any]:

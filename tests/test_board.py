@@ -14,14 +14,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import analysis, board, claims, results, rows, specs, submissions, theory
+from memobench import analysis, board, claims, results, rows, submissions, theory
 from memobench.claims import exposure as exposure_claims
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.methods.construction import Construction
+from memobench.methods.search import RULES
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
+from memobench.models.gpt import GPT
 from memobench.report import capacity as capacities_page
 from memobench.report import exposure, latex, leaderboard, tables
 from memobench.report.exposure import Exposure
@@ -62,7 +64,7 @@ def test_standard_entries_meet_their_budget_and_are_all_different(vocab_size, bu
         for run in made:
             assert run.task.n_sequences == promise.value(sizes)
             assert run.task.seed == run.seed
-            assert run.method == Construction(theorem=theorem)
+            assert run.method == Construction.named(theorem)()
     kinds = {architecture.name for architecture in architectures}
     assert kinds >= {"attention_only", "mlp"}
     assert {theorem for _, theorem in entries} - {None} == set(board.PROMISES)
@@ -92,11 +94,26 @@ def test_every_vocabulary_size_of_a_budget_has_a_set():
         ({"name": "mlp", "d_mlp": 3, "n_heads": 2}, "attention + MLP"),
         ({"name": "mlp", "d_mlp": 3, "n_layers": 3}, "MLP, 3 layers"),
         ({"name": "sequence_encoder"}, "sequence encoder"),
-        ({"name": "mine"}, "mine"),
+        ({"name": "linear_memory"}, "linear_memory"),
     ],
 )
 def test_families_by_hand(sizes, name):
-    assert board.family(_entry(Architecture(**{"d_model": 4, "d_head": 4, **sizes}))) == name
+    sizes = {**sizes}
+    kind = Architecture.named(sizes.pop("name"))
+    heads = {"d_head": 4} if "d_head" in kind.columns() else {}
+    assert board.family(_entry(kind(d_model=4, **heads | sizes))) == name
+
+
+def test_an_architecture_of_another_ones_file_is_told_by_its_columns():
+    row = {**_entry(MLP), "architecture": "mine", "n_layers": 2, "family": "mine"}
+    assert board.family(row) == "mine, 2 layers"
+    assert board.entry(row) == f"mine (d={MLP.d_model} w={MLP.d_mlp})"
+
+
+def test_options_that_are_not_usual_tell_entries_apart():
+    plain, other = (GPT(d_model=4, n_heads=1, d_mlp=8, **x) for x in ({}, {"activation": "relu"}))
+    assert "activation" not in " ".join(plain.told_sizes)
+    assert "activation=relu" in other.told_sizes
 
 
 @SETS
@@ -508,7 +525,7 @@ def test_what_differs_in_the_method_the_task_or_the_budget_is_no_entry(track, ch
         {"method": "trained"},
         {"batch_size": 8},
         {"start": "dana2025"},
-        {"rules": specs.SEARCH_RULES + 1},
+        {"rules": RULES + 1},
         {"rules": None},
     ],
 )
@@ -584,13 +601,7 @@ def test_plain_training_and_other_constructions_are_no_entries():
 
 
 def test_an_architecture_of_ones_own_is_an_entry():
-    own = Architecture(name="mine", d_model=5, d_head=5, n_heads=3)
-    standard = _row(board.searches(ATTENTION, N, BUDGET, seeds=1)[0])
-    rows = [
-        {**standard, **cells(run), "n_params": 500}
-        for run in board.searches(own, N, BUDGET, seeds=3)
-    ]
-    (row,) = _build(rows).to_dict("records")
+    (row,) = _build([{**x, "architecture": "mine"} for x in _rows()]).to_dict("records")
     assert (row["architecture"], row["family"], row["budget"]) == ("mine", "mine", BUDGET)
     assert (row["track"], row["seeds"]) == (board.EXACT, 3)
     # No theorem is about it.

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import logging
 import os
@@ -12,23 +13,31 @@ import pytest
 
 from memobench import results, rows
 from memobench.errors import UserError
+from memobench.models.transformer import AttentionOnly
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
 
 PROVENANCE = {"device": "test", "commit": None}
 
 
-def _row(run_id, **changes):
-    row = {
-        **dict.fromkeys(results._TEXTS, "x"),
-        **dict.fromkeys((*results._INTEGERS, "vocab_size"), 1),
-        **dict.fromkeys(rows.MEASURES, 0.5),
-    }
-    return {**row, "status": "ok", "run_id": run_id, **changes}
+def _id(name):
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+def _row(name, **changes):
+    """A row of a run of its own, with numbers that could be measured."""
+    run = Run(
+        task=Associations(vocab_size=3), architecture=AttentionOnly(d_model=1, d_head=1, n_heads=1)
+    )
+    counts = {"n_params": 1, "n_params_memory": 1, "status": "ok"}
+    measures = dict.fromkeys(rows.MEASURES, 0.5)
+    return {**cells(run), **counts, **measures, "run_id": _id(name), **changes}
 
 
 def test_what_is_written_is_read_with_its_provenance(tmp_path):
     results.write_shard(tmp_path, [_row("a"), _row("b", seed=2)], PROVENANCE)
     table = results.load_results(tmp_path).set_index("run_id")
-    assert table.loc["b", "seed"] == 2
+    assert table.loc[_id("b"), "seed"] == 2
     assert set(table["device"]) == {"test"}
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -38,7 +47,7 @@ def test_columns_that_a_shard_is_too_old_for_are_empty(tmp_path):
     assert results.load_results(tmp_path)["n_sequences"].isna().all()
     results.write_shard(tmp_path, [_row("young", n_sequences=5)], PROVENANCE)
     table = results.load_results(tmp_path).set_index("run_id")
-    assert table["n_sequences"].dropna().to_dict() == {"young": 5}
+    assert table["n_sequences"].dropna().to_dict() == {_id("young"): 5}
 
 
 def test_a_diverged_run_is_kept_without_measures(tmp_path):
@@ -58,7 +67,7 @@ def test_nothing_measured_is_overwritten_and_no_run_is_there_twice(tmp_path, cap
     assert path.read_bytes() == before
     assert "was kept" in caplog.text
     results.write_shard(tmp_path, [_row("a", loss=3.0), _row("b")], PROVENANCE)
-    assert sorted(results.load_results(tmp_path)["run_id"]) == ["a", "b"]
+    assert sorted(results.load_results(tmp_path)["run_id"]) == sorted([_id("a"), _id("b")])
 
 
 SPOILED = {
@@ -84,7 +93,7 @@ def test_a_spoiled_file_is_named_and_skipped(tmp_path, caplog, spoil):
     path.write_text(spoil(path.read_text()))
     with caplog.at_level(logging.WARNING):
         table = results.load_results(tmp_path)
-    assert table["run_id"].tolist() == ["good"]
+    assert table["run_id"].tolist() == [_id("good")]
     assert path.name in caplog.text
 
 
@@ -107,7 +116,7 @@ def test_a_file_system_without_hard_links_serves_too(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", no_links)
     for _ in range(2):
         results.write_shard(tmp_path, [_row("a")], PROVENANCE)
-    assert results.load_results(tmp_path)["run_id"].tolist() == ["a"]
+    assert results.load_results(tmp_path)["run_id"].tolist() == [_id("a")]
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -131,14 +140,14 @@ def test_a_reader_reads_what_comes_and_what_could_not_be_read_once(tmp_path, mon
     monkeypatch.setattr(results, "read_shard", stale)
     assert reader.rows() == {}
     monkeypatch.setattr(results, "read_shard", read_shard)
-    assert set(reader.rows()) == {"a"}
+    assert set(reader.rows()) == {_id("a")}
     # A copy that grows: torn, then whole.
     path = results.write_shard(tmp_path, [_row("b")], PROVENANCE)
     whole = path.read_text()
     path.write_text(whole[:50])
-    assert set(reader.rows()) == {"a"}
+    assert set(reader.rows()) == {_id("a")}
     path.write_text(whole)
-    assert set(reader.rows()) == {"a", "b"}
+    assert set(reader.rows()) == {_id("a"), _id("b")}
     assert set(results.Reader(tmp_path, since=reader.newest + 1).rows()) == set()
 
 
@@ -156,7 +165,7 @@ def test_a_shard_that_one_thread_reads_is_seen_by_others(tmp_path, monkeypatch):
     other = threading.Thread(target=reader.rows)
     other.start()
     reading.wait()
-    assert set(reader.rows()) == {"a"}
+    assert set(reader.rows()) == {_id("a")}
     other.join()
 
 

@@ -8,7 +8,7 @@ from memobench import constructions, results, rows, verify
 from memobench.constructions import precision
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
-from memobench.runs import Run, cells
+from memobench.runs import Run
 from tests.test_cli import _memobench
 from tests.test_results import SPOILED
 from tests.test_submissions import HEADS, PROVENANCE, TASK, _row, _trained_row
@@ -79,7 +79,7 @@ def test_what_is_no_whole_shard_is_named_and_the_others_are_read(tmp_path, spoil
         ({"run_id": "0" * 16}, "run_id='0000000000000000' is not that of such a run"),
         ({"task_seed": 7}, "run_id="),
         ({"d_model": 3}, "run_id="),
-        ({"learning_rate": "high"}, "learning_rate='high' is not a number"),
+        ({"heads": "full", "activation": "relu"}, "activation='relu' is not that of such a run"),
         ({"n_params": 5}, "n_params=5 but"),
         ({"bits": 1.0}, "follows from loss"),
         ({"memorized": 1.0}, "follows from accuracy"),
@@ -98,6 +98,19 @@ def test_a_wrong_row_is_told_with_its_file_and_place(tmp_path, changes, told):
     assert any(told in error for error in errors), errors
     assert all(error.startswith(f"{path.name}, row 2") for error in errors)
     assert all(error.isprintable() for error in errors)
+
+
+def test_a_value_that_no_column_holds_is_told_with_its_row(tmp_path):
+    path = _write(tmp_path, _trained(), _trained(1, learning_rate="high"))
+    error = _only(verify.verify(tmp_path).errors)
+    assert error.startswith(f"{path.name}: row 2 has learning_rate='high', which is not a number")
+
+
+def test_a_measurement_in_the_provenance_is_an_error(tmp_path):
+    path = _write(tmp_path, _trained(), accuracy=1.0)
+    error = _only(verify.verify(tmp_path).errors)
+    assert error.startswith(f"{path.name}: its provenance has 'accuracy', a column of rows")
+    assert results.load_results(tmp_path).empty
 
 
 def test_no_error_hides_another(tmp_path):
@@ -189,16 +202,13 @@ def test_several_commits_and_devices_are_notes(tmp_path):
 
 
 def test_what_cannot_be_derived_here_is_a_note(tmp_path):
-    run = Run(task=TASK, architecture=HEADS)
-    theirs = Run(task=TASK, architecture=type(HEADS)(name="theirs", d_model=2, d_head=2))
-    row = _bare(_row(run, **{name: _trained()[name] for name in rows.MEASURES}))
-    ids = {name: value for name, value in cells(theirs).items() if name in row}
-    _write(tmp_path, {**row, **ids, "of_theirs": 1})
+    row = _trained(architecture="theirs", of_theirs=1)
+    _write(tmp_path, row)
     found = verify.verify(tmp_path)
     assert found.errors == ()
-    unknown, uncounted = found.notes
+    unknown, unchecked = found.notes
     assert "of_theirs (1 runs)" in unknown
-    assert f"not counted, {theirs.run_id}: architecture='theirs'" in uncounted
+    assert f"not checked, {row['run_id']}: architecture='theirs' is unknown" in unchecked
 
 
 def test_working_files_are_passed_over_and_old_temporary_ones_noted(tmp_path):

@@ -15,8 +15,8 @@ VARIANTS = {
     ("published", "compressed"): "(a) published protocol, compressed heads",
     ("exact", "compressed"): "(b) exact gradient, compressed heads",
     ("exact", "full"): "(c) exact gradient, full heads",
-    ("optimal", "compressed"): "optimum in double precision",
 }
+OPTIMUM = "optimum in double precision"
 # How the weights of runs that are not simply trained came about, in the order of a report.
 CONSTRUCTED, NEAREST = "construction", "construction, least squares"
 READ_OUT, FIXED_ATTENTION = "random features, trained read-out", "fixed queries and keys"
@@ -77,10 +77,14 @@ def findings(
 ) -> Iterator[tuple[Claim, str, int, Finding]]:
     """Every claim on every variant and number of steps in the table, in this order.
 
-    A claim across steps is reported once per variant, at the fewest steps. Where the table lacks
-    configurations that are wanted (rows of `runs.cells`), no claim is decided.
+    A claim across steps is reported once per variant, at the fewest steps. Where runs are wanted
+    (their rows of `runs.cells`), claims are decided on exactly these, and on none while some of the
+    variant and number of steps are missing.
     """
-    missing = _missing(table, wanted) if wanted is not None else {}
+    missing: dict[tuple[str, int], int] = {}
+    if wanted is not None:
+        table = table[table["run_id"].isin(wanted["run_id"])]
+        missing = _missing(table, wanted)
     for claim, (label, rows) in itertools.product(claims, by_variant(table)):
         if claim.variants and label not in claim.variants:
             continue
@@ -91,27 +95,22 @@ def findings(
             if diverged := int((chosen["status"] == "diverged").sum()):
                 evidence = f"{finding.evidence}; {diverged} of {len(chosen)} runs diverged"
                 finding = dataclasses.replace(finding, evidence=evidence)
-            lacking = [missing.get((label, n), 0) for n in set(chosen["steps"])]
-            if any(lacking):
-                evidence = f"undecided while {sum(lacking)} configurations are missing; "
-                evidence += finding.evidence
+            lacking = sum(
+                count
+                for (of_label, at), count in missing.items()
+                if of_label == label and (claim.across_steps or at == steps)
+            )
+            if lacking:
+                told = f"{lacking} of {lacking + len(chosen)} runs are missing"
+                evidence = f"undecided while {told}; {finding.evidence}"
                 finding = dataclasses.replace(finding, verdict=UNDECIDED, evidence=evidence)
             yield claim, label, int(steps), finding
 
 
-_SIZES = ["architecture", "vocab_size", "context_length", "conditional", "n_classes", "n_layers"]
-_SIZES += ["d_model", "d_head", "n_heads", "d_mlp", "n_examples", "residual"]
-
-
 def _missing(table: pd.DataFrame, wanted: pd.DataFrame) -> dict[tuple[str, int], int]:
-    """Per variant and steps how many configurations no run of the table has."""
-
-    def configurations(rows: pd.DataFrame) -> set[tuple]:
-        sizes = rows[_SIZES].astype(object).where(rows[_SIZES].notna(), None)
-        return set(zip(variant(rows), rows["steps"], *(sizes[name] for name in sizes), strict=True))
-
-    lacking = configurations(wanted) - configurations(table)
-    return dict(collections.Counter((label, steps) for label, steps, *_ in lacking))
+    """Per variant and steps how many runs the table lacks."""
+    lacking = wanted[~wanted["run_id"].isin(table["run_id"])]
+    return dict(collections.Counter(zip(variant(lacking), lacking["steps"], strict=True)))
 
 
 def verdicts(
@@ -128,7 +127,7 @@ def verdicts(
 
     def doubling(claim: Claim, label: str, steps: int) -> str:
         doubled = known.get((claim.name, label, 2 * steps))
-        if claim.across_steps or label == VARIANTS["optimal", "compressed"]:
+        if claim.across_steps or label == OPTIMUM:
             return ""
         if doubled is None:
             return "" if (claim.name, label, steps / 2) in known else "not run"
@@ -178,9 +177,11 @@ def variant(table: pd.DataFrame) -> pd.Series:
     return pd.Series([_variant(*key) for key in keys], index=table.index, dtype=object)
 
 
-def _variant(protocol: str, heads: str, contexts: Any, solve: Any, start: Any, trained: Any) -> str:
-    if isinstance(solve, str):
+def _variant(protocol: str, heads: Any, contexts: Any, solve: Any, start: Any, trained: Any) -> str:
+    if protocol == "constructed":
         return NEAREST if solve == "least_squares" else CONSTRUCTED
+    if protocol == "optimal":
+        return OPTIMUM
     if isinstance(trained, str):
         return PARTLY[trained]
     if isinstance(start, str):
@@ -189,13 +190,14 @@ def _variant(protocol: str, heads: str, contexts: Any, solve: Any, start: Any, t
         return FROM_SCRATCH
     if isinstance(contexts, str):
         return f"{contexts} contexts"
-    return VARIANTS.get((protocol, heads), f"{protocol}, {heads}")
+    # Only some architectures have more than one kind of heads.
+    named = f"{protocol}, {heads}" if isinstance(heads, str) else protocol
+    return VARIANTS.get((protocol, heads), named)
 
 
 def by_variant(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     labels = variant(table)
     order = [*VARIANTS.values(), *sorted(set(labels) - set(VARIANTS.values()))]
-    floor = VARIANTS["optimal", "compressed"]
-    if (labels != floor).any():  # Beside what is trained, the optimum is its floor, no variant.
-        order.remove(floor)
+    if (labels != OPTIMUM).any():  # Beside what is trained, the optimum is its floor, no variant.
+        order = [label for label in order if label != OPTIMUM]
     return [(label, table[labels == label]) for label in order if (labels == label).any()]

@@ -28,7 +28,8 @@ def per_parameter(table: pd.DataFrame, measure: str) -> Means:
 def best_rate(means: Means) -> Means:
     """Of each architecture and exposure the learning rate with the best mean."""
     order = means.at.assign(mean=means.mean_X)
-    best = order.groupby(["architecture", "heads", "d_mlp", "exposures"])["mean"].idxmax()
+    sizes = ["architecture", "heads", "d_mlp", "exposures"]
+    best = order.groupby(sizes, dropna=False)["mean"].idxmax()
     return means.where(means.at.index.isin(best))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import metrics, packing, runs, training
+from memobench import measures, metrics, packing, runs, training
 from memobench.constructions import evaluation, linear, precision
 from memobench.constructions.problem import Constructed, Problem
 from memobench.errors import UserError
@@ -169,6 +169,7 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
         "accuracy": float(np.average(judged.correct_T, weights=prior_T)),
         "loss": float(prior_T @ judged.loss_T),
         **made.certificate,
+        **measures.values(task, data, output_TxC * scale),
         "aimed_accuracy": float(judged.correct_T[aimed_A].mean()) if knows else None,
         "aimed_loss": aimed_loss,
         "gamma": None if encoder_loss is None else aimed_loss - encoder_loss,

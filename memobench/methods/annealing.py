@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from memobench import columns as col
 from memobench.columns import Column, by_name, flag, integer, number, require
+from memobench.consistency import MEASURED, REPEATED, agree
 from memobench.methods.base import Method, OnSteps
 from memobench.models.base import Module
 from memobench.optimizers import Adam, Optimizer
@@ -103,6 +104,29 @@ class Annealing(Method):
         n_sets = len({run.task.seed for run in pack.runs})
         return {(pack.module, packing.largest_task(pack), self.static(), pack.slots, n_sets)}
 
+    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
+        stopped, best, heads = row["stopped_at"], row["best_step"], row["n_heads"]
+        if stopped is not None:
+            require(
+                stopped <= self.steps and (best is None or best <= stopped),
+                f"stopped_at={stopped}, best_step={best}: not within {self.steps} steps; "
+                "fix the one that is wrong",
+            )
+        by_head, serving = row["saturated_by_head"], row["examples_by_serving_heads"]
+        if by_head is None or serving is None or row["saturated"] is None:
+            return
+        n_examples = run.task.n_examples
+        idle = 1 - sum(k * n for k, n in enumerate(serving)) / (n_examples * heads)
+        require(
+            len(by_head) == heads
+            and len(serving) == heads + 1
+            and sum(serving) == n_examples
+            and agree(row["saturated"], sum(by_head) / heads, MEASURED, REPEATED)
+            and agree(row["saturated"], idle, MEASURED, REPEATED),
+            "saturated, saturated_by_head and examples_by_serving_heads do not agree; "
+            "fix the one that is wrong",
+        )
+
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
         share, counts = col.real(0, 1), col.list_of(col.whole(), 2**20)
@@ -123,5 +147,10 @@ class Annealing(Method):
                 "examples that 0, 1, .. heads are not saturated on",
                 counts,
             ),
-            Column("largest_attention", "largest attention weight, per head and example", picture),
+            Column(
+                "largest_attention",
+                "largest attention weight, per head and example",
+                picture,
+                in_csv=False,
+            ),
         )

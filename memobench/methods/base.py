@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memobench.columns import Column, by_name
@@ -42,6 +42,8 @@ class Method(Spec):
     accuracy_of_final_weights: ClassVar[bool] = True
     # Whether weights are the same however often they are made.
     deterministic: ClassVar[bool] = False
+    # Whether its steps are what takes the time.
+    stepwise: ClassVar[bool] = True
     # Whether a curve tells accuracy and loss while training.
     has_curve: ClassVar[bool] = False
 
@@ -118,6 +120,9 @@ class Method(Spec):
     def programs(self, pack: Pack) -> set[Hashable]:
         """What a pack needs compiled; equal ones are compiled once."""
         return {(pack.module, self.program(pack.runs[0]), len(pack.runs))}
+
+    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
+        """Raises UserError where the method's own columns of a run's row cannot be."""
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -11,7 +11,8 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import columns as col
-from memobench.columns import Column, by_name, choice, integer, require, shown
+from memobench.columns import Column, by_name, choice, integer, merged, require, shown
+from memobench.consistency import REPEATED, check_derived
 from memobench.errors import UserError
 from memobench.methods.base import Method, OnSteps
 from memobench.models.base import Module
@@ -51,6 +52,7 @@ class Construction(Method):
     # Much of it is spent on compiling the check.
     least_work: ClassVar[float] = 2e10
     deterministic: ClassVar[bool] = True
+    stepwise: ClassVar[bool] = False
     bound: ClassVar[theory.Bound]
     scales: ClassVar[tuple[float | None, ...]] = ()
     # Whether it can come near more examples than its theorem promises.
@@ -92,11 +94,9 @@ class Construction(Method):
 
     @classmethod
     def columns(cls) -> dict[str, Column]:
+        kinds = cls.kinds().values() if cls is Construction else ()
         own = super().columns()
-        if cls is Construction:
-            for kind in cls.kinds().values():
-                own |= {name: x for name, x in kind.columns().items() if name not in own}
-        return {"theorem": _THEOREM, **own}
+        return merged({"theorem": _THEOREM}, own, *(kind.columns() for kind in kinds))
 
     @classmethod
     def from_cells(cls, row: Mapping[str, Any]) -> Self:
@@ -159,6 +159,21 @@ class Construction(Method):
     def programs(self, pack: Pack) -> set[Hashable]:
         """Each is judged at its true size."""
         return {(run.module(), run.task.signature()) for run in pack.runs}
+
+    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
+        from memobench import constructions
+        from memobench.constructions import precision
+
+        if row["status"] != "ok":  # Where there are no weights there is no certificate.
+            return
+        derived = {
+            "stored_bits": precision.BITS_PER_WEIGHT[self.weights],
+            "promises": constructions.promises(run),
+        }
+        # Who aims at all examples, equally often, says accuracy and loss twice.
+        if self.n_aimed is None and run.task.is_even and row["accuracy"] is not None:
+            derived |= {"aimed_accuracy": row["accuracy"], "aimed_loss": row["loss"]}
+        check_derived(row, derived, REPEATED)
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

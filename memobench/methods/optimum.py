@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memobench import columns as col
 from memobench.columns import Column, by_name, integer, require
+from memobench.consistency import REPEATED, check_derived
 from memobench.methods.base import Method, OnSteps
 from memobench.spec import kind
 
@@ -27,6 +28,8 @@ class Optimum(Method):
     """
 
     protocol: ClassVar[str] = "optimal"
+    # It is searched for by more than its counted iterations.
+    stepwise: ClassVar[bool] = False
 
     starts: int = integer("initial weights", 1, default=64, most=2**20)
     adam_steps: int = integer("steps of Adam from each", 1, default=1000)
@@ -56,6 +59,11 @@ class Optimum(Method):
     def programs(self, pack: Pack) -> set[Hashable]:
         n_tasks = len({run.task for run in pack.runs})
         return {(pack.module, pack.runs[0].task.signature(), self, pack.slots, n_tasks)}
+
+    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
+        losses = row["start_losses"]
+        if losses and row["loss"] is not None:
+            check_derived(row, {"loss": losses[0]}, REPEATED)
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

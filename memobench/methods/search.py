@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import columns as col
@@ -128,6 +128,11 @@ class Search(Method):
         widths = {packing.width(n_runs, n) for n in range(1, n_runs + 1)}
         return {(*shape, width) for width in widths}
 
+    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
+        from memobench import replay
+
+        replay.check(self, run.task, row)
+
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
         known, gain = col.whole(0, 2**25), "before the last doubling of the steps"
@@ -150,6 +155,7 @@ class Search(Method):
                 "every trial: steps, examples, factor, known, known in the end, loss",
                 # Each is checked by replaying the search.
                 _list_of_trials(10_000),
+                in_csv=False,
             ),
         )
 

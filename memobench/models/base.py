@@ -8,6 +8,7 @@ evaluate faster.
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -57,6 +58,40 @@ class Architecture(Spec):
     def shared_columns(cls) -> dict[str, Column]:
         """What these columns are."""
         return _SHARED
+
+    @property
+    def family(self) -> str:
+        """What architectures that differ in sizes have in common, in words."""
+        return in_words(self.name, self.shared_cells())
+
+    @property
+    def told_sizes(self) -> list[str]:
+        """What tells architectures of a family apart, short; options where they are not usual."""
+        cells = self.shared_cells()
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        options = {x: getattr(self, x) for x in usual if x not in cells}
+        return sizes_in_words(cells) + [f"{x}={y}" for x, y in options.items() if y != usual[x]]
+
+
+def in_words(name: str, cells: Mapping[str, Any]) -> str:
+    """A family, and its layers if there are several."""
+    return name + (f", {cells['n_layers']} layers" if cells["n_layers"] > 1 else "")
+
+
+def sizes_in_words(cells: Mapping[str, Any], always_heads: bool = False) -> list[str]:
+    """Sizes as short as a table needs them, without those that are the least.
+
+    >>> sizes_in_words({"d_model": 4, "d_head": 2, "n_heads": 1, "d_mlp": 8})
+    ['d=4', 'd_h=2', 'w=8']
+    """
+    sizes = [f"d={cells['d_model']}"]
+    if cells["d_head"] != cells["d_model"]:
+        sizes.append(f"d_h={cells['d_head']}")
+    if cells["n_heads"] > 1 or always_heads:
+        sizes.append(f"H={cells['n_heads']}")
+    if cells["d_mlp"]:
+        sizes.append(f"w={cells['d_mlp']}")
+    return sizes
 
 
 _SHARED = by_name(

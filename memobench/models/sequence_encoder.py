@@ -47,6 +47,10 @@ class SequenceEncoderModule(Module):
 class SequenceEncoder(Architecture):
     """The encoder of all sequences, of width `d_model`."""
 
+    @property
+    def family(self) -> str:
+        return "sequence encoder"
+
     def module(self, task: Any) -> SequenceEncoderModule:
         n_rows = task.vocab_size**task.context_length
         require(

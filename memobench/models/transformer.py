@@ -20,7 +20,13 @@ import numpy as np
 from flax import linen as nn
 
 from memobench.columns import choice, integer, require
-from memobench.models.base import Architecture, TabledModule, require_neurons
+from memobench.models.base import (
+    Architecture,
+    TabledModule,
+    in_words,
+    require_neurons,
+    sizes_in_words,
+)
 from memobench.models.initial_weights import Table, draw, fan_in, uniform
 from memobench.spec import kind
 
@@ -291,6 +297,14 @@ class AttentionOnly(_Dana):
     def module(self, task: Any) -> Transformer:
         return self.transformer(task, 0, "gelu")
 
+    @property
+    def family(self) -> str:
+        return in_words(f"attention-only, {self.heads} heads", self.shared_cells())
+
+    @property
+    def told_sizes(self) -> list[str]:
+        return sizes_in_words(self.shared_cells(), always_heads=True)
+
 
 @kind("mlp")
 class MLP(_Dana):
@@ -308,3 +322,14 @@ class MLP(_Dana):
 
     def module(self, task: Any) -> Transformer:
         return self.transformer(task, self.d_mlp, self.activation)
+
+    @property
+    def family(self) -> str:
+        name = "MLP" if self.n_heads == 1 else "attention + MLP"
+        name += f" ({self.activation})" if self.activation != "gelu" else ""
+        return in_words(name, self.shared_cells())
+
+    @property
+    def told_sizes(self) -> list[str]:
+        heads = [] if self.heads == "full" else [self.heads]
+        return heads + sizes_in_words(self.shared_cells())

@@ -34,7 +34,7 @@ SIZES += ["n_layers", "d_mlp", "activation", "protocol", "theorem"]
 
 def section(table: pd.DataFrame) -> list[str]:
     """Paragraphs of a page; none where nothing was searched."""
-    found = table[table["method"] == "searched"]
+    found = table[table["complete_99"].notna()]
     if found.empty:
         return []
     capacities = analysis.capacities(found).sort_values(["vocab_size", "n_params", "d_model"])

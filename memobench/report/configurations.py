@@ -7,21 +7,16 @@ import pandas as pd
 
 from memobench import analysis, theory
 from memobench.capacity import NEARLY
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
 from memobench.report import tables
+from memobench.rows import of_task
+from memobench.tasks.associations import Associations
 
-COLUMNS = {
-    "architecture": None,
-    "heads": None,
-    "d_model": None,
-    "d_head": None,
-    "n_heads": None,
-    "n_layers": None,
-    "d_mlp": None,
-    "activation": None,
-    "theorem": None,
-    "scale": None,
-    "weights": None,
-    "learning_rate": None,
+# What a row shows, with digits of the numbers; whatever else tells rows apart stands between.
+SPECS = ["architecture", "heads", "d_model", "d_head", "n_heads", "n_layers", "d_mlp"]
+SPECS += ["activation", "theorem", "scale", "weights", "learning_rate"]
+MEASURED = {
     "n_params": None,
     "bits per parameter": 3,
     "± bits": 3,
@@ -65,11 +60,11 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     Raises theory.Violation where a run is beyond what is possible.
     """
     theory.check(table)
-    made = table["method"] == "constructed"
+    made = table["theorem"].notna()
     # All associations, or as many as promised; made for some only, weights owe the others nothing.
     whole = table["n_sequences"].isna() | (table["n_examples"] == table["promises"])
-    competes = (table["method"] == "trained") | (made & whole & table["n_aimed"].isna())
-    table = table[(table["task"] == "associations") & competes]
+    competes = (table["method"] == Training.name) | (made & whole & table["n_aimed"].isna())
+    table = table[(table["task"] == Associations.name) & competes]
     per_parameter = table.assign(
         **{
             "bits per parameter": table["bits"] / table["n_params"],
@@ -89,23 +84,25 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     return board.sort_values("bits per parameter", ascending=False, kind="stable")
 
 
-SECTION = ["task", "vocab_size", "context_length", "n_examples", "zipf_exponent", "method"]
-SECTION += ["protocol", "solve", "start", "trained", "batch_size", "steps"]
+# Beside the task, what all rows of a section share.
+METHOD = ["method", "protocol", "solve", "start", "trained", "batch_size", "steps"]
 
 
 def page(board: pd.DataFrame) -> str:
     """The board as Markdown, a section per task, protocol and number of steps."""
     parts = [INTRODUCTION]
-    sections: Any = board.groupby(SECTION, dropna=False, sort=True)
-    for key, rows in sections:
-        task, vocab_size, context_length, n_examples, zipf, *method = key
+    sections: Any = board.groupby([*of_task(), *METHOD], dropna=False, sort=True)
+    for _, rows in sections:
+        first = rows.iloc[0]
+        zipf = first["zipf_exponent"]
         prior = "" if pd.isna(zipf) else f" by Zipf's law with exponent {zipf:g}"
-        shown = [column for column in COLUMNS if rows[column].notna().any()]
+        shown = [name for name in analysis.telling(rows, SPECS) if name != "n_params"]
+        shown += [name for name in MEASURED if rows[name].notna().any()]
         parts += [
-            f"## {n_examples:,} {task}{prior}, N = {vocab_size:.0f}, S = {context_length}: "
-            f"{_told(*method)}",
+            f"## {first['n_examples']:,} {first['task']}{prior}, N = {first['vocab_size']:.0f}, "
+            f"S = {first['context_length']}: {_told(first)}",
             "",
-            tables.markdown(rows[shown], {k: v for k, v in COLUMNS.items() if v is not None}),
+            tables.markdown(rows[shown], {k: v for k, v in MEASURED.items() if v is not None}),
             "",
             f"Measured on: {'; '.join(sorted(set(rows['device'])))}.",
             "",
@@ -113,54 +110,43 @@ def page(board: pd.DataFrame) -> str:
     return "\n".join(parts)
 
 
-def _told(
-    method: str,
-    protocol: str,
-    solve: Any,
-    start: Any,
-    trained: Any,
-    batch_size: float,
-    steps: int,
-) -> str:
-    if method == "constructed":
-        return "constructed exactly" if solve == "exact" else "constructed, by least squares"
-    examples = f"batches of {batch_size:,.0f}" if batch_size == batch_size else "all examples"
-    begins = "" if pd.isna(start) else f", starting from the construction {start}"
-    only = "" if pd.isna(trained) else f", {trained} only"
-    return f"{method}, {protocol} protocol, {steps:,} steps of {examples}{begins}{only}"
+def _told(row: Any) -> str:
+    """How a row's weights come about, in words."""
+    if isinstance(row["theorem"], str):
+        near = row["solve"] == "least_squares"
+        return "constructed, by least squares" if near else "constructed exactly"
+    n = row["batch_size"]
+    examples = "all examples" if pd.isna(n) else f"batches of {n:,.0f}"
+    begins = "" if pd.isna(row["start"]) else f", starting from the construction {row['start']}"
+    only = "" if pd.isna(row["trained"]) else f", {row['trained']} only"
+    method = f"{row['method']}, {row['protocol']} protocol"
+    return f"{method}, {row['steps']:,} steps of {examples}{begins}{only}"
 
 
 def curves(board: pd.DataFrame) -> pd.DataFrame:
     """Accuracy against parameters: a row per point of a line of a group, with its interval."""
-    trained = board[(board["method"] == "trained") & board["accuracy"].notna()]
+    trained = board[(board["method"] == Training.name) & board["accuracy"].notna()]
+    rows = trained.to_dict("records")
+    trained = trained.assign(
+        group=pd.Series([_group(row) for row in rows], index=trained.index, dtype=object),
+        line=pd.Series([_line(row) for row in rows], index=trained.index, dtype=object),
+        interval=trained["± accuracy"],
+    )
     # Several learning rates are no curve.
-    sizes = ["task", "vocab_size", "n_examples", "protocol", "steps", "architecture", "heads"]
-    sizes += ["d_model", "d_head", "n_heads", "d_mlp", "n_layers", "start", "trained"]
-    trained = trained[~trained.duplicated(sizes, keep=False)]
-    groups = [_group(row) for row in trained.to_dict("records")]
-    lines = [_line(row) for row in trained.to_dict("records")]
-    return pd.DataFrame(
-        {
-            "group": pd.Series(groups, index=trained.index, dtype=object),
-            "line": pd.Series(lines, index=trained.index, dtype=object),
-            "n_params": trained["n_params"],
-            "accuracy": trained["accuracy"],
-            "interval": trained["± accuracy"],
-            "device": trained["device"],
-        }
-    ).sort_values(["group", "line", "n_params"], ignore_index=True)
+    point = ["group", "line", *Architecture.shared_columns()]
+    shown = ["group", "line", "n_params", "accuracy", "interval", "device"]
+    alone = trained[~trained.duplicated(point, keep=False)]
+    return alone[shown].sort_values(shown[:3], ignore_index=True)
 
 
 def _group(row: Any) -> str:
-    method = (row["method"], row["protocol"], row["solve"], row["start"], row["trained"])
-    told = _told(*method, row["batch_size"], row["steps"])
     zipf = "" if pd.isna(row["zipf_exponent"]) else f", Zipf {row['zipf_exponent']:g}"
     size = f"{row['n_examples']:,} {row['task']}, N = {row['vocab_size']:.0f}"
-    return f"{size}, S = {row['context_length']}{zipf}: {told}"
+    return f"{size}, S = {row['context_length']}{zipf}: {_told(row)}"
 
 
 def _line(row: Any) -> str:
-    heads = f", {row['heads']} heads" if row["architecture"] == "attention_only" else ""
+    heads = f", {row['heads']} heads" if isinstance(row["heads"], str) else ""
     layers = f", {row['n_layers']} layers" if row["n_layers"] > 1 else ""
     return f"{row['architecture']}{heads}, d = {row['d_model']}{layers}"
 

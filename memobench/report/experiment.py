@@ -6,17 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import analysis, claims
+from memobench import analysis, claims, rows
 from memobench.experiment import Experiment
 from memobench.report import capacity, panels, tables
-from memobench.rows import configuration
 
 # Our reading of "the same as published".
 AGREES = 0.03
 
-DIGITS = {
+_DIGITS = {
     **dict.fromkeys(("published", "ours", "interval", "difference"), 3),
-    **dict.fromkeys(("accuracy", "accuracy_interval"), 3),
     **dict.fromkeys(("compile_s", "run_s"), 1),
     "model-steps/s": 0,
 }
@@ -25,10 +23,10 @@ CONFIGURATION_COLUMNS = [
     *("context_length", "conditional", "n_layers", "residual", "d_model", "d_head", "n_heads"),
     *("d_mlp", "n_params", "steps", "seeds", "diverged"),
 ]
+# Measures of all configurations, before those that only some tasks have.
+MEANS = ("accuracy", "loss")
 # More than a reader would read; the CSV has every run's.
 MOST_CERTIFICATES = 80
-# Long lists, which a spreadsheet cannot use.
-_LISTS = ["curve_steps", "curve_accuracy", "curve_loss", "largest_attention", "trials"]
 
 
 def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: pathlib.Path) -> str:
@@ -49,7 +47,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     known = analysis.with_theory(table)
     verdicts = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
     experiment.figure.draw(experiment, preset, known, base.with_suffix(".png"))
-    tables.write_runs(known.drop(columns=_LISTS), pathlib.Path(f"{base}_runs.csv"))
+    tables.write_runs(known.drop(columns=rows.lists()), pathlib.Path(f"{base}_runs.csv"))
     verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
     text = _page(experiment, preset, known, verdicts)
     base.with_suffix(".md").write_text(text)
@@ -76,7 +74,7 @@ def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd
         "## Cost",
         "Seconds inside packs; packs that ran side by side count each in full. Compilation is paid "
         "once for a shape, by the pack that came first.",
-        tables.markdown(analysis.cost(table), DIGITS),
+        tables.markdown(analysis.cost(table), _DIGITS),
         "## All configurations",
         *_configurations(table),
     ]
@@ -130,17 +128,17 @@ def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
         "Published protocol, accuracy as the authors' code reports it (mean of the last 100 "
         "batches but one). `interval` is half the 95% interval of our mean; no `difference` is "
         f"given where we took other steps than they did. {told}",
-        tables.markdown(compared, DIGITS),
+        tables.markdown(compared, _DIGITS),
     ]
 
 
 def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
-    constructed = table[table["method"] == "constructed"]
+    constructed = table[table["theorem"].notna()]
     if constructed.empty:
         return []
     parts = []
     made = panels.made(table)
-    if (table["method"] == "trained").any():
+    if len(constructed) < len(table):
         compared = analysis.over_proven(table, made)
         order = [column for column in claims.MADE if column in compared]
         compared = compared[[c for c in compared if c not in order] + order]
@@ -161,7 +159,8 @@ def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
     certified = analysis.certificates(table)
     if len(certified) > MOST_CERTIFICATES:
         return parts
-    shown = [column for column in certified if certified[column].notna().any()]
+    shown = analysis.telling(certified, analysis.CERTIFIED)
+    shown += [name for name in analysis.MARGINS if certified[name].notna().any()]
     parts += [
         "## Certificates",
         "The worst of all seeds: `accuracy` and `margin` (of the least certain example, as a share "
@@ -202,13 +201,13 @@ def _ranks(table: pd.DataFrame) -> list[str]:
         return []
     keys = ["contexts", "n_examples", "residual", "n_layers", "promised"]
     groups: Any = table.groupby(keys, dropna=False)
-    rows = [
+    found = [
         {
             **dict(zip(keys, key, strict=True)),
-            "streams": ", ".join(map(_range, zip(*rows["stream_ranks"], strict=True))),
-            "attention": _range(rows["attention_rank"]),
+            "streams": ", ".join(map(_range, zip(*of_group["stream_ranks"], strict=True))),
+            "attention": _range(of_group["attention_rank"]),
         }
-        for key, rows in groups
+        for key, of_group in groups
     ]
     return [
         "## Ranks",
@@ -217,7 +216,7 @@ def _ranks(table: pd.DataFrame) -> list[str]:
         "least loss; a range where seeds differ. `attention` is at most H·(n − 1) + 1, for the "
         "weights of a head add up to one; where a single layer reads a shared context, no weights "
         "fit more scalars than that exactly. `promised` is the theorem's number.",
-        tables.markdown(pd.DataFrame(rows).astype({"residual": str}), {}),
+        tables.markdown(pd.DataFrame(found).astype({"residual": str}), {}),
     ]
 
 
@@ -227,14 +226,10 @@ def _range(values: Iterable[float]) -> str:
 
 
 def _configurations(table: pd.DataFrame) -> list[str]:
-    accuracies = table["accuracy"].notna().any()
-    measures = ("accuracy", "loss") if accuracies else ("loss",)
-    summary = analysis.over_seeds(table, measures)
-    shown = [column for column in CONFIGURATION_COLUMNS if summary[column].notna().any()]
-    for column in configuration():
-        alike = summary.groupby(shown, dropna=False)
-        if column not in shown and (alike[column].nunique(dropna=False) > 1).any():
-            shown.append(column)
+    measures = [name for name in MEANS if table[name].notna().any()]
+    measures += [name for name in rows.of_few() if table[name].notna().any()]
+    summary = analysis.over_seeds(table, tuple(measures))
+    shown = analysis.telling(summary, CONFIGURATION_COLUMNS)
     for measure in measures:
         shown += [measure, f"{measure}_interval"]
     return [
@@ -242,5 +237,5 @@ def _configurations(table: pd.DataFrame) -> list[str]:
         "prior: `accuracy`, and `loss`, the divergence from the task in nats (for one next token "
         "or class the cross-entropy, for a scalar the squared error); `_interval` is half the 95% "
         "interval of the mean.",
-        tables.markdown(summary[shown], DIGITS),
+        tables.markdown(summary[shown], rows.digits()),
     ]

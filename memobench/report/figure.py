@@ -136,11 +136,11 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
     for suffix in ("", "_interval"):
         protocol = summary[f"accuracy_protocol{suffix}"]
         summary[f"accuracy{suffix}"] = protocol.where(published, summary[f"accuracy{suffix}"])
-    # Where Transformers are shown the encoders are their floor, not a curve.
-    transformers = summary["architecture"] != "sequence_encoder"
-    if transformers.any():
-        summary = summary[transformers]
     summary["variant"] = claims.variant(summary)
+    # Where Transformers are shown the best encoders are their floor, not a curve.
+    trained = summary["variant"] != claims.OPTIMUM
+    if trained.any():
+        summary = summary[trained].copy()
     for suffix in ("", "_interval"):
         summary[f"known{suffix}"] = summary[f"accuracy{suffix}"] * summary["n_examples"]
     conditional = summary["conditional"].astype(object).fillna("")
@@ -239,7 +239,7 @@ def _theory(axis: "Axes", shown: Figure, summary: pd.DataFrame, colors: dict[Any
     if shown.y == "loss" and summary["floor"].notna().any():
         for hue, line in summary.groupby(shown.hue):
             floor, t_eps = line["floor"].iloc[0], line["t_eps"].iloc[0]
-            if line["architecture"].iloc[0] != "sequence_encoder":
+            if line["variant"].iloc[0] != claims.OPTIMUM:
                 axis.axhline(max(floor, LEAST_LOSS), color=colors[hue], linewidth=1, linestyle=":")
                 axis.axvline(t_eps, color=colors[hue], linewidth=1, linestyle=":")
 

@@ -10,19 +10,20 @@ import pandas as pd
 
 from memobench import analysis, notation
 from memobench.report.drawing import Drawing, palette, subplots
+from memobench.rows import configuration
 
 if TYPE_CHECKING:
     from memobench.experiment import Experiment
 
-SIZES = ["architecture", "d_model", "d_head", "n_heads", "n_layers", "d_mlp", "n_examples"]
 
-
-def best(rows: pd.DataFrame, sizes: list[str], by: list[str]) -> pd.DataFrame:
-    """Of every size the runs with those values of some columns that have the best mean `y`."""
-    sizes = list(dict.fromkeys(sizes))
-    means = rows.groupby([*sizes, *by], dropna=False)["y"].mean().reset_index()
-    winners = means.loc[means.groupby(sizes, dropna=False)["y"].idxmax(), [*sizes, *by]]
-    return rows.merge(winners, on=[*sizes, *by])
+def best(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Of every configuration the runs with those values of some columns with the best mean `y`."""
+    others = [name for name in configuration() if name in rows and name not in by]
+    of_size = rows.groupby(others, dropna=False).ngroup()
+    of_both = rows.groupby([*others, *by], dropna=False).ngroup()
+    means = rows["y"].groupby(of_both).mean()
+    winners = means.groupby(of_size.groupby(of_both).first()).idxmax()
+    return rows[of_both.isin(winners)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Scaling(Drawing):
 
         rows = table.assign(y=pd.to_numeric(table[self.y])).dropna(subset=["y"])
         if self.best_of:
-            rows = best(rows, [*SIZES, self.x, self.hue], list(self.best_of))
+            rows = best(rows, list(self.best_of))
         figure, ((axis,),) = subplots(1, 1, (7.5, 5.5))
         hues = sorted(set(rows[self.hue]))
         colors = palette(len(hues))

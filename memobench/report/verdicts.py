@@ -30,6 +30,8 @@ OF_PAPER = {
     "of hundreds of examples.",
 }
 
+_COLUMNS = (*claims.VARIANTS.values(), claims.OPTIMUM)
+
 
 def write(
     experiments: Mapping[str, tuple[Experiment, pd.DataFrame]], preset: str, folder: pathlib.Path
@@ -44,6 +46,8 @@ def write(
             for name, (experiment, table) in items
             for row in _rows(experiment, preset, analysis.with_theory(table))
         ]
+        if not rows:  # Its experiments decide no claim in this preset.
+            continue
         table = pd.DataFrame(rows).fillna("")
         table = table[[column for column in table.columns if (table[column] != "").any()]]
         told = [OF_PAPER[paper], ""] if paper in OF_PAPER else []
@@ -61,8 +65,6 @@ def _rows(experiment: Experiment, preset: str, table: pd.DataFrame) -> list[dict
     groups: Any = by_steps.groupby(["claim", "variant"], sort=False)
     for (claim, variant), found in groups:
         decided = [f"{row.verdict} ({row.steps:,})" for row in found.itertuples()]
-        row = rows.setdefault(
-            claim, {"claim": claim, **dict.fromkeys(claims.VARIANTS.values(), "")}
-        )
+        row = rows.setdefault(claim, {"claim": claim, **dict.fromkeys(_COLUMNS, "")})
         row[variant] = " → ".join(decided)
     return [rows[claim.name] for claim in tested if claim.name in rows]

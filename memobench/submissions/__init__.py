@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from memobench import analysis, atomic, board, columns, theory
+from memobench import analysis, atomic, board, columns, consistency, theory
 from memobench import results as store
 from memobench.columns import shown
 from memobench.errors import UserError
@@ -226,7 +226,7 @@ def aggregates(table: pd.DataFrame) -> pd.DataFrame:
 def _checked(document: Any) -> Submission:
     rows = _checked_rows(_head(document))
     require("aggregates" in document, "aggregates is missing; put it in")
-    with checks.within("aggregates"):
+    with consistency.within("aggregates"):
         _check_aggregates(document["aggregates"], _records(aggregates(_table(rows))))
     return Submission(
         file=_name(document),
@@ -247,7 +247,7 @@ def _head(document: Any) -> list[Any]:
         if name == "aggregates" and name not in document:
             continue
         require(name in document or name in _OPTIONAL, f"{name} is missing; put it in")
-        checks.check_kind(name, kind, document.get(name))
+        consistency.check_kind(name, kind, document.get(name))
     submitter = document["submitter"]
     require(".." not in submitter, f"submitter={shown(submitter)} holds '..'; write a name")
     letters = (unicodedata.name(x, "?") for x in submitter if x.isalpha())
@@ -268,7 +268,7 @@ def _checked_rows(rows: list[Any]) -> list[dict[str, Any]]:
     """The rows with all columns, None where a run has none."""
     checked, ids = [], set()
     for i, row in enumerate(rows, start=1):
-        with checks.within(f"row {i}"):
+        with consistency.within(f"row {i}"):
             checked.append(checks.checked_row(row))
             run_id = checked[-1]["run_id"]
             require(run_id not in ids, f"run_id={run_id} is there twice; leave one row out")
@@ -296,7 +296,8 @@ def _check_aggregates(given: Sequence[Any], derived: Sequence[dict[str, Any]]) -
         for name in sorted(mine.keys() | theirs.keys()):
             a, b = theirs.get(name), mine.get(name)
             require(
-                (name in mine) == (name in theirs) and checks.agree(a, b, checks.REPEATED, 1e-9),
+                (name in mine) == (name in theirs)
+                and consistency.agree(a, b, consistency.REPEATED, 1e-9),
                 f"number {i} has {shown(name)[1:-1]}={shown(a)} but {shown(b)} follows from rows; "
                 f"{anew}",
             )
@@ -307,7 +308,7 @@ def _check_aggregates(given: Sequence[Any], derived: Sequence[dict[str, Any]]) -
 
 def _submitted(row: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row that a submission has, as JSON has them; what is None is left out."""
-    plain = {name: _plain(row.get(name)) for name in (*checks.COLUMNS, "spec_version")}
+    plain = {name: _plain(row.get(name)) for name in (*checks.columns(), "spec_version")}
     return {name: _exact(name, x) for name, x in plain.items() if x is not None}
 
 
@@ -321,7 +322,8 @@ def _plain(value: Any) -> Any:
 def _exact(name: str, value: Any) -> Any:
     """2.0 as 2 where a whole number is wanted: tables turn columns with gaps into floats."""
     whole = isinstance(value, float) and value.is_integer()
-    wanted = name in checks.COLUMNS and not checks.COLUMNS[name].holds(value)
+    known = checks.columns()
+    wanted = name in known and not known[name].kind.holds(value)
     return int(value) if whole and wanted else value
 
 

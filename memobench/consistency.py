@@ -1,0 +1,62 @@
+"""Whether the numbers of a row fit together: what checks of rows share.
+
+A row has all columns, None where a run has none. Each check raises UserError for what does not fit.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from memobench.columns import Kind, require, shown
+from memobench.errors import UserError
+
+# Float32 arithmetic stands behind some measures; the others are written as they were.
+MEASURED = 1e-4
+REPEATED = 1e-6
+
+Row = Mapping[str, Any]
+
+
+@contextlib.contextmanager
+def within(place: str) -> Iterator[None]:
+    """Mistakes inside are told with their place."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+
+
+def check_kind(name: str, kind: Kind, value: Any) -> None:
+    require(
+        kind.holds(value), f"{name}={shown(value)} is not {kind.told}; give {name} such a value"
+    )
+
+
+def check_derived(row: Row, derived: Row, within: float) -> None:
+    """What the row says is what follows from its other columns."""
+    for name, value in derived.items():
+        if not agree(row[name], value, within):
+            raise UserError(
+                f"{name}={shown(row[name])} but {shown(value)} follows from the other columns; "
+                "fix the one that is wrong"
+            )
+
+
+def agree(a: Any, b: Any, within: float, zero: float = 0.0) -> bool:
+    """Whether two JSON values are the same, numbers up to a share, or `zero` where they cancel."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(
+            agree(x, y, within, zero) for x, y in zip(a, b, strict=True)
+        )
+    if {type(a), type(b)} <= {int, float}:
+        return math.isclose(a, b, rel_tol=within, abs_tol=zero)
+    return type(a) is type(b) and a == b
+
+
+def check_loss(loss: float, accuracy: float, least: float) -> None:
+    require(
+        loss >= (1 - accuracy) * least * (1 - 1e-3) - REPEATED,
+        f"loss={loss} is too small for an accuracy of {accuracy}: an example that is not known "
+        f"costs {least:.3g} at least; fix the one that is wrong",
+    )

@@ -1,0 +1,98 @@
+"""Measures of a user's own: numbers that some tasks have beside those of every run.
+
+A function becomes one by the decorator `measure`, in the file of a task or in any other that is
+imported: it is computed once of every run of these tasks that is done and did not diverge, and is a
+column of rows, tables, pages and checks from then on. Searches, whose rows are not of one model's
+weights, have none.
+
+Shape letters: T examples, C outputs.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from memobench import columns as col
+from memobench.columns import Column, Kind, require
+from memobench.spec import REGISTERED
+from memobench.tasks.base import Task
+
+# From a task, its instance and output_TxC of all examples, float32 or float64.
+Value = Callable[[Any, Any, np.ndarray], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A number of a run, and the tasks whose runs have it: those classes and their subclasses."""
+
+    column: Column
+    tasks: tuple[type[Task], ...]
+    value: Value
+
+
+_MEASURES: dict[str, Measure] = {}
+
+
+def measure(
+    meaning: str,
+    *tasks: type[Task],
+    kind: Kind | None = None,
+    unit: str = "",
+    digits: int | None = 3,
+    over_seeds: str = "mean",
+) -> Callable[[Value], Value]:
+    """Makes a function of (task, data, output_TxC) a measure of some tasks, under its own name.
+
+    Args:
+      meaning: one line.
+      tasks: whose runs have it.
+      kind: what its values must be; any finite number by default.
+      unit: of the number.
+      digits: on pages.
+      over_seeds: `mean`, or `none` where a mean says nothing.
+    """
+
+    def register(value: Value) -> Value:
+        name = value.__name__
+        column = Column(name, meaning, kind or col.real(), unit, digits, over_seeds)
+        before = _MEASURES.get(name)
+        same = before is None or before.value.__module__ == value.__module__
+        require(same, f"measure {name!r} is registered already; choose another name")
+        _MEASURES[name] = Measure(column, tasks, value)
+        REGISTERED.append(name)
+        return value
+
+    return register
+
+
+def registered() -> dict[str, Measure]:
+    """All measures by name."""
+    return dict(_MEASURES)
+
+
+def of(task: Task) -> dict[str, Measure]:
+    """The measures that a task's runs have."""
+    return {name: each for name, each in _MEASURES.items() if isinstance(task, each.tasks)}
+
+
+def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
+    """What a task's measures are of outputs. Raises UserError for one that its column forbids."""
+    return {
+        name: each.column.kind.checked(name, _plain(each.value(task, data, output_TxC)))
+        for name, each in of(task).items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    """An array of one number as that number."""
+    return np.asarray(value).item() if np.ndim(value) == 0 else value
+
+
+def of_weights(task: Task, module: Any, variables: Mapping[str, Any]) -> dict[str, float]:
+    """What a task's measures are of weights, true or padded to the module's size."""
+    from memobench.constructions import evaluation
+
+    data = task.sample()
+    return values(task, data, evaluation.outputs(module, variables, task, data, double=False))

@@ -1,0 +1,82 @@
+"""The trials of a search, checked: each is one that the outcomes of those before it ask for."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from memobench import capacity
+from memobench.capacity import Proposal, Trial
+from memobench.columns import or_null, real, require, shown, whole
+from memobench.consistency import REPEATED, Row, check_derived, check_loss, within
+from memobench.errors import UserError
+from memobench.methods.search import Search
+
+_LOSS = or_null(real(-1e-5))
+_TRIAL = (whole(1), whole(1), real(0), whole(0), whole(0), _LOSS)
+
+
+def check(search: Search, task: Any, row: Row) -> None:
+    """The trials are those that such a search makes, and all else follows from them."""
+    n_examples = task.n_examples
+    require(row["trials"], "trials are missing; put them in")
+    trials = [trial_of(search, i, values) for i, values in enumerate(row["trials"])]
+    replay(search, n_examples, trials)
+    check_derived(row, capacity.columns(n_examples, trials, task.n_choices), REPEATED)
+    accuracy, loss = capacity.best_of_whole(trials, n_examples)
+    if not math.isfinite(loss):
+        require(row["status"] == "diverged", "status='ok' but no trial of all examples has a loss")
+        return
+    check_derived(row, {"status": "ok", "accuracy": accuracy, "loss": loss}, REPEATED)
+
+
+def trial_of(search: Search, number: int, values: Any) -> Trial:
+    """A trial from its list, whose counts can be those of such a search."""
+    with within(f"trials[{number}]={shown(values)}"):
+        require(
+            isinstance(values, list)
+            and len(values) == 6
+            and all(kind.holds(x) for kind, x in zip(_TRIAL, values, strict=True)),
+            "is not [steps, n_examples, factor, known, last_known, loss]; fix it",
+        )
+        trial = Trial(*values)
+        require(
+            trial.last_known <= trial.known <= trial.n_examples,
+            "knows more examples than there are, or in the end more than ever; fix it",
+        )
+        require(
+            search.protocol == "exact" or trial.known == trial.last_known,
+            "knew more than in the end, which only the exact protocol sees; fix it",
+        )
+        if trial.loss is None:
+            require(trial.last_known == 0, "has no loss and knows something; fix it")
+            return trial._replace(loss=math.nan)
+        check_loss(trial.loss, trial.last_known / trial.n_examples, math.log(2))
+        return trial
+
+
+def replay(search: Search, n_examples: int, trials: Sequence[Trial]) -> None:
+    """Proposes the trials of a search again, each round from the outcomes of those before."""
+    made: list[Trial] = []
+    while proposals := capacity.next_trials(search, n_examples, made):
+        made += _round(proposals, trials[len(made) :])
+    require(
+        len(made) == len(trials),
+        f"trials: the search was done after {len(made)} of {len(trials)}; leave the others out",
+    )
+
+
+def _round(proposals: Sequence[Proposal], left: Sequence[Trial]) -> list[Trial]:
+    """The trials of a round; one proposed twice that ended alike is kept once."""
+    made: list[Trial] = []
+    known: set[tuple] = set()
+    for proposal in proposals:
+        if len(made) < len(left) and left[len(made)][:3] == proposal:
+            made.append(left[len(made)])
+            known.add(proposal)
+        elif proposal not in known:
+            steps, size, factor = proposal
+            raise UserError(
+                f"trials: the search would have tried {size} examples for {steps} steps, rates "
+                f"times {factor:g}, and did not; submit searches as they came out"
+            )
+    return made

@@ -1,0 +1,133 @@
+"""Columns are declared once: what pages, tables and checks say of them follows."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from memobench import analysis, board, columns, measures, results, rows, spec
+from memobench.claims import scaling as claims_of_scaling
+from memobench.columns import one_of, whole
+from memobench.errors import UserError
+from memobench.methods.optimum import Optimum
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.report import capacity, configurations
+from memobench.report import experiment as page
+from memobench.report import html as leaderboard_page
+from memobench.runs import Run, cells
+from memobench.tasks.associations import Associations
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs" / "columns.md"
+
+
+def test_the_page_of_columns_is_the_generated_one():
+    command = [sys.executable, "-m", "memobench.report.columns"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert DOCS.read_text() == made, "columns have changed: make docs"
+    listed = {line.split("|")[1].strip() for line in made.splitlines() if line.startswith("| ")}
+    assert listed - {"column"} >= set(rows.all_columns())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        analysis.ORDER,
+        analysis.CAPACITIES,
+        {*analysis.CERTIFIED} - {"aimed"},
+        claims_of_scaling._SIZES,
+        claims_of_scaling._RATES,
+        capacity.SIZES,
+        capacity.CONVENTIONS.values(),
+        configurations.SPECS,
+        configurations.METHOD,
+        {*page.CONFIGURATION_COLUMNS} - {"seeds", "diverged"},
+        page.MEANS,
+        results._PRESENT,
+    ],
+)
+def test_what_a_page_or_a_reader_names_is_declared(names):
+    assert set(names) <= set(rows.all_columns())
+
+
+def test_what_the_boards_page_shows_stands_on_the_board():
+    shown = {*leaderboard_page.TEXTS, *leaderboard_page.NUMBERS} - {"entry", "steps"}
+    assert shown <= set(board.COLUMNS)
+
+
+def test_a_table_has_its_columns_in_the_order_of_their_declarations():
+    table = results.to_table([{"own": 1, "status": "ok", "seed": 0}])
+    assert list(table) == [*rows.all_columns(), "own"]
+
+
+MEASURED = {"status": "ok", "loss": 0.5, "device": "none"}
+
+
+def _optimum(seed=0, **options):
+    run = Run(
+        task=Associations(vocab_size=3),
+        architecture=SequenceEncoder(d_model=2),
+        method=Optimum(**options),
+        seed=seed,
+    )
+    return {**cells(run), "n_params": 9, "n_params_memory": 6, **MEASURED}
+
+
+def test_unlike_optima_are_no_repetitions_of_each_other():
+    options = ({}, {"starts": 32}, {"adam_steps": 10}, {"polished": 2})
+    table = results.to_table([_optimum(seed, **each) for each in options for seed in range(2)])
+    means = analysis.over_seeds(table, ("loss",))
+    assert means["seeds"].tolist() == [2] * 4
+    assert set(zip(means["starts"], means["adam_steps"], means["polished"], strict=True)) == {
+        (64, 1000, 3),
+        (32, 1000, 3),
+        (64, 10, 3),
+        (64, 1000, 2),
+    }
+
+
+def test_rows_that_differ_never_look_alike():
+    table = analysis.over_seeds(results.to_table([_optimum(), _optimum(starts=32)]), ("loss",))
+    shown = analysis.telling(table, ["architecture", "d_model", "heads"])
+    assert shown == ["architecture", "d_model", "starts"]
+    assert analysis.telling(table[:1], ["architecture", "heads"]) == ["architecture"]
+
+
+def test_a_column_of_several_kinds_holds_what_any_of_them_may():
+    both = columns.either(one_of("gelu", "relu"), one_of("relu", "tanh"))
+    assert all(map(both.holds, ("gelu", "relu", "tanh")))
+    assert not both.holds("silu")
+    assert both.told == "one of gelu, relu, tanh"
+    numbers = columns.either(columns.numbers(3), whole(1, 2))
+    assert numbers.holds("0.5 1.0")
+    assert numbers.read("0.5 1.0") == (0.5, 1.0)
+    assert numbers.holds(2.0)
+    assert numbers.read(2.0) == 2
+    assert not numbers.holds(3)
+
+
+@pytest.fixture
+def unregistered(monkeypatch):
+    """Forgets measures that a test registers."""
+    monkeypatch.setattr(measures, "_MEASURES", dict(measures._MEASURES))
+    yield
+    spec.REGISTERED.append("")
+
+
+@pytest.mark.parametrize("name", ["accuracy", "device", "d_model", "trials", "curve_loss"])
+def test_two_columns_of_one_name_are_a_mistake(unregistered, name):
+    def own(task, data, output_TxC):
+        return 0.0
+
+    own.__name__ = name
+    measures.measure("of my own", Associations)(own)
+    with pytest.raises(UserError, match=f"two columns are named '{name}'; rename"):
+        rows.all_columns()
+
+
+def test_all_columns_have_one_meaning_and_a_way_to_aggregate():
+    for name, column in rows.all_columns().items():
+        assert column.name == name
+        assert column.meaning
+        assert "\n" not in column.meaning
+        assert column.over_seeds in ("same", "seed", "mean", "none")

@@ -1,0 +1,146 @@
+"""Measures of a user's own: in rows, tables, reports and checks of the tasks that have them."""
+
+import json
+
+import numpy as np
+import pytest
+
+import memobench
+from memobench import measures, results, rows, spec, submissions, verify
+from memobench.columns import real
+from memobench.constructions.dana2025 import Dana2025
+from memobench.errors import UserError
+from memobench.experiment import Experiment, Figure
+from memobench.methods.annealing import Annealing
+from memobench.methods.optimum import Optimum
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models.query_attention import QueryAttention
+from memobench.models.transformer import AttentionOnly
+from memobench.report import experiment as page
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.bijection import Bijection
+from memobench.tasks.labelled_contexts import LabelledContexts
+
+TASK = Associations(vocab_size=4)
+METHOD = Training(batch_size=8, n_batches=4, epochs=2)
+
+
+def heads(n_heads=1, d_model=2):
+    return AttentionOnly(d_model=d_model, d_head=2, n_heads=n_heads, heads="full")
+
+
+@pytest.fixture(autouse=True)
+def _two_measures(monkeypatch):
+    """Registers two measures, and forgets them after the test."""
+    monkeypatch.setattr(measures, "_MEASURES", {})
+
+    @measures.measure("share of examples known", Associations, LabelledContexts, kind=real(0, 1))
+    def share_known(task, data, output_TxC):
+        return task.judge(data, output_TxC)[1].mean()
+
+    @measures.measure("largest logit", Associations, unit="nats", over_seeds="none")
+    def largest_logit(task, data, output_TxC):
+        assert output_TxC.shape == (task.n_examples, task.vocab_size)
+        return np.float32(output_TxC.max())
+
+    yield
+    spec.REGISTERED.append("")
+
+
+def _runs(method=METHOD, seeds=2):
+    sizes = (heads(), heads(n_heads=3, d_model=3))
+    return [
+        Run(task=TASK.replace(seed=seed), architecture=x, method=method, seed=seed)
+        for x in sizes
+        for seed in range(seeds)
+    ]
+
+
+def test_a_measure_is_that_of_the_final_weights_whatever_made_them():
+    labelled = LabelledContexts(n_examples=20, context_length=3, input_dim=4, n_classes=5)
+    runs = [
+        *_runs(),
+        *_runs(Optimum(starts=2, adam_steps=5, polished=1, steps=5), seeds=1),
+        Run(task=TASK, architecture=heads(6, 4), method=Dana2025()),
+        Run(
+            task=labelled,
+            architecture=QueryAttention(d_model=4, d_head=4, n_heads=2),
+            method=Annealing(batch_size=8, steps=20, evaluate_every=10),
+        ),
+    ]
+    table = memobench.run(runs, progress=False)
+    assert len(table) == len(runs)
+    np.testing.assert_allclose(table["share_known"], table["accuracy"], atol=1e-6)
+    assert table["largest_logit"].isna().tolist() == (table["task"] != "associations").tolist()
+
+
+def test_searches_and_other_tasks_have_none(tmp_path):
+    search = Search(training=METHOD.exact(), sizes=1, doublings=0)
+    task = Associations(vocab_size=4, n_sequences=6)
+    other = Run(task=Bijection(vocab_size=4), architecture=_one_token(), method=METHOD)
+    runs = [Run(task=task, architecture=heads(), method=search), other]
+    memobench.run(runs, tmp_path, progress=False)
+    for row in results.load_rows(tmp_path).values():
+        assert not {"share_known", "largest_logit"} & row.keys()
+
+
+def _one_token():
+    return memobench.LinearMemory(d_model=3)
+
+
+def test_a_measure_is_reported_verified_and_submitted(tmp_path):
+    folder = tmp_path / "runs"
+    runs = _runs()
+    table = memobench.run(runs, folder, progress=False)
+    experiment = Experiment(
+        name="test/own",
+        title="Own",
+        presets={"quick": tuple(runs), "full": tuple(runs)},
+        left_out="nothing",
+        figure=Figure(x="n_params", hue="architecture"),
+    )
+    text = page.write(experiment, "quick", table, tmp_path)
+    header = next(
+        line for line in text.split("## All configurations")[1].splitlines() if "|" in line
+    )
+    assert "| share_known | share_known_interval |" in header
+    # No mean was asked for.
+    assert "largest_logit" not in header
+    assert "largest_logit" in (tmp_path / "test/own_runs.csv").read_text().splitlines()[0]
+    assert verify.verify(folder).errors == ()
+
+    path = submissions.write(results.load_rows(folder).values(), "me", tmp_path / "out")
+    assert all(row["share_known"] is not None for row in submissions.read(path).rows)
+    (shard,) = folder.glob("*.json")
+    for change, told in (
+        ({"share_known": 1.5}, "share_known=1.5, which is not a number from 0 to 1"),
+        ({"status": "diverged"} | dict.fromkeys(rows.MEASURES), "has no such measure"),
+    ):
+        _change(shard, change)
+        assert any(told in error for error in verify.verify(folder).errors), told
+
+
+def _change(shard, change):
+    written = json.loads(shard.read_text())
+    written["rows"][0] |= change
+    shard.write_text(json.dumps(written))
+
+
+def test_a_value_that_the_column_forbids_is_told():
+    @measures.measure("half of nothing", Associations, kind=real(0, 1))
+    def half(task, data, output_TxC):
+        return -0.5
+
+    with pytest.raises(UserError, match=r"half=-0\.5 is not a number from 0 to 1"):
+        measures.values(TASK, TASK.sample(), np.zeros((16, 4)))
+
+
+def test_where_no_task_has_any_nothing_is_evaluated_twice(monkeypatch):
+    monkeypatch.setattr(measures, "_MEASURES", {})
+    spec.REGISTERED.append("")
+    monkeypatch.setattr(measures, "of_weights", None)
+    table = memobench.run(_runs(seeds=1), progress=False)
+    assert (table["status"] == "ok").all()
+    assert "share_known" not in table
