@@ -100,7 +100,8 @@ PROVENANCE = by_name(
 @derived
 def measures() -> dict[str, Column]:
     """What was measured of a run: what all tasks may have, then what few have."""
-    return MEASURES | {name: each.column for name, each in extra.registered().items()}
+    own = {name: each.column for name, each in extra.registered().items()}
+    return _disjoint(MEASURES, own)
 
 
 def of_few() -> list[str]:
