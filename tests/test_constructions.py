@@ -447,7 +447,7 @@ def test_mistakes_are_told_in_one_line(run, message):
     ("build", "message"),
     [
         (lambda: _run(method={"n_aimed": 25}), "n_aimed=25 exceeds the task's 24 examples"),
-        (lambda: _run(method={"n_aimed": -1}), "n_aimed=-1 is not an integer >= 0"),
+        (lambda: _run(method={"n_aimed": -1}), "n_aimed=-1 is not an integer from 0 to "),
         (
             lambda: _run(method={"solve": "guess"}),
             "solve='guess' is not one of exact, least_squares",

@@ -52,9 +52,8 @@ def sweep(make_run, tmp_path, caplog):
     """A sweep of two packs with an executor; its first worker is killed and its rows are right."""
 
     def run(executor, **options):
-        runs = [
-            make_run(seed=seed, name=name) for name in ("attention_only", "mlp") for seed in (0, 1)
-        ]
+        models = ({"name": "attention_only"}, {"name": "mlp", "d_mlp": 0})
+        runs = [make_run(seed=seed, **model) for model in models for seed in (0, 1)]
         shorter = dataclasses.replace(runs[-1].method, batch_size=8)
         runs = [*runs[:2], *(dataclasses.replace(run, method=shorter) for run in runs[2:])]
         assert len(packing.plan(runs, "cpu")) == 2
