@@ -196,16 +196,17 @@ def _plain_epoch(run, n):
     """Eight steps of plain training on a run's first n examples, by training's own step."""
     method = run.method.training
     task = dataclasses.replace(run.task, n_sequences=n)
-    module, every = run.module(), None
+    module = run.module()
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def epoch(state, instance, rate, draws_LxB):
         def one(state, examples_B):
-            before = task.objective(module, state["variables"], instance, every)[1]
-            return training.step(module, task, method, state, instance, rate, examples_B)[0], before
+            before = task.objective(module, state["variables"], instance)[1]
+            batch = examples_B if examples_B.size else None
+            return training.step(module, task, method, state, instance, rate, batch)[0], before
 
         state, accuracy_L = jax.lax.scan(one, state, draws_LxB)
-        found = task.objective(module, state["variables"], instance, every)
+        found = task.objective(module, state["variables"], instance)
         return state, accuracy_L, found
 
     return epoch
