@@ -487,7 +487,7 @@ def test_padding_stays_exactly_zero_in_weights_and_moments():
     for _ in range(5):
         slots.round()
         for i, each in enumerate(slots.here):
-            shapes = annealing._shapes(each.run.module())
+            shapes = annealing._shapes(each.run.module(), each.run.method.optimizer)
             leaves = [jax.tree.leaves(tree) for tree in (shapes, slots.stacked)]
             for shape, padded in zip(*leaves, strict=True):
                 outside = np.array(padded[i])

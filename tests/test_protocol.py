@@ -17,7 +17,7 @@ from flax import linen as nn
 
 import memobench
 from memobench import annealing, costs, packing, rows, training
-from memobench.columns import integer, require
+from memobench.columns import choice, integer, require
 from memobench.errors import UserError
 from memobench.kinds import FAMILIES
 from memobench.methods.annealing import Annealing
@@ -496,6 +496,25 @@ def test_an_optimiser_needs_its_transform():
     np.testing.assert_allclose(
         table["curve_loss"][1], [loss(variables["params"]), loss(after)], rtol=1e-5
     )
+
+
+def test_a_column_of_several_kinds_holds_what_any_of_them_writes():
+    @kind("coarse")
+    class Coarse(Optimizer):
+        """An optimiser whose `eps` is a word."""
+
+        eps: str = choice("how small", "tiny", "small", default="tiny")
+
+    run = Run(
+        task=Associations(vocab_size=5),
+        architecture=AttentionOnly(d_model=4, d_head=4),
+        method=Training(optimizer=Coarse()),
+    )
+    assert from_cells(cells(run)) == run
+    eps, protocol = (spec_columns()[name].kind for name in ("eps", "protocol"))
+    assert [eps.holds(x) for x in ("small", 1e-8, "huge", 0.0)] == [True, True, False, False]
+    # What all rows have is not what one method may choose.
+    assert all(map(protocol.holds, ("annealed", "published", "optimal", "constructed")))
 
 
 def test_a_kind_made_anew_with_other_fields_has_their_columns():
