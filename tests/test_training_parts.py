@@ -186,8 +186,13 @@ def test_an_architecture_that_names_no_parts_says_so(trained):
         architecture=SequenceEncoder(d_model=2),
         method=Training(trained=trained),
     )
-    for attempt in (lambda: training.train_one(run), lambda: memobench.run([run], progress=False)):
-        with pytest.raises(UserError, match=f"trained='{trained}': SequenceEncoder offers no") as e:
+    for attempt in (
+        lambda: run.method.check_module(run.module()),
+        lambda: memobench.run([run], progress=False),
+    ):
+        with pytest.raises(
+            UserError, match=f"trained='{trained}': SequenceEncoderModule offers"
+        ) as e:
             attempt()
         assert "\n" not in str(e.value)
     with pytest.raises(UserError, match="trained='everything' is not one of read_out"):
