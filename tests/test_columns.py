@@ -101,7 +101,10 @@ def test_a_column_of_several_kinds_holds_what_any_of_them_may():
     numbers = columns.either(columns.numbers(3), whole(1, 2))
     assert numbers.holds("0.5 1.0")
     assert numbers.read("0.5 1.0") == (0.5, 1.0)
-    assert not numbers.holds(3)
+    # A file of text has a single number as a number.
+    assert columns.numbers(3).read(3.5) == (3.5,)
+    assert not numbers.holds(-3)
+    assert not numbers.holds("no")
 
 
 @pytest.fixture
