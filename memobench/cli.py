@@ -103,7 +103,7 @@ def _unknown_flag(name: str, command: Command, word: str) -> str:
     flag, known = word.partition("=")[0], [f"--{flag.name}" for flag in command.flags]
     if flag in known:
         return f"{flag} stands behind the command: memobench {name} {word}"
-    return f"{name} knows no flag {flag}{closest(flag, known, 0.6) if known else '; it has none'}"
+    return f"{name} knows no flag {flag}{closest(flag, known, 0.6)}"
 
 
 class _Parser(argparse_flags.ArgumentParser):
@@ -124,13 +124,14 @@ def _parser(known: Mapping[str, Command], chosen: str | None) -> _Parser:
     lines = [f"  {name:{width}s}  {text.splitlines()[0]}" for name, text in told.items()]
     parser = _Parser(
         prog="memobench",
+        usage="memobench COMMAND [ARGUMENT...] [--FLAG=VALUE...]",
         description=_DESCRIPTION.format("\n".join(lines)),
         formatter_class=_Formatter,
     )
     version = f"memobench {__version__}"
     parser.add_argument("--version", action="version", version=version, help="Show the version.")
     parser.set_defaults(arguments=[])
-    each = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
+    each = parser.add_subparsers(prog="memobench", dest="command", help=argparse.SUPPRESS)
     for name, command in known.items():
         of_command = each.add_parser(
             name,
