@@ -10,7 +10,7 @@ from memobench import measures, results, rows, spec, submissions, verify
 from memobench.columns import real
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
-from memobench.experiment import Experiment, Figure
+from memobench.experiment import Experiment
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
@@ -18,12 +18,14 @@ from memobench.methods.training import Training
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.report import experiment as page
+from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts
 
 TASK = Associations(vocab_size=4)
+NOTHING = dict.fromkeys(rows.MEASURES)
 METHOD = Training(batch_size=8, n_batches=4, epochs=2)
 
 
@@ -116,7 +118,7 @@ def test_a_measure_is_reported_verified_and_submitted(tmp_path):
     (shard,) = folder.glob("*.json")
     for change, told in (
         ({"share_known": 1.5}, "share_known=1.5, which is not a number from 0 to 1"),
-        ({"status": "diverged"} | dict.fromkeys(rows.MEASURES), "has no such measure"),
+        ({"share_known": 0.5, "status": "diverged", **NOTHING}, "has no such measure"),
     ):
         _change(shard, change)
         assert any(told in error for error in verify.verify(folder).errors), told

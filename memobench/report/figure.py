@@ -76,6 +76,10 @@ class Figure(Drawing):
     ) -> None:
         """See `Drawing`."""
         summary = _summary(table)
+        hues = summary[self.hue]
+        if hues.isna().any():  # What a column says nothing of has a line too.
+            told = hues.map(str).where(hues.notna(), "none")
+            summary = summary.assign(**{self.hue: told})
         points = _points(self, table, summary)
         rows = sorted(set(summary["row"]))
         columns = list(dict.fromkeys(summary["variant"]))
