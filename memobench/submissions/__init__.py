@@ -321,10 +321,9 @@ def _plain(value: Any) -> Any:
 
 def _exact(name: str, value: Any) -> Any:
     """2.0 as 2 where a whole number is wanted: tables turn columns with gaps into floats."""
-    whole = isinstance(value, float) and value.is_integer()
     known = checks.columns()
-    wanted = name in known and not known[name].kind.holds(value)
-    return int(value) if whole and wanted else value
+    read = known[name].kind.read(value) if name in known else value
+    return read if type(read) is int else value
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
