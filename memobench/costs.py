@@ -148,8 +148,8 @@ def amounts(pack: Pack, n_programs: int) -> np.ndarray:
         steps * packing.floats_per_step(pack.module, run)
         for steps, run in zip(of_all, runs, strict=True)
     )
-    steps = [n / run.method.lanes for n, run in zip(of_all, runs, strict=True)]
-    in_turn = max(max(steps), sum(steps) / pack.slots)
+    longest = max(n / run.method.lanes for n, run in zip(of_all, runs, strict=True))
+    in_turn = max(longest, sum(of_all) / pack.slots)
     return np.array([n_programs, in_turn, work / pack.n_devices, floats / pack.n_devices], float)
 
 

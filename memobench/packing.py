@@ -28,6 +28,8 @@ COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
 # What a step takes at least, however small: starting its kernels.
 STEP_SECONDS = {"cpu": 0.0, "gpu": 2e-4, "tpu": 2e-4}
+# Trials of searches that train at a time: more are no faster on a CPU, and others wait for them.
+TRIALS = {"cpu": 8}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
 # What the runs of a pack may take together: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}
@@ -38,7 +40,7 @@ MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
 class Pack:
     """Runs trained together, the module they are padded to, and what that is predicted to cost.
 
-    slots: how many of them train at a time; all, but where runs may end early and others follow.
+    slots: how many lanes train at a time: one for each run, or fewer where others wait for them.
     waste: share of the arithmetic spent on padding. n_devices: how many share the runs.
     memory_bytes: a prediction for each device. seconds: the planner's rough weight, without
     compilation; `costs.predict` knows better.
@@ -62,8 +64,8 @@ class Pack:
         )
         slots = (self.slots + 1) // 2
         return (
-            dataclasses.replace(first, slots=min(slots, len(first.runs))),
-            dataclasses.replace(second, slots=min(slots, len(second.runs))),
+            dataclasses.replace(first, slots=min(slots, first.slots)),
+            dataclasses.replace(second, slots=min(slots, second.slots)),
         )
 
 
@@ -78,22 +80,24 @@ def together(
     Raises ValueError where the runs differ in more than what padding and data can carry.
     """
     modules = [run.module() for run in runs]
-    if len({_structure(module, run) for module, run in zip(modules, runs, strict=True)}) != 1:
+    each = zip(modules, runs, strict=True)
+    if len({(_structure(module, run), _steps(run)) for module, run in each}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclosing(modules)
     work = sum(predicted_work(run, padded) for run in runs)
     true_work = sum(predicted_work(run, m) for m, run in zip(modules, runs, strict=True))
     slots = _slots(runs, padded, platform, n_devices)
     share = math.ceil(slots / n_devices)
-    steps = [run.method.predicted_steps(run) // run.method.lanes for run in runs]
+    steps = [run.method.predicted_steps(run) for run in runs]
+    longest = max(n // run.method.lanes for n, run in zip(steps, runs, strict=True))
     return Pack(
         runs=tuple(runs),
         module=padded,
         slots=slots,
         waste=1 - true_work / work,
         memory_bytes=memory_shared(runs)
-        + share * (memory_per_run(padded, runs[0]) + _memory_of_evaluation(padded, runs)),
-        seconds=_seconds(work * share / slots, max(max(steps), sum(steps) / slots), platform),
+        + share * (memory_per_lane(padded, runs[0]) + _memory_of_evaluation(padded, runs)),
+        seconds=_seconds(work * share / slots, max(longest, sum(steps) / slots), platform),
         platform=platform,
         n_devices=n_devices,
     )
@@ -107,12 +111,10 @@ def some(pack: Pack, runs: Sequence[Run]) -> Pack:
     return dataclasses.replace(smaller, slots=min(smaller.slots, pack.slots))
 
 
-def largest_task(pack: Pack) -> Any:
-    """The task of which, for its own seed, every run of the pack memorizes the first examples."""
-    tasks = [run.task for run in pack.runs]
-    largest = tasks[0].largest(tasks)
-    module: Any = pack.module
-    return largest.replace(context_length=module.context_length)
+def signature(pack: Pack) -> Any:
+    """What decides the program of a pack, but for its number of lanes."""
+    method = pack.runs[0].method
+    return method.signature(pack.module, method.whole(pack.runs, pack.module))
 
 
 def width(slots: int, n_runs: int) -> int:
@@ -139,16 +141,14 @@ def pad_to(tree: Any, shapes: Any) -> Any:
 
 def init_pack(pack: Pack) -> Any:
     """Initial variables of every run, initialised at true size, padded and stacked: axis R."""
-    context_length = pack.runs[0].task.context_length
-    target = models.shapes(pack.module, context_length)
-    trees = [
-        pad_to(
-            models.init_on_host(run.module(), context_length, init_key(run)),
-            target,
-        )
-        for run in pack.runs
-    ]
+    target = models.shapes(pack.module, pack.runs[0].task.context_length)
+    trees = [pad_to(initial(run), target) for run in pack.runs]
     return jax.tree.map(lambda *xs: np.stack(xs), *trees)
+
+
+def initial(run: Run) -> Any:
+    """Initial variables of a run at its true size, on the host."""
+    return models.init_on_host(run.module(), run.task.context_length, init_key(run))
 
 
 def init_key(run: Run) -> jax.Array:
@@ -171,7 +171,7 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
     groups = collections.defaultdict(list)
     for run in runs:
         module = run.module()
-        groups[_program(module, run)].append((module, run))
+        groups[_structure(module, run)].append((module, run))
     packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
     return sorted(packs, key=lambda pack: -pack.seconds)
 
@@ -179,12 +179,6 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
 def predicted_work(run: Run, module: Module) -> float:
     """Floating-point operations that the run takes, padded to the module."""
     return run.method.predicted_steps(run) * run.method.work_per_step(module, run)
-
-
-def search_task(runs: Sequence[Run], module: Any) -> Any:
-    """The largest task of a pack's searches; every trial of theirs is on a part of its examples."""
-    largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
-    return largest.padded(module)
 
 
 def floats_per_step(module: Module, run: Run) -> float:
@@ -195,11 +189,11 @@ def floats_per_step(module: Module, run: Run) -> float:
     return n_rows * module.floats_per_example(run.task.context_length, run.task.shares_inputs)
 
 
-def memory_per_run(module: Module, run: Run) -> float:
-    """Predicted bytes of one run in training: weights, gradient, Adam moments, activations."""
+def memory_per_lane(module: Module, run: Run) -> float:
+    """Predicted bytes of a lane: weights, gradient, Adam moments, activations."""
     n_params, _ = models.count_parameters(module, run.task.context_length)
-    n_models = run.method.starts * run.method.lanes
-    return 4.0 * n_models * (6 * n_params + run.method.rows_per_step(run) * module.activations())
+    n_floats = 6 * n_params + run.method.rows_per_step(run) * module.activations()
+    return 4.0 * run.method.starts * n_floats
 
 
 def memory_shared(runs: Sequence[Run]) -> float:
@@ -220,27 +214,38 @@ def _memory_of_evaluation(module: Any, runs: Sequence[Run]) -> float:
 
 
 def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:
-    """How many of the runs train at a time."""
-    if not runs[0].method.queues:
-        return len(runs)
-    return min(len(runs), n_devices * _fits(runs, module, platform))
+    """How many lanes train at a time."""
+    n_lanes = sum(run.method.lanes for run in runs)
+    if not _waits(runs[0]):
+        return n_lanes
+    fits = _fits(runs, module, platform)
+    if runs[0].method.lanes > 1:
+        fits = min(fits, TRIALS.get(platform, fits))
+    return min(n_lanes, n_devices * fits)
+
+
+def _waits(run: Run) -> bool:
+    """Whether what the run trains may wait for a lane that others leave."""
+    return run.method.queues or run.method.lanes > 1
 
 
 def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
-    """How many of the runs a device can train at a time."""
-    each, memory = memory_per_run(module, runs[0]), _memory(platform) - memory_shared(runs)
+    """How many lanes a device can train at a time."""
+    each, memory = memory_per_lane(module, runs[0]), _memory(platform) - memory_shared(runs)
     fits = memory / (each + _memory_of_evaluation(module, runs))
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
 
 
 def _structure(module: Module, run: Run) -> tuple:
-    """Everything that must agree within a pack: all that is static but the padded sizes."""
-    return models.structure(module), run.method.alike(run)
+    """Everything that must agree within a pack, but for numbers of steps."""
+    method = run.method
+    signature = method.signature(models.structure(module), method.common(run.task))
+    return signature, method.alike(run)
 
 
-def _program(module: Module, run: Run) -> tuple:
-    """Everything that must agree within a program, which serves any number of epochs."""
-    return models.structure(module), run.method.program(run)
+def _steps(run: Run) -> int | None:
+    """The number of steps that runs of a pack share; None where others take a lane that is free."""
+    return None if _waits(run) else run.method.steps
 
 
 def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) -> Iterator[Pack]:
@@ -264,7 +269,7 @@ def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) 
         )
         by_steps = collections.defaultdict(list)
         for run in longest_first:
-            by_steps[run.method.queues or run.method.steps].append(run)
+            by_steps[_steps(run)].append(run)
         for runs in by_steps.values():
             for fitting in _by_seeds(runs, platform):
                 yield from _split(fitting, enclosing(chosen), platform, n_devices)
@@ -341,7 +346,7 @@ def _split(runs: list[Run], module: Module, platform: str, n_devices: int) -> It
     Packs of one size share a compilation, which is worth packs up to half as small.
     """
     most = MAX_RUNS.get(platform, MAX_RUNS["gpu"])
-    if not runs[0].method.queues:
+    if not _waits(runs[0]):
         most = min(most, _fits(runs, module, platform))
     most = min(n_devices * most, len(runs))
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]

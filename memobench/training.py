@@ -1,28 +1,23 @@
-"""Training: one model's step, and a pack's program as a `vmap` around it. No files, no printing.
+"""Training by epochs, published and exact: a policy over lanes, one job a run. No files.
 
-A program is compiled once for the shape of a pack. The host scans it in chunks, which gives
-progress and keeps the program free of callbacks.
+The host shuffles nothing: the device does, an epoch at a time, from keys that are data.
 """
 
 import dataclasses
-import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import compiling, devices, metrics, packing
-from memobench.devices import SHARED, SPLIT
+from memobench import devices, engine, metrics, packing
+from memobench.checkpoints import Checkpoints
+from memobench.engine import Job, Lane, Program, Signature
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models.base import Module
 from memobench.runs import Run
-
-MAX_STEPS_PER_CHUNK = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,23 +41,16 @@ class PackResult:
     certificates: tuple[dict[str, Any], ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """A pack's compiled functions; R runs of K task instances."""
-
-    begin: Callable[..., Any]
-    shuffle: Callable[..., Any]
-    chunk: Callable[..., Any]
-    evaluate: Callable[..., Any]
-
-
 def train_one(run: Run) -> PackResult:
     """Trains one run alone at its true size, as its method says: a pack of one."""
     return run.method.train(packing.together([run]), lambda steps: None)
 
 
 def train_many(
-    pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None, initial: Any = None
+    pack: packing.Pack,
+    on_steps: Callable[[int], None] = lambda _: None,
+    initial: Any = None,
+    checkpoints: Checkpoints | None = None,
 ) -> PackResult:
     """Trains the runs of a pack in one program.
 
@@ -70,6 +58,7 @@ def train_many(
       pack: the runs and the module they are padded to.
       on_steps: called with the number of model-steps done since its last call.
       initial: variables to start from, padded and stacked; None draws them from the runs' seeds.
+      checkpoints: where to resume from, and to save to from time to time.
 
     Returns:
       A PackResult with one entry per run; a run that diverged has a loss that is not finite.
@@ -77,50 +66,21 @@ def train_many(
     Raises:
       ValueError: a run starts from a construction, and that was not given.
     """
-    runs, methods = pack.runs, [_training(run) for run in pack.runs]
-    if initial is None and methods[0].start:
-        raise ValueError("a run that starts from a construction needs `constructions.initial`")
-    task, method = runs[0].task, methods[0]
-    instances = list(dict.fromkeys(run.task for run in runs))
-    shape = program_shape(pack)
-    program, compile_seconds = compiling.timed(compile_program, shape)
-
     started = time.perf_counter()
-    data = _data(instances, [instances.index(run.task) for run in runs], method)
-    variables = devices.split(packing.init_pack(pack) if initial is None else initial)
-    state = {"variables": variables, "optimizer": program.begin(variables)}
-    key_R = devices.split(jnp.stack([packing.shuffle_key(run) for run in runs]))
-    first_R, last_R = np.array(
-        [(method.learning_rate, method.final_learning_rate) for method in methods]
-    ).T
-    steps = steps_per_chunk(method)
-    losses: list[jax.Array] = []
-    accuracies: list[jax.Array] = []
-    for epoch in range(method.epochs):
-        order_RxLxB = program.shuffle(key_R, jnp.int32(epoch))
-        rate_R = first_R + (last_R - first_R) * epoch / method.epochs
-        rate_R = devices.split(rate_R.astype(np.float32))
-        for start in range(0, method.n_batches, steps):
-            state, (loss_RxC, accuracy_RxC) = program.chunk(
-                state, data, rate_R, order_RxLxB[:, start : start + steps]
-            )
-            if losses:  # One chunk stays in flight: the device is busy and the progress honest.
-                losses[-1].block_until_ready()
-                on_steps(len(runs) * steps)
-            losses.append(loss_RxC)
-            accuracies.append(accuracy_RxC)
-    evaluated = program.evaluate(state["variables"], data)
-    loss_R, accuracy_R = devices.first(len(runs), tuple(map(np.asarray, evaluated)))
-    on_steps(len(runs) * steps)
+    plain = _Plain(pack, initial, checkpoints)
+    compile_seconds = engine.train(plain, on_steps, checkpoints)
+    task = pack.runs[0].task
+    jobs: list[Any] = plain.all
+    loss_R, accuracy_R = (np.array([getattr(job, x) for job in jobs]) for x in ("loss", "accuracy"))
     return PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
         bits_R=metrics.memorized_bits(loss_R, task.n_predicted, task.n_choices or 2),
-        step_accuracy_RxL=devices.first(len(runs), np.concatenate(accuracies, axis=1)),
-        step_loss_RxL=devices.first(len(runs), np.concatenate(losses, axis=1)),
+        step_accuracy_RxL=np.stack([job.curve_2xL[1] for job in jobs]),
+        step_loss_RxL=np.stack([job.curve_2xL[0] for job in jobs]),
         compile_seconds=compile_seconds,
-        run_seconds=time.perf_counter() - started,
-        variables=devices.first(len(runs), state["variables"]),
+        run_seconds=time.perf_counter() - started - compile_seconds,
+        variables=plain.variables_of_all(),
     )
 
 
@@ -129,197 +89,155 @@ def _training(run: Run) -> Training:
     return method
 
 
-def steps_per_chunk(method: Training) -> int:
-    """The largest number of steps up to MAX_STEPS_PER_CHUNK that divides an epoch."""
-    at_most = min(method.n_batches, MAX_STEPS_PER_CHUNK)
-    return next(c for c in range(at_most, 0, -1) if method.n_batches % c == 0)
+@dataclasses.dataclass(eq=False)
+class EpochJob(Job):
+    """A model trained for whole epochs, its learning rate linear over them."""
+
+    epochs: int = 1
+    first_rate: float = 0.0
+    last_rate: float = 0.0
 
 
-def _trained(module: Module, method: Training, params: dict[str, Any]) -> dict[str, Any]:
-    """Those of the parameters that the method trains."""
-    chosen = method.trains(module)
-    return {name: x for name, x in params.items() if chosen(name)}
+class Epochs(engine.Policy):
+    """What all lanes share that train by the protocols of a Training."""
+
+    def __init__(self, pack: packing.Pack) -> None:
+        self.signature: Signature = packing.signature(pack)
+        self.seconds, self.runs = pack.seconds, pack.runs
+        self.instances = list(dict.fromkeys(run.task for run in pack.runs))
+        self.n_instances = len(self.instances)
+        target = self.signature.task.shapes()
+        padded = [packing.pad_to(task.sample(), target) for task in self.instances]
+        self.data = devices.shared(
+            {
+                "instances": jax.tree.map(lambda *xs: np.stack(xs), *padded),
+                "draws": jnp.stack([self.draws(task) for task in self.instances]),
+            }
+        )
+
+    def draws(self, task: Any) -> jax.Array:
+        """draws_M: the training set of an instance, which `passes` does not leave to chance."""
+        n_draws = 0 if task.is_fresh else self.signature.epoch_steps * self.signature.batch_size
+        if self.signature.protocol == "passes":
+            return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
+        return task.sample_draws(n_draws)
+
+    def n_examples(self, job: Any) -> int:
+        """How many of its instance's examples a job memorizes."""
+        return job.run.task.n_examples
+
+    def seat(self, jobs: Sequence[Any]) -> Lane:
+        self._first_R, self._last_R, self._epochs_R = np.array(
+            [(job.first_rate, job.last_rate, job.epochs) for job in jobs]
+        ).T
+        keys = {job.run: packing.shuffle_key(job.run) for job in jobs}
+        self._key_R = devices.split(jnp.stack([keys[job.run] for job in jobs]))
+        self._order_RxLxB = None
+        n_lanes = len(jobs)
+        return Lane(
+            instance=np.array([self.instances.index(job.run.task) for job in jobs], np.int32),
+            n_examples=np.array([self.n_examples(job) for job in jobs], np.int32),
+            target=np.full(n_lanes, np.inf, np.float32),
+            step=np.zeros(n_lanes, np.int32),
+        )
+
+    def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
+        n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
+        epoch_R, start_R = np.divmod(step_R, n_steps)
+        rate_R = self._first_R + (self._last_R - self._first_R) * epoch_R / self._epochs_R
+        rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
+        return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
+
+    def _order(self, program: Program, epoch_R: np.ndarray, start_R: np.ndarray) -> Any:
+        n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
+        if program.shuffle is None:
+            if self._order_RxLxB is None:
+                empty = np.zeros((len(epoch_R), chunk_steps, 0), np.int32)
+                self._order_RxLxB = devices.split(empty)
+            return self._order_RxLxB
+        # Lanes in the midst of an epoch get the same order again.
+        if self._order_RxLxB is None or not start_R.all():
+            epoch_R = devices.split(epoch_R.astype(np.int32))
+            self._order_RxLxB = program.shuffle(self._key_R, epoch_R)
+        if chunk_steps == n_steps:
+            return self._order_RxLxB
+        return program.pick(self._order_RxLxB, devices.split(start_R.astype(np.int32)))
 
 
-def optimizer(module: Module, method: Training, variables: Any) -> Any:
-    """The optimiser's state before the first step, of stacked variables."""
-    return jax.vmap(method.optimizer.transform().init)(
-        _trained(module, method, variables["params"])
-    )
+@dataclasses.dataclass(eq=False)
+class _Course(EpochJob):
+    """A whole run: its loss and accuracy, at every step and in the end."""
+
+    curve_2xL: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((2, 0), np.float32))
+    loss: float = math.nan
+    accuracy: float = math.nan
 
 
-def step(
-    module: Module,
-    task: Any,
-    method: Training,
-    state: Any,
-    instance: Any,
-    rate: jax.Array,
-    examples_B: Any,
-    weighted: bool | None = None,
-) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-    """One step of one model; returns its new state, and loss and accuracy before the step."""
-    variables = state["variables"]
+class _Plain(Epochs):
+    """Every run of a pack trains once."""
 
-    def loss_and_accuracy(trained: Any) -> tuple[jax.Array, jax.Array]:
-        tried = {**variables, "params": {**variables["params"], **trained}}
-        return task.objective(module, tried, instance, examples_B, weighted)
+    def __init__(self, pack: packing.Pack, initial: Any, checkpoints: Checkpoints | None) -> None:
+        methods = [_training(run) for run in pack.runs]
+        if initial is None and methods[0].start:
+            raise ValueError("a run that starts from a construction needs `constructions.initial`")
+        super().__init__(pack)
+        self.width = len(pack.runs)
+        self._initial = None if initial is None else jax.tree.map(np.asarray, initial)
+        self.all = [
+            self.load(checkpoints, _course(run, method))
+            for run, method in zip(pack.runs, methods, strict=True)
+        ]
+        self._waiting = iter(self.all)
+        self._taken: list[tuple[Sequence[Any], Any]] = []
 
-    trained = _trained(module, method, variables["params"])
-    (loss, accuracy), gradient = jax.value_and_grad(loss_and_accuracy, has_aux=True)(trained)
-    transform = method.optimizer.transform()
-    update, optimizer = transform.update(gradient, state["optimizer"], trained)
-    trained = jax.tree.map(lambda p, u: p - rate * u, trained, update)
-    variables = {**variables, "params": {**variables["params"], **trained}}
-    return {"variables": variables, "optimizer": optimizer}, (loss, accuracy)
+    def next(self) -> Any:
+        return next(self._waiting, None)
 
+    def variables(self, job: Any) -> Any:
+        if self._initial is None:
+            return super().variables(job)
+        i = self.all.index(job)
+        return jax.tree.map(lambda x: x[i], self._initial)
 
-def _epoch_order(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int) -> jax.Array:
-    """order_LxB: a permutation of the draws for this epoch.
+    def record(self, jobs: Sequence[Any], step_R: np.ndarray, curve: Any) -> None:
+        loss_RxC, accuracy_RxC = curve
+        for i, job in enumerate(jobs):
+            if job is not None:
+                stop = step_R[i] + self.signature.chunk_steps
+                job.curve_2xL[0, step_R[i] : stop] = loss_RxC[i]
+                job.curve_2xL[1, step_R[i] : stop] = accuracy_RxC[i]
 
-    The low bits of random words carry the index, so that one sort of plain words shuffles (five
-    times faster on a CPU than sorting pairs). Ties of the high bits keep their order, which could
-    matter only where a batch ends within a tie.
-    """
-    n = batch_size * n_batches
-    mask = jnp.uint32((1 << max(n - 1, 1).bit_length()) - 1)
-    random = jax.random.bits(jax.random.fold_in(key, epoch), (n,), jnp.uint32)
-    words = jnp.sort((random & ~mask) | jnp.arange(n, dtype=jnp.uint32))
-    return (words & mask).astype(jnp.int32).reshape(n_batches, batch_size)
+    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+        job.loss, job.accuracy, job.done = loss, accuracy, True
 
+    def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
+        self._taken.append((jobs, take().variables))
 
-def _step_keys(key: jax.Array, epoch: jax.Array, n_batches: int) -> jax.Array:
-    """The words of every step's key: (L, 2)."""
-    return jax.random.key_data(jax.random.split(jax.random.fold_in(key, epoch), n_batches))
+    def variables_of_all(self) -> Any:
+        """The final weights, padded and stacked in the order of the runs."""
+        (jobs, variables), *others = self._taken
+        if not others and list(jobs) == self.all:
+            return devices.first(len(jobs), variables)
+        order = {job: i for i, job in enumerate(job for jobs, _ in self._taken for job in jobs)}
+        places = np.array([order[job] for job in self.all])
+        trees = [variables for _, variables in self._taken]
+        return jax.tree.map(lambda *xs: np.concatenate(xs)[places], *trees)
 
+    def columns(self, job: Any) -> dict[str, np.ndarray]:
+        return {"curve": job.curve_2xL[:, : job.step]}
 
-def _data(instances: list[Any], instance_of_run: list[int], method: Training) -> Any:
-    """What is memorized, once for each task instance, and which of them each run memorizes."""
-    return {
-        "instance_R": devices.split(np.array(instance_of_run, np.int32)),
-        "instances": devices.shared(
-            jax.tree.map(lambda *xs: jnp.stack(xs), *(task.sample() for task in instances))
-        ),
-        "draws": devices.shared(jnp.stack([_draws(task, method) for task in instances])),
-    }
-
-
-_DATA = {"instance_R": SPLIT, "instances": SHARED, "draws": SHARED}
+    def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
+        job.curve_2xL[:, : job.step] = arrays["curve"]
 
 
-def _n_draws(task: Any, method: Training) -> int:
-    """Size of the training set; 0 where there is none."""
-    return 0 if task.is_fresh else method.n_batches * (method.batch_size or 0)
-
-
-def _draws(task: Any, method: Training) -> jax.Array:
-    """draws_M: the training set, which the protocol `passes` does not leave to chance."""
-    n_draws = _n_draws(task, method)
-    if method.protocol == "passes":
-        return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
-    return task.sample_draws(n_draws)
-
-
-def of(tree: Any, which: jax.Array) -> Any:
-    """One of a stacked tree, or several."""
-    return jax.tree.map(lambda x: x[which], tree)
-
-
-def stacked(tree: Any, n: int) -> Any:
-    """The shapes of n such trees, stacked."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
-
-
-# Everything that decides a compilation: padded module, task, method, numbers of runs and instances.
-Shape = tuple[Module, Any, Training, int, int]
-
-
-def program_shape(pack: packing.Pack) -> Shape:
-    """What the pack's program depends on; equal shapes share one compilation."""
-    run = pack.runs[0]
-    return (
-        pack.module,
-        run.task.signature(),
-        _training(run).static(),
-        devices.filled(len(pack.runs)),
-        len({run.task for run in pack.runs}),
-    )
-
-
-def shuffler(method: Training, fresh: bool = False) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """From the runs' keys and the epoch: order_RxLxB, empty (R, L, 0) without batches.
-
-    fresh: every step draws a batch of its own, from a key that stands in place of the order.
-    """
-    batch_size = method.batch_size or 0
-
-    def shuffle(key_R: jax.Array, epoch: jax.Array) -> jax.Array:
-        if fresh:
-            return jax.vmap(_step_keys, in_axes=(0, None, None))(key_R, epoch, method.n_batches)
-        if not batch_size:
-            return jnp.zeros((len(key_R), method.n_batches, 0), jnp.int32)
-        order = functools.partial(_epoch_order, batch_size=batch_size, n_batches=method.n_batches)
-        return jax.vmap(order, in_axes=(0, None))(key_R, epoch)
-
-    return shuffle
-
-
-@functools.lru_cache(maxsize=32)
-def compile_program(shape: Shape) -> Program:
-    """The compiled functions of every pack of this shape."""
-    module, task, method, n_runs, n_instances = shape
-    batch_size, fresh = method.batch_size or 0, task.is_fresh
-
-    def chunk(state: Any, data: Any, rate_R: jax.Array, order_RxCxB: jax.Array) -> Any:
-        def train(state: Any, which: jax.Array, rate: jax.Array, order_CxB: jax.Array) -> Any:
-            memorized, draws_M = of(data["instances"], which), data["draws"][which]
-
-            def one_step(state: Any, order_B: jax.Array) -> Any:
-                if fresh:
-                    examples_B: Any = task.fresh(jax.random.wrap_key_data(order_B), batch_size)
-                else:
-                    examples_B = draws_M[order_B] if batch_size else None
-                return step(module, task, method, state, memorized, rate, examples_B)
-
-            return jax.lax.scan(one_step, state, order_CxB)
-
-        return jax.vmap(train)(state, data["instance_R"], rate_R, order_RxCxB)
-
-    def evaluate(variables: Any, data: Any) -> Any:
-        def one(run: Any) -> Any:
-            variables, which = run
-            return task.evaluate(module, variables, of(data["instances"], which))
-
-        # One run after another: all examples of all runs at once would not fit beside training.
-        return jax.lax.map(one, (variables, data["instance_R"]))
-
-    begin = functools.partial(optimizer, module, method)
-    variables = stacked(models.shapes(module, task.context_length), n_runs)
-    state = {
-        "variables": variables,
-        "optimizer": jax.eval_shape(begin, variables),
-    }
-    data = {
-        "instance_R": jax.ShapeDtypeStruct((n_runs,), jnp.int32),
-        "instances": stacked(task.shapes(), n_instances),
-        "draws": jax.ShapeDtypeStruct((n_instances, _n_draws(task, method)), jnp.int32),
-    }
-    rate_R = jax.ShapeDtypeStruct((n_runs,), jnp.float32)
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_runs))
-    epoch = jax.ShapeDtypeStruct((), jnp.int32)
-    shuffle = shuffler(method, fresh)
-    of_epoch = jax.eval_shape(shuffle, keys, epoch)
-    order = jax.ShapeDtypeStruct(
-        (n_runs, steps_per_chunk(method), of_epoch.shape[-1]), of_epoch.dtype
-    )
-
-    return Program(
-        begin=compiling.compiled(begin, variables, specs=(SPLIT,)),
-        shuffle=compiling.compiled(shuffle, keys, epoch, specs=(SPLIT, SHARED)),
-        chunk=compiling.compiled(
-            chunk, state, data, rate_R, order, specs=(SPLIT, _DATA, SPLIT, SPLIT), donate=(0,)
-        ),
-        evaluate=compiling.compiled(evaluate, variables, data, specs=(SPLIT, _DATA)),
+def _course(run: Run, method: Training) -> _Course:
+    return _Course(
+        run=run,
+        steps=method.steps,
+        epochs=method.epochs,
+        first_rate=method.learning_rate,
+        last_rate=method.final_learning_rate,
+        curve_2xL=np.zeros((2, method.steps), np.float32),
     )
 
 

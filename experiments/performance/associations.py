@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytorch
 
-from memobench import packing, training, worker
+from memobench import packing, worker
 from memobench.executors import Ended, local
 from memobench.methods.training import Training
 from memobench.models.base import count_parameters
@@ -59,7 +59,7 @@ def run(d_model: int, n_heads: int, method: Training, seed: int = 0) -> Run:
 
 def packed_rate(case: Case, epochs: int) -> float:
     """Model-steps per second of all packs together, over the time in which each is steady."""
-    return steady_rate(case.packs(epochs), case.n_runs * training.steps_per_chunk(case.method))
+    return steady_rate(case.packs(epochs), case.n_runs * case.method.chunk_steps)
 
 
 def steady_rate(packs: Sequence[packing.Pack], steps: int) -> float:

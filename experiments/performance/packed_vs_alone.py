@@ -169,7 +169,7 @@ def _epochs(case: Case, seconds: float) -> int:
     times = progress(case.packs(2))
     chunk_seconds = max(t[-1] - t[0] for t in times) / (len(times[0]) - 1)
     chunks = max(2, math.ceil(seconds / chunk_seconds)) + 2
-    return math.ceil(chunks * training.steps_per_chunk(case.method) / case.method.n_batches)
+    return math.ceil(chunks * case.method.chunk_steps / case.method.n_batches)
 
 
 # --- The sizes of experiment 1 -----------------------------------------------------------------

@@ -90,7 +90,7 @@ class Case:
         """Steps of a chunk in training."""
         method: Any = self.first.method
         if isinstance(method, Training):
-            return training.steps_per_chunk(method)
+            return method.chunk_steps
         return method.evaluate_every
 
     def chunk(self, n: int) -> int:

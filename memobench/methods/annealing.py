@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-
-import numpy as np
 
 from memobench import columns as col
 from memobench.columns import Column, by_name, flag, integer, number, require
@@ -17,6 +16,7 @@ from memobench.spec import kind, nested
 
 if TYPE_CHECKING:
     from memobench.checkpoints import Checkpoints
+    from memobench.engine.program import Signature
     from memobench.packing import Pack
     from memobench.runs import Run
     from memobench.training import PackResult
@@ -72,20 +72,31 @@ class Annealing(Method):
             f"method: an Annealing does not train the task {run.task.name!r}; use a Training",
         )
 
-    def stops_at(self, run: Run) -> int:
-        """How many known examples end a run, beyond reach where none do."""
-        known_to_be_all = self.stop_early and run.task.one_answer
-        return run.task.n_examples if known_to_be_all else int(np.iinfo(np.int32).max)
+    def target(self, run: Run) -> float:
+        """The accuracy that ends a run, beyond reach where none does."""
+        return 1.0 if self.stop_early and run.task.one_answer else math.inf
 
-    def alike(self, run: Run) -> Hashable:
-        return self.static(), run.task.alike()
+    def signature(self, module: Module, task: Any) -> Signature:
+        from memobench.engine.program import Signature
 
-    def static(self) -> Self:
-        """What of the method decides a compiled program."""
-        every = self.evaluate_every
-        return type(self)(
-            batch_size=self.batch_size, evaluate_every=every, steps=every, optimizer=self.optimizer
+        return Signature(
+            module=module,
+            task=task,
+            protocol=self.protocol,
+            optimizer=self.optimizer,
+            chunk_steps=self.evaluate_every,
+            batch_size=self.batch_size,
+            curve=False,
+            keeps_best=True,
         )
+
+    def whole(self, runs: Sequence[Run], module: Module) -> Any:
+        tasks = [run.task for run in runs]
+        sizes: Any = module
+        return tasks[0].largest(tasks).replace(context_length=sizes.context_length)
+
+    def n_instances(self, runs: Sequence[Run]) -> int:
+        return len({run.task.seed for run in runs})
 
     def work_per_step(self, module: Module, run: Run) -> float:
         evaluation = module.work(run.task.n_examples, run.task.context_length)
@@ -97,12 +108,6 @@ class Annealing(Method):
         from memobench import annealing
 
         return annealing.anneal(pack, on_steps, checkpoints)
-
-    def programs(self, pack: Pack) -> set[Hashable]:
-        from memobench import packing
-
-        n_sets = len({run.task.seed for run in pack.runs})
-        return {(pack.module, packing.largest_task(pack), self.static(), pack.slots, n_sets)}
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         stopped, best, heads = row["stopped_at"], row["best_step"], row["n_heads"]

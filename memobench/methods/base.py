@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memobench.columns import Column, by_name
@@ -94,13 +94,32 @@ class Method(Spec):
         del run
         return self.steps
 
-    def alike(self, run: Run) -> Hashable:
-        """What of the method and the task runs of a pack must agree in, but for sizes and data."""
-        return self, run.task.alike()
+    def signature(self, module: Module, task: Any) -> Hashable:
+        """Everything that decides a compiled program of this method; all else is data.
 
-    def program(self, run: Run) -> Hashable:
-        """What runs must agree in to share a compiled program, whatever their steps."""
-        return self.alike(run)
+        Args:
+          module: padded; the planner sets its paddable sizes to 0.
+          task: that all runs read, as `common` or `whole` gives it.
+        """
+        return module, task, self
+
+    def common(self, task: Any) -> Any:
+        """The task but for what is data to a program."""
+        return task.alike()
+
+    def whole(self, runs: Sequence[Run], module: Module) -> Any:
+        """The task of which all runs of a pack, but for their seeds, read the first examples."""
+        del module
+        return runs[0].task.signature()
+
+    def n_instances(self, runs: Sequence[Run]) -> int:
+        """How many instances of that task they read."""
+        return len({run.task for run in runs})
+
+    def alike(self, run: Run) -> Hashable:
+        """What runs of a pack must agree in beside the signature."""
+        del run
+        return None
 
     def rows_per_step(self, run: Run) -> int:
         """Examples that a step reads."""
@@ -119,7 +138,8 @@ class Method(Spec):
 
     def programs(self, pack: Pack) -> set[Hashable]:
         """What a pack needs compiled; equal ones are compiled once."""
-        return {(pack.module, self.program(pack.runs[0]), len(pack.runs))}
+        signature = self.signature(pack.module, self.whole(pack.runs, pack.module))
+        return {(signature, pack.slots, self.n_instances(pack.runs))}
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError where the method's own columns of a run's row cannot be."""

@@ -141,9 +141,9 @@ class Construction(Method):
             f"n_aimed={self.n_aimed} exceeds the task's {task.n_examples} examples; lower n_aimed",
         )
 
-    def alike(self, run: Run) -> Hashable:
+    def signature(self, module: Module, task: Any) -> Hashable:
         # Made one by one: nothing of it decides a program.
-        return self.name, run.task.alike()
+        return module, task, self.name
 
     def work_per_step(self, module: Module, run: Run) -> float:
         """Of the solve for all its examples."""

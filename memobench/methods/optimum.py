@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memobench import columns as col
@@ -55,10 +55,6 @@ class Optimum(Method):
         from memobench import optimum
 
         return optimum.solve(pack, on_steps)
-
-    def programs(self, pack: Pack) -> set[Hashable]:
-        n_tasks = len({run.task for run in pack.runs})
-        return {(pack.module, pack.runs[0].task.signature(), self, pack.slots, n_tasks)}
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         losses = row["start_losses"]

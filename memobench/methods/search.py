@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memobench import columns as col
 from memobench.columns import Column, by_name, declared, integer, number, require
@@ -102,15 +102,20 @@ class Search(Method):
         rounds = 4 + sum(2 * 2**i for i in range(1, self.doublings + 1))
         return self.lanes * rounds * self.steps
 
-    def alike(self, run: Run) -> Hashable:
-        task: Any = run.task
-        training = self.training.replace(learning_rate=0.0, final_learning_rate=0.0)
-        # Of sets of about one size the smaller are padded to the largest.
-        return self.replace(training=training), task.without_count(), rounded(task.n_examples)
+    def signature(self, module: Module, task: Any) -> Hashable:
+        return self.training.signature(module, task, subsets=True)
 
-    def static(self) -> Self:
-        """What of the method decides a compiled program."""
-        return self.replace(training=self.training.static())
+    def common(self, task: Any) -> Any:
+        return task.without_count()
+
+    def whole(self, runs: Sequence[Run], module: Module) -> Any:
+        """The largest task; every trial is on a part of its examples."""
+        largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
+        return largest.padded(module)
+
+    def alike(self, run: Run) -> Hashable:
+        # Of sets of about one size the smaller are padded to the largest.
+        return rounded(run.task.n_examples)
 
     def train(
         self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
@@ -118,15 +123,6 @@ class Search(Method):
         from memobench import search
 
         return search.search(pack, on_steps, checkpoints)
-
-    def programs(self, pack: Pack) -> set[Hashable]:
-        from memobench import packing
-
-        n_runs, n_tasks = len(pack.runs), len({run.task for run in pack.runs})
-        task = packing.search_task(pack.runs, pack.module)
-        shape = (pack.module, task, self.training.static(), self.lanes, n_runs, n_tasks)
-        widths = {packing.width(n_runs, n) for n in range(1, n_runs + 1)}
-        return {(*shape, width) for width in widths}
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         from memobench import replay

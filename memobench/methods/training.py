@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench.columns import choice, integer, number, require
@@ -14,6 +14,7 @@ from memobench.spec import as_text, kind, nested
 
 if TYPE_CHECKING:
     from memobench.checkpoints import Checkpoints
+    from memobench.engine.program import Signature
     from memobench.packing import Pack
     from memobench.runs import Run
     from memobench.training import PackResult
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # As many as a column holds.
 MOST_STEPS = 2**40
+MAX_STEPS_PER_CHUNK = 64
 
 
 @kind("trained")
@@ -129,28 +131,32 @@ class Training(Method):
 
     def trains(self, module: Module) -> Any:
         """Whether a parameter is trained, by its name."""
-        if self.trained is None:
-            return lambda name: True
-        if self.trained == "memory":
-            return lambda name: name not in EMBEDDINGS
-        offer = "read_out" if self.trained == "read_out" else "attention_maps"
-        names = getattr(module, offer)()
-        require(
-            names,
-            f"trained={self.trained!r}: {type(module).__name__} offers no {offer}; "
-            "leave trained out",
+        return trains(module, self.trained)
+
+    @property
+    def chunk_steps(self) -> int:
+        """The largest number of steps up to MAX_STEPS_PER_CHUNK that divides an epoch."""
+        at_most = min(self.n_batches, MAX_STEPS_PER_CHUNK)
+        return next(c for c in range(at_most, 0, -1) if self.n_batches % c == 0)
+
+    def signature(self, module: Module, task: Any, subsets: bool = False) -> Signature:
+        """Not seeds, learning rates, numbers of epochs or starts."""
+        from memobench.engine.program import Signature
+
+        return Signature(
+            module=module,
+            task=task,
+            protocol=self.protocol,
+            optimizer=self.optimizer,
+            chunk_steps=self.chunk_steps,
+            batch_size=self.batch_size or 0,
+            epoch_steps=self.n_batches,
+            trained=self.trained,
+            subsets=subsets,
         )
-        return lambda name: (name in names) == (self.trained == "read_out")
 
     def alike(self, run: Run) -> Hashable:
-        return self.replace(learning_rate=0.0, final_learning_rate=0.0), run.task.alike()
-
-    def program(self, run: Run) -> Hashable:
-        return self.static(), run.task.alike(), self.start
-
-    def static(self) -> Self:
-        """What of the method decides a compiled program."""
-        return self.replace(epochs=1, learning_rate=0.0, final_learning_rate=0.0, start=None)
+        return self.start
 
     def train(
         self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
@@ -158,9 +164,19 @@ class Training(Method):
         from memobench import constructions, training
 
         initial = constructions.initial(pack) if self.start else None
-        return training.train_many(pack, on_steps, initial)
+        return training.train_many(pack, on_steps, initial, checkpoints)
 
-    def programs(self, pack: Pack) -> set[Hashable]:
-        from memobench import training
 
-        return {training.program_shape(pack)}
+def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
+    """Whether a parameter is among those that `Training.trained` means, by its name."""
+    if trained is None:
+        return lambda name: True
+    if trained == "memory":
+        return lambda name: name not in EMBEDDINGS
+    offer = "read_out" if trained == "read_out" else "attention_maps"
+    names = getattr(module, offer)()
+    require(
+        names,
+        f"trained={trained!r}: {type(module).__name__} offers no {offer}; leave trained out",
+    )
+    return lambda name: (name in names) == (trained == "read_out")

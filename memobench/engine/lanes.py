@@ -1,0 +1,121 @@
+"""What lanes hold, and how models of unequal sizes are stacked, padded and cropped."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from memobench import packing
+from memobench.checkpoints import Arrays
+from memobench.methods.training import trains
+from memobench.models import base as models
+from memobench.models.base import Module
+from memobench.optimizers import Optimizer
+
+
+class Best(NamedTuple):
+    """The parameters of the least loss so far, or those that end the job by knowing all."""
+
+    params: Any
+    loss: Any
+    accuracy: Any
+    step: Any
+
+
+class State(NamedTuple):
+    """What steps carry on, of one model or of lanes stacked along R.
+
+    moments: the optimiser's, of the parameters that move. best: None where the last weights count.
+    """
+
+    variables: Any
+    moments: Any
+    best: Best | None
+
+
+class Lane(NamedTuple):
+    """What a program is told of a lane beside its state and batches, as traced numbers.
+
+    instance: which of those that all lanes read. n_examples: the job trains on the first so many.
+    target: the accuracy whose weights are kept whatever their loss. step: steps taken.
+    """
+
+    instance: Any
+    n_examples: Any
+    target: Any
+    step: Any
+
+
+def begin(optimizer: Optimizer, moving: Any, keeps_best: bool, variables: Any) -> State:
+    """The state of one model before its first step; moving: whether a parameter is trained."""
+    params = variables["params"]
+    # A copy, as programs overwrite what they are given.
+    copied = jax.tree.map(jnp.copy, params)
+    best = Best(copied, jnp.float32(jnp.inf), jnp.float32(0), jnp.int32(0))
+    moments = optimizer.transform().init({name: x for name, x in params.items() if moving(name)})
+    return State(variables, moments, best if keeps_best else None)
+
+
+@functools.lru_cache(maxsize=4096)
+def shapes(
+    module: Module, context_length: int, optimizer: Optimizer, trained: str | None, keeps_best: bool
+) -> Any:
+    """The State of one model as shapes and dtypes."""
+    variables = models.shapes(module, context_length)
+    moving = trains(module, trained)
+    return jax.eval_shape(lambda x: begin(optimizer, moving, keeps_best, x), variables)
+
+
+def stacked(tree: Any, n: int) -> Any:
+    """The shapes of n such trees, stacked."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
+
+
+def stack(trees: Iterable[Any]) -> Any:
+    """Trees of NumPy arrays as one with a further first axis."""
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
+
+
+def rows(trees: Mapping[int, Any], n: int, target: Any) -> Any:
+    """Trees padded to shapes and stacked at their places among n; zeros elsewhere."""
+    whole = jax.tree.map(lambda x: np.zeros((n, *x.shape), x.dtype), target)
+    for i, tree in trees.items():
+
+        def put(into: np.ndarray, x: Any, i: int = i) -> None:
+            inside: Any = (i, *(slice(size) for size in np.shape(x)))
+            into[inside] = x
+
+        jax.tree.map(put, whole, tree)
+    return whole
+
+
+def crop(tree: Any, i: int, true: Any) -> Any:
+    """Row i of a stacked tree at its true size, copied: it does not keep what the others have."""
+
+    def one(x: Any, shape: Any) -> np.ndarray:
+        return np.array(x[i][tuple(slice(size) for size in shape.shape)])
+
+    return jax.tree.map(one, tree, true)
+
+
+def pad(tree: Any, target: Any) -> Any:
+    """Zero-pads every leaf to the leaf of the same place among the shapes of `target`."""
+    return packing.pad_to(tree, target)
+
+
+def to_arrays(state: State) -> Arrays:
+    """The leaves of a state by their names."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def from_arrays(arrays: Arrays, true: Any) -> State | None:
+    """The inverse of `to_arrays`; None where the arrays are not of these shapes."""
+    expected, tree = jax.tree_util.tree_flatten_with_path(true)
+    leaves = [arrays.get(jax.tree_util.keystr(path)) for path, _ in expected]
+    if [None if leaf is None else leaf.shape for leaf in leaves] != [x.shape for _, x in expected]:
+        return None
+    return jax.tree.unflatten(tree, leaves)

@@ -1,0 +1,251 @@
+"""The one loop: fill, train, look, report, checkpoint, until nothing is left to train."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from memobench import compiling, devices, packing
+from memobench.checkpoints import Checkpoints
+from memobench.engine import lanes
+from memobench.engine.lanes import State
+from memobench.engine.policy import Job, Policy
+from memobench.engine.program import compile_program
+
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+# Nor more often than takes this share of the time.
+SHARE_OF_CHECKPOINTS = 0.05
+# A narrower program is worth its compilation in packs predicted to take so many seconds or more.
+NARROWED_FROM_SECONDS = 60.0
+
+
+def train(
+    policy: Policy,
+    on_steps: Callable[[int], None] = lambda _: None,
+    checkpoints: Checkpoints | None = None,
+) -> float:
+    """Trains all jobs of a policy.
+
+    Args:
+      policy: which jobs there are, and what becomes of them.
+      on_steps: called with the number of model-steps done since its last call; what it raises ends
+        the training, once all is saved.
+      checkpoints: where the state of jobs is saved from time to time.
+
+    Returns:
+      Seconds of compilation.
+    """
+    trained = Lanes(policy)
+    next_save = time.perf_counter() + SECONDS_BETWEEN_CHECKPOINTS
+
+    def report(steps: int) -> None:
+        if not steps:
+            return
+        try:
+            on_steps(steps)
+        except BaseException:  # The sweep was stopped.
+            trained.save(checkpoints)
+            raise
+
+    while trained.fill():
+        report(trained.train())
+        report(trained.look())
+        if checkpoints and (started := time.perf_counter()) > next_save:
+            trained.save(checkpoints)
+            stopped = time.perf_counter()
+            pause = max(SECONDS_BETWEEN_CHECKPOINTS, (stopped - started) / SHARE_OF_CHECKPOINTS)
+            next_save = stopped + pause
+    if checkpoints:
+        policy.save_finished(checkpoints)
+    return trained.compile_seconds
+
+
+class Lanes:
+    """The lanes of one program: their jobs on the host, their states on the devices."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.compile_seconds = policy, 0.0
+        self.jobs: list[Job | None] = []
+        self.state: State | None = None
+        self._seated: list[Job | None] = []
+        self._in_flight: tuple | None = None
+        self._unreported = 0
+
+    def fill(self) -> bool:
+        """Gives free lanes what waits, and narrows where most are idle; False if all are."""
+        width = len(self.jobs) or self.policy.width
+        places = [i for i in range(width) if not self.jobs or self.jobs[i] is None]
+        waiting = iter(self.policy.next, None)
+        # In this order, for a zip takes from its first before it finds its second at an end.
+        entering = dict(zip(places, waiting, strict=False))
+        if not self.jobs:
+            self._begin(list(entering.values()))
+        elif entering:
+            self._enter(entering)
+        self._narrow()
+        return any(self.jobs)
+
+    def train(self) -> int:
+        """Takes a chunk of steps in every lane; the model-steps of the chunk before, now done.
+
+        One chunk stays in flight: the device is busy, and the progress true.
+        """
+        assert self.state is not None
+        self._seat()
+        step_R = np.array([job.step for job in self._filled()])
+        rate_RxC, order_RxCxB = self.policy.feed(self.program, step_R)
+        lane_R = self._lane_R._replace(step=devices.split(step_R.astype(np.int32)))
+        self.state, curve = self.program.chunk(
+            self.state, self.policy.data, lane_R, rate_RxC, order_RxCxB
+        )
+        for job in self._busy():
+            job.step += self.policy.signature.chunk_steps
+        before, self._in_flight = self._in_flight, (list(self.jobs), step_R, curve)
+        self._arrived(before)
+        return self._steps_done()
+
+    def look(self) -> int:
+        """Evaluates the jobs that are due, and frees the lanes of those that are done.
+
+        Returns the model-steps that this has waited for.
+        """
+        due_R = np.array([job is not None and self.policy.due(job) for job in self.jobs])
+        if not due_R.any() or self.state is None:
+            return 0
+        step_R = np.array([job.step for job in self._filled()], np.int32)
+        lane_R = self._lane_R._replace(step=devices.split(step_R))
+        best, loss_R, accuracy_R = self.program.look(
+            self.state.variables, self.state.best, self.policy.data, lane_R, devices.split(due_R)
+        )
+        self.state = self.state._replace(best=best)
+        self._arrive()
+        seen = zip(self.jobs, due_R, np.asarray(loss_R), np.asarray(accuracy_R), strict=True)
+        for job, due, loss, accuracy in seen:
+            if job is not None and due:
+                self.policy.evaluated(job, float(loss), float(accuracy))
+        self._retire()
+        return self._steps_done()
+
+    def save(self, checkpoints: Checkpoints | None) -> None:
+        """Saves every job that has begun; those that are done once."""
+        if checkpoints is None:
+            return
+        self._arrive()
+        self.look()
+        if self.policy.resumes and any(self.jobs):
+            on_host = jax.device_get(self.state)
+            for i, job in enumerate(self.jobs):
+                if job is not None:
+                    state = lanes.crop(on_host, i, self.policy.true_shapes(job))
+                    self.policy.save(checkpoints, job, state)
+        self.policy.save_finished(checkpoints)
+
+    def _busy(self) -> list[Job]:
+        return [job for job in self.jobs if job is not None]
+
+    def _filled(self) -> list[Job]:
+        """The job of every lane; idle ones repeat the first, and nothing comes of it."""
+        first = self._busy()[0] if any(self.jobs) else None
+        return [job or first for job in self.jobs]  # type: ignore[misc]
+
+    # --- Who is in which lane ------------------------------------------------------------------
+
+    def _begin(self, jobs: list[Job]) -> None:
+        """The first jobs, in as many lanes as they are worth."""
+        if not jobs:
+            return
+        width = self._width(self.policy.width, len(jobs))
+        self.jobs = [None] * width
+        self._enter(dict(enumerate(jobs)))
+
+    def _enter(self, entering: dict[int, Job]) -> None:
+        """Jobs into free lanes: from their first weights, or on from a saved state."""
+        for i, job in entering.items():
+            self.jobs[i] = job
+        self._compile()
+        target, width = self.policy.signature.shapes(), len(self.jobs)
+        anew = {i: job for i, job in entering.items() if job.state is None}
+        on = {i: job.state for i, job in entering.items() if job.state is not None}
+        if anew or self.state is None:
+            first = {i: self.policy.variables(job) for i, job in anew.items()}
+            variables = devices.split(lanes.rows(first, width, target.variables))
+            if self.state is None:
+                self.state = self.program.begin(variables)
+            else:
+                enters_R = devices.split(np.isin(np.arange(width), list(anew)))
+                self.state = self.program.enter(self.state, variables, enters_R)
+        if on:
+            where = np.array(list(on))
+            states = lanes.stack(lanes.pad(state, target) for state in on.values())
+            self.state = jax.tree.map(
+                lambda x, y: devices.split(x.at[where].set(y)), self.state, states
+            )
+        for job in entering.values():
+            job.state = None
+
+    def _retire(self) -> None:
+        """Takes out the jobs that are done."""
+        out = [i for i, job in enumerate(self.jobs) if job is not None and job.done]
+        if not out:
+            return
+
+        state, which = self.state, np.array(out)
+        if len(out) == len(self.jobs):  # The state is given away: what comes next begins another.
+            self.state = None
+
+        def take() -> Any:
+            whole = len(out) == len(self.jobs)
+            return state if whole else jax.tree.map(lambda x: x[which], state)
+
+        self.policy.finished([job for i in out if (job := self.jobs[i])], take)
+        for i in out:
+            self.jobs[i] = None
+
+    def _narrow(self) -> None:
+        """Leaves idle lanes out where a narrower program serves the others."""
+        n_busy = len(self._busy())
+        width = self._width(len(self.jobs), n_busy) if n_busy else len(self.jobs)
+        if width < len(self.jobs):
+            by_idleness = sorted(range(len(self.jobs)), key=lambda i: self.jobs[i] is None)
+            kept = np.array(by_idleness[:width])
+            self.jobs = [self.jobs[i] for i in kept]
+            self.state = jax.tree.map(lambda x: devices.split(x[kept]), self.state)
+            self._compile()
+
+    def _width(self, width: int, n_jobs: int) -> int:
+        # Nothing measured decides, so that a resumed pack has the width it was left with.
+        width, n_jobs = devices.share(width), devices.share(n_jobs)
+        worth = self.policy.seconds >= NARROWED_FROM_SECONDS
+        return devices.count() * (packing.width(width, n_jobs) if worth else width)
+
+    def _compile(self) -> None:
+        shape = self.policy.signature, len(self.jobs), self.policy.n_instances
+        self.program, seconds = compiling.timed(compile_program, *shape)
+        self.compile_seconds += seconds
+
+    def _seat(self) -> None:
+        if self._seated != self.jobs:
+            self._seated = list(self.jobs)
+            self._lane_R = jax.tree.map(devices.split, self.policy.seat(self._filled()))
+
+    # --- What is in flight ---------------------------------------------------------------------
+
+    def _arrive(self) -> None:
+        """Waits for the chunk in flight."""
+        self._in_flight, arriving = None, self._in_flight
+        self._arrived(arriving)
+
+    def _arrived(self, chunk: tuple | None) -> None:
+        if chunk is None:
+            return
+        jobs, step_R, curve = chunk
+        if curve is not None:
+            self.policy.record(jobs, step_R, jax.tree.map(np.asarray, curve))
+        n_busy = sum(job is not None for job in jobs)
+        self._unreported += n_busy * self.policy.signature.chunk_steps
+
+    def _steps_done(self) -> int:
+        steps, self._unreported = self._unreported, 0
+        return steps

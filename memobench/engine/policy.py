@@ -1,0 +1,118 @@
+"""Policies: a method's way with its jobs, which the loop asks for all that it does not know."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from memobench import packing
+from memobench.checkpoints import Arrays, Checkpoints
+from memobench.engine import lanes
+from memobench.engine.lanes import Lane, State
+from memobench.engine.program import Program, Signature
+from memobench.runs import Run
+
+_log = logging.getLogger("memobench")
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+    """What a lane trains until it is done, as the host knows it.
+
+    steps, step: those in all, and those taken. state: at true size on the host, of a job that goes
+    on or has ended; None while it is in a lane and where it begins anew. saved: as one that ended.
+    """
+
+    run: Run
+    steps: int
+    step: int = 0
+    done: bool = False
+    state: State | None = None
+    saved: bool = False
+
+
+class Policy:
+    """A method's way with its jobs.
+
+    signature, n_instances, data: what the lanes' program is, and reads. width: how many jobs are
+    trained at a time at most. seconds: the planner's, by which a narrower program is worth its
+    compilation. resumes: whether checkpoints hold the state of jobs in training.
+    """
+
+    signature: Signature
+    n_instances: int
+    data: Any
+    width: int
+    seconds: float = 0.0
+    resumes: bool = True
+
+    def next(self) -> Job | None:
+        """The next job for a free lane; None where none waits now."""
+        raise NotImplementedError
+
+    def variables(self, job: Job) -> Any:
+        """The weights with which a job begins, on the host and at most as large as padded ones."""
+        return packing.initial(job.run)
+
+    def seat(self, jobs: Sequence[Job]) -> Lane:
+        """Is told which job is in which lane, whenever that changes; numbers of them, stacked."""
+        raise NotImplementedError
+
+    def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
+        """rate_RxC and order_RxCxB of the chunk that begins after so many steps."""
+        raise NotImplementedError
+
+    def record(self, jobs: Sequence[Job | None], step_R: np.ndarray, curve: Any) -> None:
+        """Is told loss_RxC and accuracy_RxC of a chunk's steps, where the signature keeps them."""
+
+    def due(self, job: Job) -> bool:
+        """Whether a job is evaluated now."""
+        return self.signature.keeps_best or job.step >= job.steps
+
+    def evaluated(self, job: Job, loss: float, accuracy: float) -> None:
+        """Is told what the weights of a job know of all its examples; says whether it is done."""
+        raise NotImplementedError
+
+    def finished(self, jobs: Sequence[Job], take: Callable[[], State]) -> None:
+        """Is told of jobs that leave their lanes; `take` gives their states, stacked."""
+
+    def columns(self, job: Job) -> Arrays:
+        """What a checkpoint holds of a job beside its state and step."""
+        return {}
+
+    def restore(self, job: Job, arrays: Arrays) -> None:
+        """Takes from a checkpoint what `columns` gave it."""
+
+    def save_finished(self, checkpoints: Checkpoints) -> None:
+        """Saves jobs that have ended and whose rows still take long to make."""
+
+    # --- Checkpoints ---------------------------------------------------------------------------
+
+    def true_shapes(self, job: Job) -> Any:
+        """The state of a job at its true size, as shapes and dtypes."""
+        return self.signature.shapes(job.run.module())
+
+    def save(self, checkpoints: Checkpoints, job: Job, state: State) -> None:
+        """Saves a job with its state at its true size."""
+        progress = {"step": np.array(job.step), "done": np.array(job.done)}
+        arrays = progress | self.columns(job) | lanes.to_arrays(state)
+        checkpoints.save(job.run.run_id, arrays)
+
+    def load(self, checkpoints: Checkpoints | None, job: Job) -> Job:
+        """The job where its checkpoint left it, if there is one of this version."""
+        arrays = checkpoints.load(job.run.run_id) if checkpoints else None
+        if arrays is None:
+            return job
+        state = lanes.from_arrays(arrays, self.true_shapes(job))
+        fits = state is not None and int(arrays["step"]) % self.signature.chunk_steps == 0
+        if not (fits and {"done", *self.columns(job)} <= arrays.keys()):
+            _log.warning(
+                "the checkpoint of run %s is of another version; it starts anew", job.run.run_id
+            )
+            return job
+        job.step, job.state = int(arrays["step"]), state
+        job.done = job.saved = bool(arrays["done"])
+        self.restore(job, arrays)
+        return job

@@ -1,0 +1,193 @@
+"""What decides a compilation, and what is compiled: steps of all lanes, and their evaluation."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from memobench import compiling, devices
+from memobench.devices import SHARED, SPLIT
+from memobench.engine import lanes, reading
+from memobench.engine.lanes import Best, Lane, State
+from memobench.methods.training import trains
+from memobench.models.base import Module
+from memobench.optimizers import Optimizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """Everything about runs that decides a compilation; those of equal ones share a program.
+
+    module: padded; the planner sets its paddable sizes to 0. task: without its seed and, where runs
+    take subsets, without their sizes. protocol: what a batch is. trained: which of the
+    parameters are. batch_size: 0 where every step reads all examples. chunk_steps: that the device
+    takes without the host. epoch_steps: between two shuffles on the device; 0 where the host gives
+    batches. subsets: whether jobs take the first so many examples of an instance. curve: whether
+    every step's loss and accuracy are kept. keeps_best: whether every chunk ends in an evaluation
+    and the best weights are kept.
+    """
+
+    module: Module
+    task: Any
+    protocol: str
+    optimizer: Optimizer
+    chunk_steps: int
+    batch_size: int = 0
+    epoch_steps: int = 0
+    trained: str | None = None
+    subsets: bool = False
+    curve: bool = True
+    keeps_best: bool = False
+
+    def shapes(self, module: Module | None = None) -> Any:
+        """The State of one model, of the padded module or another, as shapes and dtypes."""
+        return lanes.shapes(
+            module or self.module,
+            self.task.context_length,
+            self.optimizer,
+            self.trained,
+            self.keeps_best,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The compiled functions of R lanes.
+
+    begin: from their variables, the state of all lanes. enter: the state in which some of them
+    begin anew. shuffle: from keys and epochs, order_RxLxB; None without epochs. pick: from that and
+    steps, order_RxCxB. chunk: takes steps. look: evaluates the lanes that are due, and keeps the
+    best.
+    """
+
+    begin: Callable[..., Any]
+    enter: Callable[..., Any]
+    shuffle: Callable[..., Any] | None
+    pick: Callable[..., Any]
+    chunk: Callable[..., Any]
+    look: Callable[..., Any]
+
+
+def step(
+    signature: Signature,
+    loss_and_accuracy: Callable[[Any], tuple[jax.Array, jax.Array]],
+    variables: Any,
+    moments: Any,
+    rate: jax.Array,
+) -> tuple[Any, Any, tuple[jax.Array, jax.Array]]:
+    """One step of one model: variables, moments, and loss and accuracy before the step."""
+
+    def tried(trained: Any) -> tuple[jax.Array, jax.Array]:
+        return loss_and_accuracy({**variables, "params": {**variables["params"], **trained}})
+
+    moving = trains(signature.module, signature.trained)
+    trained = {name: x for name, x in variables["params"].items() if moving(name)}
+    seen, gradient = jax.value_and_grad(tried, has_aux=True)(trained)
+    update, moments = signature.optimizer.transform().update(gradient, moments, trained)
+    trained = jax.tree.map(lambda p, u: p - rate * u, trained, update)
+    return {**variables, "params": {**variables["params"], **trained}}, moments, seen
+
+
+@functools.lru_cache(maxsize=32)
+def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Program:
+    """The functions of all packs of this signature, with so many lanes and instances."""
+    reads = reading.of(signature)
+
+    def begin(variables_R: Any) -> State:
+        moving = trains(signature.module, signature.trained)
+        one = functools.partial(lanes.begin, signature.optimizer, moving, signature.keeps_best)
+        return jax.vmap(one)(variables_R)
+
+    def enter(state: State, variables_R: Any, enters_R: jax.Array) -> State:
+        def one(old: State, new: State, enters: jax.Array) -> State:
+            return jax.tree.map(lambda x, y: jnp.where(enters, y, x), old, new)
+
+        return jax.vmap(one)(state, begin(variables_R), enters_R)
+
+    def chunk(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
+        def train(variables: Any, moments: Any, lane: Lane, rate_C: Any, order_CxB: Any) -> Any:
+            loss = reads.steps(data, lane)
+
+            def one(carried: Any, of_step: Any) -> Any:
+                rate, order_B = of_step
+                seen_by = functools.partial(loss, order_B)
+                variables, moments = carried
+                variables, moments, seen = step(signature, seen_by, variables, moments, rate)
+                return (variables, moments), seen if signature.curve else None
+
+            return jax.lax.scan(one, (variables, moments), (rate_C, order_CxB))
+
+        (variables, moments), curve = jax.vmap(train)(
+            state.variables, state.moments, lane_R, rate_RxC, order_RxCxB
+        )
+        return State(variables, moments, state.best), curve
+
+    def look(variables: Any, best: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Any:
+        loss_R, accuracy_R = reads.evaluate(variables, data, lane_R, due_R)
+        if signature.keeps_best:
+            new = Best(variables["params"], loss_R, accuracy_R, lane_R.step)
+            better_R = (loss_R < best.loss) | (accuracy_R >= lane_R.target)
+            best = jax.vmap(keep)(due_R & better_R, new, best)
+        return best, loss_R, accuracy_R
+
+    state = lanes.stacked(signature.shapes(), n_lanes)
+    data = reads.shapes(n_instances)
+    number, count = (jax.ShapeDtypeStruct((n_lanes,), dtype) for dtype in (jnp.float32, jnp.int32))
+    lane: Any = Lane
+    lane = lane(instance=count, n_examples=count, target=number, step=count)
+    rate = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps), jnp.float32)
+    shuffle, order = _shuffling(signature, n_lanes)
+    order = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps, *order.shape[2:]), order.dtype)
+    due = jax.ShapeDtypeStruct((n_lanes,), jnp.bool_)
+    return Program(
+        begin=compiling.compiled(begin, state.variables, specs=(SPLIT,)),
+        # Compiled where a lane is filled again; no pack of plain runs does that.
+        enter=devices.jit(enter, (SPLIT, SPLIT, SPLIT), donate_argnums=(0,)),
+        shuffle=shuffle,
+        pick=devices.jit(functools.partial(_pick, signature.chunk_steps), (SPLIT, SPLIT)),
+        chunk=compiling.compiled(
+            chunk, state, data, lane, rate, order,
+            specs=(SPLIT, SHARED, SPLIT, SPLIT, SPLIT), donate=(0,),
+        ),
+        look=compiling.compiled(
+            look, state.variables, state.best, data, lane, due,
+            specs=(SPLIT, SPLIT, SHARED, SPLIT, SPLIT), donate=(1,),
+        ),
+    )  # fmt: skip
+
+
+def keep(better: jax.Array, new: Best, best: Best) -> Best:
+    """The new weights if they are better."""
+    return jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
+
+
+def _shuffling(signature: Signature, n_lanes: int) -> tuple[Any, Any]:
+    """The compiled shuffles of an epoch, if there are any, and the shape of an order of batches."""
+    batch_size, n_batches = signature.batch_size, signature.epoch_steps
+    if not (batch_size and n_batches):
+        shape = n_lanes, signature.chunk_steps, batch_size
+        return None, jax.ShapeDtypeStruct(shape, jnp.int32)
+    one = functools.partial(
+        reading.step_keys if signature.task.is_fresh else reading.epoch_order,
+        batch_size=batch_size,
+        n_batches=n_batches,
+    )
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_lanes))
+    epoch = jax.ShapeDtypeStruct((n_lanes,), jnp.int32)
+    shuffle = jax.vmap(one)
+    return (
+        compiling.compiled(shuffle, keys, epoch, specs=(SPLIT, SPLIT)),
+        jax.eval_shape(shuffle, keys, epoch),
+    )
+
+
+def _pick(n_steps: int, order_RxLxB: jax.Array, start_R: jax.Array) -> jax.Array:
+    """order_RxCxB: of every lane's epoch the steps from its own start."""
+
+    def one(order_LxB: jax.Array, start: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(order_LxB, start, n_steps)
+
+    return jax.vmap(one)(order_RxLxB, start_R)

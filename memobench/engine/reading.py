@@ -1,0 +1,175 @@
+"""What lanes read: the examples of a step, the objective on them, and on all examples."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from memobench import metrics
+from memobench.engine.lanes import Lane, stacked
+from memobench.models.base import Module
+from memobench.tasks import labelled_contexts
+from memobench.tasks.labelled_contexts import Labelled
+from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance
+
+# Of variables, or of a step's order of examples and variables: loss and accuracy.
+Seen = tuple[jax.Array, jax.Array]
+
+
+class Reads(NamedTuple):
+    """How the lanes of a signature read what they memorize.
+
+    shapes: of the data, from the number of instances. steps: from data and lane, what takes a
+    step's order_B and variables to loss and accuracy. evaluate: from stacked variables, data, lanes
+    and which of them are due, loss_R and accuracy_R on all examples.
+    """
+
+    shapes: Callable[[int], Any]
+    steps: Callable[[Any, Lane], Callable[[Any, Any], Seen]]
+    evaluate: Callable[[Any, Any, Lane, jax.Array], Seen]
+
+
+def of(signature: Any) -> Reads:
+    """How the lanes of a signature read."""
+    return (_tokens if signature.task.of_tokens else _contexts)(signature)
+
+
+# --- Tokens ------------------------------------------------------------------------------------
+
+
+def _tokens(signature: Any) -> Reads:
+    """Data: `instances`, and `draws`, the training set of each, K x M.
+
+    Draws are numbers of examples; of subsets, numbers in [0, 1) that scale with their size.
+    """
+    module, task = signature.module, signature.task
+    # Of a subset only the examples that it holds count.
+    weighted = True if signature.subsets else None
+    n_draws = 0 if task.is_fresh else signature.epoch_steps * signature.batch_size
+
+    def shapes(n_instances: int) -> Any:
+        dtype = jnp.float32 if signature.subsets else jnp.int32
+        draws = jax.ShapeDtypeStruct((n_instances, n_draws), dtype)
+        return {"instances": stacked(task.shapes(), n_instances), "draws": draws}
+
+    def memorized(data: Any, lane: Lane) -> Instance:
+        instance = jax.tree.map(lambda x: x[lane.instance], data["instances"])
+        if not signature.subsets:
+            return instance
+        number_T = jnp.arange(instance.prior_T.shape[0])
+        prior_T = jnp.where(number_T < lane.n_examples, 1 / lane.n_examples, 0.0)
+        return instance._replace(prior_T=prior_T)
+
+    def steps(data: Any, lane: Lane) -> Callable[[Any, Any], Seen]:
+        instance, draws_M = memorized(data, lane), data["draws"][lane.instance]
+        if signature.subsets:
+            n = lane.n_examples
+            draws_M = jnp.minimum((draws_M * n).astype(jnp.int32), n - 1)
+
+        def seen(order_B: jax.Array, variables: Any) -> Seen:
+            examples_B: Any = None
+            if task.is_fresh:
+                key = jax.random.wrap_key_data(order_B)
+                examples_B = task.fresh(key, signature.batch_size)
+            elif signature.batch_size:
+                examples_B = draws_M[order_B]
+            return task.objective(module, variables, instance, examples_B, weighted)
+
+        return seen
+
+    def evaluate(variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
+        def whole(variables: Any, lane: Lane) -> Seen:
+            instance = memorized(data, lane)
+            if signature.subsets:
+                return task.objective(module, variables, instance, weighted=True)
+            return task.evaluate(module, variables, instance)
+
+        def one(lane: Any) -> Seen:
+            *lane, due = lane
+            return jax.lax.cond(due, whole, lambda *_: (jnp.float32(0), jnp.float32(0)), *lane)
+
+        # One lane after another: all examples of all lanes at once would not fit beside training.
+        return jax.lax.map(one, (variables, lane_R, due_R))
+
+    return Reads(shapes, steps, evaluate)
+
+
+def epoch_order(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int) -> jax.Array:
+    """order_LxB: a permutation of the draws for this epoch.
+
+    The low bits of random words carry the index, so that one sort of plain words shuffles (five
+    times faster on a CPU than sorting pairs). Ties of the high bits keep their order, which could
+    matter only where a batch ends within a tie.
+    """
+    n = batch_size * n_batches
+    mask = jnp.uint32((1 << max(n - 1, 1).bit_length()) - 1)
+    random = jax.random.bits(jax.random.fold_in(key, epoch), (n,), jnp.uint32)
+    words = jnp.sort((random & ~mask) | jnp.arange(n, dtype=jnp.uint32))
+    return (words & mask).astype(jnp.int32).reshape(n_batches, batch_size)
+
+
+def step_keys(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int) -> jax.Array:
+    """words_Lx2: the words of every step's key, from which its batch is drawn."""
+    return jax.random.key_data(jax.random.split(jax.random.fold_in(key, epoch), n_batches))
+
+
+# --- Labelled contexts -------------------------------------------------------------------------
+
+
+def _contexts(signature: Any) -> Reads:
+    """Data: the largest set of every seed, stacked as drawn; batches come from the host."""
+    module, task = signature.module, signature.task
+
+    def shapes(n_instances: int) -> Any:
+        return stacked(task.shapes(), n_instances)
+
+    def steps(data: Labelled, lane: Lane) -> Callable[[Any, Any], Seen]:
+        def seen(rows_B: jax.Array, variables: Any) -> Seen:
+            loss_B, correct_B = labelled_objective(module, variables, data, lane.instance, rows_B)
+            return loss_B.mean(), correct_B.mean()
+
+        return seen
+
+    def evaluate(variables: Any, data: Labelled, lane_R: Lane, due_R: jax.Array) -> Seen:
+        return evaluate_prefixes(module, variables, data, lane_R)
+
+    return Reads(shapes, steps, evaluate)
+
+
+def labelled_objective(
+    module: Module, variables: Any, data: Labelled, instance: jax.Array, rows_B: jax.Array
+) -> Seen:
+    """loss_B and correct_B: cross-entropy in nats, or the squared error and whether it is small."""
+    # Where there is one set only, what lanes read of it is the same for all of them.
+    which = 0 if len(data.label_T) == 1 else instance
+
+    def one(row: jax.Array) -> Seen:
+        output_C: Any = module.apply(variables, *labelled_contexts.inputs(data, which, row))
+        return metrics.loss_and_correct(output_C, data.label_T[which, row])
+
+    with jax.default_matmul_precision("highest"):
+        return jax.vmap(one)(rows_B)
+
+
+def evaluate_prefixes(module: Module, variables: Any, data: Labelled, lane_R: Lane) -> Seen:
+    """loss_R and accuracy_R, means over the prefixes that lanes memorize, block by block."""
+    n_examples_R, n_all = lane_R.n_examples, data.label_T.shape[1]
+    block = math.ceil(n_all / math.ceil(n_all / EVALUATED_AT_ONCE))
+
+    def add(i: jax.Array, sums: Any) -> Any:
+        rows_E = i * block + jnp.arange(block)
+        loss_RxE, correct_RxE = jax.vmap(
+            lambda variables, instance: labelled_objective(
+                module, variables, data, instance, rows_E
+            )
+        )(variables, lane_R.instance)
+        mine_RxE = rows_E[None] < n_examples_R[:, None]
+        loss_R = jnp.where(mine_RxE, loss_RxE, 0).sum(axis=1)
+        return sums[0] + loss_R, sums[1] + (correct_RxE & mine_RxE).sum(axis=1)
+
+    zeros = jnp.zeros(n_examples_R.shape), jnp.zeros(n_examples_R.shape, jnp.int32)
+    blocks = -(-n_examples_R.max() // block)
+    loss_R, correct_R = jax.lax.fori_loop(0, blocks, add, zeros)
+    return loss_R / n_examples_R, correct_R / n_examples_R
