@@ -55,15 +55,15 @@ def anneal(
       step it stopped at, that of its best weights, and which heads are saturated.
     """
     started = time.perf_counter()
-    annealed = _Annealed(pack, checkpoints)
+    annealed = Annealed(pack, checkpoints)
     compile_seconds = engine.train(annealed, on_steps, checkpoints)
     return annealed.result(compile_seconds, started)
 
 
-class _Annealed(engine.Policy):
+class Annealed(engine.Policy):
     """Every run of a pack trains once, those of most steps first."""
 
-    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None) -> None:
+    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         self.signature: Signature = packing.signature(pack)
         self.seconds = pack.seconds
         self.width = pack.slots

@@ -45,7 +45,7 @@ def search(
       rate; what was found stands in its certificates.
     """
     started = time.perf_counter()
-    searches = _Searches(pack, checkpoints)
+    searches = Searches(pack, checkpoints)
     compile_seconds = engine.train(searches, on_steps, checkpoints)
     return _result(
         pack.runs, searches.trials, compile_seconds, time.perf_counter() - started - compile_seconds
@@ -66,7 +66,7 @@ class _TrialJob(training.EpochJob):
     best: float = 0.0
 
 
-class _Searches(training.Epochs):
+class Searches(training.Epochs):
     """Every run of a pack proposes trials, and more of them once these are made.
 
     trials: of each run, those of its finished rounds, in the order in which they were proposed.
@@ -74,7 +74,7 @@ class _Searches(training.Epochs):
 
     resumes = False  # Trials are kept, not the weights of one that is in training.
 
-    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None) -> None:
+    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack)
         self._checkpoints = checkpoints
         self._exact = self.signature.protocol == "exact"

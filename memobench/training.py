@@ -67,7 +67,7 @@ def train_many(
       ValueError: a run starts from a construction, and that was not given.
     """
     started = time.perf_counter()
-    plain = _Plain(pack, initial, checkpoints)
+    plain = Plain(pack, initial, checkpoints)
     compile_seconds = engine.train(plain, on_steps, checkpoints)
     task = pack.runs[0].task
     jobs: list[Any] = plain.all
@@ -173,10 +173,12 @@ class _Course(EpochJob):
     accuracy: float = math.nan
 
 
-class _Plain(Epochs):
+class Plain(Epochs):
     """Every run of a pack trains once."""
 
-    def __init__(self, pack: packing.Pack, initial: Any, checkpoints: Checkpoints | None) -> None:
+    def __init__(
+        self, pack: packing.Pack, initial: Any = None, checkpoints: Checkpoints | None = None
+    ) -> None:
         methods = [_training(run) for run in pack.runs]
         if initial is None and methods[0].start:
             raise ValueError("a run that starts from a construction needs `constructions.initial`")

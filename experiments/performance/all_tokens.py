@@ -46,7 +46,7 @@ def baselines(setting: Setting) -> dict[str, Callable[[float], float]]:
 
 def _learning_rates() -> list[float]:
     """Of every step of a run."""
-    return np.asarray(annealing.rate(contexts.schedule(0), jnp.arange(METHOD.steps))).tolist()
+    return annealing.rates(METHOD, np.arange(METHOD.steps)).tolist()
 
 
 def jax_rate(setting: Setting, seconds: float) -> float:

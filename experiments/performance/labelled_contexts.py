@@ -12,7 +12,7 @@ to --output as Markdown and CSV, one table. Its rows, for each kind of contexts 
 2. The same in JAX, jitted: all tokens, one model after another. What is left of memobench's lead
    over it is not due to compilation.
 3. memobench: one run, packs of 2 to 16, and on a CPU two packs side by side, as `memobench run`
-   trains them. Rounds of `annealing.compile_round`.
+   trains them. Chunks of `engine.Lanes`.
 
 Rates are steady ones: without compilation and initialisation. A round measures every row once,
 baseline first; a row's rate is its median over the rounds, a ratio is one of medians. All shuffle
@@ -36,7 +36,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import all_tokens
 import contexts
@@ -48,7 +48,6 @@ import pytorch
 from absl import app, flags
 from contexts import METHOD, N_EXAMPLES, Setting
 
-from memobench import annealing, compiling, packing
 from memobench.runs import Run
 
 OUTPUT = flags.DEFINE_string(
@@ -121,7 +120,8 @@ def measure(settings: Sequence[Setting], rounds: int, seconds: float) -> pd.Data
         }
         for width in WIDTHS:
             name = _packed_name(width)
-            _, compile_seconds[setting, name] = compiling.timed(*_program(setting, width))
+            runs = [setting.run(i, ROUND) for i in range(width)]
+            compile_seconds[setting, name] = contexts.lanes(runs).compile_seconds
             measuring.say(f"{setting}, {name}: compiled")
             rows[setting][name] = functools.partial(packed_rates, setting, width, 1)
         if jax.default_backend() == "cpu":  # Elsewhere the executor trains one pack at a time.
@@ -165,7 +165,7 @@ def _without_evaluation(rate: Callable[[float], float], seconds: float) -> Rates
 def packed_rates(setting: Setting, width: int, n_packs: int, seconds: float) -> Rates:
     """Rates of as many packs of as many runs, side by side."""
     trainings = [
-        _round_seconds(setting, [setting.run(pack * width + i, ROUND) for i in range(width)])
+        _round_seconds([setting.run(pack * width + i, ROUND) for i in range(width)])
         for pack in range(n_packs)
     ]
     for rounds in trainings:
@@ -184,28 +184,23 @@ def packed_rates(setting: Setting, width: int, n_packs: int, seconds: float) -> 
     return Rates(*np.sum(both, axis=0).tolist())
 
 
-def _round_seconds(setting: Setting, runs: Sequence[Run]) -> Iterator[tuple[float, float]]:
+def _round_seconds(runs: Sequence[Run]) -> Iterator[tuple[float, float]]:
     """Trains a pack for ever; yields how long a round took, one without evaluation and one with."""
-    program, _ = compiling.timed(*_program(setting, len(runs)))
-    state = contexts.start(packing.init_pack(packing.together(runs)))
-    one_set = jax.tree.map(lambda x: x[None], contexts.data(setting.contexts))
+    lanes = contexts.lanes(runs)
 
-    def seconds(step: int, n_evaluated: int) -> float:
-        nonlocal state
+    def seconds(evaluated: bool) -> float:
         started = time.perf_counter()
-        rows_RxCxB = np.stack([annealing.batches(run, step) for run in runs])
-        schedule = contexts.stacked_schedule(step, len(runs), n_evaluated)
-        state, *_ = jax.block_until_ready(program(state, one_set, schedule, rows_RxCxB))
+        lanes.train()
+        if evaluated:
+            lanes.look()
+        jax.block_until_ready(lanes.state)
         return time.perf_counter() - started
 
-    every = ROUND.evaluate_every
-    for step in itertools.cycle(range(0, METHOD.steps, 2 * every)):
-        yield seconds(step, 0), seconds(step + every, N_EXAMPLES)
-
-
-def _program(setting: Setting, width: int) -> tuple[Any, ...]:
-    """What compiles a round, and of which shapes."""
-    return contexts.program(setting, width, ROUND.evaluate_every)
+    while True:
+        yield seconds(evaluated=False), seconds(evaluated=True)
+        for job in lanes.jobs:
+            if job is not None and job.step > METHOD.steps - 4 * ROUND.evaluate_every:
+                job.step = 0
 
 
 def _packed_name(width: int, n_packs: int = 1) -> str:

@@ -50,7 +50,7 @@ from associations import (
 )
 from measuring import say
 
-from memobench import compiling, packing, training
+from memobench import engine, packing, training
 from memobench.runs import Run
 
 OUTPUT = flags.DEFINE_string(
@@ -160,8 +160,9 @@ def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.Data
 
 
 def _compile_seconds(case: Case) -> float:
-    _, seconds = compiling.timed(training.compile_program, training.program_shape(case.packs(1)[0]))
-    return seconds
+    lanes = engine.Lanes(training.Plain(case.packs(1)[0]))
+    lanes.fill()
+    return lanes.compile_seconds
 
 
 def _epochs(case: Case, seconds: float) -> int:
@@ -199,7 +200,7 @@ def measure_sweeps(epochs: int, solo_every: int) -> pd.DataFrame:
 
 def _forget_programs() -> None:
     """Forgets everything compiled but what any run needs, so that what comes next compiles it."""
-    training.compile_program.cache_clear()
+    engine.compile_program.cache_clear()
     jax.clear_caches()
     training.train_one(run(2, 1, dataclasses.replace(METHOD, epochs=1)))  # None of the 77.
 

@@ -54,7 +54,7 @@ import xla_text
 from absl import app, flags
 from rows import Rows
 
-from memobench import annealing, compiling, packing, training, worker
+from memobench import annealing, compiling, engine, packing, training, worker
 from memobench.methods.training import Training
 from memobench.runs import Run
 
@@ -240,64 +240,33 @@ def as_run(case: Case, n: int, n_packs: int, rate: float) -> float:
 
 def load(runs: Sequence[Run]) -> Loaded:
     """The pack of these runs, ready to train."""
-    few = packing.together(runs[:COUNTED])
-    variables = _repeated(packing.init_pack(few), len(runs))
-    return (_training if isinstance(runs[0].method, Training) else _annealing)(runs, variables)
-
-
-def _training(runs: Sequence[Run], variables: Any) -> Loaded:
-    pack, n = packing.together(runs), len(runs)
-    module, task, method, *_ = shape = training.program_shape(pack)
-    program, compile_seconds = _compiled(training.compile_program, shape)
-    data = training._data([task], [0] * n, method)
-    key_R = jax.random.split(jax.random.key(0), n)
-    rate_R = jnp.full(n, associations.METHOD.learning_rate, jnp.float32)
-    order_RxCxB = program.shuffle(key_R, jnp.int32(0))
+    pack = dataclasses.replace(packing.together(runs), slots=len(runs))
+    few = packing.init_pack(packing.together(runs[:COUNTED]))
+    by_epoch = isinstance(runs[0].method, Training)
+    variables = _repeated(few, len(runs))
+    policy: Any = training.Plain(pack, variables) if by_epoch else annealing.Annealed(pack)
+    lanes = engine.Lanes(policy)
+    lanes.fill()
+    lanes.train()
+    program, lane_R, steps_R = lanes.program, lanes.lane_R, np.zeros(len(runs), int)
+    rate_RxC, order_RxCxB = policy.feed(program, steps_R)
 
     def advance(state: Any) -> tuple[Any, Any]:
-        state, (loss_RxC, _) = program.chunk(state, data, rate_R, order_RxCxB)
-        return state, loss_RxC
+        state, _ = program.chunk(state, policy.data, lane_R, rate_RxC, order_RxCxB)
+        return state, state.variables
 
-    state = {"variables": variables, "optimizer": training.optimizer(module, method, variables)}
-    one_step = jax.vmap(functools.partial(training.step, module, task, method))
-    instance = _repeated(data["instances"], n)
-    has_batches = order_RxCxB.size > 0
-    arguments = state, instance, rate_R, order_RxCxB[:, 0] if has_batches else None
-    shuffle = functools.partial(program.shuffle, key_R, jnp.int32(0))
+    def one_step(state: Any, lane: Any, rate: Any, order_B: Any) -> Any:
+        return engine.one_step(policy.signature, state, policy.data, lane, rate, order_B)
+
+    arguments = lanes.state, lane_R, rate_RxC[:, 0], order_RxCxB[:, 0]
+    shuffle = None
+    if program.shuffle is not None:
+        key_R = jax.random.split(jax.random.key(0), len(runs))
+        shuffle = functools.partial(program.shuffle, key_R, jnp.zeros(len(runs), jnp.int32))
     return Loaded(
-        compile_seconds, program.chunk, state, advance, one_step, arguments,
-        shuffle if has_batches else None,
+        lanes.compile_seconds, program.chunk, lanes.state, advance, jax.vmap(one_step), arguments,
+        shuffle,
     )  # fmt: skip
-
-
-def _annealing(runs: Sequence[Run], variables: Any) -> Loaded:
-    n = len(runs)
-    task: Any = runs[0].task
-    architecture: Any = runs[0].architecture
-    method: Any = runs[0].method
-    setting = contexts.Setting(task.contexts, architecture.n_heads)
-    shape = contexts.program(setting, n, method.evaluate_every)
-    program, compile_seconds = _compiled(*shape)
-    data = jax.tree.map(lambda x: x[None], contexts.data(setting.contexts))
-    schedule = contexts.stacked_schedule(0, n, evaluated=0)
-    few_RxCxB = np.stack([annealing.batches(run, 0) for run in runs[:COUNTED]])
-    rows_RxCxB = _repeated(jnp.asarray(few_RxCxB), n)
-
-    def advance(state: Any) -> tuple[Any, Any]:
-        state, loss_R, _ = program(state, data, schedule, rows_RxCxB)
-        return state, loss_R
-
-    step = functools.partial(annealing.step, packing.together(runs[:1]).module, method)
-    one_step = jax.vmap(step, in_axes=(None, 0, 0, 0, None))
-    state = contexts.start(variables)
-    arguments = data, schedule, state, rows_RxCxB[:, 0], jnp.float32(0)
-    return Loaded(compile_seconds, program, state, advance, one_step, arguments, None)
-
-
-@functools.cache
-def _compiled(function: Any, *shape: Any) -> tuple[Any, float]:
-    """A program, and what compiling it took, be it now or before."""
-    return compiling.timed(function, *shape)
 
 
 def _repeated(tree: Any, n: int) -> Any:

@@ -20,17 +20,19 @@ M draws.
 """
 
 from memobench.engine.lanes import Lane, State
-from memobench.engine.loop import train
+from memobench.engine.loop import Lanes, train
 from memobench.engine.policy import Job, Policy
-from memobench.engine.program import Program, Signature, compile_program
+from memobench.engine.program import Program, Signature, compile_program, one_step
 
 __all__ = [
     "Job",
     "Lane",
+    "Lanes",
     "Policy",
     "Program",
     "Signature",
     "State",
     "compile_program",
+    "one_step",
     "train",
 ]

@@ -96,7 +96,7 @@ class Lanes:
         self._seat()
         step_R = np.array([job.step for job in self._filled()])
         rate_RxC, order_RxCxB = self.policy.feed(self.program, step_R)
-        lane_R = self._lane_R._replace(step=devices.split(step_R.astype(np.int32)))
+        lane_R = self.lane_R._replace(step=devices.split(step_R.astype(np.int32)))
         self.state, curve = self.program.chunk(
             self.state, self.policy.data, lane_R, rate_RxC, order_RxCxB
         )
@@ -115,7 +115,7 @@ class Lanes:
         if not due_R.any() or self.state is None:
             return 0
         step_R = np.array([job.step for job in self._filled()], np.int32)
-        lane_R = self._lane_R._replace(step=devices.split(step_R))
+        lane_R = self.lane_R._replace(step=devices.split(step_R))
         best, loss_R, accuracy_R = self.program.look(
             self.state.variables, self.state.best, self.policy.data, lane_R, devices.split(due_R)
         )
@@ -228,7 +228,7 @@ class Lanes:
     def _seat(self) -> None:
         if self._seated != self.jobs:
             self._seated = list(self.jobs)
-            self._lane_R = jax.tree.map(devices.split, self.policy.seat(self._filled()))
+            self.lane_R = jax.tree.map(devices.split, self.policy.seat(self._filled()))
 
     # --- What is in flight ---------------------------------------------------------------------
 

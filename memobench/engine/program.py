@@ -91,6 +91,14 @@ def step(
     return {**variables, "params": {**variables["params"], **trained}}, moments, seen
 
 
+def one_step(
+    signature: Signature, state: State, data: Any, lane: Lane, rate: jax.Array, order_B: jax.Array
+) -> Any:
+    """A single step of one lane, as a chunk is made of them."""
+    loss = functools.partial(reading.of(signature).steps(data, lane), order_B)
+    return step(signature, loss, state.variables, state.moments, rate)
+
+
 @functools.lru_cache(maxsize=32)
 def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Program:
     """The functions of all packs of this signature, with so many lanes and instances."""
@@ -109,14 +117,13 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
 
     def chunk(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
         def train(variables: Any, moments: Any, lane: Lane, rate_C: Any, order_CxB: Any) -> Any:
-            loss = reads.steps(data, lane)
+            reading_of = reads.steps(data, lane)
 
             def one(carried: Any, of_step: Any) -> Any:
                 rate, order_B = of_step
-                seen_by = functools.partial(loss, order_B)
-                variables, moments = carried
-                variables, moments, seen = step(signature, seen_by, variables, moments, rate)
-                return (variables, moments), seen if signature.curve else None
+                loss = functools.partial(reading_of, order_B)
+                *carried, seen = step(signature, loss, *carried, rate)  # type: ignore[call-arg]
+                return tuple(carried), seen if signature.curve else None
 
             return jax.lax.scan(one, (variables, moments), (rate_C, order_CxB))
 
