@@ -9,6 +9,7 @@ import gc
 import itertools
 import json
 import logging
+import math
 import os
 
 import jax
@@ -30,6 +31,8 @@ from memobench import (
     training,
     worker,
 )
+from memobench.engine import loop, program, reading
+from memobench.engine.lanes import Best, Lane
 from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
@@ -117,7 +120,7 @@ def _stopping_after(rounds):
 def small_packs():
     """Optimising code that runs a few times would take longer; small packs are narrowed too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(annealing, "NARROWED_FROM_SECONDS", 0)
+        patch.setattr(loop, "NARROWED_FROM_SECONDS", 0)
         for name, value in QUICK.items():
             patch.setitem(compiling.OPTIONS, name, value)
         yield
@@ -223,7 +226,6 @@ def test_the_protocol_step_for_step():
 @pytest.mark.parametrize(("warmup", "steps"), [(0.05, 40), (0.5, 60), (0, 20)])
 def test_the_rate_warms_up_and_falls_by_a_cosine(warmup, steps):
     run = _run(warmup=warmup, steps=steps, learning_rate=0.3, first_share=0.02)
-    schedule = annealing._schedule(annealing._Progress(run), [run.task.seed])
     n_warm = round(warmup * steps)
     reference = optax.join_schedules(
         [
@@ -232,7 +234,7 @@ def test_the_rate_warms_up_and_falls_by_a_cosine(warmup, steps):
         ],
         [n_warm],
     )
-    rates = annealing.rate(schedule, jnp.arange(steps, dtype=jnp.float32))
+    rates = annealing.rates(run.method, np.arange(steps))
     np.testing.assert_allclose(rates, reference(jnp.arange(steps)), rtol=1e-4, atol=1e-7)
     assert rates[0] == pytest.approx(0.006 if n_warm else 0.3)
     assert rates.argmax() == n_warm
@@ -272,13 +274,13 @@ def _easy(seed, steps=400, **fields):
 @pytest.fixture
 def rounds(monkeypatch):
     """The widths of the rounds from here on."""
-    widths, timed = [], compiling.timed
+    widths, train = [], loop.Lanes.train
 
-    def recorded(cached, module, task, method, width, *others):
-        widths.append(width)
-        return timed(cached, module, task, method, width, *others)
+    def recorded(lanes):
+        widths.append(len(lanes.jobs))
+        return train(lanes)
 
-    monkeypatch.setattr(compiling, "timed", recorded)
+    monkeypatch.setattr(loop.Lanes, "train", recorded)
     return widths
 
 
@@ -311,17 +313,17 @@ def test_runs_that_know_all_stop_and_free_their_slot(rounds):
 
 
 def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, monkeypatch):
-    made, compile_round = [], annealing.compile_round
+    made, compile_program = [], loop.compile_program
     monkeypatch.setattr(
-        annealing,
-        "compile_round",
-        functools.lru_cache(lambda *shape: (made.append(shape), compile_round(*shape))[1]),
+        loop,
+        "compile_program",
+        functools.lru_cache(lambda *shape: (made.append(shape), compile_program(*shape))[1]),
     )
     first = annealing.anneal(_pack(MIX))
     # Runs end after 20, 40 and 60 steps; three slots become two and one.
     assert rounds == [3, 3, 2, 2, 1, 1]
     assert [packing.width(3, n) for n in (3, 2, 1)] == [3, 2, 1]
-    assert [width for _, _, _, width, *_ in made] == [3, 2, 1]
+    assert [width for _, width, _ in made] == [3, 2, 1]
     assert first.compile_seconds > 0
     # Other sizes, seeds and rates are data; the longest run waits until a slot is free.
     rounds.clear()
@@ -338,7 +340,7 @@ def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, mo
 
 
 def test_a_pack_of_seconds_is_not_worth_another_width(rounds, monkeypatch, mixed):
-    monkeypatch.setattr(annealing, "NARROWED_FROM_SECONDS", 60)
+    monkeypatch.setattr(loop, "NARROWED_FROM_SECONDS", 60)
     _assert_close(annealing.anneal(_pack(MIX)), mixed)
     assert rounds == [3] * 6
     rounds.clear()
@@ -389,20 +391,15 @@ def test_blocks_of_examples_are_evaluated_as_one(monkeypatch):
     module, sets = _run(0, tasks[0]).module(), [_data(task) for task in tasks]
     trees = [models.init(module, 0, jax.random.key(seed)) for seed in range(4)]
     n_examples, which_set = [1, 12, 24, 23], [0, 1, 1, 0]
-    schedule = annealing.Schedule(
-        *[jnp.zeros(4)] * 5,
-        n_examples=jnp.array(n_examples),
-        which_set=jnp.array(which_set),
-        stops_at=jnp.array(n_examples),
-    )
+    lanes = Lane(jnp.array(which_set), jnp.array(n_examples), jnp.ones(4), jnp.zeros(4))
     stacked, data = (jax.tree.map(lambda *xs: jnp.stack(xs), *each) for each in (trees, sets))
-    evaluate = quick_jit(annealing.evaluate, static_argnums=0)
-    loss_R, correct_R = evaluate(module, data, stacked, schedule)
+    evaluate = quick_jit(reading.evaluate_prefixes, static_argnums=0)
+    loss_R, accuracy_R = evaluate(module, stacked, data, lanes)
     alone = quick_jit(_each_alone, static_argnums=0)
     for i, (n, which) in enumerate(zip(n_examples, which_set, strict=True)):
         loss_T, correct_T = alone(module, trees[i], sets[which])
         np.testing.assert_allclose(loss_R[i], loss_T[:n].mean(), rtol=1e-5)
-        assert correct_R[i] == correct_T[:n].sum()
+        assert accuracy_R[i] == np.float32(correct_T[:n].sum() / n)
 
 
 def _resumed(pack, kept):
@@ -430,7 +427,8 @@ def test_a_stopped_pack_resumes_with_the_same_bits(slots):
 
 
 def test_a_killed_pack_resumes_from_any_checkpoint(monkeypatch, mixed):
-    monkeypatch.setattr(annealing, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(loop, "SHARE_OF_CHECKPOINTS", math.inf)
     memory = Memory()
     _assert_identical(annealing.anneal(_pack(MIX), checkpoints=memory), mixed)
     # Every run is saved while it trains, and what is done is saved once.
@@ -449,12 +447,10 @@ def test_a_killed_pack_resumes_from_any_checkpoint(monkeypatch, mixed):
 @pytest.mark.parametrize(("stops_at", "kept"), [(5, 0), (4, 1)])
 def test_weights_that_know_all_are_kept_whatever_their_loss(stops_at, kept):
     old, new = {"w": jnp.zeros(2)}, {"w": jnp.ones(2)}
-    state = annealing.State({"params": new}, (), old, 0.1, 3, 10)
-    loss, correct, step = jnp.float32(0.2), jnp.int32(4), jnp.int32(20)
-    better = (loss < state.best_loss) | (correct >= stops_at)
-    found = annealing._keep_best(state, better, loss, correct, step)
-    assert float(found.best["w"][0]) == kept
-    assert (int(found.best_correct), int(found.best_step)) == ((4, 20) if kept else (3, 10))
+    best, found = Best(old, 0.1, 0.6, 10), Best(new, 0.2, 0.8, 20)
+    found = program.keep_better(best, found, jnp.float32(stops_at / 5))
+    assert float(found.params["w"][0]) == kept
+    assert int(found.step) == (20 if kept else 10)
 
 
 def test_between_times_only_what_is_done_is_saved():
@@ -483,12 +479,16 @@ def _leaves(run):
 
 
 def test_padding_stays_exactly_zero_in_weights_and_moments():
-    slots = annealing._Slots(_pack(MIX), None)
+    lanes = loop.Lanes(annealing.Annealed(_pack(MIX)))
     for _ in range(5):
-        slots.round()
-        for i, each in enumerate(slots.here):
-            shapes = annealing._shapes(each.run.module(), each.run.method.optimizer)
-            leaves = [jax.tree.leaves(tree) for tree in (shapes, slots.stacked)]
+        lanes.fill()
+        lanes.train()
+        lanes.look()
+        for i, job in enumerate(lanes.jobs):
+            if job is None:
+                continue
+            shapes = lanes.policy.true_shapes(job)
+            leaves = [jax.tree.leaves(tree) for tree in (shapes, lanes.state)]
             for shape, padded in zip(*leaves, strict=True):
                 outside = np.array(padded[i])
                 outside[tuple(slice(size) for size in shape.shape)] = 0

@@ -15,18 +15,11 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import (
-    capacity,
-    checkpoints,
-    compiling,
-    packing,
-    results,
-    rows,
-    training,
-)
+from memobench import capacity, checkpoints, compiling, packing, results, rows, training
 from memobench import search as searching
 from memobench.capacity import Trial
 from memobench.constructions.dana2025 import Dana2025
+from memobench.engine import loop, program, reading
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
 from memobench.methods.search import RULES, Search
@@ -95,45 +88,40 @@ def _stopping_after(calls):
 
 @dataclasses.dataclass
 class Recorded:
-    """What was compiled, and of every round its runs, its width and its weights at the end."""
+    """What was compiled, and at every look the jobs, which were due, and the weights."""
 
     shapes: list
-    rounds: list
-    weights: list
+    looks: list
 
     def clear(self):
-        for made in (self.shapes, self.rounds, self.weights):
+        for made in (self.shapes, self.looks):
             made.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def recorded():
-    record = Recorded([], [], [])
-    compile_program, train = searching.compile_program.__wrapped__, searching._Trainer.train
+    record = Recorded([], [])
+    compile_program, look = loop.compile_program.__wrapped__, loop.Lanes.look
 
     @functools.lru_cache
-    def compiling_once(shape):
+    def compiling_once(*shape):
         record.shapes.append(shape)
-        program = compile_program(shape)
+        return compile_program(*shape)
 
-        def evaluate(variables, data):
-            record.weights.append(jax.tree.map(np.asarray, variables["params"]))
-            return program.evaluate(variables, data)
-
-        return dataclasses.replace(program, evaluate=evaluate)
-
-    def training_round(trainer, chosen):
-        width = packing.width(len(trainer._pack.runs), len(chosen))
-        record.rounds.append((list(chosen), width))
-        return train(trainer, chosen)
+    def looking(lanes):
+        due = [job is not None and lanes.policy.due(job) for job in lanes.jobs]
+        if any(due):
+            params = jax.tree.map(np.asarray, lanes.state.variables["params"])
+            record.looks.append((list(lanes.jobs), due, params))
+        return look(lanes)
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in QUICK.items():
             patch.setitem(compiling.OPTIONS, name, value)
         # Nor is what runs outside of programs.
         jax.config.update("jax_disable_most_optimizations", True)
-        patch.setattr(searching, "compile_program", compiling_once)
-        patch.setattr(searching._Trainer, "train", training_round)
+        patch.setattr(loop, "compile_program", compiling_once)
+        patch.setattr(loop.Lanes, "look", looking)
         yield record
         jax.config.update("jax_disable_most_optimizations", False)
 
@@ -197,17 +185,20 @@ def _plain_epoch(run, n):
     method = run.method.training
     task = dataclasses.replace(run.task, n_sequences=n)
     module = run.module()
+    signature = method.signature(module, task)
 
     @functools.partial(jax.jit, compiler_options=QUICK)
     def epoch(state, instance, rate, draws_LxB):
-        def one(state, examples_B):
-            before = task.objective(module, state["variables"], instance)[1]
-            batch = examples_B if examples_B.size else None
-            return training.step(module, task, method, state, instance, rate, batch)[0], before
+        def one(state, draws_B):
+            examples_B = draws_B if method.batch_size else None
+            before = task.objective(module, state[0], instance)[1]
+            *state, _ = program.step(
+                signature, lambda x: task.objective(module, x, instance, examples_B), *state, rate
+            )
+            return tuple(state), before
 
         state, accuracy_L = jax.lax.scan(one, state, draws_LxB)
-        found = task.objective(module, state["variables"], instance)
-        return state, accuracy_L, found
+        return state, accuracy_L, task.objective(module, state[0], instance)
 
     return epoch
 
@@ -217,10 +208,8 @@ def _beginning(run):
     """A run's instance, and the state in which plain training begins."""
     module = run.module()
     variables = models.init(module, 2, packing.init_key(run))
-    stacked = jax.tree.map(lambda x: x[None], variables)
-    adam = jax.tree.map(lambda x: x[0], training.optimizer(module, run.method.training, stacked))
-    instance = jax.tree.map(np.asarray, run.task.sample())
-    return instance, {"variables": variables, "optimizer": adam}
+    moments = run.method.training.optimizer.transform().init(variables["params"])
+    return jax.tree.map(np.asarray, run.task.sample()), (variables, moments)
 
 
 @functools.cache
@@ -244,7 +233,7 @@ def _plainly(run, trial):
         examples_LxB = jnp.zeros((8, 0), jnp.int32)
         if n_draws:
             assert 0 <= draws_M.min() <= draws_M.max() < n
-            order = training._epoch_order(packing.shuffle_key(run), jnp.int32(i), 8, 8)
+            order = reading.epoch_order(packing.shuffle_key(run), jnp.int32(i), 8, 8)
             examples_LxB = draws_M[order]
         rate = jnp.float32(first + (last - first) * i / epochs)
         state, accuracy_L, (loss, accuracy) = _plain_epoch(run, n)(
@@ -283,29 +272,45 @@ def test_every_trial_is_a_plain_training_of_the_first_examples(run, method, monk
     assert any(forgot) == (method.protocol == "exact")
 
 
-def test_every_width_is_compiled_once(mixed_and_recorded):
+def test_a_pack_of_seconds_compiles_one_program(mixed_and_recorded):
     result, record = mixed_and_recorded
-    widths = [width for _, width in record.rounds]
-    assert set(widths) == {1, 2}
-    used = list(dict.fromkeys(widths))
-    assert [shape[3] for shape in record.shapes] == [width * SEARCH.lanes for width in used]
-    assert [packing.width(len(MIX), len(chosen)) for chosen, _ in record.rounds] == widths
+    ((_, n_lanes, n_instances),) = record.shapes
+    assert n_lanes == sum(run.method.lanes for run in MIX) == 4
+    assert n_instances == 2
     assert result.compile_seconds > 0
 
 
 def test_the_padding_stays_exactly_zero(mixed_and_recorded):
     _, record = mixed_and_recorded
-    assert len(record.weights) == len(record.rounds)
-    for params, (chosen, width) in zip(record.weights, record.rounds, strict=True):
-        for lane in range(width * SEARCH.lanes):
-            run = MIX[(chosen * width)[lane // SEARCH.lanes]]
-            true = jax.tree.leaves(models.shapes(run.module(), 2)["params"])
+    n_looked_at = 0
+    for jobs, _, params in record.looks:
+        for lane, job in enumerate(jobs):
+            if job is None:
+                continue
+            n_looked_at += 1
+            true = jax.tree.leaves(models.shapes(job.run.module(), 2)["params"])
             for shape, padded in zip(true, jax.tree.leaves(params), strict=True):
                 outside = np.array(padded[lane])
                 inside = tuple(slice(0, size) for size in shape.shape)
                 assert outside[inside].any() == (shape.size > 0)
                 outside[inside] = 0
                 assert not outside.any()
+    assert n_looked_at > 20
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_trials_that_wait_for_a_lane_are_the_same(mixed, slots, recorded):
+    recorded.clear()
+    pack, counted = dataclasses.replace(packing.together(MIX), slots=slots), []
+    result = searching.search(pack, counted.append)
+    for i in range(len(MIX)):
+        _assert_same_trials(_trials(result, i), _trials(mixed, i))
+    # Lanes train trials of other runs, and of other budgets, side by side.
+    beside = [[job for job in jobs if job is not None] for jobs, _, _ in recorded.looks]
+    assert ({16, 32} in [{job.steps for job in jobs} for jobs in beside]) == (slots > 1)
+    assert (set(MIX) in [{job.run for job in jobs} for jobs in beside]) == (slots > 1)
+    # Nothing is trained but the trials, each once.
+    assert sum(counted) == sum(x.steps for i in range(len(MIX)) for x in _trials(result, i))
 
 
 def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
@@ -315,7 +320,7 @@ def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
     method = dataclasses.replace(SEARCH, training=training_)
     others = [_run(n=n, seed=n, method=method, n_heads=h) for n, h in ((36, 1), (34, 2))]
     result = searching.search(packing.together(others, packing.together(MIX).module))
-    assert recorded.rounds
+    assert recorded.looks
     assert recorded.shapes == []
     assert result.compile_seconds == 0
     # Nor does the same pack need anything but its trials.
@@ -329,7 +334,7 @@ def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
     with pytest.raises(Stop):
         searching.search(pack, _stopping_after(calls), folder)
     saved = [folder.load(run.run_id) for run in MIX]
-    # A round is 16 steps in two chunks: what it made is saved when it is done.
+    # A trial is 16 steps in two chunks: what a round of them made is saved when it is done.
     assert [x is not None for x in saved] == [calls > 2] * 2
     counted = []
     resumed = searching.search(pack, counted.append, folder)
@@ -365,25 +370,14 @@ def test_a_learning_rate_that_diverges_spoils_nothing():
     diverged = [trial for trial in trials if trial.factor == 1e30]
     assert len({trial[:3] for trial in trials}) == len(trials) == 2 * len(diverged)
     assert all(math.isnan(x.loss) and x.last_known == 0 for x in diverged)
-    # A search by the sane rate alone, in both lanes of the same program.
-    alone, n = [], run.task.n_examples
-    trainer = searching._Trainer(packing.together([wild]), lambda _: None)
-    while proposals := capacity.next_trials(one, n, alone):
-        alone += trainer.train({0: proposals * 2})[0]
+    # A search by the sane rate alone.
+    sane, n = dataclasses.replace(run, method=one), run.task.n_examples
+    alone = _trials(searching.search(packing.together([sane])))
     assert len(alone) > 4
     _assert_same_trials([trial for trial in trials if trial.factor == 1.0], alone)
     found = capacity.columns(n, alone, run.task.vocab_size)
     assert {**beside.certificates[0], "trials": None} == {**found, "trials": None}
     np.testing.assert_allclose(beside.loss_R[0], capacity.best_of_whole(alone, n)[1], atol=1e-5)
-
-
-@pytest.mark.parametrize("factor", [1.0, 1e30])
-def test_lanes_that_repeat_others_make_no_further_trial(factor):
-    """Though a loss that is NaN equals no other."""
-    trainer = searching._Trainer(packing.together([MIX[1]]), lambda _: None)
-    made = trainer.train({0: [capacity.Proposal(16, 10, factor)] * 2})
-    assert [trial[:3] for trial in made[0]] == [(16, 10, factor)]
-    assert math.isfinite(made[0][0].loss) == (factor == 1.0)
 
 
 def test_where_all_diverge_the_run_does():
@@ -409,10 +403,8 @@ def _bijection(n, method, seed=0):
 
 
 def test_a_memory_of_nothing_guesses_among_the_answers_of_the_trial(monkeypatch):
-    init_pack = packing.init_pack
-    monkeypatch.setattr(
-        packing, "init_pack", lambda pack: jax.tree.map(jnp.zeros_like, init_pack(pack))
-    )
+    initial = packing.initial
+    monkeypatch.setattr(packing, "initial", lambda run: jax.tree.map(np.zeros_like, initial(run)))
     still = dataclasses.replace(MEMORY, learning_rate=0, final_learning_rate=0)
     method = dataclasses.replace(SEARCH, training=still)
     runs = [_bijection(n, method, seed=n) for n in (30, 25)]

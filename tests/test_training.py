@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import packing, training
+from memobench import engine, packing, training
+from memobench.engine import program, reading
 from memobench.errors import UserError
 from memobench.methods.training import Training
 from memobench.models import base as models
@@ -130,9 +131,9 @@ def test_a_run_has_the_same_bits_wherever_it_sits(make_run, method):
 
 def test_a_shape_is_traced_and_compiled_once(make_run, monkeypatch):
     method = Training(batch_size=8, n_batches=3, epochs=2)
-    training.compile_program.cache_clear()
-    step, traces = training.step, []
-    monkeypatch.setattr(training, "step", lambda *a: (traces.append(1), step(*a))[1])
+    engine.compile_program.cache_clear()
+    step, traces = program.step, []
+    monkeypatch.setattr(program, "step", lambda *a: (traces.append(1), step(*a))[1])
 
     def train(seed, method):
         runs = [make_run(n_heads=h, seed=seed, method=method) for h in (1, 5)]
@@ -142,7 +143,7 @@ def test_a_shape_is_traced_and_compiled_once(make_run, monkeypatch):
     traces_of_one = len(traces)
     again = train(1, dataclasses.replace(method, learning_rate=0.1, epochs=4))
     assert len(traces) == traces_of_one > 0
-    assert training.compile_program.cache_info().misses == 1
+    assert engine.compile_program.cache_info().misses == 1
     assert first.compile_seconds > 0
     assert again.compile_seconds == 0
 
@@ -182,7 +183,7 @@ def test_a_protocol_of_batches_step_for_step(protocol, batch_size):
     losses, accuracies = [], []
     for epoch in range(3):
         state.hyperparams["learning_rate"] = jnp.float32(rates[epoch])
-        order = training._epoch_order(packing.shuffle_key(run), jnp.int32(epoch), batch_size, 4)
+        order = reading.epoch_order(packing.shuffle_key(run), jnp.int32(epoch), batch_size, 4)
         assert sorted(order.reshape(-1).tolist()) == list(range(4 * batch_size))
         for batch in order:
             (value, accuracy), gradient = differentiate(params, pairs[batch], labels[draws[batch]])
@@ -201,7 +202,7 @@ def test_a_protocol_of_batches_step_for_step(protocol, batch_size):
 def test_shuffles_differ_between_epochs_and_seeds_and_are_uniform(make_run):
     orders = np.stack(
         [
-            training._epoch_order(packing.shuffle_key(make_run(seed=seed)), jnp.int32(e), 25, 4)
+            reading.epoch_order(packing.shuffle_key(make_run(seed=seed)), jnp.int32(e), 25, 4)
             for seed in range(40)
             for e in range(10)
         ]

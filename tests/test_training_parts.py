@@ -163,7 +163,7 @@ def test_runs_of_different_starts_do_not_share_a_pack():
     with pytest.raises(ValueError, match="differ in more than"):
         packing.together(runs[:2])
     # What is trained decides the program; where it starts from does not.
-    shapes = [training.program_shape(packing.together([run])) for run in runs]
+    shapes = [packing.signature(packing.together([run])) for run in runs]
     assert shapes[0] == shapes[1] == shapes[2] != shapes[3]
 
 

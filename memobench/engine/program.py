@@ -135,9 +135,10 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
     def look(variables: Any, best: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Any:
         loss_R, accuracy_R = reads.evaluate(variables, data, lane_R, due_R)
         if signature.keeps_best:
-            new = Best(variables["params"], loss_R, accuracy_R, lane_R.step)
-            better_R = (loss_R < best.loss) | (accuracy_R >= lane_R.target)
-            best = jax.vmap(keep)(due_R & better_R, new, best)
+            # What is not due is no better than anything.
+            counted_R, target_R = (jnp.where(due_R, x, jnp.inf) for x in (loss_R, lane_R.target))
+            new = Best(variables["params"], counted_R, accuracy_R, lane_R.step)
+            best = jax.vmap(keep_better)(best, new, target_R)
         return best, loss_R, accuracy_R
 
     state = lanes.stacked(signature.shapes(), n_lanes)
@@ -166,9 +167,10 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
     )  # fmt: skip
 
 
-def keep(better: jax.Array, new: Best, best: Best) -> Best:
-    """The new weights if they are better."""
-    return jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
+def keep_better(best: Best, new: Best, target: jax.Array) -> Best:
+    """The weights of less loss, or new ones whose accuracy ends the job, whatever their loss."""
+    better = (new.loss < best.loss) | (new.accuracy >= target)
+    return jax.tree.map(lambda x, y: jnp.where(better, y, x), best, new)
 
 
 def _shuffling(signature: Signature, n_lanes: int) -> tuple[Any, Any]:
