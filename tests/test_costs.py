@@ -150,13 +150,19 @@ def test_floats_are_counted_where_examples_share_nothing(make_run):
     assert floats(dataclasses.replace(listed, context_length=5)) == 2.5 * floats(listed)
 
 
-def test_a_search_compiles_again_for_every_width(make_run):
-    search = Search(training=Training(n_batches=8, epochs=2).exact())
+def test_searches_of_all_budgets_share_a_program(make_run):
     task = Associations(vocab_size=7, n_sequences=20)
-    runs = [make_run(task=task, method=search, seed=seed) for seed in range(5)]
-    pack = packing.together(runs)
-    widths = {packing.width(5, n) for n in range(1, 6)}
-    assert len(search.programs(pack)) == len(widths) == 4
+    methods = [Search(training=Training(n_batches=8, epochs=n).exact()) for n in (2, 4)]
+    packs = [
+        packing.together([make_run(task=task, method=method, seed=seed) for seed in range(5)])
+        for method in methods
+    ]
+    first, second = (pack.runs[0].method.programs(pack) for pack in packs)
+    assert len(first) == 1
+    assert first == second
+    (pack,) = packing.plan([run for pack in packs for run in pack.runs], "gpu")
+    assert pack.slots == sum(run.method.lanes for run in pack.runs) == 20
+    assert packing.together(pack.runs).slots == packing.TRIALS["cpu"]
 
 
 def test_a_dry_run_tells_what_it_costs(make_run):

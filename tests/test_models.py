@@ -12,7 +12,7 @@ import optax
 import pytest
 import scipy.special
 
-from memobench import training
+from memobench.engine import program
 from memobench.errors import UserError
 from memobench.models import base as models
 from memobench.models.base import Architecture
@@ -133,18 +133,16 @@ def test_ten_adam_steps_of_the_papers_model(name):
     labels_T = jnp.asarray(data["label_table"].reshape(-1), jnp.int32)
     np.testing.assert_array_equal(labels_T[examples], data["labels"])
     instance = run.task.sample()._replace(next_TxK=labels_T[:, None])
-    state = {
-        "variables": {**variables, "params": params},
-        "optimizer": optax.scale_by_adam().init(params),
-    }
-    step = jax.jit(
-        lambda state: training.step(
-            module, run.task, run.method, state, instance, jnp.float32(data["adam_lr"]), examples
-        )
-    )
+    signature, rate = run.method.signature(module, run.task), jnp.float32(data["adam_lr"])
+
+    def objective(variables):
+        return run.task.objective(module, variables, instance, examples)
+
+    step = jax.jit(lambda *state: program.step(signature, objective, *state, rate))
+    state = {**variables, "params": params}, optax.scale_by_adam().init(params)
     losses = []
     for _ in range(10):
-        state, (loss, _) = step(state)
+        *state, (loss, _) = step(*state)
         losses.append(float(loss))
     np.testing.assert_allclose(losses, data["adam_losses"], atol=1e-4)
 

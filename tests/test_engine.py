@@ -1,0 +1,212 @@
+"""The engine: a run is the same in whatever pack it comes to be, in whatever lane, after any kill.
+
+Policies have tests of their own: of training, annealing and searches.
+"""
+
+import dataclasses
+import itertools
+import logging
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import memobench
+from memobench import engine, packing, training
+from memobench.engine import lanes, loop
+from memobench.methods.training import Training
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+
+# Three chunks of an epoch each: what a resumed lane reads may lie anywhere in its epoch.
+METHOD = Training(batch_size=4, n_batches=130, epochs=2, learning_rate=3e-2)
+RUNS = (
+    Run(
+        task=Associations(vocab_size=5),
+        architecture=AttentionOnly(d_model=3, d_head=3, n_heads=2),
+        method=METHOD,
+        seed=1,
+    ),
+    Run(
+        task=Associations(vocab_size=5, seed=1),
+        architecture=MLP(d_model=4, d_head=4, n_heads=1, d_mlp=3),
+        method=METHOD,
+        seed=2,
+    ),
+)
+CHUNK = 26
+N_CHUNKS = METHOD.steps // CHUNK
+
+
+class Memory:
+    """Checkpoints in memory."""
+
+    def __init__(self, kept=()):
+        self.kept = dict(kept)
+
+    def load(self, run_id):
+        return self.kept.get(run_id)
+
+    def save(self, run_id, arrays):
+        self.kept[run_id] = {name: np.array(x) for name, x in arrays.items()}
+
+
+class Stop(Exception):
+    pass
+
+
+def _stopping_after(calls):
+    counted = itertools.count(1)
+
+    def on_steps(_):
+        if next(counted) == calls:
+            raise Stop
+
+    return on_steps
+
+
+def _stopped(runs, calls):
+    """What is kept of runs that were stopped."""
+    memory = Memory()
+    with pytest.raises(Stop):
+        training.train_many(packing.together(runs), _stopping_after(calls), checkpoints=memory)
+    return memory.kept
+
+
+MEASURES = ("loss_R", "accuracy_R", "bits_R", "step_loss_RxL", "step_accuracy_RxL")
+
+
+@pytest.fixture(scope="module")
+def whole():
+    assert METHOD.chunk_steps == CHUNK
+    return training.train_many(packing.together(RUNS))
+
+
+@pytest.mark.parametrize("calls", [1, 4, 7, N_CHUNKS])
+def test_a_stopped_pack_resumes_with_the_same_bits(whole, calls):
+    kept, counted = _stopped(RUNS, calls), []
+    steps = {int(arrays["step"]) for arrays in kept.values()}
+    # What was in flight is done before it is saved; what has ended is not kept.
+    assert steps == ({CHUNK * min(calls + 1, N_CHUNKS)} if calls < N_CHUNKS else set())
+    resumed = training.train_many(packing.together(RUNS), counted.append, checkpoints=Memory(kept))
+    assert sum(counted) == sum(METHOD.steps - step for step in steps for _ in RUNS) or not kept
+    for name in MEASURES:
+        np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name), err_msg=name)
+    jax.tree.map(np.testing.assert_array_equal, resumed.variables, whole.variables)
+
+
+def test_lanes_of_unequal_steps_train_side_by_side(whole):
+    """One run resumes in the midst of its epoch, in another pack; the other begins."""
+    run_id, counted = RUNS[1].run_id, []
+    kept = {run_id: _stopped(RUNS, 6)[run_id]}
+    assert int(kept[run_id]["step"]) == 7 * CHUNK
+    true = jax.tree.leaves(lanes.shapes(RUNS[1].module(), 2, METHOD.optimizer, None, False))
+    saved = [x.shape for name, x in kept[run_id].items() if name.startswith(".")]
+    assert sorted(saved) == sorted(x.shape for x in true)
+    swapped = packing.together([RUNS[1], RUNS[0]])
+    found = training.train_many(swapped, counted.append, checkpoints=Memory(kept))
+    assert sum(counted) == 2 * METHOD.steps - 7 * CHUNK
+    for name in MEASURES:
+        theirs = getattr(whole, name)[::-1]
+        np.testing.assert_allclose(getattr(found, name), theirs, atol=1e-4, err_msg=name)
+    alone = training.train_many(packing.together([RUNS[1]]), checkpoints=Memory(kept))
+    np.testing.assert_allclose(alone.step_loss_RxL[0], whole.step_loss_RxL[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("narrowed_from", [0, math.inf])
+def test_runs_that_wait_enter_lanes_that_others_leave(whole, monkeypatch, narrowed_from):
+    monkeypatch.setattr(loop, "NARROWED_FROM_SECONDS", narrowed_from)
+    plain, widths = training.Plain(packing.together(RUNS)), []
+    plain.width = 1
+    trained = engine.Lanes(plain)
+    while trained.fill():
+        trained.train()
+        trained.look()
+        widths.append(len(trained.jobs))
+    assert widths == [1] * 2 * N_CHUNKS
+    for i, job in enumerate(plain.all):
+        np.testing.assert_allclose(job.loss, whole.loss_R[i], atol=1e-4)
+        np.testing.assert_allclose(job.curve_2xL[0], whole.step_loss_RxL[i], atol=1e-4)
+
+
+def test_a_kill_between_checkpoints_costs_what_came_after_the_last(whole, monkeypatch):
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(loop, "SHARE_OF_CHECKPOINTS", math.inf)
+    saves = []
+
+    class Killed(Memory):
+        def save(self, run_id, arrays):
+            super().save(run_id, arrays)
+            saves.append(dict(self.kept))
+
+    training.train_many(packing.together(RUNS), checkpoints=Killed())
+    assert len(saves) == 2 * (N_CHUNKS - 1)
+    # In the midst of saving: runs are of different steps.
+    kept = saves[4]
+    assert len({int(arrays["step"]) for arrays in kept.values()}) == 2
+    found = training.train_many(packing.together(RUNS), checkpoints=Memory(kept))
+    for name in MEASURES:
+        ours, theirs = getattr(found, name), getattr(whole, name)
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("spoil", ["shape", "step", "missing"])
+def test_a_checkpoint_of_another_version_is_told_and_left(whole, caplog, spoil):
+    kept = _stopped(RUNS, 2)
+    arrays = kept[RUNS[0].run_id]
+    if spoil == "shape":
+        name = next(name for name in arrays if name.startswith(".variables"))
+        arrays[name] = np.zeros((1, 2, 3))
+    elif spoil == "step":
+        arrays["step"] = np.array(CHUNK + 1)
+    else:
+        del arrays["curve"]
+    with caplog.at_level(logging.WARNING, "memobench"):
+        found = training.train_many(packing.together(RUNS), checkpoints=Memory(kept))
+    (record,) = caplog.records
+    assert f"run {RUNS[0].run_id} is of another version; it starts anew" in record.getMessage()
+    np.testing.assert_allclose(found.loss_R, whole.loss_R, atol=1e-4)
+
+
+def test_an_interrupted_sweep_of_plain_training_resumes(tmp_path, monkeypatch):
+    from memobench import progress, sweep
+
+    counted, steps_done = [], progress.Progress.steps_done
+
+    def count(bar, pack, steps):
+        counted.append(steps)
+        if len(counted) == 3:
+            raise KeyboardInterrupt
+        steps_done(bar, pack, steps)
+
+    monkeypatch.setattr(progress.Progress, "steps_done", count)
+    with pytest.raises(sweep.Interrupted):
+        memobench.run(RUNS, results=tmp_path, progress=False)
+    folder = tmp_path / ".checkpoints"
+    assert {path.stem for path in folder.iterdir()} <= {run.run_id for run in RUNS}
+    assert list(folder.iterdir())
+    table = memobench.run(RUNS, results=tmp_path, progress=False)
+    assert sum(counted) < 2 * METHOD.steps + 2 * 3 * CHUNK
+    assert list(folder.iterdir()) == []
+    again = memobench.run(RUNS, progress=False)
+    np.testing.assert_allclose(table["loss"], again["loss"], atol=1e-4)
+
+
+def test_signatures_tell_apart_what_programs_differ_in():
+    run = RUNS[0]
+
+    def signature(**changes):
+        changed = dataclasses.replace(run, method=METHOD.replace(**changes))
+        return packing.signature(packing.together([changed]))
+
+    same = [{"epochs": 9}, {"learning_rate": 0.5}, {"final_learning_rate": 0.1}]
+    other = [
+        {"batch_size": 8},
+        {"n_batches": 65},
+        {"trained": "memory"},
+        {"protocol": "exact", "batch_size": None},
+    ]
+    assert {signature(**changes) for changes in same} == {signature()}
+    assert len({signature(), *(signature(**changes) for changes in other)}) == 1 + len(other)
