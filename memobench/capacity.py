@@ -59,7 +59,7 @@ def passes(trial: Trial, target: float) -> bool:
 
 
 def next_trials(search: Search, n_examples: int, trials: Sequence[Trial]) -> list[Proposal]:
-    """The next `lanes` trials of a search on a task of so many examples; none when it is done.
+    """The next trials of a search on a task of so many examples, `lanes` at most; none when done.
 
     >>> from memobench.methods.training import Training
     >>> search = Search(training=Training(n_batches=1, epochs=1).exact(), sizes=3)
@@ -147,7 +147,7 @@ def _bracket(n_examples: int, trials: Sequence[Trial], target: float) -> tuple[i
 
 def _sizes(search: Search, n_examples: int, trials: Sequence[Trial]) -> list[int]:
     """Sizes inside the brackets that are still too wide."""
-    # Most often both are the same one, to which all lanes then go.
+    # Most often both are the same one, of which all sizes then are.
     brackets = dict.fromkeys(_bracket(n_examples, trials, target) for target in TARGETS)
     wide = [(low, high) for low, high in brackets if high - low > _unit(search, low)]
     sizes: list[int] = []
@@ -175,8 +175,8 @@ def _gallop(search: Search, low: int, high: int) -> Iterable[int]:
 
 
 def _proposals(search: Search, steps: int, sizes: Sequence[int]) -> list[Proposal]:
-    """Each size with every learning rate; lanes with nothing to do repeat what others do."""
-    sizes = (list(sizes) * search.sizes)[: search.sizes]
+    """Each of the first sizes with every learning rate."""
+    sizes = list(dict.fromkeys(sizes))[: search.sizes]
     return [Proposal(steps, n, factor) for n in sizes for factor in search.rate_factors]
 
 

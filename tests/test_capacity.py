@@ -58,13 +58,13 @@ def _rounds(search, n_examples, oracle, history=()):
         assert proposals == capacity.next_trials(search, n_examples, tuple(trials))
         _check_round(search, n_examples, trials, proposals)
         rounds.append(proposals)
-        trials += [oracle(proposal) for proposal in dict.fromkeys(proposals)]
+        trials += [oracle(proposal) for proposal in proposals]
         assert len(rounds) <= _most_rounds(search, n_examples), "does not end"
     return trials, rounds
 
 
 def _check_round(search, n_examples, trials, proposals):
-    assert len(proposals) == search.lanes
+    assert len(proposals) == len(set(proposals)) <= search.lanes
     assert len({proposal.steps for proposal in proposals}) == 1
     asked = {(proposal.n_examples, proposal.factor) for proposal in proposals}
     sizes = {n for n, _ in asked}
