@@ -305,12 +305,22 @@ def test_trials_that_wait_for_a_lane_are_the_same(mixed, slots, recorded):
     result = searching.search(pack, counted.append)
     for i in range(len(MIX)):
         _assert_same_trials(_trials(result, i), _trials(mixed, i))
-    # Lanes train trials of other runs, and of other budgets, side by side.
-    beside = [[job for job in jobs if job is not None] for jobs, _, _ in recorded.looks]
-    assert ({16, 32} in [{job.steps for job in jobs} for jobs in beside]) == (slots > 1)
-    assert (set(MIX) in [{job.run for job in jobs} for jobs in beside]) == (slots > 1)
+    runs = [{job.run for job in jobs if job is not None} for jobs, _, _ in recorded.looks]
+    assert (set(MIX) in runs) == (slots > 1)
     # Nothing is trained but the trials, each once.
     assert sum(counted) == sum(x.steps for i in range(len(MIX)) for x in _trials(result, i))
+
+
+def test_trials_of_unequal_budgets_train_side_by_side(mixed, recorded):
+    recorded.clear()
+    longer = MIX[1].method.replace(training=MIX[1].method.training.replace(epochs=3))
+    pack = packing.together([MIX[0], dataclasses.replace(MIX[1], method=longer)])
+    result = searching.search(pack)
+    assert recorded.shapes == []
+    steps = [{job.steps for job in jobs if job is not None} for jobs, _, _ in recorded.looks]
+    assert {16, 24} in steps
+    _assert_same_trials(_trials(result, 0), _trials(mixed, 0))
+    assert {trial.steps for trial in _trials(result, 1)} == {24, 48}
 
 
 def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
@@ -334,8 +344,8 @@ def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
     with pytest.raises(Stop):
         searching.search(pack, _stopping_after(calls), folder)
     saved = [folder.load(run.run_id) for run in MIX]
-    # A trial is 16 steps in two chunks: what a round of them made is saved when it is done.
-    assert [x is not None for x in saved] == [calls > 2] * 2
+    # A trial is 16 steps in two chunks: what was in flight is done before the search stops.
+    assert [x is not None for x in saved] == [True] * 2
     counted = []
     resumed = searching.search(pack, counted.append, folder)
     assert json.dumps(resumed.certificates) == json.dumps(mixed.certificates)
@@ -348,7 +358,7 @@ def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
     assert json.dumps(again.certificates) == json.dumps(mixed.certificates)
     from_the_start = []
     searching.search(pack, from_the_start.append)
-    assert (sum(counted) < sum(from_the_start)) == (calls > 2)
+    assert sum(counted) < sum(from_the_start)
 
 
 def test_trials_are_kept_round_by_round():
@@ -376,7 +386,10 @@ def test_a_learning_rate_that_diverges_spoils_nothing():
     assert len(alone) > 4
     _assert_same_trials([trial for trial in trials if trial.factor == 1.0], alone)
     found = capacity.columns(n, alone, run.task.vocab_size)
-    assert {**beside.certificates[0], "trials": None} == {**found, "trials": None}
+    theirs = beside.certificates[0]
+    assert theirs["previous_bits"] == pytest.approx(found["previous_bits"], abs=1e-3)
+    rounded = dict.fromkeys(("previous_bits", "trials"))
+    assert {**theirs, **rounded} == {**found, **rounded}
     np.testing.assert_allclose(beside.loss_R[0], capacity.best_of_whole(alone, n)[1], atol=1e-5)
 
 
