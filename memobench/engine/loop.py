@@ -71,7 +71,7 @@ class Lanes:
         self.state: State | None = None
         self._seated: list[Job | None] = []
         self._in_flight: tuple | None = None
-        self._unreported = 0
+        self._unreported, self._unseen = 0, False
 
     def fill(self) -> bool:
         """Gives free lanes what waits, and narrows where most are idle; False if all are."""
@@ -103,6 +103,7 @@ class Lanes:
         for job in self._busy():
             job.step += self.policy.signature.chunk_steps
         before, self._in_flight = self._in_flight, (list(self.jobs), step_R, curve)
+        self._unseen = True
         self._arrived(before)
         return self._steps_done()
 
@@ -112,8 +113,9 @@ class Lanes:
         Returns the model-steps that this has waited for.
         """
         due_R = np.array([job is not None and self.policy.due(job) for job in self.jobs])
-        if not due_R.any() or self.state is None:
+        if not (self._unseen and due_R.any()) or self.state is None:
             return 0
+        self._unseen = False
         step_R = np.array([job.step for job in self._filled()], np.int32)
         lane_R = self.lane_R._replace(step=devices.split(step_R))
         best, loss_R, accuracy_R = self.program.look(
@@ -132,8 +134,8 @@ class Lanes:
         """Saves every job that has begun; those that are done once."""
         if checkpoints is None:
             return
-        self._arrive()
         self.look()
+        self._arrive()
         if self.policy.resumes and any(self.jobs):
             on_host = jax.device_get(self.state)
             for i, job in enumerate(self.jobs):
