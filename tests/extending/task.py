@@ -1,0 +1,62 @@
+"""A task: associations of which a share has a wrong label. Does a model learn the wrong ones too?
+
+    memobench run tests/extending/task.py
+"""
+
+import jax
+import numpy as np
+
+from memobench.columns import number
+from memobench.experiment import Experiment, Figure, grid
+from memobench.measures import measure
+from memobench.methods.training import Training
+from memobench.models.transformer import AttentionOnly
+from memobench.spec import kind
+from memobench.tasks.associations import Associations
+
+
+@kind("noisy_associations")
+class NoisyAssociations(Associations):
+    """Associations that are trained with wrong labels at a share `noise` of the sequences."""
+
+    noise: float = number("share of wrong labels", default=0.2, least=0, most=1)
+
+    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The labels that are trained, some of them wrong."""
+        clean_Tx1, one_Tx1 = super().sample_next(key)
+        which, by = jax.random.split(jax.random.fold_in(key, 1))
+        wrong_Tx1 = jax.random.bernoulli(which, self.noise, clean_Tx1.shape)
+        offset_Tx1 = jax.random.randint(by, clean_Tx1.shape, 1, self.vocab_size)
+        return (clean_Tx1 + wrong_Tx1 * offset_Tx1) % self.vocab_size, one_Tx1
+
+    def clean(self) -> np.ndarray:
+        """answer_T without noise."""
+        key = jax.random.fold_in(jax.random.key(self.seed), 0)
+        return np.asarray(super().sample_next(key)[0][:, 0])
+
+
+@measure("share of clean labels that the model answers", NoisyAssociations)
+def clean_accuracy(task, data, output_TxC):
+    return (output_TxC.argmax(axis=1) == task.clean()).mean()
+
+
+@measure("share of wrong labels that the model answers as trained", NoisyAssociations)
+def noisy_accuracy(task, data, output_TxC):
+    trained_T = task.answers(data)
+    wrong_T = trained_T != task.clean()
+    return (output_TxC.argmax(axis=1) == trained_T)[wrong_T].mean() if wrong_T.any() else 0.0
+
+
+RUNS = grid(
+    [Associations(vocab_size=5), NoisyAssociations(vocab_size=5)],
+    [AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)],
+    [Training(protocol="exact", batch_size=None, n_batches=8, epochs=2)],
+    seeds=2,
+)
+EXPERIMENT = Experiment(
+    name="mine/noise",
+    title="Noisy labels",
+    presets={"quick": RUNS, "full": RUNS},
+    left_out="nothing",
+    figure=Figure(x="n_params", hue="task", bounds=False),
+)
