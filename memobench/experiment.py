@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from memobench.claims import Claim
+from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
 from memobench.report.drawing import Drawing
@@ -30,12 +31,20 @@ class Experiment:
     name: str
     title: str
     presets: Mapping[str, tuple[Run, ...]]
-    left_out: str
+    left_out: str = ""
     figure: Drawing
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
     decides: tuple[str, ...] = ("quick", "full")
     notes: str = ""
+
+    def runs(self, preset: str) -> tuple[Run, ...]:
+        """The runs of a preset. Raises UserError for one that the experiment does not have."""
+        if preset not in self.presets:
+            raise UserError(
+                f"preset={preset!r}: {self.name} has none such; choose {' or '.join(self.presets)}"
+            )
+        return self.presets[preset]
 
     def claims_of(self, preset: str) -> tuple[Claim, ...]:
         """The claims that a preset can decide."""
@@ -43,7 +52,7 @@ class Experiment:
 
     def wanted(self, preset: str) -> pd.DataFrame:
         """The specs of a preset's runs as a table."""
-        return pd.DataFrame([cells(run) for run in self.presets[preset]])
+        return pd.DataFrame([cells(run) for run in self.runs(preset)])
 
     def published_table(self) -> pd.DataFrame:
         """The published accuracies as a table."""

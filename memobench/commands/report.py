@@ -17,7 +17,7 @@ def run(names: list[str]) -> None:
     output = check_writable(OUTPUT.value, "output")
     found = {}
     for experiment in experiments:
-        wanted = {run.run_id for run in experiment.presets[PRESET.value]}
+        wanted = {run.run_id for run in experiment.runs(PRESET.value)}
         rows = table[table["run_id"].isin(wanted)].reset_index(drop=True)
         if not rows.empty:
             found[experiment.name] = (experiment, rows)

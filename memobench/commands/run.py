@@ -31,7 +31,7 @@ def run(names: list[str]) -> None:
         check_writable(RESULTS.value)
     from memobench import sweep
 
-    presets = (experiment.presets[PRESET.value] for experiment in experiments)
+    presets = (experiment.runs(PRESET.value) for experiment in experiments)
     # Experiments may share runs.
     runs = list(dict.fromkeys(itertools.chain.from_iterable(presets)))
     if SEEDS.value:

@@ -24,7 +24,7 @@ def run(names: list[str]) -> None:
     of_which, first = "", "memobench run EXPERIMENT"
     if experiments:
         of_which, first = f" of {' '.join(names)} --preset={PRESET.value}", "memobench run them"
-        presets = (experiment.presets[PRESET.value] for experiment in experiments)
+        presets = (experiment.runs(PRESET.value) for experiment in experiments)
         wanted = {run.run_id for run in itertools.chain.from_iterable(presets)}
         rows = {run_id: row for run_id, row in rows.items() if run_id in wanted}
     if not rows:

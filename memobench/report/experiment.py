@@ -55,13 +55,17 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
 
 
 def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd.DataFrame) -> str:
-    n_wanted = len({run.run_id for run in experiment.presets[preset]})
+    n_wanted = len({run.run_id for run in experiment.runs(preset)})
     parts = [
         f"# {experiment.title}",
         f"`{experiment.name}`, preset `{preset}`: {len(table)} of {n_wanted} runs are here, "
         f"{int((table['status'] == 'diverged').sum())} diverged (they enter no mean).\n"
         f"Measured on: {'; '.join(sorted(set(table['device'])))}."
-        + (f"\nLeft out by `quick`: {experiment.left_out}." if preset == "quick" else ""),
+        + (
+            f"\nLeft out by `quick`: {experiment.left_out}."
+            if preset == "quick" and experiment.left_out
+            else ""
+        ),
         *([experiment.notes] if experiment.notes else []),
         f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)",
         *_verdicts(experiment, verdicts),

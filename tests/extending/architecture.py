@@ -1,4 +1,4 @@
-"""An architecture with an option of its own: a gated MLP between a token's rows and its answer.
+"""An architecture with an option of its own: a gated MLP.
 
 memobench run tests/extending/architecture.py
 """
@@ -32,8 +32,7 @@ class GatedModule(Module):
 
     @nn.compact
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        n, d, w = self.vocab_size, self.d_model, self.d_mlp
-        fan = nn.initializers.lecun_normal()
+        n, d, w, fan = self.vocab_size, self.d_model, self.d_mlp, nn.initializers.lecun_normal()
         embedding_SND: Any = self.param("embedding", fan, (self.context_length, n, d))
         x_D = embedding_SND[jnp.arange(self.context_length), tokens_S].sum(axis=0)
         gate_DW, in_DW = (self.param(name, fan, (d, w)) for name in ("gate_w", "mlp_in"))
@@ -43,23 +42,21 @@ class GatedModule(Module):
 
 @kind("gated")
 class Gated(Architecture):
-    """A gated MLP of width `d_mlp`, whose gate is an activation."""
+    """A gated MLP of width `d_mlp`."""
 
     d_mlp: int = integer("hidden neurons of a layer's MLP", 1)
     gate: str = choice("activation of the gate", *ACTIVATIONS, default="silu")
 
     def module(self, task: Any) -> GatedModule:
-        sizes = (task.vocab_size, task.context_length, self.d_model, self.d_mlp)
-        return GatedModule(*sizes, self.gate)
+        sizes = self.d_model, self.d_mlp
+        return GatedModule(task.vocab_size, task.context_length, *sizes, self.gate)
 
 
+METHOD = Training(n_batches=4, epochs=2)
 SIZES = [Gated(d_model=d, d_mlp=w) for d in (3, 4) for w in (4, 8)]
-METHOD = Training(batch_size=16, n_batches=4, epochs=2)
-RUNS = grid([Associations(vocab_size=5)], SIZES, [METHOD], seeds=2)
 EXPERIMENT = Experiment(
     name="mine/gated",
     title="A gated MLP",
-    presets={"quick": RUNS, "full": RUNS},
-    left_out="nothing",
+    presets={"quick": grid([Associations(vocab_size=5)], SIZES, [METHOD], seeds=2)},
     figure=Figure(x="n_params", hue="d_model", bounds=False),
 )

@@ -1,6 +1,6 @@
 """A measure on a task of ours: how sure a model is of the right answers.
 
-    memobench run tests/extending/measure.py
+memobench run tests/extending/measure.py
 """
 
 import scipy.special
@@ -28,7 +28,6 @@ RUNS = grid(
 EXPERIMENT = Experiment(
     name="mine/confidence",
     title="Confidence in the right answer",
-    presets={"quick": RUNS, "full": RUNS},
-    left_out="nothing",
+    presets={"quick": RUNS},
     figure=Figure(x="n_params", hue="architecture", bounds=False),
 )

@@ -39,7 +39,6 @@ RUNS = grid(
 EXPERIMENT = Experiment(
     name="mine/optimizers",
     title="Momentum beside Adam",
-    presets={"quick": RUNS, "full": RUNS},
-    left_out="nothing",
+    presets={"quick": RUNS},
     figure=Figure(x="n_params", hue="optimizer", bounds=False),
 )

@@ -1,6 +1,6 @@
 """A task: associations of which a share has a wrong label. Does a model learn the wrong ones too?
 
-    memobench run tests/extending/task.py
+memobench run tests/extending/task.py
 """
 
 import jax
@@ -17,7 +17,7 @@ from memobench.tasks.associations import Associations
 
 @kind("noisy_associations")
 class NoisyAssociations(Associations):
-    """Associations that are trained with wrong labels at a share `noise` of the sequences."""
+    """Associations of which a share `noise` is trained with wrong labels."""
 
     noise: float = number("share of wrong labels", default=0.2, least=0, most=1)
 
@@ -47,16 +47,12 @@ def noisy_accuracy(task, data, output_TxC):
     return (output_TxC.argmax(axis=1) == trained_T)[wrong_T].mean() if wrong_T.any() else 0.0
 
 
-RUNS = grid(
-    [Associations(vocab_size=5), NoisyAssociations(vocab_size=5)],
-    [AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)],
-    [Training(protocol="exact", batch_size=None, n_batches=8, epochs=2)],
-    seeds=2,
-)
+TASKS = [Associations(vocab_size=5), NoisyAssociations(vocab_size=5)]
+MODELS = [AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)]
+RUNS = grid(TASKS, MODELS, [Training(n_batches=8, epochs=2).exact()], seeds=2)
 EXPERIMENT = Experiment(
     name="mine/noise",
     title="Noisy labels",
-    presets={"quick": RUNS, "full": RUNS},
-    left_out="nothing",
+    presets={"quick": RUNS},
     figure=Figure(x="n_params", hue="task", bounds=False),
 )
