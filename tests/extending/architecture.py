@@ -1,7 +1,4 @@
-"""An architecture with an option of its own: a gated MLP.
-
-memobench run tests/extending/architecture.py
-"""
+"""An architecture with an option of its own, a gated MLP."""
 
 from typing import Any
 
