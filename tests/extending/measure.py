@@ -6,10 +6,11 @@ memobench run tests/extending/measure.py
 import scipy.special
 
 from memobench.columns import real
-from memobench.experiment import Experiment, Figure, grid
+from memobench.experiment import Experiment, grid
 from memobench.measures import measure
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
+from memobench.report.figure import Figure
 from memobench.tasks.bijection import Bijection
 
 

@@ -7,10 +7,11 @@ import jax
 import numpy as np
 
 from memobench.columns import number
-from memobench.experiment import Experiment, Figure, grid
+from memobench.experiment import Experiment, grid
 from memobench.measures import measure
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
+from memobench.report.figure import Figure
 from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
