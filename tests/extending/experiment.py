@@ -41,17 +41,12 @@ class Bars(Drawing):
         return ["## Best", f"The mean loss is smallest at {self.x} = {best}."]
 
 
-RUNS = grid(
-    [Associations(vocab_size=5)],
-    [AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)],
-    [Training(n_batches=8, epochs=4).exact()],
-    seeds=3,
-)
-
+MODELS = [AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)]
+METHOD = Training(n_batches=8, epochs=4).exact()
 EXPERIMENT = Experiment(
     name="mine/two-heads",
     title="Two heads against one",
-    presets={"quick": RUNS},
+    presets={"quick": grid([Associations(vocab_size=5)], MODELS, [METHOD], seeds=3)},
     figure=Bars(x="n_heads"),
     claims=(
         Claim(
