@@ -128,10 +128,10 @@ def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_
     runs = [make_run(seed=seed, method=SHORT) for seed in range(4)]
     train_many = training.train_many
 
-    def train(pack, on_steps, initial=None):
+    def train(pack, on_steps, initial=None, checkpoints=None):
         if runs[2] in pack.runs:
             raise MemoryError
-        return train_many(pack, on_steps, initial)
+        return train_many(pack, on_steps, initial, checkpoints)
 
     monkeypatch.setattr(training, "train_many", train)
     told = rf"\(run {runs[2].run_id}\) does not fit in memory even alone"
@@ -150,11 +150,11 @@ def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, mon
     packs = [packing.together([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
     train_many = training.train_many
 
-    def train(pack, on_steps, initial=None):
+    def train(pack, on_steps, initial=None, checkpoints=None):
         if pack == packs[1]:
             time.sleep(0.1)
             raise RuntimeError("a broken device")
-        return train_many(pack, on_steps, initial)
+        return train_many(pack, on_steps, initial, checkpoints)
 
     monkeypatch.setattr(training, "train_many", train)
     monkeypatch.setattr(packing, "plan", lambda *_: packs)
