@@ -232,6 +232,16 @@ def test_the_page_gives_every_verdict_and_what_twice_the_steps_change(measured, 
     assert "| test/tiny | knows something | fails (128) | fails (128) |" in everything
 
 
+def test_a_paper_whose_experiments_decide_nothing_has_no_section_of_verdicts(measured, tmp_path):
+    experiment, table = measured
+    silent = dataclasses.replace(experiment, claims=())
+    every = {"mine/silent": (silent, table), "test/tiny": (experiment, table)}
+    text = verdicts.write(every, "full", tmp_path)
+    assert "## test" in text
+    assert "mine" not in text
+    assert "(no rows)" not in text
+
+
 def test_steps_per_second_count_shared_packs_once(measured):
     _, table = measured
     table = table.assign(pack_size=4, run_seconds=2.0, compile_seconds=1.0)
