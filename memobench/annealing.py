@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import devices, engine, metrics, packing, ranks, saturation, training
+from memobench import devices, engine, packing, ranks, saturation, training
 from memobench.checkpoints import Checkpoints
 from memobench.engine import Job, Lane, Program, Signature, lanes
 from memobench.methods.annealing import Annealing
@@ -137,7 +137,6 @@ class Annealed(engine.Policy):
         return training.PackResult(
             accuracy_R=accuracy_R,
             loss_R=loss_R,
-            bits_R=metrics.memorized_bits(loss_R, n_examples, self.signature.task.n_classes or 1),
             step_accuracy_RxL=accuracy_R[:, None],
             step_loss_RxL=loss_R[:, None],
             compile_seconds=compile_seconds,

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from memobench import compiling, devices, metrics, packing, training
+from memobench import compiling, devices, packing, training
 from memobench.devices import SPLIT
 from memobench.methods.optimum import Optimum
 from memobench.models import base as models
@@ -67,7 +67,6 @@ def solve(
     return training.PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        bits_R=metrics.memorized_bits(loss_R, task.n_predicted, task.n_choices or 2),
         step_accuracy_RxL=accuracy_R[:, None],
         step_loss_RxL=loss_R[:, None],
         compile_seconds=compile_seconds,

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import capacity, engine, metrics, packing, training
+from memobench import capacity, engine, packing, training
 from memobench.capacity import Proposal, Trial
 from memobench.checkpoints import Checkpoints
 from memobench.methods.search import Search
@@ -162,19 +162,16 @@ def _result(
         for trial, run in zip(trials, runs, strict=True)
     ]
     accuracy_R, loss_R = np.array(found).T
-    sizes_R = np.array([run.task.n_examples for run in runs])
-    vocab_R = np.array([run.task.n_choices for run in runs])
     return training.PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        bits_R=metrics.memorized_bits(loss_R, sizes_R, vocab_R),
         step_accuracy_RxL=accuracy_R[:, None],
         step_loss_RxL=loss_R[:, None],
         compile_seconds=compile_seconds,
         run_seconds=seconds,
         variables=None,
         certificates=tuple(
-            capacity.columns(run.task.n_examples, made, run.task.n_choices or 2)
+            capacity.columns(run.task.n_examples, made, run.task.n_choices)
             for run, made in zip(runs, trials, strict=True)
         ),
     )

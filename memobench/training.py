@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import devices, engine, metrics, packing
+from memobench import devices, engine, packing
 from memobench.checkpoints import Checkpoints
 from memobench.engine import Job, Lane, Program, Signature
 from memobench.methods.training import Training
@@ -24,7 +24,7 @@ from memobench.runs import Run
 class PackResult:
     """What training a pack gave, in the order of its runs.
 
-    accuracy_R, loss_R (mean, nats), bits_R: over all examples at the final weights.
+    accuracy_R, loss_R (mean, nats): over all examples at the final weights.
     step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
     compile_seconds: 0 where the program was compiled before. variables: final, padded, stacked.
     certificates: further columns of each run's row, from methods that have any.
@@ -32,7 +32,6 @@ class PackResult:
 
     accuracy_R: np.ndarray
     loss_R: np.ndarray
-    bits_R: np.ndarray
     step_accuracy_RxL: np.ndarray
     step_loss_RxL: np.ndarray
     compile_seconds: float
@@ -69,13 +68,11 @@ def train_many(
     started = time.perf_counter()
     plain = Plain(pack, initial, checkpoints)
     compile_seconds = engine.train(plain, on_steps, checkpoints)
-    task = pack.runs[0].task
     jobs: list[Any] = plain.all
     loss_R, accuracy_R = (np.array([getattr(job, x) for job in jobs]) for x in ("loss", "accuracy"))
     return PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        bits_R=metrics.memorized_bits(loss_R, task.n_predicted, task.n_choices or 2),
         step_accuracy_RxL=np.stack([job.curve_2xL[1] for job in jobs]),
         step_loss_RxL=np.stack([job.curve_2xL[0] for job in jobs]),
         compile_seconds=compile_seconds,

@@ -120,7 +120,6 @@ def _measures(kind, size):
     return {
         "loss": result.loss_R.tolist(),
         "accuracy": result.accuracy_R.tolist(),
-        "bits": result.bits_R.tolist(),
         "curve": result.step_loss_RxL.tolist(),
         "steps": sum(steps),
         "saved": sorted(checkpoints.saved),
@@ -187,7 +186,7 @@ def test_many_devices_measure_what_one_does(here_and_there, kind):
     here, there = here_and_there[0][kind], here_and_there[1]["measures"][kind]
     n_examples = np.array([run.task.n_examples for run in RUNS[kind]])
     for size, many in ((int(size), many) for size, many in there.items()):
-        for name in ("loss", "bits", "curve"):
+        for name in ("loss", "curve"):
             np.testing.assert_allclose(many[name], here[name][:size], rtol=1e-5, atol=1e-5)
         apart = np.abs(np.subtract(many["accuracy"], here["accuracy"][:size])) * n_examples[:size]
         assert (apart <= 1.001).all()
@@ -209,7 +208,7 @@ def _assert_same(ours, theirs):
 def test_what_fills_an_uneven_pack_leaves_no_trace(here_and_there, kind):
     here, there = here_and_there[0][kind], here_and_there[1]["measures"][kind]
     for size, many in ((int(size), many) for size, many in there.items()):
-        assert len(many["loss"]) == len(many["curve"]) == len(many["bits"]) == size
+        assert len(many["loss"]) == len(many["curve"]) == size
         assert many["runs_of_leaves"] in ([size], [])
         # Runs of a kind that comes in several sizes take equal steps.
         assert many["steps"] * len(RUNS[kind]) == here["steps"] * size

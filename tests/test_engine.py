@@ -75,7 +75,7 @@ def _stopped(runs, calls):
     return memory.kept
 
 
-MEASURES = ("loss_R", "accuracy_R", "bits_R", "step_loss_RxL", "step_accuracy_RxL")
+MEASURES = ("loss_R", "accuracy_R", "step_loss_RxL", "step_accuracy_RxL")
 
 
 @pytest.fixture(scope="module")

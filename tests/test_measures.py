@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import measures, results, rows, spec, submissions, verify
+from memobench import capacity, measures, metrics, results, rows, spec, submissions, verify
 from memobench.columns import real
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
@@ -146,3 +146,20 @@ def test_where_no_task_has_any_nothing_is_evaluated_twice(monkeypatch):
     table = memobench.run(_runs(seeds=1), progress=False)
     assert (table["status"] == "ok").all()
     assert "share_known" not in table
+
+
+@pytest.mark.parametrize("choices", [2, 8, 50])
+def test_bits_have_one_convention(choices):
+    """What training, searches and checks say of one loss is the same number."""
+    loss, n_examples = 0.1, 40
+    bits = metrics.memorized_bits(loss, n_examples, choices)
+    assert bits == pytest.approx(n_examples * (np.log(choices) - loss) / np.log(2))
+    trials = [capacity.Trial(steps, n_examples, 1.0, 30, 30, loss) for steps in (1, 2)]
+    found = capacity.columns(n_examples, trials, choices)
+    assert found["previous_bits"] == pytest.approx(bits, rel=1e-12)
+
+
+def test_scalars_have_no_bits():
+    assert np.isnan(metrics.memorized_bits(0.1, 40, None))
+    trials = [capacity.Trial(steps, 40, 1.0, 30, 30, 0.1) for steps in (1, 2)]
+    assert capacity.columns(40, trials, None)["previous_bits"] is None

@@ -135,12 +135,9 @@ def construct_pack(
     for told in lost:
         _log.warning("%s; the other runs go on", told)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
-    n_answers = np.array([run.task.n_choices or 2 for run in pack.runs])
-    n_examples = np.array([run.task.n_examples for run in pack.runs])
     return training.PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        bits_R=metrics.memorized_bits(loss_R, n_examples, n_answers),
         # What could not be made knew nothing, and a curve has no other way to say it.
         step_accuracy_RxL=np.nan_to_num(accuracy_R)[:, None],
         step_loss_RxL=loss_R[:, None],
