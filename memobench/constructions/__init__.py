@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import measures, metrics, packing, runs, training
+from memobench import measures, packing, runs, training
 from memobench.constructions import evaluation, linear, precision
 from memobench.constructions.problem import Constructed, Problem
 from memobench.errors import UserError
