@@ -16,12 +16,16 @@ A search stops at its first doubling that gains little, and the best of many tri
 mean: both make what is found depend a little on how often was tried.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memobench.methods.search import Search
 from memobench.metrics import memorized_bits
+
+if TYPE_CHECKING:
+    from memobench.methods.search import Search
 
 # A capacity that gains less than this share from twice the steps counts as converged.
 GAIN = 0.02

@@ -5,21 +5,25 @@ are exactly zero and stay so under Adam. So runs are initialised at their true s
 stacked and trained as one. Imports models and specs; trains nothing, touches no files.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from memobench.models import base as models
 from memobench.models.base import Module, enclosing, paddable_sizes
-from memobench.runs import Run
 from memobench.tasks.tokens import EVALUATED_AT_ONCE
+
+if TYPE_CHECKING:
+    from memobench.runs import Run
 
 # Orders of magnitude that only choose packs; no result depends on them, and measured rates (see
 # `costs`) never change them, for a resumed sweep must find the packs that it left. A pack that does
@@ -55,7 +59,7 @@ class Pack:
     platform: str = "cpu"
     n_devices: int = 1
 
-    def halves(self) -> tuple["Pack", "Pack"]:
+    def halves(self) -> tuple[Pack, Pack]:
         """The same runs as two packs that train half as many at a time, for too small a device."""
         middle = (len(self.runs) + 1) // 2
         first, second = (

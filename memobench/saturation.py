@@ -7,16 +7,20 @@ examples apart comes from the heads that are not saturated on them, the heads th
 Shape letters: T examples, H n_heads, N tokens attended to, B examples of a block.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from memobench.models.base import Module
-from memobench.runs import Run
 from memobench.theory import SATURATED_ATTENTION
+
+if TYPE_CHECKING:
+    from memobench.runs import Run
 
 EXAMPLES_AT_ONCE = 1024
 

@@ -18,11 +18,13 @@ from typing import Any
 import jax
 import jaxlib
 
-from memobench import checkpoints, devices, measures, metrics, packing, runs, training
+from memobench import checkpoints, devices, measures, metrics, packing, runs
 from memobench import results as store
 from memobench.errors import DoesNotFit
 from memobench.executors import Shard
 from memobench.leases import Leases
+from memobench.methods import training
+from memobench.methods.base import PackResult
 from memobench.models import base as models
 from memobench.runs import Run
 from memobench.spec import SPEC_VERSION
@@ -118,14 +120,12 @@ def work(
 
 def _training(
     on_steps: OnSteps, checkpoints: checkpoints.Folder | None = None
-) -> Callable[[packing.Pack], training.PackResult]:
+) -> Callable[[packing.Pack], PackResult]:
     """How packs are made: as the method of their runs says."""
     return lambda pack: pack.runs[0].method.train(pack, on_steps, checkpoints)
 
 
-def _kept(
-    desk: Desk, pack: packing.Pack, result: training.PackResult, note: Callable[[str], None]
-) -> Shard:
+def _kept(desk: Desk, pack: packing.Pack, result: PackResult, note: Callable[[str], None]) -> Shard:
     """Writes a shard, and then forgets what was kept to make it."""
     rows, about = shard = _shard(pack, result)
     try:
@@ -140,7 +140,7 @@ def _kept(
     return shard
 
 
-def _shard(pack: packing.Pack, result: training.PackResult) -> Shard:
+def _shard(pack: packing.Pack, result: PackResult) -> Shard:
     return rows_of(pack, result), provenance(pack, result)
 
 
@@ -154,8 +154,8 @@ def _note(log: pathlib.Path, text: str) -> None:
 
 
 def fitting(
-    pack: packing.Pack, train: Callable[[packing.Pack], training.PackResult]
-) -> Iterator[tuple[packing.Pack, training.PackResult]]:
+    pack: packing.Pack, train: Callable[[packing.Pack], PackResult]
+) -> Iterator[tuple[packing.Pack, PackResult]]:
     """The pack with its result; where it does not fit in memory, its halves, and says so.
 
     Raises DoesNotFit, once all others are through, where a run alone does not.
@@ -198,7 +198,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, Any]]:
+def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
     """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
     accuracy_protocol_R = training.protocol_accuracy(result)
     certificates = result.certificates or ({},) * len(pack.runs)
@@ -239,9 +239,7 @@ def rows_of(pack: packing.Pack, result: training.PackResult) -> list[dict[str, A
     return rows
 
 
-def _own_measures(
-    run: Run, pack: packing.Pack, result: training.PackResult, place: int
-) -> dict[str, float]:
+def _own_measures(run: Run, pack: packing.Pack, result: PackResult, place: int) -> dict[str, float]:
     """What only tasks like this one are measured by; nothing where it takes no single weights."""
     if not result.variables or not measures.of(run.task):
         return {}
@@ -249,7 +247,7 @@ def _own_measures(
     return measures.of_weights(run.task, pack.module, variables)
 
 
-def provenance(pack: packing.Pack, result: training.PackResult) -> dict[str, Any]:
+def provenance(pack: packing.Pack, result: PackResult) -> dict[str, Any]:
     """What a shard says of how it came about."""
     device = jax.devices()[0]
     return {

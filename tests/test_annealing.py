@@ -19,20 +19,10 @@ import optax
 import pytest
 
 import memobench
-from memobench import (
-    annealing,
-    checkpoints,
-    compiling,
-    metrics,
-    packing,
-    progress,
-    saturation,
-    sweep,
-    training,
-    worker,
-)
+from memobench import checkpoints, compiling, metrics, packing, progress, saturation, sweep, worker
 from memobench.engine import loop, program, reading
 from memobench.engine.lanes import Best, Lane
+from memobench.methods import annealing, training
 from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from memobench import constructions, packing, theory, training
+from memobench import constructions, packing, theory
 from memobench.constructions import linear
 from memobench.constructions.linear_memory import LinearLeastSquares, OuterProducts
 from memobench.constructions.proposition3 import Proposition3
 from memobench.errors import UserError
+from memobench.methods import training
 from memobench.methods.construction import Construction
 from memobench.methods.training import Training
 from memobench.models import base as models

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import engine, packing, training
+from memobench import engine, packing
 from memobench.engine import lanes, loop
+from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.runs import Run

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memobench import packing, search, training
+from memobench import packing
 from memobench.errors import UserError
+from memobench.methods import search, training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models

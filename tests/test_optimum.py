@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import optimum, packing
+from memobench import packing
+from memobench.methods import optimum
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
 from memobench.models.sequence_encoder import SequenceEncoder

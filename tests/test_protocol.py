@@ -16,10 +16,11 @@ import pytest
 from flax import linen as nn
 
 import memobench
-from memobench import annealing, costs, packing, rows, training
+from memobench import costs, packing, rows
 from memobench.columns import choice, integer, require
 from memobench.errors import UserError
 from memobench.kinds import FAMILIES
+from memobench.methods import annealing, training
 from memobench.methods.annealing import Annealing
 from memobench.methods.base import Method
 from memobench.methods.construction import Construction

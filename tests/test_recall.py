@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench import packing, saturation, sweep, training
+from memobench import packing, saturation, sweep
 from memobench.errors import UserError
+from memobench.methods import training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models

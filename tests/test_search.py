@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import capacity, checkpoints, compiling, packing, results, rows, training
-from memobench import search as searching
+from memobench import capacity, checkpoints, compiling, packing, results, rows
 from memobench.capacity import Trial
 from memobench.constructions.dana2025 import Dana2025
 from memobench.engine import loop, program, reading
 from memobench.errors import UserError
+from memobench.methods import search as searching
+from memobench.methods import training
 from memobench.methods.annealing import Annealing
 from memobench.methods.search import RULES, Search
 from memobench.methods.training import Training

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import packing, training, worker
+from memobench import packing, worker
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import Lost, UserError
 from memobench.executors import local
+from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention

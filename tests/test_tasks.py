@@ -9,7 +9,8 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from memobench import metrics, packing, sweep, training
+from memobench import metrics, packing, sweep
+from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture

@@ -8,9 +8,11 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import engine, metrics, packing, training
+from memobench import engine, metrics, packing
 from memobench.engine import program, reading
 from memobench.errors import UserError
+from memobench.methods import training
+from memobench.methods.base import PackResult
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
@@ -270,7 +272,7 @@ def test_the_curve_covers_all_steps():
     assert losses[-1] is None
 
 
-RESULT = training.PackResult(
+RESULT = PackResult(
     accuracy_R=np.zeros(1),
     loss_R=np.zeros(1),
     step_accuracy_RxL=np.zeros((1, 1)),

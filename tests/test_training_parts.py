@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, packing, training
+from memobench import constructions, packing
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
+from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.sequence_encoder import SequenceEncoder

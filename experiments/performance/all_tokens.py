@@ -22,7 +22,8 @@ import optax
 import pytorch
 from contexts import METHOD, N_EXAMPLES, Setting
 
-from memobench import annealing, metrics, packing, positions
+from memobench import metrics, packing, positions
+from memobench.methods import annealing
 from memobench.models import base as models
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled

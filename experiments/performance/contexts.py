@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import jax
 
-from memobench import annealing, engine, packing
+from memobench import engine, packing
+from memobench.methods import annealing
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
 from memobench.runs import Run

@@ -50,7 +50,8 @@ from associations import (
 )
 from measuring import say
 
-from memobench import engine, packing, training
+from memobench import engine, packing
+from memobench.methods import training
 from memobench.runs import Run
 
 OUTPUT = flags.DEFINE_string(

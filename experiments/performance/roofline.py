@@ -54,7 +54,8 @@ import xla_text
 from absl import app, flags
 from rows import Rows
 
-from memobench import annealing, compiling, engine, packing, training, worker
+from memobench import compiling, engine, packing, worker
+from memobench.methods import annealing, training
 from memobench.methods.training import Training
 from memobench.runs import Run
 

@@ -16,10 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import measures, packing, runs, training
+from memobench import measures, packing, runs
 from memobench.constructions import evaluation, linear, precision
 from memobench.constructions.problem import Constructed, Problem
 from memobench.errors import UserError
+from memobench.methods.base import PackResult
 from memobench.methods.construction import Construction
 from memobench.models import base as models
 from memobench.runs import Run
@@ -104,7 +105,7 @@ def _advice(run: Run, lost: linear.Lost) -> str:
 
 def construct_pack(
     pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None
-) -> training.PackResult:
+) -> PackResult:
     """Constructs the weights of every run of a pack and judges them, one after another.
 
     Returns:
@@ -135,7 +136,7 @@ def construct_pack(
     for told in lost:
         _log.warning("%s; the other runs go on", told)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
-    return training.PackResult(
+    return PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
         # What could not be made knew nothing, and a curve has no other way to say it.

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
-from memobench import optimum, packing
+from memobench import packing
 from memobench.constructions import codes, linear
 from memobench.constructions.problem import Problem, Tokens
+from memobench.methods import optimum
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import Transformer

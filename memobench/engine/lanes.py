@@ -10,9 +10,8 @@ import numpy as np
 
 from memobench import packing
 from memobench.checkpoints import Arrays
-from memobench.methods.training import trains
 from memobench.models import base as models
-from memobench.models.base import Module
+from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer
 
 

@@ -1,9 +1,11 @@
 """Policies: a method's way with its jobs, which the loop asks for all that it does not know."""
 
+from __future__ import annotations
+
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +14,9 @@ from memobench.checkpoints import Arrays, Checkpoints
 from memobench.engine import lanes
 from memobench.engine.lanes import Lane, State
 from memobench.engine.program import Program, Signature
-from memobench.runs import Run
+
+if TYPE_CHECKING:
+    from memobench.runs import Run
 
 _log = logging.getLogger("memobench")
 

@@ -12,8 +12,7 @@ from memobench import compiling, devices
 from memobench.devices import SHARED, SPLIT
 from memobench.engine import lanes, reading
 from memobench.engine.lanes import Best, Lane, State
-from memobench.methods.training import trains
-from memobench.models.base import Module
+from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer
 
 

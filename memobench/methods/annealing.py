@@ -1,25 +1,42 @@
-"""Annealing: a rate that warms up and falls to zero, the best weights kept, an early stop."""
+"""Annealing: a rate that warms up and falls to zero, the best weights kept, an early stop.
+
+Training by the protocol of Mahdavi et al. (2024): a policy over lanes, one job a run.
+
+Every chunk is `evaluate_every` steps and ends in an evaluation of all examples; the weights of the
+least loss are kept, and a classifier that knows every label leaves its lane to the next run. All
+runs of a seed read one set of examples, of which each takes its prefix. The host's cores shuffle
+batches while the device trains. No files, no printing.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import jax
+import numpy as np
+
 from memobench import columns as col
+from memobench import devices, engine, packing, ranks, saturation
+from memobench.checkpoints import Checkpoints
 from memobench.columns import Column, by_name, flag, integer, number, require
 from memobench.consistency import MEASURED, REPEATED, agree
-from memobench.methods.base import Method, OnSteps
+from memobench.engine import Job, Lane, Program, Signature, lanes
+from memobench.methods.base import Method, OnSteps, PackResult
+from memobench.models import base as models
 from memobench.models.base import Module
 from memobench.optimizers import Adam, Optimizer
 from memobench.spec import kind, nested
+from memobench.tasks import labelled_contexts
+from memobench.tasks.labelled_contexts import LabelledContexts
 
 if TYPE_CHECKING:
-    from memobench.checkpoints import Checkpoints
-    from memobench.engine.program import Signature
     from memobench.packing import Pack
     from memobench.runs import Run
-    from memobench.training import PackResult
 
 
 @kind("annealed")
@@ -77,8 +94,6 @@ class Annealing(Method):
         return 1.0 if self.stop_early and run.task.one_answer else math.inf
 
     def signature(self, module: Module, task: Any) -> Signature:
-        from memobench.engine.program import Signature
-
         return Signature(
             module=module,
             task=task,
@@ -105,9 +120,7 @@ class Annealing(Method):
     def train(
         self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
     ) -> PackResult:
-        from memobench import annealing
-
-        return annealing.anneal(pack, on_steps, checkpoints)
+        return anneal(pack, on_steps, checkpoints)
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         stopped, best, heads = row["stopped_at"], row["best_step"], row["n_heads"]
@@ -159,3 +172,222 @@ class Annealing(Method):
                 in_csv=False,
             ),
         )
+
+
+# Pictures of which heads serve which examples are kept up to so many pairs.
+MAX_PAIRS = 16_384
+
+_POOL = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="shuffle")
+
+
+@dataclasses.dataclass(eq=False)
+class _Course(Job):
+    """A run, and (step, loss, accuracy) of its evaluations."""
+
+    curve: list[tuple[int, float, float]] = dataclasses.field(default_factory=list)
+
+
+def anneal(
+    pack: packing.Pack,
+    on_steps: Callable[[int], None] = lambda _: None,
+    checkpoints: Checkpoints | None = None,
+) -> PackResult:
+    """Trains every run of a pack whose method is an Annealing.
+
+    Args:
+      pack: the runs, the module they are padded to, and how many of them train at a time.
+      on_steps: called with the number of model-steps done since its last call.
+      checkpoints: where to resume from, and to save to from time to time.
+
+    Returns:
+      A PackResult at the weights of least loss. `certificates` holds each run's evaluations, the
+      step it stopped at, that of its best weights, and which heads are saturated.
+    """
+    started = time.perf_counter()
+    annealed = Annealed(pack, checkpoints)
+    compile_seconds = engine.train(annealed, on_steps, checkpoints)
+    return annealed.result(compile_seconds, started)
+
+
+class Annealed(engine.Policy):
+    """Every run of a pack trains once, those of most steps first."""
+
+    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
+        self.signature: Signature = packing.signature(pack)
+        self.seconds = pack.seconds
+        self.width = pack.slots
+        self.seeds = sorted({run.task.seed for run in pack.runs})
+        self.n_instances = len(self.seeds)
+        self.data = devices.shared(_sets(self.signature.task, self.seeds))
+        self.shuffled = _Shuffled()
+        self.all = [
+            self.load(checkpoints, _Course(run, _annealing(run).steps)) for run in pack.runs
+        ]
+        self._waiting = iter([job for job in self.all if not job.done])
+
+    def next(self) -> Any:
+        return next(self._waiting, None)
+
+    def seat(self, jobs: Sequence[Job]) -> Lane:
+        self._jobs = jobs
+        return Lane(
+            instance=np.array([self.seeds.index(job.run.task.seed) for job in jobs], np.int32),
+            n_examples=np.array([job.run.task.n_examples for job in jobs], np.int32),
+            target=np.array([_annealing(job.run).target(job.run) for job in jobs], np.float32),
+            step=np.zeros(len(jobs), np.int32),
+        )
+
+    def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
+        steps_C = np.arange(self.signature.chunk_steps)
+        rate_RxC = [
+            rates(_annealing(job.run), step + steps_C)
+            for job, step in zip(self._jobs, step_R, strict=True)
+        ]
+        # Idle lanes repeat a job, whose batches are shuffled once.
+        rows = {job: self.shuffled(job) for job in dict.fromkeys(self._jobs)}
+        for job in rows:
+            self.shuffled.ahead(job)
+        rows_RxCxB = np.stack([rows[job] for job in self._jobs])
+        return devices.split(np.stack(rate_RxC).astype(np.float32)), devices.split(rows_RxCxB)
+
+    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+        n_examples = job.run.task.n_examples
+        known = round(accuracy * n_examples)
+        job.curve.append((job.step, loss, known / n_examples))
+        ended = known / n_examples >= _annealing(job.run).target(job.run) or job.step >= job.steps
+        # What is not finite stays so: only earlier weights count.
+        job.done = ended or not math.isfinite(loss)
+
+    def finished(self, jobs: Sequence[Job], take: Callable[[], Any]) -> None:
+        on_host = jax.device_get(take())
+        for i, job in enumerate(jobs):
+            self.shuffled.forget(job)
+            job.state = lanes.crop(on_host, i, self.true_shapes(job))
+
+    def columns(self, job: Any) -> dict[str, np.ndarray]:
+        return {"curve": np.array(job.curve)}
+
+    def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
+        job.curve = [(int(step), loss, known) for step, loss, known in arrays["curve"].tolist()]
+
+    def save_finished(self, checkpoints: Checkpoints) -> None:
+        for job in self.all:
+            if job.done and not job.saved and job.state is not None:
+                self.save(checkpoints, job, job.state)
+                job.saved = True
+
+    def result(self, compile_seconds: float, started: float) -> PackResult:
+        """Everything about runs that are all done."""
+        best = [_best_of(job) for job in self.all]
+        n_examples = np.array([job.run.task.n_examples for job in self.all])
+        loss_R = np.array([float(each.loss) for each in best])
+        accuracy_R = np.rint([float(each.accuracy) for each in best] * n_examples) / n_examples
+        certificates = tuple(self._certificate(job) for job in self.all)
+        return PackResult(
+            accuracy_R=accuracy_R,
+            loss_R=loss_R,
+            step_accuracy_RxL=accuracy_R[:, None],
+            step_loss_RxL=loss_R[:, None],
+            compile_seconds=compile_seconds,
+            run_seconds=time.perf_counter() - started - compile_seconds,
+            variables=lanes.stack(self._best(job) for job in self.all),
+            certificates=certificates,
+        )
+
+    def _best(self, job: Job) -> Any:
+        """The best variables of a run, padded."""
+        assert job.state is not None
+        variables = {**job.state.variables, "params": _best_of(job).params}
+        return lanes.pad(variables, models.shapes(self.signature.module, 0))
+
+    def _certificate(self, job: Any) -> dict[str, Any]:
+        run, best = job.run, self._best(job)
+        n_examples = run.task.n_examples
+        n_heads = run.architecture.shared_cells()["n_heads"]
+        mine = self.seeds.index(run.task.seed)
+        data = jax.tree.map(lambda x: x.addressable_data(0)[mine], self.data)
+        largest_TxH = saturation.of_module(
+            self.signature.module, best, labelled_contexts.inputs, data, n_examples
+        )[:, :n_heads]
+        deep = self.signature.module.deep
+        small = largest_TxH.size <= MAX_PAIRS
+        points = np.unique(np.geomspace(1, len(job.curve), 24).round().astype(int)) - 1
+        steps, losses, accuracies = zip(*(job.curve[i] for i in points), strict=True)
+        return {
+            "curve_steps": [int(step) for step in steps],
+            "curve_accuracy": list(accuracies),
+            "curve_loss": [loss if math.isfinite(loss) else None for loss in losses],
+            "stopped_at": job.step,
+            "best_step": int(_best_of(job).step),
+            **saturation.columns(largest_TxH),
+            "largest_attention": np.round(largest_TxH.T, 3).tolist() if small else None,
+            **(ranks.columns(self.signature.module, best, data, n_examples) if deep else {}),
+        }
+
+
+def _best_of(job: Job) -> lanes.Best:
+    """The best weights of a run that has ended."""
+    assert job.state is not None
+    assert job.state.best is not None
+    return job.state.best
+
+
+class _Shuffled:
+    """Batches that the host's cores shuffle while the device trains."""
+
+    def __init__(self) -> None:
+        self.ready: dict[str, concurrent.futures.Future] = {}
+
+    def ahead(self, job: Job) -> None:
+        """Begins with the batches of a run's next chunk, if there may be one."""
+        step = job.step + _annealing(job.run).evaluate_every
+        if step < job.steps:
+            self.ready[job.run.run_id] = _POOL.submit(batches, job.run, step)
+
+    def __call__(self, job: Job) -> np.ndarray:
+        """`batches` of a run's chunk, at once if begun ahead."""
+        begun = self.ready.pop(job.run.run_id, None)
+        return begun.result() if begun else batches(job.run, job.step)
+
+    def forget(self, job: Job) -> None:
+        """Of a run that ended early."""
+        self.ready.pop(job.run.run_id, None)
+
+
+def _sets(task: LabelledContexts, seeds: Sequence[int]) -> Any:
+    """The sets of all seeds, stacked as they are drawn: they may take gigabytes."""
+    sets = jax.tree.map(lambda x: np.empty((len(seeds), *x.shape), x.dtype), task.shapes())
+    for k, seed in enumerate(seeds):
+        drawn = task.replace(seed=seed).sample()
+        for into, x in zip(sets, drawn, strict=True):
+            into[k] = x
+    return sets
+
+
+def batches(run: Run, step: int) -> np.ndarray:
+    """rows_CxB, int32: the examples of the batches of a round that begins at a step.
+
+    Epoch after epoch runs through all examples in an order drawn from the run's seed and the
+    epoch's number; a batch may reach from one epoch into the next.
+    """
+    method, n_examples = _annealing(run), run.task.n_examples
+    start = step * method.batch_size
+    stop = start + method.evaluate_every * method.batch_size
+    epochs = range(start // n_examples, -(-stop // n_examples))
+    orders = [np.random.default_rng([run.seed, epoch]).permutation(n_examples) for epoch in epochs]
+    skipped = start - epochs[0] * n_examples
+    rows = np.concatenate(orders)[skipped : skipped + stop - start]
+    return rows.astype(np.int32).reshape(method.evaluate_every, method.batch_size)
+
+
+def rates(method: Annealing, step_C: np.ndarray) -> np.ndarray:
+    """rate_C: learning rates of steps, counted from 0: a linear warm-up, then a cosine to zero."""
+    warm = round(method.warmup * method.steps)
+    share_C = method.first_share + (1 - method.first_share) * step_C / max(warm, 1)
+    falling_C = (1 + np.cos(math.pi * (step_C - warm) / (method.steps - warm))) / 2
+    return method.learning_rate * np.where(step_C < warm, share_C, falling_C)
+
+
+def _annealing(run: Run) -> Annealing:
+    method: Any = run.method
+    return method

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from memobench.columns import Column, by_name
 from memobench.spec import Spec
 
@@ -14,9 +16,28 @@ if TYPE_CHECKING:
     from memobench.models.base import Module
     from memobench.packing import Pack
     from memobench.runs import Run
-    from memobench.training import PackResult
 
 OnSteps = Callable[[int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class PackResult:
+    """What training a pack gave, in the order of its runs.
+
+    accuracy_R, loss_R (mean, nats): over all examples at the final weights.
+    step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
+    compile_seconds: 0 where the program was compiled before. variables: final, padded, stacked.
+    certificates: further columns of each run's row, from methods that have any.
+    """
+
+    accuracy_R: np.ndarray
+    loss_R: np.ndarray
+    step_accuracy_RxL: np.ndarray
+    step_loss_RxL: np.ndarray
+    compile_seconds: float
+    run_seconds: float
+    variables: Any = dataclasses.field(repr=False)
+    certificates: tuple[dict[str, Any], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

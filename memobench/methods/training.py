@@ -1,24 +1,35 @@
-"""Training: Adam, or another optimiser, for a fixed number of steps."""
+"""Training: Adam, or another optimiser, for a fixed number of steps.
+
+Training by epochs, published and exact: a policy over lanes, one job a run. No files.
+
+The host shuffles nothing: the device does, an epoch at a time, from keys that are data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from memobench import devices, engine, packing
+from memobench.checkpoints import Checkpoints
 from memobench.columns import choice, integer, number, require
-from memobench.methods.base import Method, OnSteps
+from memobench.engine import Job, Lane, Program, Signature
+from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.construction import Construction
-from memobench.models.base import EMBEDDINGS, Module
+from memobench.models.base import Module, trains
 from memobench.optimizers import Adam, Optimizer
 from memobench.spec import as_text, kind, nested
 
 if TYPE_CHECKING:
-    from memobench.checkpoints import Checkpoints
-    from memobench.engine.program import Signature
     from memobench.packing import Pack
     from memobench.runs import Run
-    from memobench.training import PackResult
-
 
 # As many as a column holds.
 MOST_STEPS = 2**40
@@ -141,8 +152,6 @@ class Training(Method):
 
     def signature(self, module: Module, task: Any, subsets: bool = False) -> Signature:
         """Not seeds, learning rates, numbers of epochs or starts."""
-        from memobench.engine.program import Signature
-
         return Signature(
             module=module,
             task=task,
@@ -161,22 +170,235 @@ class Training(Method):
     def train(
         self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
     ) -> PackResult:
-        from memobench import constructions, training
+        from memobench import constructions
 
         initial = constructions.initial(pack) if self.start else None
-        return training.train_many(pack, on_steps, initial, checkpoints)
+        return train_many(pack, on_steps, initial, checkpoints)
 
 
-def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
-    """Whether a parameter is among those that `Training.trained` means, by its name."""
-    if trained is None:
-        return lambda name: True
-    if trained == "memory":
-        return lambda name: name not in EMBEDDINGS
-    offer = "read_out" if trained == "read_out" else "attention_maps"
-    names = getattr(module, offer)()
-    require(
-        names,
-        f"trained={trained!r}: {type(module).__name__} offers no {offer}; leave trained out",
+def train_one(run: Run) -> PackResult:
+    """Trains one run alone at its true size, as its method says: a pack of one."""
+    return run.method.train(packing.together([run]), lambda steps: None)
+
+
+def train_many(
+    pack: packing.Pack,
+    on_steps: Callable[[int], None] = lambda _: None,
+    initial: Any = None,
+    checkpoints: Checkpoints | None = None,
+) -> PackResult:
+    """Trains the runs of a pack in one program.
+
+    Args:
+      pack: the runs and the module they are padded to.
+      on_steps: called with the number of model-steps done since its last call.
+      initial: variables to start from, padded and stacked; None draws them from the runs' seeds.
+      checkpoints: where to resume from, and to save to from time to time.
+
+    Returns:
+      A PackResult with one entry per run; a run that diverged has a loss that is not finite.
+
+    Raises:
+      ValueError: a run starts from a construction, and that was not given.
+    """
+    started = time.perf_counter()
+    plain = Plain(pack, initial, checkpoints)
+    compile_seconds = engine.train(plain, on_steps, checkpoints)
+    jobs: list[Any] = plain.all
+    loss_R, accuracy_R = (np.array([getattr(job, x) for job in jobs]) for x in ("loss", "accuracy"))
+    return PackResult(
+        accuracy_R=accuracy_R,
+        loss_R=loss_R,
+        step_accuracy_RxL=np.stack([job.curve_2xL[1] for job in jobs]),
+        step_loss_RxL=np.stack([job.curve_2xL[0] for job in jobs]),
+        compile_seconds=compile_seconds,
+        run_seconds=time.perf_counter() - started - compile_seconds,
+        variables=plain.variables_of_all(),
     )
-    return lambda name: (name in names) == (trained == "read_out")
+
+
+def _training(run: Run) -> Training:
+    method: Any = run.method
+    return method
+
+
+@dataclasses.dataclass(eq=False)
+class EpochJob(Job):
+    """A model trained for whole epochs, its learning rate linear over them."""
+
+    epochs: int = 1
+    first_rate: float = 0.0
+    last_rate: float = 0.0
+
+
+class Epochs(engine.Policy):
+    """What all lanes share that train by the protocols of a Training."""
+
+    def __init__(self, pack: packing.Pack) -> None:
+        self.signature: Signature = packing.signature(pack)
+        self.seconds, self.runs = pack.seconds, pack.runs
+        self.instances = list(dict.fromkeys(run.task for run in pack.runs))
+        self.n_instances = len(self.instances)
+        target = self.signature.task.shapes()
+        padded = [packing.pad_to(task.sample(), target) for task in self.instances]
+        self.data = devices.shared(
+            {
+                "instances": jax.tree.map(lambda *xs: np.stack(xs), *padded),
+                "draws": jnp.stack([self.draws(task) for task in self.instances]),
+            }
+        )
+
+    def draws(self, task: Any) -> jax.Array:
+        """draws_M: the training set of an instance, which `passes` does not leave to chance."""
+        n_draws = 0 if task.is_fresh else self.signature.epoch_steps * self.signature.batch_size
+        if self.signature.protocol == "passes":
+            return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
+        return task.sample_draws(n_draws)
+
+    def n_examples(self, job: Any) -> int:
+        """How many of its instance's examples a job memorizes."""
+        return job.run.task.n_examples
+
+    def seat(self, jobs: Sequence[Any]) -> Lane:
+        self._first_R, self._last_R, self._epochs_R = np.array(
+            [(job.first_rate, job.last_rate, job.epochs) for job in jobs]
+        ).T
+        keys = {job.run: packing.shuffle_key(job.run) for job in jobs}
+        self._key_R = devices.split(jnp.stack([keys[job.run] for job in jobs]))
+        self._order_RxLxB = None
+        n_lanes = len(jobs)
+        return Lane(
+            instance=np.array([self.instances.index(job.run.task) for job in jobs], np.int32),
+            n_examples=np.array([self.n_examples(job) for job in jobs], np.int32),
+            target=np.full(n_lanes, np.inf, np.float32),
+            step=np.zeros(n_lanes, np.int32),
+        )
+
+    def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
+        n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
+        epoch_R, start_R = np.divmod(step_R, n_steps)
+        rate_R = self._first_R + (self._last_R - self._first_R) * epoch_R / self._epochs_R
+        rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
+        return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
+
+    def _order(self, program: Program, epoch_R: np.ndarray, start_R: np.ndarray) -> Any:
+        n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
+        if program.shuffle is None:
+            if self._order_RxLxB is None:
+                empty = np.zeros((len(epoch_R), chunk_steps, 0), np.int32)
+                self._order_RxLxB = devices.split(empty)
+            return self._order_RxLxB
+        # Lanes in the midst of an epoch get the same order again.
+        if self._order_RxLxB is None or not start_R.all():
+            epoch_R = devices.split(epoch_R.astype(np.int32))
+            self._order_RxLxB = program.shuffle(self._key_R, epoch_R)
+        if chunk_steps == n_steps:
+            return self._order_RxLxB
+        return program.pick(self._order_RxLxB, devices.split(start_R.astype(np.int32)))
+
+
+@dataclasses.dataclass(eq=False)
+class _Course(EpochJob):
+    """A whole run: its loss and accuracy, at every step and in the end."""
+
+    curve_2xL: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((2, 0), np.float32))
+    loss: float = math.nan
+    accuracy: float = math.nan
+
+
+class Plain(Epochs):
+    """Every run of a pack trains once."""
+
+    def __init__(
+        self, pack: packing.Pack, initial: Any = None, checkpoints: Checkpoints | None = None
+    ) -> None:
+        methods = [_training(run) for run in pack.runs]
+        if initial is None and methods[0].start:
+            raise ValueError("a run that starts from a construction needs `constructions.initial`")
+        super().__init__(pack)
+        self.width = len(pack.runs)
+        self._initial = None if initial is None else jax.tree.map(np.asarray, initial)
+        self.all = [
+            self.load(checkpoints, _course(run, method))
+            for run, method in zip(pack.runs, methods, strict=True)
+        ]
+        self._waiting = iter(self.all)
+        self._taken: list[tuple[Sequence[Any], Any]] = []
+
+    def next(self) -> Any:
+        return next(self._waiting, None)
+
+    def variables(self, job: Any) -> Any:
+        if self._initial is None:
+            return super().variables(job)
+        i = self.all.index(job)
+        return jax.tree.map(lambda x: x[i], self._initial)
+
+    def record(self, jobs: Sequence[Any], step_R: np.ndarray, curve: Any) -> None:
+        loss_RxC, accuracy_RxC = curve
+        for i, job in enumerate(jobs):
+            if job is not None:
+                stop = step_R[i] + self.signature.chunk_steps
+                job.curve_2xL[0, step_R[i] : stop] = loss_RxC[i]
+                job.curve_2xL[1, step_R[i] : stop] = accuracy_RxC[i]
+
+    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+        job.loss, job.accuracy, job.done = loss, accuracy, True
+
+    def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
+        self._taken.append((jobs, take().variables))
+
+    def variables_of_all(self) -> Any:
+        """The final weights, padded and stacked in the order of the runs."""
+        (jobs, variables), *others = self._taken
+        if not others and list(jobs) == self.all:
+            return devices.first(len(jobs), variables)
+        order = {job: i for i, job in enumerate(job for jobs, _ in self._taken for job in jobs)}
+        places = np.array([order[job] for job in self.all])
+        trees = [variables for _, variables in self._taken]
+        return jax.tree.map(lambda *xs: np.concatenate(xs)[places], *trees)
+
+    def columns(self, job: Any) -> dict[str, np.ndarray]:
+        return {"curve": job.curve_2xL[:, : job.step]}
+
+    def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
+        job.curve_2xL[:, : job.step] = arrays["curve"]
+
+
+def _course(run: Run, method: Training) -> _Course:
+    return _Course(
+        run=run,
+        steps=method.steps,
+        epochs=method.epochs,
+        first_rate=method.learning_rate,
+        last_rate=method.final_learning_rate,
+        curve_2xL=np.zeros((2, method.steps), np.float32),
+    )
+
+
+def protocol_accuracy(result: PackResult) -> np.ndarray:
+    """accuracy_R as the published code reports it: mean over the last 100 steps but the very last.
+
+    Of each step's batch before its update, on the sampled set (Dana et al. 2025, released code).
+    A single step counts itself.
+    """
+    accuracy_RxL = result.step_accuracy_RxL
+    last_RxL = accuracy_RxL[:, -100:-1] if accuracy_RxL.shape[1] > 1 else accuracy_RxL
+    return last_RxL.mean(axis=1)
+
+
+def log_spaced_curve(
+    accuracy_L: np.ndarray, loss_L: np.ndarray, points: int = 24
+) -> tuple[list[int], list[float], list[float | None]]:
+    """Log-spaced numbers of steps, and the mean batch accuracy and loss since the one before.
+
+    A loss that is not finite is None.
+    """
+    stops = sorted({math.ceil(stop) for stop in np.geomspace(1, len(accuracy_L), points)})
+    spans = [slice(*span) for span in zip([0, *stops[:-1]], stops, strict=True)]
+    losses = [float(loss_L[span].mean()) for span in spans]
+    return (
+        stops,
+        [float(accuracy_L[span].mean()) for span in spans],
+        [loss if math.isfinite(loss) else None for loss in losses],
+    )

@@ -8,7 +8,7 @@ evaluate faster.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -323,3 +323,22 @@ def structure(module: Module) -> Module:
     """What modules that one program trains agree in: all but what padding makes equal."""
     zeros: dict[str, Any] = dict.fromkeys(module.paddable, 0)
     return module.clone(**zeros)
+
+
+def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
+    """Whether a method trains a parameter, by its name.
+
+    trained: `read_out`, `all_but_attention` (queries and keys stay), `memory` (embeddings stay), or
+    None for all. Raises UserError for a module that names no such parameters.
+    """
+    if trained is None:
+        return lambda name: True
+    if trained == "memory":
+        return lambda name: name not in EMBEDDINGS
+    offer = "read_out" if trained == "read_out" else "attention_maps"
+    names = getattr(module, offer)()
+    require(
+        names,
+        f"trained={trained!r}: {type(module).__name__} offers no {offer}; leave trained out",
+    )
+    return lambda name: (name in names) == (trained == "read_out")
