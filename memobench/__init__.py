@@ -25,14 +25,19 @@ from memobench.errors import UserError
 from memobench.version import __version__
 
 if TYPE_CHECKING:
-    from memobench.results import load_results
     from memobench.runs import Run
-    from memobench.sweep import plan, run
+    from memobench.runtime.sweep import plan, run
+    from memobench.table.results import load_results
 
 __all__ = ["Run", "UserError", "__version__", "load_results", "plan", "run"]
 
 # What takes a second to import is imported when it is first asked for.
-_HOMES = {"Run": "runs", "load_results": "results", "plan": "sweep", "run": "sweep"}
+_HOMES = {
+    "Run": "runs",
+    "load_results": "table.results",
+    "plan": "runtime.sweep",
+    "run": "runtime.sweep",
+}
 
 
 def __getattr__(name: str) -> Any:

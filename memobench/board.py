@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import analysis, theory
+from memobench import theory
 from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.methods.construction import Construction
@@ -21,8 +21,9 @@ from memobench.methods.training import Training
 from memobench.models.base import Architecture, in_words, sizes_in_words
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.rows import COUNTS, of_architecture
 from memobench.runs import Run, cells
+from memobench.table import analysis
+from memobench.table.rows import COUNTS, of_architecture
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 
@@ -289,7 +290,7 @@ def family(row: Any) -> str:
     """What kind of architecture a row is, in words.
 
     >>> from memobench.models.transformer import MLP
-    >>> from memobench.rows import COUNTS, of_architecture
+    >>> from memobench.table.rows import COUNTS, of_architecture
     from memobench.runs import Run, cells
     >>> own = MLP(d_model=4, d_head=4, n_layers=2, d_mlp=8, heads="full")
     >>> family(cells(Run(task=task(16, 256), architecture=own)))

@@ -19,16 +19,17 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 import memobench
-from memobench import packing, results
 from memobench.methods.base import PackResult
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run
+from memobench.table import results
 from memobench.tasks.associations import Associations
 
 _FORK = multiprocessing.get_context("forkserver")
 # What a driver imports takes seconds; the server that forks them imports it once.
-_FORK.set_forkserver_preload(["memobench.sweep", "tests.faults"])
+_FORK.set_forkserver_preload(["memobench.runtime.sweep", "tests.faults"])
 
 RUNS = tuple(
     Run(

@@ -19,14 +19,16 @@ import optax
 import pytest
 
 import memobench
-from memobench import checkpoints, compiling, metrics, packing, progress, saturation, sweep, worker
-from memobench.engine import loop, program, reading
+from memobench import metrics, saturation
+from memobench.engine import compiling, loop, program, reading
 from memobench.engine.lanes import Best, Lane
 from memobench.methods import annealing, training
 from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
+from memobench.planner import packing
 from memobench.runs import Run
+from memobench.runtime import checkpoints, progress, sweep, worker
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import LabelledContexts
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import analysis, board, claims, results, rows, submissions, theory
+from memobench import board, claims, submissions, theory
 from memobench.claims import exposure as exposure_claims
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
@@ -30,6 +30,7 @@ from memobench.report.exposure import Exposure
 from memobench.report.forest import Forest
 from memobench.report.scaling import Scaling
 from memobench.runs import Run, cells
+from memobench.table import analysis, results, rows
 from memobench.tasks.associations import Associations
 from tests.test_html import HOSTILE
 

@@ -66,8 +66,9 @@ def test_a_mistake_gets_a_clear_line_and_no_traceback(arguments, said, tmp_path)
 def test_a_mistake_is_found_before_any_work():
     """In the command itself, before what plans and makes runs is imported."""
     code = "import sys; from memobench import cli; sys.argv = sys.argv[1:]\n"
+    code += "late = {f'memobench.runtime.{name}' for name in ('sweep', 'worker')}\n"
     code += "try: cli.main()\n"
-    code += "finally: assert not set(sys.modules) & {'memobench.sweep', 'memobench.worker'}"
+    code += "finally: assert not set(sys.modules) & late"
     wrong = ["memobench", "run", "dana2025/heads", "--results=/dev/null/none"]
     done = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True)
     assert done.stderr.startswith("memobench: results='/dev/null/none' cannot be written")

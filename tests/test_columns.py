@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memobench import analysis, board, columns, measures, results, rows, spec
+from memobench import board, columns, spec
 from memobench.claims import scaling as claims_of_scaling
 from memobench.columns import one_of, whole
 from memobench.errors import UserError
@@ -16,6 +16,7 @@ from memobench.report import capacity, configurations
 from memobench.report import experiment as page
 from memobench.report import html as leaderboard_page
 from memobench.runs import Run, cells
+from memobench.table import analysis, measures, results, rows
 from memobench.tasks.associations import Associations
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs" / "columns.md"

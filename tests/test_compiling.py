@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from memobench import compiling, devices
+from memobench.engine import compiling, devices
 
 
 @pytest.fixture

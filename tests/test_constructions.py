@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, metrics, packing, theory
+from memobench import constructions, metrics, theory
 from memobench.constructions import evaluation, linear, precision, random_attention
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
@@ -23,6 +23,7 @@ from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from memobench import constructions, packing, theory
+from memobench import constructions, theory
 from memobench.constructions import linear
 from memobench.constructions.linear_memory import LinearLeastSquares, OuterProducts
 from memobench.constructions.proposition3 import Proposition3
@@ -15,6 +15,7 @@ from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

@@ -6,13 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import constructions, packing, theory
+from memobench import constructions, theory
 from memobench.constructions import mahdavi2024
 from memobench.constructions.mahdavi2024 import Mahdavi2024
 from memobench.errors import UserError
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts

@@ -6,13 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import constructions, packing
+from memobench import constructions
 from memobench.constructions import bubeck2020, evaluation, huben2023, linear
 from memobench.constructions.bubeck2020 import Bubeck2020
 from memobench.constructions.random_features import RandomFeatures
 from memobench.errors import UserError
 from memobench.models import base as models
 from memobench.models.transformer import MLP
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import devices, packing
-from memobench.engine import loop
+from memobench.engine import devices, loop
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
@@ -21,6 +20,7 @@ from memobench.methods.training import Training
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import engine, packing
+from memobench import engine
 from memobench.engine import lanes, loop
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
@@ -172,7 +173,7 @@ def test_a_checkpoint_of_another_version_is_told_and_left(whole, caplog, spoil):
 
 
 def test_an_interrupted_sweep_of_plain_training_resumes(tmp_path, monkeypatch):
-    from memobench import progress, sweep
+    from memobench.runtime import progress, sweep
 
     counted, steps_done = [], progress.Progress.steps_done
 

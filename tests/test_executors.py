@@ -15,11 +15,14 @@ from collections.abc import Sequence
 import pytest
 
 import memobench
-from memobench import executors, leases, packing, results, status, sweep
+from memobench import executors
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Executor, Pool, ray
 from memobench.executors.ray import Ray
 from memobench.methods.training import Training
+from memobench.planner import packing
+from memobench.runtime import leases, status, sweep
+from memobench.table import results
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 

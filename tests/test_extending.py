@@ -10,9 +10,11 @@ import time
 
 import pytest
 
-from memobench import packing, plugins, results, rows
+from memobench import plugins
+from memobench.planner import packing
 from memobench.runs import cells, from_cells
 from memobench.submissions import checks
+from memobench.table import results, rows
 
 FOLDER = pathlib.Path(__file__).parent / "extending"
 FILES = sorted(FOLDER.glob("*.py"))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench import packing, sweep
 from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.search import Search
@@ -16,7 +15,9 @@ from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.gpt import GPT
 from memobench.models.transformer import MLP
+from memobench.planner import packing
 from memobench.runs import Run
+from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from memobench.tasks.sequences import Sequences
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from memobench import leases, status
 from memobench.errors import UserError
-from memobench.leases import Leases
+from memobench.runtime import leases, status
+from memobench.runtime.leases import Leases
 
 
 def test_nobody_has_what_another_has_in_hand(tmp_path):
@@ -48,7 +48,7 @@ def test_of_many_at_once_each_run_goes_to_one(tmp_path):
 
 HOLD = """
 import sys, time
-from memobench.leases import Leases
+from memobench.runtime.leases import Leases
 about = dict(kind="pack", sweep="s", pack="p", protocol="exact", done=1, steps=4)
 lease = Leases(sys.argv[1]).take(["a"], **about)
 print("held", flush=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import capacity, measures, metrics, results, rows, spec, submissions, verify
+from memobench import capacity, metrics, spec, submissions
 from memobench.columns import real
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
@@ -20,6 +20,7 @@ from memobench.models.transformer import AttentionOnly
 from memobench.report import experiment as page
 from memobench.report.figure import Figure
 from memobench.runs import Run
+from memobench.table import measures, results, rows, verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts

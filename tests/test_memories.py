@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memobench import packing
 from memobench.errors import UserError
 from memobench.methods import search, training
 from memobench.methods.search import Search
@@ -18,6 +17,7 @@ from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.mlp_memory import MLPMemory
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection

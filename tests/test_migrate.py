@@ -8,13 +8,14 @@ import pathlib
 import pytest
 
 import memobench
-from memobench import cli, migrate, results, rows, verify
+from memobench import cli
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.report import tables
 from memobench.runs import cells, from_cells, spec_columns
 from memobench.spec import SPEC_VERSION
+from memobench.table import migrate, results, rows, verify
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
 TABLES = sorted(str(path.relative_to(PUBLISHED)) for path in PUBLISHED.glob("**/*_runs.csv"))

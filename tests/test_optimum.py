@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import packing
 from memobench.methods import optimum
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from memobench import engine, packing
+from memobench import engine
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
+from memobench.planner import packing
 from memobench.spec import kind
 from memobench.tasks.associations import Associations
 

@@ -16,7 +16,6 @@ import pytest
 from flax import linen as nn
 
 import memobench
-from memobench import costs, packing, rows
 from memobench.columns import choice, integer, require
 from memobench.errors import UserError
 from memobench.kinds import FAMILIES
@@ -32,8 +31,10 @@ from memobench.models.base import Architecture, Module
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Optimizer
+from memobench.planner import costs, packing
 from memobench.runs import Run, cells, from_cells, spec_columns
 from memobench.spec import kind
+from memobench.table import rows
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 from memobench.tasks.labelled_contexts import LabelledContexts

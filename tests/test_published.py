@@ -5,9 +5,9 @@ import math
 import pytest
 
 import memobench
-from memobench import analysis
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.dana2025.common import PUBLISHED
+from memobench.table import analysis
 
 
 @pytest.mark.slow

@@ -12,12 +12,12 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import packing
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.query_attention import QueryAttention, QueryAttentionModule
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts

@@ -4,10 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import packing, ranks
+from memobench import ranks
 from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.labelled_contexts import LabelledContexts
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench import packing, saturation, sweep
+from memobench import saturation
 from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.search import Search
@@ -17,7 +17,9 @@ from memobench.models import base as models
 from memobench.models.gpt import GPT
 from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.transformer import MLP
+from memobench.planner import packing
 from memobench.runs import Run
+from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
 

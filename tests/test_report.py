@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import analysis, board, capacity, claims, results
-from memobench import rows as declared
+from memobench import board, capacity, claims
 from memobench.constructions.dana2025 import Dana2025
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
@@ -31,6 +30,8 @@ from memobench.report.forest import Forest
 from memobench.report.saturation import Picture
 from memobench.report.scaling import Scaling
 from memobench.runs import Run, cells
+from memobench.table import analysis, results
+from memobench.table import rows as declared
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 

@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from memobench import results, rows
 from memobench.errors import UserError
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells
+from memobench.table import results, rows
 from memobench.tasks.associations import Associations
 
 PROVENANCE = {"device": "test", "commit": None}

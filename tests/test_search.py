@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import capacity, checkpoints, compiling, packing, results, rows
+from memobench import capacity
 from memobench.capacity import Trial
 from memobench.constructions.dana2025 import Dana2025
-from memobench.engine import loop, program, reading
+from memobench.engine import compiling, loop, program, reading
 from memobench.errors import UserError
 from memobench.methods import search as searching
 from memobench.methods import training
@@ -28,7 +28,10 @@ from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.linear_memory import LinearMemory
+from memobench.planner import packing
 from memobench.runs import Run, cells
+from memobench.runtime import checkpoints
+from memobench.table import results, rows
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from hypothesis import strategies as st
 
-from memobench import columns, kinds, results, runs, spec
+from memobench import columns, kinds, runs, spec
 from memobench.columns import declared, integer, number, text_of
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
@@ -30,6 +30,7 @@ from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
 from memobench.runs import Run, cells, from_cells
 from memobench.spec import Spec, kind, nested
+from memobench.table import results
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 from memobench.tasks.factual_recall import FactualRecall

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import capacity, metrics, replay, results, submissions, theory
-from memobench import rows as declared
+from memobench import capacity, metrics, submissions, theory
 from memobench.capacity import Trial
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
@@ -28,6 +27,8 @@ from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells, from_cells
 from memobench.spec import SPEC_VERSION
 from memobench.submissions import checks, strict_json
+from memobench.table import replay, results
+from memobench.table import rows as declared
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
@@ -50,7 +51,8 @@ UNTOLD |= {"compile_seconds", "run_seconds"}
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder of real results: a search and two runs that were trained."""
-    from memobench import compiling, sweep
+    from memobench.engine import compiling
+    from memobench.runtime import sweep
 
     folder = tmp_path_factory.mktemp("runs")
     runs = [

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import packing, worker
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import Lost, UserError
 from memobench.executors import local
@@ -21,7 +20,9 @@ from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
-from memobench.sweep import Interrupted
+from memobench.planner import packing
+from memobench.runtime import worker
+from memobench.runtime.sweep import Interrupted
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 
@@ -199,7 +200,7 @@ SWEEP = """
 import signal, sys, memobench
 # A test run in the background of a shell has interrupts ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from memobench.sweep import Interrupted
+from memobench.runtime.sweep import Interrupted
 runs = [
     memobench.Run(
         task=memobench.Associations(vocab_size=7),

@@ -9,13 +9,15 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from memobench import metrics, packing, sweep
+from memobench import metrics
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.transformer import AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run
+from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 from memobench.tasks.bijection import Bijection

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import analysis, metrics, results, theory
+from memobench import metrics, theory
 from memobench.constructions.dana2025 import Dana2025
 from memobench.constructions.mahdavi2024 import Mahdavi2024
 from memobench.executors import local
@@ -19,6 +19,7 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells
+from memobench.table import analysis, results
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts

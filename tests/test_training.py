@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import engine, metrics, packing
+from memobench import engine, metrics
 from memobench.engine import program, reading
 from memobench.errors import UserError
 from memobench.methods import training
@@ -17,6 +17,7 @@ from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.transformer import AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall

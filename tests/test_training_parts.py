@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, packing
+from memobench import constructions
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
@@ -18,6 +18,7 @@ from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.planner import packing
 from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 

@@ -4,11 +4,12 @@ import time
 
 import pytest
 
-from memobench import constructions, results, rows, verify
+from memobench import constructions
 from memobench.constructions import precision
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.runs import Run
+from memobench.table import results, rows, verify
 from tests.test_cli import _memobench
 from tests.test_results import SPOILED
 from tests.test_submissions import HEADS, PROVENANCE, TASK, _row, _trained_row

@@ -41,7 +41,6 @@ import numpy as np
 import pandas as pd
 from absl import app, flags, logging
 
-from memobench import results, worker
 from memobench.errors import UserError
 from memobench.experiments.assumptions import (
     inputs,
@@ -53,6 +52,8 @@ from memobench.experiments.assumptions import (
 )
 from memobench.experiments.assumptions.page import ASSUMPTION_3, DATA, PUBLISHED
 from memobench.positions import sinusoidal
+from memobench.runtime import worker
+from memobench.table import results
 
 MODELS = (
     *("vit-base/natural", "vit-base/noise", "bert-base/natural", "bert-large/natural"),

@@ -22,9 +22,10 @@ import optax
 import pytorch
 from contexts import METHOD, N_EXAMPLES, Setting
 
-from memobench import metrics, packing, positions
+from memobench import metrics, positions
 from memobench.methods import annealing
 from memobench.models import base as models
+from memobench.planner import packing
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 

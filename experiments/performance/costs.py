@@ -30,10 +30,11 @@ import numpy as np
 import pandas as pd
 from absl import app, flags
 
-from memobench import costs, packing, results
 from memobench.executors import local
 from memobench.experiments import EXPERIMENTS
+from memobench.planner import costs, packing
 from memobench.report import tables
+from memobench.table import results
 
 SHARDS = flags.DEFINE_list("shards", ["results/runs"], "Folders of shards.")
 OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of costs.md and costs.csv.")

@@ -14,9 +14,10 @@ import jax
 import pandas as pd
 from absl import logging
 
-from memobench import results, worker
 from memobench.errors import UserError
 from memobench.report import tables
+from memobench.runtime import worker
+from memobench.table import results
 
 T = TypeVar("T")
 

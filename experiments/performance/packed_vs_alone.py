@@ -50,8 +50,9 @@ from associations import (
 )
 from measuring import say
 
-from memobench import engine, packing
+from memobench import engine
 from memobench.methods import training
+from memobench.planner import packing
 from memobench.runs import Run
 
 OUTPUT = flags.DEFINE_string(

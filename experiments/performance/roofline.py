@@ -54,10 +54,13 @@ import xla_text
 from absl import app, flags
 from rows import Rows
 
-from memobench import compiling, engine, packing, worker
+from memobench import engine
+from memobench.engine import compiling
 from memobench.methods import annealing, training
 from memobench.methods.training import Training
+from memobench.planner import packing
 from memobench.runs import Run
+from memobench.runtime import worker
 
 OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of roofline.*.")
 ROUNDS = flags.DEFINE_integer("rounds", 3, "How often every rate is measured.", lower_bound=1)

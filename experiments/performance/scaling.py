@@ -41,9 +41,9 @@ import pandas as pd
 import scaling_stages as stages
 from absl import app, flags, logging
 
-from memobench import results
 from memobench.errors import UserError
 from memobench.report import tables
+from memobench.table import results
 
 OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of scaling.md and .csv.")
 PACKS = flags.DEFINE_list("packs", ["1000", "10000", "100000"], "Numbers of packs.")
@@ -138,7 +138,7 @@ def main(argv: Sequence[str]) -> None:
 
 def write(output: pathlib.Path, table: pd.DataFrame) -> str:
     """Writes the Markdown and the CSV file; returns the Markdown."""
-    from memobench import worker
+    from memobench.runtime import worker
 
     about = {
         "device": worker.device_name(_Cpu()),

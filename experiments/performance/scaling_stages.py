@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from memobench import metrics, results
+from memobench import metrics
 from memobench.errors import UserError
 from memobench.experiment import Experiment
 from memobench.methods.training import Training
@@ -20,6 +20,7 @@ from memobench.models.transformer import AttentionOnly
 from memobench.report.figure import Figure
 from memobench.runs import Run, cells
 from memobench.spec import SPEC_VERSION
+from memobench.table import results
 from memobench.tasks.associations import Associations
 from memobench.version import __version__
 
@@ -98,19 +99,17 @@ Work = Callable[[], str]
 
 
 def _plan(runs: Sequence[Run]) -> str:
-    from memobench import packing
+    from memobench.planner import packing
 
     return f"{len(packing.plan(runs, 'cpu')):,} packs"
 
 
 def _plan_programs(n_packs: int, n_runs: int, _: pathlib.Path) -> Work:
-    from memobench import packing  # noqa: F401
 
     return functools.partial(_plan, own_programs(n_packs, n_runs))
 
 
 def _plan_sizes(n_packs: int, n_runs: int, _: pathlib.Path) -> Work:
-    from memobench import packing  # noqa: F401
 
     return functools.partial(_plan, list(itertools.chain(*shared_programs(n_packs, n_runs))))
 
@@ -143,7 +142,7 @@ def _read(_: int, n_runs: int, folder: pathlib.Path) -> Work:
 
 
 def _resume(n_packs: int, n_runs: int, _: pathlib.Path) -> Work:
-    from memobench import sweep
+    from memobench.runtime import sweep
 
     runs = list(itertools.chain(*shared_programs(n_packs, n_runs)))
     done = [run.run_id for i, run in enumerate(runs) if i % 100]
@@ -153,7 +152,7 @@ def _resume(n_packs: int, n_runs: int, _: pathlib.Path) -> Work:
 
 
 def _verify(n_packs: int, n_runs: int, folder: pathlib.Path) -> Work:
-    from memobench import sweep, verify  # noqa: F401
+    from memobench.table import verify
 
     return lambda: verify.verify(folder).summary
 

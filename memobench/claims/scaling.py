@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from memobench.analysis import half_width
 from memobench.capacity import NEARLY
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
@@ -19,6 +18,7 @@ from memobench.claims.evidence import (
     too_few,
 )
 from memobench.claims.statistics import Means, bootstrap_means, least_squares
+from memobench.table.analysis import half_width
 
 Value = Callable[[pd.DataFrame], pd.Series]
 

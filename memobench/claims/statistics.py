@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from memobench.analysis import chance
-from memobench.rows import configuration
+from memobench.table.analysis import chance
+from memobench.table.rows import configuration
 
 N_BOOTSTRAP = 1000
 SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.

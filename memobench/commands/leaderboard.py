@@ -10,7 +10,7 @@ def run(_: list[str]) -> None:
     """Writes LEADERBOARD.md, leaderboard.html, .csv and .tex into --output."""
     from memobench import submissions
     from memobench.report import leaderboard
-    from memobench.results import check_writable, load_results
+    from memobench.table.results import check_writable, load_results
 
     table = load_results(RESULTS.value)
     if table.empty:

@@ -6,7 +6,7 @@ from memobench.errors import UserError
 
 def run(names: list[str]) -> None:
     """Rewrites shards of an earlier version beside themselves: new ids, the same measures."""
-    from memobench import migrate
+    from memobench.table import migrate
 
     if len(names) > 1:
         raise UserError(f"migrate takes one folder, got {' '.join(names)}")

@@ -11,7 +11,7 @@ def run(names: list[str]) -> None:
     experiments = choose(names)
     from memobench.report import experiment as page
     from memobench.report import verdicts
-    from memobench.results import check_writable, load_results
+    from memobench.table.results import check_writable, load_results
 
     table = load_results(RESULTS.value)
     output = check_writable(OUTPUT.value, "output")

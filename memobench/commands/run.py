@@ -9,7 +9,7 @@ from absl import flags
 from memobench import executors
 from memobench.command import PLUGIN, PRESET, RESULTS, Command, choose
 from memobench.errors import UserError
-from memobench.results import check_writable, load_rows
+from memobench.table.results import check_writable, load_rows
 
 SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lower_bound=1)
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
@@ -29,7 +29,7 @@ def run(names: list[str]) -> None:
     executor.check()
     if not DRY_RUN.value:
         check_writable(RESULTS.value)
-    from memobench import sweep
+    from memobench.runtime import sweep
 
     presets = (experiment.runs(PRESET.value) for experiment in experiments)
     # Experiments may share runs.

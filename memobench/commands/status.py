@@ -5,7 +5,7 @@ from memobench.command import RESULTS, Command
 
 def run(_: list[str]) -> None:
     """Shows what is being trained into --results just now."""
-    from memobench import status
+    from memobench.runtime import status
 
     print(status.text(RESULTS.value))
 

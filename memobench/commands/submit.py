@@ -18,7 +18,7 @@ def run(names: list[str]) -> None:
         raise UserError("submit needs a name: --submitter='Your Name'")
     experiments = choose(names) if names else []
     from memobench import submissions
-    from memobench.results import check_writable, load_rows
+    from memobench.table.results import check_writable, load_rows
 
     rows = load_rows(RESULTS.value)
     of_which, first = "", "memobench run EXPERIMENT"

@@ -6,7 +6,7 @@ from memobench.errors import UserError
 
 def run(names: list[str]) -> None:
     """Checks the shards of --results, or of a folder: ids, measures, theory."""
-    from memobench import verify
+    from memobench.table import verify
 
     if len(names) > 1:
         raise UserError(f"verify takes one folder, got {' '.join(names)}")

@@ -16,14 +16,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import measures, packing, runs
+from memobench import runs
 from memobench.constructions import evaluation, linear, precision
 from memobench.constructions.problem import Constructed, Problem
 from memobench.errors import UserError
 from memobench.methods.base import PackResult
 from memobench.methods.construction import Construction
 from memobench.models import base as models
+from memobench.planner import packing
 from memobench.runs import Run
+from memobench.table import measures
 
 _log = logging.getLogger("memobench")
 

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
-from memobench import packing
 from memobench.constructions import codes, linear
 from memobench.constructions.problem import Problem, Tokens
 from memobench.methods import optimum
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import Transformer
+from memobench.planner import packing
 from memobench.runs import Run
 
 Params = dict[str, np.ndarray]

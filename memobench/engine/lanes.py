@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import packing
-from memobench.checkpoints import Arrays
 from memobench.models import base as models
 from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer
+from memobench.planner import packing
+from memobench.runtime.checkpoints import Arrays
 
 
 class Best(NamedTuple):

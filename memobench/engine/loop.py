@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import compiling, devices, packing
-from memobench.checkpoints import Checkpoints
-from memobench.engine import lanes
+from memobench.engine import compiling, devices, lanes
 from memobench.engine.lanes import State
 from memobench.engine.policy import Job, Policy
 from memobench.engine.program import compile_program
+from memobench.planner import packing
+from memobench.runtime.checkpoints import Checkpoints
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 # Nor more often than takes this share of the time.

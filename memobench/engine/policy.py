@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memobench import packing
-from memobench.checkpoints import Arrays, Checkpoints
 from memobench.engine import lanes
 from memobench.engine.lanes import Lane, State
 from memobench.engine.program import Program, Signature
+from memobench.planner import packing
+from memobench.runtime.checkpoints import Arrays, Checkpoints
 
 if TYPE_CHECKING:
     from memobench.runs import Run

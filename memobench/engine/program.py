@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from memobench import compiling, devices
-from memobench.devices import SHARED, SPLIT
-from memobench.engine import lanes, reading
+from memobench.engine import compiling, devices, lanes, reading
+from memobench.engine.devices import SHARED, SPLIT
 from memobench.engine.lanes import Best, Lane, State
 from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from memobench.errors import UserError, closest
 
 if TYPE_CHECKING:
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
 
 # Rows and provenance of one shard.
 Shard = tuple[list[dict[str, Any]], dict[str, Any]]

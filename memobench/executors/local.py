@@ -12,7 +12,7 @@ from memobench.errors import DoesNotFit
 from memobench.executors import Ended, Executor, OnSteps, Pool, Shard
 
 if TYPE_CHECKING:
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
 
 Work = Callable[["Pack", Callable[[int], None]], Sequence[Shard]]
 
@@ -92,7 +92,7 @@ def n_workers() -> int:
     """How many packs train side by side."""
     import jax
 
-    from memobench import devices
+    from memobench.engine import devices
 
     # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
     alone = jax.default_backend() != "cpu" or devices.count() > 1
@@ -103,6 +103,6 @@ def n_devices() -> int:
     """Among how many devices a pack is planned: simulated ones share one memory and its cores."""
     import jax
 
-    from memobench import devices
+    from memobench.engine import devices
 
     return 1 if jax.default_backend() == "cpu" else devices.count()

@@ -14,7 +14,7 @@ from memobench.errors import UserError
 from memobench.executors import Ended, Executor, OnSteps, Pool, Work, option
 
 if TYPE_CHECKING:
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
 
 # Each card's memory is shared as the cards are; JAX would else take most of it for one pack.
 MEMORY_FRACTION = 0.75

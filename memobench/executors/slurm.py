@@ -20,7 +20,7 @@ from memobench.errors import UserError
 from memobench.executors import Ended, Executor, OnSteps, Pool, Work, option
 
 if TYPE_CHECKING:
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
 
 # Arrays of more than 1000 need a cluster whose MaxArraySize was raised.
 ARRAY_SIZE = 1000

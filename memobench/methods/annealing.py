@@ -1,11 +1,9 @@
 """Annealing: a rate that warms up and falls to zero, the best weights kept, an early stop.
 
-Training by the protocol of Mahdavi et al. (2024): a policy over lanes, one job a run.
-
-Every chunk is `evaluate_every` steps and ends in an evaluation of all examples; the weights of the
-least loss are kept, and a classifier that knows every label leaves its lane to the next run. All
-runs of a seed read one set of examples, of which each takes its prefix. The host's cores shuffle
-batches while the device trains. No files, no printing.
+The protocol of Mahdavi et al. (2024): the spec, and its policy over the engine's lanes, one job a
+run. Every chunk is `evaluate_every` steps and ends in an evaluation of all examples; a classifier
+that knows every label leaves its lane to the next run. All runs of a seed read one set of examples,
+of which each takes its prefix. The host's cores shuffle batches while the device trains.
 """
 
 from __future__ import annotations
@@ -21,21 +19,22 @@ import jax
 import numpy as np
 
 from memobench import columns as col
-from memobench import devices, engine, packing, ranks, saturation
-from memobench.checkpoints import Checkpoints
+from memobench import engine, ranks, saturation
 from memobench.columns import Column, by_name, flag, integer, number, require
-from memobench.consistency import MEASURED, REPEATED, agree
-from memobench.engine import Job, Lane, Program, Signature, lanes
+from memobench.engine import Job, Lane, Program, Signature, devices, lanes
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.models import base as models
 from memobench.models.base import Module
 from memobench.optimizers import Adam, Optimizer
+from memobench.planner import packing
+from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import kind, nested
+from memobench.table.consistency import MEASURED, REPEATED, agree
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import LabelledContexts
 
 if TYPE_CHECKING:
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
     from memobench.runs import Run
 
 

@@ -12,10 +12,10 @@ from memobench.columns import Column, by_name
 from memobench.spec import Spec
 
 if TYPE_CHECKING:
-    from memobench.checkpoints import Checkpoints
     from memobench.models.base import Module
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
     from memobench.runs import Run
+    from memobench.runtime.checkpoints import Checkpoints
 
 OnSteps = Callable[[int], None]
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import columns as col
 from memobench.columns import Column, by_name, choice, integer, merged, require, shown
-from memobench.consistency import REPEATED, check_derived
 from memobench.errors import UserError
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.models.base import Module
 from memobench.spec import Spec
+from memobench.table.consistency import REPEATED, check_derived
 
 if TYPE_CHECKING:
     from memobench import theory
-    from memobench.checkpoints import Checkpoints
     from memobench.constructions.problem import Constructed, Problem
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
     from memobench.runs import Run
+    from memobench.runtime.checkpoints import Checkpoints
 
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")

@@ -24,19 +24,20 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from memobench import columns as col
-from memobench import compiling, devices, packing
 from memobench.columns import Column, by_name, integer, require
-from memobench.consistency import REPEATED, check_derived
-from memobench.devices import SPLIT
+from memobench.engine import compiling, devices
+from memobench.engine.devices import SPLIT
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.models import base as models
+from memobench.planner import packing
 from memobench.spec import kind
+from memobench.table.consistency import REPEATED, check_derived
 from memobench.tasks.tokens import Instance
 
 if TYPE_CHECKING:
-    from memobench.checkpoints import Checkpoints
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
     from memobench.runs import Run
+    from memobench.runtime.checkpoints import Checkpoints
 
 
 @kind("optimised")

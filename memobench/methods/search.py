@@ -21,20 +21,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import numpy as np
 
-from memobench import capacity, engine, packing
+from memobench import capacity, engine
 from memobench import columns as col
 from memobench.capacity import Proposal, Trial
-from memobench.checkpoints import Checkpoints
 from memobench.columns import Column, by_name, declared, integer, number, require
 from memobench.methods import training
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.training import Training
 from memobench.models.base import Module
+from memobench.planner import packing
+from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import kind, nested
 from memobench.tasks.labelled_contexts import rounded
 
 if TYPE_CHECKING:
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
     from memobench.runs import Run
 
 # Raised whenever a search would make other trials: run ids then differ, and results never mix.
@@ -141,7 +142,7 @@ class Search(Method):
         return search(pack, on_steps, checkpoints)
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        from memobench import replay
+        from memobench.table import replay
 
         replay.check(self, run.task, row)
 

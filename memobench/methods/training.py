@@ -1,8 +1,7 @@
-"""Training: Adam, or another optimiser, for a fixed number of steps.
+"""Training by epochs, published, in whole passes and exact: Adam, or another optimiser.
 
-Training by epochs, published and exact: a policy over lanes, one job a run. No files.
-
-The host shuffles nothing: the device does, an epoch at a time, from keys that are data.
+The spec, and its policy over the engine's lanes: one job a run. The device shuffles, an epoch at a
+time, from keys that are data.
 """
 
 from __future__ import annotations
@@ -17,18 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import devices, engine, packing
-from memobench.checkpoints import Checkpoints
+from memobench import engine
 from memobench.columns import choice, integer, number, require
-from memobench.engine import Job, Lane, Program, Signature
+from memobench.engine import Job, Lane, Program, Signature, devices
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.construction import Construction
 from memobench.models.base import Module, trains
 from memobench.optimizers import Adam, Optimizer
+from memobench.planner import packing
+from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import as_text, kind, nested
 
 if TYPE_CHECKING:
-    from memobench.packing import Pack
+    from memobench.planner.packing import Pack
     from memobench.runs import Run
 
 # As many as a column holds.

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from memobench import measures, rows
 from memobench.columns import Column
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
 from memobench.report import tables
 from memobench.runs import OF_RUNS
 from memobench.spec import Spec
+from memobench.table import measures, rows
 from memobench.tasks.base import Task
 
 INTRODUCTION = """\
@@ -21,7 +21,8 @@ INTRODUCTION = """\
 
 A run is a row of the results table, and this is what its columns say. Each is declared once, where
 it is produced: fields of specs beside their kind in `memobench/tasks`, `memobench/models` and
-`memobench/methods`, measures in `memobench/rows.py` and by `memobench.measures.measure`.
+`memobench/methods`, measures in `memobench/table/rows.py` and by `measure` of
+`memobench/table/measures.py`.
 
 *Over seeds*: `same` for what tells configurations apart, of which runs that agree in all are
 repetitions of each other; `seed` for what tells repetitions apart; `mean` for what is averaged over

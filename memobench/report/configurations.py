@@ -5,12 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import analysis, theory
+from memobench import theory
 from memobench.capacity import NEARLY
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
 from memobench.report import tables
-from memobench.rows import of_task
+from memobench.table import analysis
+from memobench.table.rows import of_task
 from memobench.tasks.associations import Associations
 
 # What a row shows, with digits of the numbers; whatever else tells rows apart stands between.

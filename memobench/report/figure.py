@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import analysis, claims, notation
+from memobench import claims, notation
 from memobench.report.drawing import Drawing, key, palette, subplots, whole_numbers
+from memobench.table import analysis
 from memobench.theory import (
     BUBECK,
     COROLLARY_2,

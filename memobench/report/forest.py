@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench import analysis, board
+from memobench import board
 from memobench.report.drawing import Drawing, key, palette, subplots
+from memobench.table import analysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import analysis, claims, notation
+from memobench import claims, notation
 from memobench.methods.construction import WEIGHTS
 from memobench.report.drawing import Drawing, key, palette, subplots, whole_numbers
+from memobench.table import analysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import analysis, notation
+from memobench import notation
 from memobench.report.drawing import Drawing, palette, subplots
-from memobench.rows import configuration
+from memobench.table import analysis
+from memobench.table.rows import configuration
 
 if TYPE_CHECKING:
     from memobench.experiment import Experiment

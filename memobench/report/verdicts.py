@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import analysis, claims
+from memobench import claims
 from memobench.experiment import Experiment
 from memobench.report import tables
+from memobench.table import analysis
 
 INTRODUCTION = """\
 # Verdicts

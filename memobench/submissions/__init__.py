@@ -23,13 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from memobench import analysis, atomic, board, columns, consistency, theory
-from memobench import results as store
+from memobench import atomic, board, columns, theory
 from memobench.columns import shown
 from memobench.errors import UserError
 from memobench.spec import SPEC_VERSION
 from memobench.submissions import checks, strict_json
 from memobench.submissions.strict_json import require
+from memobench.table import analysis, consistency
+from memobench.table import results as store
 
 SUBMISSION = 1
 BOARD = board.VERSION

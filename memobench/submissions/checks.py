@@ -9,9 +9,13 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from memobench import measures, metrics, rows
+from memobench import metrics
 from memobench.columns import Column, require, shown
-from memobench.consistency import (
+from memobench.errors import UserError
+from memobench.runs import Run, from_cells
+from memobench.spec import derived
+from memobench.table import measures, rows
+from memobench.table.consistency import (
     MEASURED,
     REPEATED,
     Row,
@@ -20,9 +24,6 @@ from memobench.consistency import (
     check_kind,
     check_loss,
 )
-from memobench.errors import UserError
-from memobench.runs import Run, from_cells
-from memobench.spec import derived
 
 FIRST_YEAR = 2025
 # Beyond it even counting parameters takes seconds.

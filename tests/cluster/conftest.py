@@ -11,8 +11,8 @@ import threading
 import pytest
 
 import memobench
-from memobench import packing
-from memobench.leases import Leases
+from memobench.planner import packing
+from memobench.runtime.leases import Leases
 from tests.cluster import stand_ins
 
 

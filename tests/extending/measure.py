@@ -7,10 +7,10 @@ import scipy.special
 
 from memobench.columns import real
 from memobench.experiment import Experiment, grid
-from memobench.measures import measure
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report.figure import Figure
+from memobench.table.measures import measure
 from memobench.tasks.bijection import Bijection
 
 

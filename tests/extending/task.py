@@ -8,11 +8,11 @@ import numpy as np
 
 from memobench.columns import number
 from memobench.experiment import Experiment, grid
-from memobench.measures import measure
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report.figure import Figure
 from memobench.spec import kind
+from memobench.table.measures import measure
 from memobench.tasks.associations import Associations
 
 

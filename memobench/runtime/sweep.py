@@ -18,13 +18,15 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import constructions, costs, executors, packing, plugins, theory, worker
-from memobench import results as store
+from memobench import constructions, executors, plugins, theory
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
-from memobench.leases import STALE_SECONDS, Leases
-from memobench.progress import Progress
+from memobench.planner import costs, packing
 from memobench.runs import Run
+from memobench.runtime import worker
+from memobench.runtime.leases import STALE_SECONDS, Leases
+from memobench.runtime.progress import Progress
+from memobench.table import results as store
 
 # How often a driver looks for what ended and for what others did.
 POLL_SECONDS = 1.0

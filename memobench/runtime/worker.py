@@ -18,16 +18,20 @@ from typing import Any
 import jax
 import jaxlib
 
-from memobench import checkpoints, devices, measures, metrics, packing, runs
-from memobench import results as store
+from memobench import metrics, runs
+from memobench.engine import devices
 from memobench.errors import DoesNotFit
 from memobench.executors import Shard
-from memobench.leases import Leases
 from memobench.methods import training
 from memobench.methods.base import PackResult
 from memobench.models import base as models
+from memobench.planner import packing
 from memobench.runs import Run
+from memobench.runtime import checkpoints
+from memobench.runtime.leases import Leases
 from memobench.spec import SPEC_VERSION
+from memobench.table import measures
+from memobench.table import results as store
 from memobench.version import __version__
 
 _log = logging.getLogger("memobench")

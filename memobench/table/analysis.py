@@ -12,7 +12,7 @@ from memobench import theory
 from memobench.capacity import GAIN, NEARLY
 from memobench.errors import UserError
 from memobench.methods.base import Method
-from memobench.rows import configuration, of_task
+from memobench.table.rows import configuration, of_task
 from memobench.tasks.base import Task
 
 

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 import scipy.optimize
 
-from memobench import packing
 from memobench.errors import UserError
-from memobench.packing import Pack
+from memobench.planner import packing
+from memobench.planner.packing import Pack
 from memobench.runs import Run, from_cells
 
 PACKAGED = pathlib.Path(__file__).with_name("rates.csv")

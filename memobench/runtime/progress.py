@@ -7,9 +7,9 @@ from typing import Any
 
 import tqdm
 
-from memobench.costs import Prediction
-from memobench.leases import Held
-from memobench.packing import Pack
+from memobench.planner.costs import Prediction
+from memobench.planner.packing import Pack
+from memobench.runtime.leases import Held
 
 # For so many seconds what was predicted weighs more than what was seen.
 PRIOR_SECONDS = 10.0

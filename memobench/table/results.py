@@ -22,9 +22,9 @@ from memobench import atomic
 from memobench.columns import shown
 from memobench.errors import UserError
 from memobench.models.base import Architecture
-from memobench.rows import MEASURES, all_columns, measures, row_columns
 from memobench.runs import OF_RUNS
 from memobench.spec import SPEC_VERSION
+from memobench.table.rows import MEASURES, all_columns, measures, row_columns
 from memobench.tasks.base import Task
 
 SCHEMA = 1

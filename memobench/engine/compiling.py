@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from memobench import devices
+from memobench.engine import devices
 
 _LOCK = threading.Lock()
 

@@ -2,8 +2,8 @@
 
 import collections
 
-from memobench import results
-from memobench.leases import Held, Leases
+from memobench.runtime.leases import Held, Leases
+from memobench.table import results
 
 
 def text(folder: results.Path) -> str:

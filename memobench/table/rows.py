@@ -7,12 +7,12 @@ and checks know of columns they know from here.
 import collections
 
 from memobench import columns as col
-from memobench import measures as extra
 from memobench.columns import Column, by_name, merged, require
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
 from memobench.runs import spec_columns
 from memobench.spec import SPEC_VERSION, derived
+from memobench.table import measures as extra
 from memobench.tasks.base import Task
 
 STATUSES = ("ok", "diverged")

@@ -18,14 +18,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memobench import atomic, results, rows, theory
+from memobench import atomic, theory
 from memobench.columns import shown
-from memobench.consistency import agree
 from memobench.errors import UnknownKind, UserError
 from memobench.methods.base import Method
 from memobench.runs import from_cells
 from memobench.spec import SPEC_VERSION
 from memobench.submissions import checks
+from memobench.table import results, rows
+from memobench.table.consistency import agree
 
 # Rows whose measures are held against theorems together; a table of them costs little memory.
 ROWS_AT_ONCE = 4096

@@ -12,7 +12,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from memobench import results
 from memobench.columns import require, shown
 from memobench.errors import UserError
 from memobench.methods.base import Method
@@ -20,6 +19,7 @@ from memobench.methods.construction import Construction
 from memobench.models.base import Architecture
 from memobench.runs import Run, cells
 from memobench.spec import SPEC_VERSION
+from memobench.table import results
 from memobench.tasks.base import Task
 
 _VERSION = 1

@@ -25,7 +25,7 @@ from collections.abc import Collection
 from typing import Any
 
 from memobench import atomic
-from memobench import results as store
+from memobench.table import results as store
 
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
