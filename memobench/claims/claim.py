@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memobench.table.rows import configuration
+
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 
 VARIANTS = {
@@ -78,8 +80,9 @@ def findings(
     """Every claim on every variant and number of steps in the table, in this order.
 
     A claim across steps is reported once per variant, at the fewest steps. Where runs are wanted
-    (their rows of `runs.cells`), claims are decided on exactly these, and on none while some of the
-    variant and number of steps are missing.
+    (their rows of `runs.cells`), claims are decided on these alone, and not while a configuration
+    of the variant and number of steps has no run. Fewer seeds than wanted decide: the intervals say
+    how much.
     """
     missing: dict[tuple[str, int], int] = {}
     if wanted is not None:
@@ -101,15 +104,19 @@ def findings(
                 if of_label == label and (claim.across_steps or at == steps)
             )
             if lacking:
-                told = f"{lacking} of {lacking + len(chosen)} runs are missing"
-                evidence = f"undecided while {told}; {finding.evidence}"
+                evidence = f"undecided while {lacking} configurations are missing; "
+                evidence += finding.evidence
                 finding = dataclasses.replace(finding, verdict=UNDECIDED, evidence=evidence)
             yield claim, label, int(steps), finding
 
 
 def _missing(table: pd.DataFrame, wanted: pd.DataFrame) -> dict[tuple[str, int], int]:
-    """Per variant and steps how many runs the table lacks."""
-    lacking = wanted[~wanted["run_id"].isin(table["run_id"])]
+    """Per variant and steps how many configurations no run of the table has."""
+    told = wanted[[name for name in configuration() if name in wanted]].astype(object)
+    cells = told.where(told.notna(), None).itertuples(index=False, name=None)
+    of_run = pd.Series(list(cells), index=wanted.index, dtype=object)
+    known = set(of_run[wanted["run_id"].isin(table["run_id"])])
+    lacking = wanted[~(of_run.isin(known) | of_run.duplicated())]
     return dict(collections.Counter(zip(variant(lacking), lacking["steps"], strict=True)))
 
 

@@ -143,7 +143,8 @@ def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
         return []
     parts = []
     made = panels.made(table)
-    if len(constructed) < len(table):
+    # Of trainings that start from constructions; a search has sets of its own choice.
+    if table["start"].notna().any():
         compared = analysis.over_proven(table, made)
         order = [column for column in claims.MADE if column in compared]
         compared = compared[[c for c in compared if c not in order] + order]
