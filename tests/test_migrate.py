@@ -1,6 +1,5 @@
-"""Published tables hold runs of this version, and results of version 1 become such."""
+"""Results of version 1 of the specs become results of this version."""
 
-import csv
 import json
 import logging
 import pathlib
@@ -12,67 +11,14 @@ from memobench import cli
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
-from memobench.report import tables
-from memobench.runs import cells, from_cells, spec_columns
+from memobench.runs import cells, from_cells
 from memobench.spec import SPEC_VERSION
 from memobench.table import migrate, results, rows, verify
 
-PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
-TABLES = sorted(str(path.relative_to(PUBLISHED)) for path in PUBLISHED.glob("**/*_runs.csv"))
 # Spec columns as version 1 wrote them: one row of every task, architecture and method that its
 # experiments had, and some with options that none of them had. What was empty is left out.
 OLD = json.loads((pathlib.Path(__file__).parent / "version_1.json").read_text())
 PROVENANCE = {"spec_version": 1, "device": "test", "commit": "0123abc"}
-
-
-def _value(text):
-    """A cell of a table as a value."""
-    if text in ("", "True", "False"):
-        return {"": None, "True": True, "False": False}[text]
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _read(path):
-    texts = ("run_id", "rate_factors", "start")
-    with open(path, newline="") as file:
-        for row in csv.DictReader(file):
-            read = {name: (x or None) if name in texts else _value(x) for name, x in row.items()}
-            yield {name: read.get(name) for name in spec_columns()}, row
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_published_rows_are_runs_of_their_experiment(name):
-    folder = pathlib.PurePath(name)
-    preset = "full" if folder.parts[0] in ("full", "five-seeds") else "quick"
-    experiment = EXPERIMENTS["/".join(folder.parts[-2:]).removesuffix("_runs.csv")]
-    declared = {run.run_id for run in experiment.presets[preset]}
-    seen = set()
-    for spec, row in _read(PUBLISHED / name):
-        run = from_cells(spec)
-        assert run.run_id == row["run_id"]
-        assert cells(run) == spec
-        assert int(row["spec_version"]) == SPEC_VERSION
-        seen.add(run.run_id)
-    assert seen
-    assert seen <= declared
-
-
-def test_tables_of_runs_hold_specs_with_all_their_digits(make_run, tmp_path):
-    rate = 0.003 * 0.05
-    assert f"{rate:.6g}" != repr(rate)
-    method = memobench.Training(learning_rate=0.003, final_learning_rate=rate)
-    annealed = memobench.Annealing()
-    many = memobench.LabelledContexts(n_examples=2**21)
-    runs = [make_run(method=method), make_run("query_attention", task=many, method=annealed)]
-    runs.append(make_run("mlp", d_mlp=3))
-    table = results.to_table([{**cells(run), "loss": 1 / 3, "accuracy": 1.0} for run in runs])
-    tables.write_runs(table, tmp_path / "runs.csv")
-    read = list(_read(tmp_path / "runs.csv"))
-    assert [from_cells(spec) for spec, _ in read] == runs
-    assert [row["loss"] for _, row in read] == ["0.333333"] * 3
 
 
 @pytest.mark.parametrize("old", OLD, ids=lambda row: row["run_id"])

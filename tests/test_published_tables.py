@@ -1,0 +1,101 @@
+"""Published tables hold runs of their experiments, and verdicts follow from them."""
+
+import ast
+import csv
+import pathlib
+
+import pandas as pd
+import pytest
+
+import memobench
+from memobench import claims
+from memobench.experiments import EXPERIMENTS
+from memobench.report import tables
+from memobench.runs import cells, from_cells, spec_columns
+from memobench.spec import SPEC_VERSION
+from memobench.table import analysis, results
+
+PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
+RUNS, VERDICTS = (
+    sorted(str(path.relative_to(PUBLISHED)) for path in PUBLISHED.glob(f"**/*_{what}.csv"))
+    for what in ("runs", "verdicts")
+)
+
+
+def _experiment(name):
+    """The experiment of a published file, and its preset."""
+    path = pathlib.PurePath(name)
+    preset = "full" if path.parts[0] in ("full", "five-seeds") else "quick"
+    return EXPERIMENTS["/".join(path.parts[-2:]).rpartition("_")[0]], preset
+
+
+def _value(text):
+    """A cell of a table as a value."""
+    if text in ("", "True", "False"):
+        return {"": None, "True": True, "False": False}[text]
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _read(path):
+    texts = ("run_id", "rate_factors", "start")
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            read = {name: (x or None) if name in texts else _value(x) for name, x in row.items()}
+            yield {name: read.get(name) for name in spec_columns()}, row
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_published_rows_are_runs_of_their_experiment(name):
+    experiment, preset = _experiment(name)
+    declared = {run.run_id for run in experiment.presets[preset]}
+    seen = set()
+    for spec, row in _read(PUBLISHED / name):
+        run = from_cells(spec)
+        assert run.run_id == row["run_id"]
+        assert cells(run) == spec
+        assert int(row["spec_version"]) == SPEC_VERSION
+        seen.add(run.run_id)
+    assert seen
+    assert seen <= declared
+
+
+def test_tables_of_runs_hold_specs_with_all_their_digits(make_run, tmp_path):
+    rate = 0.003 * 0.05
+    assert f"{rate:.6g}" != repr(rate)
+    method = memobench.Training(learning_rate=0.003, final_learning_rate=rate)
+    annealed = memobench.Annealing()
+    many = memobench.LabelledContexts(n_examples=2**21)
+    runs = [make_run(method=method), make_run("query_attention", task=many, method=annealed)]
+    runs.append(make_run("mlp", d_mlp=3))
+    table = results.to_table([{**cells(run), "loss": 1 / 3, "accuracy": 1.0} for run in runs])
+    tables.write_runs(table, tmp_path / "runs.csv")
+    read = list(_read(tmp_path / "runs.csv"))
+    assert [from_cells(spec) for spec, _ in read] == runs
+    assert [row["loss"] for _, row in read] == ["0.333333"] * 3
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_published_verdicts_are_what_the_published_runs_make(name):
+    experiment, preset = _experiment(name)
+    texts = dict.fromkeys(("run_id", "commit", "rate_factors", "start"), str)
+    runs = pd.read_csv(PUBLISHED / name.replace("_verdicts", "_runs"), dtype=texts)
+    rows = [
+        {column: None if pd.isna(cell) else cell for column, cell in row.items()}
+        for row in runs.to_dict("records")
+    ]
+    for row in rows:
+        if row.get("start_losses"):
+            row["start_losses"] = ast.literal_eval(row["start_losses"])
+    known = analysis.with_theory(results.to_table(rows))
+    made = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
+    published = pd.read_csv(PUBLISHED / name, keep_default_na=False)
+    assert len(made) == len(published)
+    for column in ("claim", "variant", "steps", "verdict", "doubling"):
+        assert made[column].tolist() == published[column].tolist()
+    # Tables of runs have six digits, of which differences keep fewer.
+    for column in ("estimate", "low", "high"):
+        kept = pd.to_numeric(published[column]).to_numpy(float)
+        assert made[column].to_numpy(float) == pytest.approx(kept, rel=1e-3, abs=1e-4, nan_ok=True)
