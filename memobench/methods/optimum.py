@@ -1,7 +1,5 @@
 """Optimum: the least value of an objective that a thorough search in double precision finds.
 
-The least value of a run's true objective, searched for in double precision from many starts.
-
 For floors and other infima, where one descent by Adam in single precision is not enough: Adam from
 many starts at once finds the better valleys, L-BFGS goes down to their bottom. One program for a
 pack of small models; no files, no printing.

@@ -1,7 +1,6 @@
 """Search: the capacity of a model, by trainings on ever better chosen subsets of a task.
 
-Searches for capacities: a policy over lanes, whose jobs are trials of all runs of a pack.
-
+The spec, and its policy over the engine's lanes, whose jobs are trials of all runs of a pack.
 `capacity` says which trials come next; here they are trained. A trial's number of examples is data
 (examples beyond it have no weight), as are its learning rate, its steps and its instance, so that
 trials of any run and any budget train side by side. A run proposes further trials as soon as its
