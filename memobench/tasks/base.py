@@ -14,9 +14,6 @@ from memobench import columns
 from memobench.columns import Column, by_name, integer
 from memobench.spec import MOST_SEED, Spec
 
-# More examples than these nobody can train on, or enumerate.
-MOST_EXAMPLES = 2**24
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(Spec):

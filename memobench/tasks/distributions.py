@@ -4,29 +4,22 @@ Dana, Pydi & Chevaleyre (2025), section on the distribution task: d_KL(pi, T) is
 prior of KL(pi(.|t) || softmax T(t)).
 """
 
-from typing import Any, ClassVar, Self
-
 import jax
 import jax.numpy as jnp
 
 from memobench.columns import choice, integer, number, require
 from memobench.spec import kind
-from memobench.tasks.tokens import TokenTask
+from memobench.tasks.tokens import SampledTask
 
 
 @kind("distributions")
-class Distributions(TokenTask):
+class Distributions(SampledTask):
     """What follows each sequence: `n_next` tokens whose probabilities fall as `conditional` says.
 
     `uniform`; `power_law`, proportional to rank ** -conditional_parameter; `dirichlet`, symmetric
-    with that concentration. Sequences and their frequencies are those of `Associations`.
+    with that concentration. Sequences and their frequencies are sampled as those of `Associations`.
     """
 
-    has_parts: ClassVar[bool] = True
-    constructible: ClassVar[bool] = True
-
-    vocab_size: int = integer("tokens in the vocabulary", 2, default=50, most=2**24)
-    context_length: int = integer("tokens of a sequence", 1, default=2, most=2**20)
     conditional: str = choice(
         "how probabilities of next tokens fall", "uniform", "power_law", "dirichlet"
     )
@@ -34,13 +27,9 @@ class Distributions(TokenTask):
     conditional_parameter: float | None = number(
         "exponent or concentration of the probabilities", default=None, above=0
     )
-    n_sequences: int | None = integer("sequences drawn; none for all", 1, default=None, most=2**24)
-    zipf_exponent: float | None = number(
-        "exponent of the sequences' frequencies", default=None, above=0
-    )
 
     def check(self) -> None:
-        self.require_sequences()
+        super().check()
         require(
             self.n_next <= self.vocab_size,
             f"n_next={self.n_next} exceeds vocab_size={self.vocab_size}; lower n_next",
@@ -55,11 +44,6 @@ class Distributions(TokenTask):
             f"conditional_parameter=None is not a number > 0, which {self.conditional} needs; "
             "give conditional_parameter such a value",
         )
-
-    @property
-    def n_examples(self) -> int:
-        """Number of sequences: N^S, or as many as were drawn."""
-        return self.n_sequences or self.vocab_size**self.context_length
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -89,7 +73,3 @@ class Distributions(TokenTask):
             log_TxK = jax.random.loggamma(weights_key, parameter, shape)
             weight_TxK = jax.nn.softmax(-jnp.sort(-log_TxK, axis=1), axis=1)
         return next_TxK, weight_TxK / weight_TxK.sum(axis=1, keepdims=True)
-
-    def without_count(self) -> Self:
-        changes: dict[str, Any] = {"n_sequences": 1, "seed": 0}
-        return self.replace(**changes)

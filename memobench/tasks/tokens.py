@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from memobench import metrics
-from memobench.columns import require
-from memobench.tasks.base import MOST_EXAMPLES, Task
+from memobench.columns import integer, number, require
+from memobench.tasks.base import Task
 
 # Sequences are numbered in int32, and beyond this many are drawn token by token.
 ENUMERABLE = 2**22
@@ -347,6 +347,37 @@ class TokenTask(Task):
         return self.replace(seed=0)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledTask(TokenTask):
+    """Base of tasks on sampled sequences.
+
+    `n_sequences` distinct sequences are drawn from all vocab_size ** context_length; None takes
+    all. They occur equally often, or by Zipf's law with `zipf_exponent`.
+    """
+
+    has_parts: ClassVar[bool] = True
+    constructible: ClassVar[bool] = True
+
+    vocab_size: int = integer("tokens in the vocabulary", 2, default=50, most=2**24)
+    context_length: int = integer("tokens of a sequence", 1, default=2, most=2**20)
+    n_sequences: int | None = integer("sequences drawn; none for all", 1, default=None, most=2**24)
+    zipf_exponent: float | None = number(
+        "exponent of the sequences' frequencies", default=None, above=0
+    )
+
+    def check(self) -> None:
+        self.require_sequences()
+
+    @property
+    def n_examples(self) -> int:
+        """Number of sequences: N^S, or as many as were drawn."""
+        return self.n_sequences or self.vocab_size**self.context_length
+
+    def without_count(self) -> Self:
+        changes: dict[str, Any] = {"n_sequences": 1, "seed": 0}
+        return self.replace(**changes)
+
+
 def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.Array:
     """tokens_S of an example number; works elementwise on any leading shape.
 
@@ -355,6 +386,3 @@ def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.A
     """
     place_S = vocab_size ** jnp.arange(context_length - 1, -1, -1)
     return (example[..., None] // place_S.reshape((1,) * example.ndim + (-1,))) % vocab_size
-
-
-__all__ = ["MOST_EXAMPLES", "Fresh", "Instance", "TokenTask", "tokens_of"]
