@@ -7,7 +7,6 @@ pages, checks and the documentation of columns derive from these declarations.
 
 import dataclasses
 import itertools
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -344,8 +343,3 @@ def choice(meaning: str, *choices: str, default: Any = _MISSING, **more: Any) ->
 def flag(meaning: str, default: Any = _MISSING, **more: Any) -> Any:
     """A field that holds True or False."""
     return declared(truth(), meaning, default, **more)
-
-
-def is_finite(value: Any) -> bool:
-    """Whether it is a number that JSON can write."""
-    return isinstance(value, int | float) and math.isfinite(value)
