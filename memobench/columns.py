@@ -214,17 +214,8 @@ def either(first: Kind, second: Kind) -> Kind:
     )
 
 
-class _Null:
-    """Stands for None where None would say that a value is not of its kind."""
-
-    def __eq__(self, other: object) -> bool:
-        return other is None
-
-    def __hash__(self) -> int:
-        return 0
-
-
-_NULL = _Null()
+# Stands for None where None would say that a value is not of its kind.
+_NULL = object()
 
 
 def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Kind:

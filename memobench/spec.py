@@ -40,7 +40,7 @@ MOST_SEED = 2**32 - 1
 _Kind = TypeVar("_Kind", bound=type["Spec"])
 _Result = TypeVar("_Result")
 
-# The name of everything registered so far, in this order: kinds, and measures.
+# Names of all kinds and measures registered so far; only their number is used.
 REGISTERED: list[str] = []
 
 
@@ -50,12 +50,13 @@ def derived(function: Callable[[], _Result]) -> Callable[[], _Result]:
 
     @functools.wraps(function)
     def current() -> _Result:
-        if len(REGISTERED) not in cached:
-            # Deriving may import kinds, which registers them.
+        found = cached.get(len(REGISTERED))
+        if found is None:
+            # Deriving may import kinds, which registers them; another thread may do the same.
             found = function()
             cached.clear()
             cached[len(REGISTERED)] = found
-        return cached[len(REGISTERED)]
+        return found
 
     return current
 
@@ -63,7 +64,7 @@ def derived(function: Callable[[], _Result]) -> Callable[[], _Result]:
 class Spec:
     """Base of all specs.
 
-    name: of the kind within its family. family: the class that holds the registry of its kinds.
+    name: of the kind within its family. registry: the family's kinds, by name.
     noun: what the family is called in messages and columns. package: whose modules define kinds.
     """
 
@@ -109,7 +110,7 @@ class Spec:
         for field in _fields(type(self)):
             own = field.cells(getattr(self, field.name))
             for column in own.keys() & cells.keys():
-                require(False, f"{column} is a column of two fields of {self.name}; rename one")
+                raise UserError(f"{column} is a column of two fields of {self.name}; rename one")
             cells |= own
         return cells
 

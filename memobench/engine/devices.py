@@ -22,12 +22,12 @@ def count() -> int:
 
 
 def share(n_runs: int) -> int:
-    """How many of so many runs are each device's at most."""
+    """The most of n_runs that one device gets."""
     return -(-n_runs // count())
 
 
 def filled(n_runs: int) -> int:
-    """So many runs, rounded up to an equal share of every device."""
+    """n_runs, rounded up to a multiple of the number of devices."""
     return share(n_runs) * count()
 
 

@@ -88,7 +88,7 @@ class Lanes:
         return any(self.jobs)
 
     def train(self) -> int:
-        """Takes a chunk of steps in every lane; the model-steps of the chunk before, now done.
+        """Takes a chunk of steps in every lane; returns the model-steps of the previous chunk.
 
         One chunk stays in flight: the device is busy, and the progress true.
         """
@@ -131,7 +131,7 @@ class Lanes:
         return self._steps_done()
 
     def save(self, checkpoints: Checkpoints | None) -> None:
-        """Saves every job that has begun; those that are done once."""
+        """Saves every job in a lane, and each finished job once."""
         if checkpoints is None:
             return
         self.look()

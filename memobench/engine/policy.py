@@ -61,7 +61,7 @@ class Policy:
         return packing.initial(job.run)
 
     def seat(self, jobs: Sequence[Job]) -> Lane:
-        """Is told which job is in which lane, whenever that changes; numbers of them, stacked."""
+        """Called with one job per lane whenever that changes; returns their Lane, stacked."""
         raise NotImplementedError
 
     def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
@@ -69,18 +69,18 @@ class Policy:
         raise NotImplementedError
 
     def record(self, jobs: Sequence[Job | None], step_R: np.ndarray, curve: Any) -> None:
-        """Is told loss_RxC and accuracy_RxC of a chunk's steps, where the signature keeps them."""
+        """Receives loss_RxC and accuracy_RxC of a chunk's steps, where the signature keeps them."""
 
     def due(self, job: Job) -> bool:
         """Whether a job is evaluated now."""
         return self.signature.keeps_best or job.step >= job.steps
 
     def evaluated(self, job: Job, loss: float, accuracy: float) -> None:
-        """Is told what the weights of a job know of all its examples; says whether it is done."""
+        """Receives a job's loss and accuracy on all its examples; sets `job.done`."""
         raise NotImplementedError
 
     def finished(self, jobs: Sequence[Job], take: Callable[[], State]) -> None:
-        """Is told of jobs that leave their lanes; `take` gives their states, stacked."""
+        """Receives jobs that leave their lanes; `take` returns their states, stacked."""
 
     def columns(self, job: Job) -> Arrays:
         """What a checkpoint holds of a job beside its state and step."""
@@ -110,8 +110,8 @@ class Policy:
         if arrays is None:
             return job
         state = lanes.from_arrays(arrays, self.true_shapes(job))
-        fits = state is not None and int(arrays["step"]) % self.signature.chunk_steps == 0
-        if not (fits and {"done", *self.columns(job)} <= arrays.keys()):
+        complete = state is not None and {"step", "done", *self.columns(job)} <= arrays.keys()
+        if not complete or int(arrays["step"]) % self.signature.chunk_steps:
             _log.warning(
                 "the checkpoint of run %s is of another version; it starts anew", job.run.run_id
             )

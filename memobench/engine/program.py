@@ -142,8 +142,7 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
     state = lanes.stacked(signature.shapes(), n_lanes)
     data = reads.shapes(n_instances)
     number, count = (jax.ShapeDtypeStruct((n_lanes,), dtype) for dtype in (jnp.float32, jnp.int32))
-    lane: Any = Lane
-    lane = lane(instance=count, n_examples=count, target=number, step=count)
+    lane = Lane(instance=count, n_examples=count, target=number, step=count)
     rate = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps), jnp.float32)
     shuffle, order = _shuffling(signature, n_lanes)
     order = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps, *order.shape[2:]), order.dtype)

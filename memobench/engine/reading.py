@@ -14,7 +14,7 @@ from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance
 
-# Of variables, or of a step's order of examples and variables: loss and accuracy.
+# Loss and accuracy.
 Seen = tuple[jax.Array, jax.Array]
 
 

@@ -55,7 +55,7 @@ class Annealing(Method):
     steps: int = integer("optimiser steps at most", 1, default=50_000)
     learning_rate: float = number("at its highest", default=1e-3, above=0)
     first_share: float = number(
-        "share of the learning rate at the first step", default=0.01, above=0
+        "share of the learning rate at the first step", default=0.01, above=0, most=1
     )
     warmup: float = number("share of the steps in which the rate grows", default=0.05, least=0)
     evaluate_every: int = integer("steps between evaluations of all examples", 1, default=500)
@@ -364,7 +364,7 @@ def _sets(task: LabelledContexts, seeds: Sequence[int]) -> Any:
 
 
 def batches(run: Run, step: int) -> np.ndarray:
-    """rows_CxB, int32: the examples of the batches of a round that begins at a step.
+    """rows_CxB, int32: the batches of the chunk that begins at `step`.
 
     Epoch after epoch runs through all examples in an order drawn from the run's seed and the
     epoch's number; a batch may reach from one epoch into the next.
@@ -383,7 +383,7 @@ def rates(method: Annealing, step_C: np.ndarray) -> np.ndarray:
     """rate_C: learning rates of steps, counted from 0: a linear warm-up, then a cosine to zero."""
     warm = round(method.warmup * method.steps)
     share_C = method.first_share + (1 - method.first_share) * step_C / max(warm, 1)
-    falling_C = (1 + np.cos(math.pi * (step_C - warm) / (method.steps - warm))) / 2
+    falling_C = (1 + np.cos(math.pi * (step_C - warm) / max(method.steps - warm, 1))) / 2
     return method.learning_rate * np.where(step_C < warm, share_C, falling_C)
 
 

@@ -176,6 +176,11 @@ class Training(Method):
         return train_many(pack, on_steps, initial, checkpoints)
 
 
+def rates(first_R: Any, last_R: Any, epoch_R: Any, epochs_R: Any) -> Any:
+    """rate_R of an epoch: linear over epochs; the last rate is reached after the last of them."""
+    return first_R + (last_R - first_R) * epoch_R / epochs_R
+
+
 def train_one(run: Run) -> PackResult:
     """Trains one run alone at its true size, as its method says: a pack of one."""
     return run.method.train(packing.together([run]), lambda steps: None)
@@ -277,7 +282,7 @@ class Epochs(engine.Policy):
     def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
         n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
         epoch_R, start_R = np.divmod(step_R, n_steps)
-        rate_R = self._first_R + (self._last_R - self._first_R) * epoch_R / self._epochs_R
+        rate_R = rates(self._first_R, self._last_R, epoch_R, self._epochs_R)
         rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
         return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
 

@@ -18,6 +18,7 @@ from flax import linen as nn
 
 from memobench import columns
 from memobench.columns import Column, by_name, integer, require
+from memobench.errors import UserError
 from memobench.spec import Spec
 from memobench.tasks.base import Task
 
@@ -109,10 +110,9 @@ def _build(architecture: Architecture, task: Task) -> "Module":
         serving = [
             name for name, kind in Architecture.kinds().items() if task.question in kind.answers
         ]
-        require(
-            False,
+        raise UserError(
             f"architecture {architecture.name} does not serve the task {task.name!r}, whose "
-            f"question is {task.question!r}; choose {' or '.join(sorted(serving))}",
+            f"question is {task.question!r}; choose {' or '.join(sorted(serving))}"
         )
     return architecture.module(task)
 
@@ -200,7 +200,7 @@ class Module(nn.Module):
         return float(context_length * n_layers * per_place)
 
     def cells_to_trace(self, context_length: int) -> int:
-        """What counting the model's parameters writes out."""
+        """Roughly how many cells tracing the model touches, to count its parameters."""
         return context_length * getattr(self, "d_model", 1)
 
     def read_out(self) -> tuple[str, ...]:

@@ -210,7 +210,7 @@ def memory_shared(runs: Sequence[Run]) -> float:
 
 
 def _memory_of_evaluation(module: Any, runs: Sequence[Run]) -> float:
-    """Predicted bytes that evaluating labelled contexts takes of every run at a time."""
+    """Predicted bytes per lane for evaluating labelled contexts."""
     if not runs[0].method.queues:
         return 0.0
     n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))

@@ -69,7 +69,7 @@ _OPTIONAL = ("url", "note")
 class Submission:
     """A file that passed every check.
 
-    rows: with all columns of COLUMNS, None where a run has none. aggregates: as in the file.
+    rows: with all of `checks.columns()`, None where a run has none. aggregates: as in the file.
     """
 
     file: str

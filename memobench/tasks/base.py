@@ -1,6 +1,6 @@
 """What every task is: a frozen spec, and what training, checks and reports ask of it.
 
-Shape letters: T examples, B batch.
+Shape letters: T examples, C outputs, A examples aimed at.
 """
 
 import dataclasses
@@ -19,8 +19,7 @@ from memobench.spec import MOST_SEED, Spec
 class Task(Spec):
     """What is to be memorized. `seed` draws the instance; runs with equal tasks share it.
 
-    answers_kept: whether there are a construction's target for every example. A subclass is made
-    by `spec.kind` and gives what raises NotImplementedError here; the rest are defaults.
+    A kind overrides what raises NotImplementedError here; the rest are defaults.
     """
 
     noun: ClassVar[str] = "task"
@@ -74,7 +73,7 @@ class Task(Spec):
 
     @property
     def n_choices(self) -> int | None:
-        """Among how many an answer was drawn: it carries log2 of it in bits. None for scalars."""
+        """How many choices an answer is drawn from; it carries log2 of that in bits. None: scalars."""
         raise NotImplementedError
 
     @property
@@ -89,7 +88,7 @@ class Task(Spec):
 
     @property
     def counts_examples(self) -> bool:
-        """Whether accuracy times n_examples is a whole number: all count alike."""
+        """Whether accuracy times n_predicted is a whole number: every answer weighs the same."""
         return True
 
     @property
