@@ -31,7 +31,7 @@ from memobench.columns import (
     require,
     shown,
 )
-from memobench.errors import UnknownKind
+from memobench.errors import UnknownKind, UserError
 
 SPEC_VERSION = 2
 # Keys of JAX are made of 32 bits: larger seeds would repeat smaller ones.

@@ -73,7 +73,7 @@ class Task(Spec):
 
     @property
     def n_choices(self) -> int | None:
-        """How many choices an answer is drawn from; it carries log2 of that in bits. None: scalars."""
+        """How many choices an answer is drawn from: log2 of that is its bits. None for scalars."""
         raise NotImplementedError
 
     @property
