@@ -197,7 +197,7 @@ def test_an_unwritable_folder_is_one_line(tmp_path):
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[2])
-from memobench import results
+from memobench.table import results
 from tests.test_results import PROVENANCE, _row
 print("ready", flush=True)
 for i in range(10**6):
