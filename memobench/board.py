@@ -290,8 +290,6 @@ def family(row: Any) -> str:
     """What kind of architecture a row is, in words.
 
     >>> from memobench.models.transformer import MLP
-    >>> from memobench.table.rows import COUNTS, of_architecture
-    from memobench.runs import Run, cells
     >>> own = MLP(d_model=4, d_head=4, n_layers=2, d_mlp=8, heads="full")
     >>> family(cells(Run(task=task(16, 256), architecture=own)))
     'MLP, 2 layers'

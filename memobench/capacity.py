@@ -65,6 +65,7 @@ def passes(trial: Trial, target: float) -> bool:
 def next_trials(search: Search, n_examples: int, trials: Sequence[Trial]) -> list[Proposal]:
     """The next trials of a search on a task of so many examples, `lanes` at most; none when done.
 
+    >>> from memobench.methods.search import Search
     >>> from memobench.methods.training import Training
     >>> search = Search(training=Training(n_batches=1, epochs=1).exact(), sizes=3)
     >>> [trial.n_examples for trial in next_trials(search, 90, [])]

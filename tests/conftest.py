@@ -4,6 +4,7 @@ import atexit
 import dataclasses
 import os
 import shutil
+import sys
 import tempfile
 
 from tests import xla
@@ -16,13 +17,41 @@ os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-
 import jax
 import pytest
 
+from memobench import executors, plugins
+from memobench.experiments import EXPERIMENTS
+from memobench.kinds import FAMILIES
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
 from memobench.runs import Run
+from memobench.spec import REGISTERED
+from memobench.table import measures
 from memobench.tasks.associations import Associations
 
 atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignore_errors=True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+# Files of users, which register kinds wherever they are imported.
+collect_ignore_glob = ["extending/*"]
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(plugins, "_names", [])
+    monkeypatch.setattr(executors, "_kinds", dict(executors.find()))
+    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in FAMILIES)]
+    for family in FAMILIES:
+        family.kinds()
+    before = [dict(table) for table in tables]
+    yield
+    for table, known in zip(tables, before, strict=True):
+        table.clear()
+        table.update(known)
+    # One more name, so that what is derived from kinds is derived again.
+    REGISTERED.append("forgotten")
+    for name in [name for name in sys.modules if name.startswith("memobench.plugins.")]:
+        del sys.modules[name]
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def drive(folder: str, notes: str, seed: int, clock_jumps: bool = False) -> None
         accuracy_R = np.array([accuracy(run) for run in pack.runs])
         steps_RxL = np.ones((len(pack.runs), 8))
         first_R = steps_RxL[:, 0]
-        return PackResult(accuracy_R, first_R, first_R, steps_RxL, steps_RxL, 0, 0, None)
+        return PackResult(accuracy_R, first_R, steps_RxL, steps_RxL, 0, 0, None)
 
     def write_shard(folder, rows, provenance, write=results.write_shard):
         path = write(folder, rows, provenance)

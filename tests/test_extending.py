@@ -18,6 +18,8 @@ from memobench.table import results, rows
 
 FOLDER = pathlib.Path(__file__).parent / "extending"
 FILES = sorted(FOLDER.glob("*.py"))
+pytestmark = pytest.mark.usefixtures("forgotten")
+
 STORIES = [path for path in FILES if path.name != "executor.py"]
 
 

@@ -15,7 +15,6 @@ from memobench import executors, plugins
 from memobench.command import choose
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
-from memobench.kinds import FAMILIES
 from tests.test_cli import _memobench
 
 EXTENDING = pathlib.Path(__file__).parent / "extending"
@@ -39,17 +38,7 @@ def write(tmp_path):
     return write
 
 
-@pytest.fixture(autouse=True)
-def _forgotten(monkeypatch):
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(plugins, "_names", [])
-    monkeypatch.setattr(executors, "_kinds", dict(executors.find()))
-    tables = [EXPERIMENTS, *(family.registry for family in FAMILIES)]
-    before = [dict(table) for table in tables]
-    yield
-    for table, known in zip(tables, before, strict=True):
-        table.clear()
-        table.update(known)
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 
 def test_a_file_runs_in_processes_of_their_own(tmp_path):

@@ -306,7 +306,7 @@ def _fake(run):
         "curve_loss": [1.0],
         "stopped_at": None,
         "stream_ranks": [4] * sizes["n_layers"],
-        "attention_rank": None if sizes["residual"] is None else 5,
+        "attention_rank": None if sizes["residual"] is None else 1,
         "saturated": 0.6,
         "examples_by_serving_heads": [3] + [1] * n_heads,
         "largest_attention": np.full((n_heads, 4), 0.5).tolist(),
