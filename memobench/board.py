@@ -182,7 +182,7 @@ def runs(
     seeds: int = SEEDS,
     n_vocab_sizes: int | None = None,
 ) -> tuple[Run, ...]:
-    """All standard entries of a budget; of its first vocabulary sizes only, if so many are told."""
+    """All standard entries of a budget; of its first `n_vocab_sizes` vocabulary sizes only."""
     wanted: list[Run] = []
     tracks = list(tracks)
     for vocab_size in [n for n, of_budget in WIDTHS if of_budget == budget][:n_vocab_sizes]:
@@ -301,7 +301,7 @@ def family(row: Any) -> str:
 def entry(row: Any) -> str:
     """A row's family, and the sizes by which entries of one family differ."""
     known = _architecture(row)
-    return f"{row['family']} ({' '.join(known.told_sizes if known else sizes_in_words(row))})"
+    return f"{row['family']} ({' '.join(known.shown_sizes if known else sizes_in_words(row))})"
 
 
 def _architecture(row: Any) -> Architecture | None:

@@ -24,7 +24,7 @@ _DESCRIPTION = """memobench: how much does a transformer memorize, per parameter
 
 An EXPERIMENT may be a pattern or a paper: 'dana2025/*', or dana2025, names all of that paper.
 It may be a file of yours that declares experiments; --plugin=my_file.py registers its kinds.
-memobench COMMAND --help tells more of a command."""
+memobench COMMAND --help says more of a command."""
 
 # Wide enough for a line for each flag.
 _Formatter = functools.partial(
@@ -80,7 +80,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, list[str]]:
         raise UserError(str(error)) from error
     flags.FLAGS.mark_as_parsed()
     if parsed.command is None:
-        raise UserError(f"name a command: {', '.join(known)}; memobench --help tells more")
+        raise UserError(f"name a command: {', '.join(known)}; memobench --help says more")
     command = known[parsed.command]
     if unknown := [word for word in left if word.startswith("-")]:
         raise UserError(_unknown_flag(parsed.command, command, unknown[0]))
@@ -115,13 +115,13 @@ class _Parser(argparse_flags.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="Show this and exit.")
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; {self.prog} --help tells more")
+        raise UserError(f"{message}; {self.prog} --help says more")
 
 
 def _parser(known: Mapping[str, Command], chosen: str | None) -> _Parser:
-    told = {name: inspect.getdoc(command.run) or "" for name, command in known.items()}
-    width = max(map(len, told))
-    lines = [f"  {name:{width}s}  {text.splitlines()[0]}" for name, text in told.items()]
+    descriptions = {name: inspect.getdoc(command.run) or "" for name, command in known.items()}
+    width = max(map(len, descriptions))
+    lines = [f"  {name:{width}s}  {text.splitlines()[0]}" for name, text in descriptions.items()]
     parser = _Parser(
         prog="memobench",
         usage="memobench COMMAND [ARGUMENT...] [--FLAG=VALUE...]",
@@ -135,7 +135,7 @@ def _parser(known: Mapping[str, Command], chosen: str | None) -> _Parser:
     for name, command in known.items():
         of_command = each.add_parser(
             name,
-            description=told[name],
+            description=descriptions[name],
             epilog=command.more() if name == chosen else "",
             inherited_absl_flags=_values(command),
             formatter_class=_Formatter,

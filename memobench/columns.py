@@ -35,15 +35,15 @@ def require(holds: Any, message: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class Domain:
     """What a value has to be.
 
-    told: completes "is not ..". canonical: the value in its one form, None where it is not such a
-    value. write, read: to and from a cell of the table, where the two differ. made: the function
-    that made it and its arguments, for those who draw values or document them.
+    description: completes "is not ..". canonical: the value in its one form, None where it is not
+    such a value. write, read: to and from a cell of the table, where the two differ. made: the
+    function that made it and its arguments, for those who draw values or document them.
     """
 
-    told: str
+    description: str
     canonical: Callable[[Any], Any]
     write: Callable[[Any], Any] = lambda value: value
     read: Callable[[Any], Any] = lambda value: value
@@ -61,7 +61,7 @@ class Kind:
         canonical = self.canonical(value)
         require(
             canonical is not None,
-            f"{name}={shown(value)} is not {self.told}; give {name} such a value",
+            f"{name}={shown(value)} is not {self.description}; give {name} such a value",
         )
         return canonical
 
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def whole(least: int = 0, most: int = 2**40) -> Kind:
+def whole(least: int = 0, most: int = 2**40) -> Domain:
     """Integers from least to most."""
 
     def canonical(value: Any) -> int | None:
@@ -85,10 +85,10 @@ def whole(least: int = 0, most: int = 2**40) -> Kind:
         return int(cell) if integral else cell
 
     text = f"an integer from {least} to {most}" if most < 2**40 else f"an integer >= {least}"
-    return Kind(text, canonical, read=read, made=(whole, least, most))
+    return Domain(text, canonical, read=read, made=(whole, least, most))
 
 
-def real(least: float = -1e300, most: float = 1e300, above: float | None = None) -> Kind:
+def real(least: float = -1e300, most: float = 1e300, above: float | None = None) -> Domain:
     """Finite numbers from least to most, or greater than `above`; integers become floats."""
 
     def canonical(value: Any) -> float | None:
@@ -104,39 +104,39 @@ def real(least: float = -1e300, most: float = 1e300, above: float | None = None)
         text = f"a number from {least:g} to {most:g}" if most < 1e300 else f"a number >= {least:g}"
     else:
         text = "a number"
-    return Kind(text, canonical, made=(real, least, most, above))
+    return Domain(text, canonical, made=(real, least, most, above))
 
 
-def satisfying(told: str, holds: Callable[[Any], Any]) -> Kind:
+def satisfying(description: str, holds: Callable[[Any], Any]) -> Domain:
     """Values for which a predicate is true."""
-    return Kind(told, lambda value: value if holds(value) else None)
+    return Domain(description, lambda value: value if holds(value) else None)
 
 
-def one_of(*choices: str) -> Kind:
+def one_of(*choices: str) -> Domain:
     """One of a few words."""
 
     def canonical(value: Any) -> str | None:
         value = _plain(value)
         return value if type(value) is str and value in choices else None
 
-    return Kind(f"one of {', '.join(choices)}", canonical, made=(one_of, *choices))
+    return Domain(f"one of {', '.join(choices)}", canonical, made=(one_of, *choices))
 
 
-def truth() -> Kind:
+def truth() -> Domain:
     """True or False."""
 
     def canonical(value: Any) -> bool | None:
         value = _plain(value)
         return value if type(value) is bool else None
 
-    return Kind("true or false", canonical, read=_plain, made=(truth,))
+    return Domain("true or false", canonical, read=_plain, made=(truth,))
 
 
-def matching(pattern: str, told: str, longest: int = 400) -> Kind:
+def matching(pattern: str, description: str, longest: int = 400) -> Domain:
     """Text that a regular expression matches as a whole."""
     compiled = re.compile(pattern, re.ASCII)
-    return Kind(
-        told,
+    return Domain(
+        description,
         # A pattern is tried on no more than it could fit.
         lambda value: (
             value
@@ -149,7 +149,7 @@ def matching(pattern: str, told: str, longest: int = 400) -> Kind:
 NAME = matching(r"[\w.-]{1,100}", "a name of letters, digits, dots and dashes")
 
 
-def numbers(most: int, above: float = 0.0) -> Kind:
+def numbers(most: int, above: float = 0.0) -> Domain:
     """A tuple of distinct numbers; in a cell they are text with spaces between."""
     each = real(above=above)
 
@@ -170,55 +170,55 @@ def numbers(most: int, above: float = 0.0) -> Kind:
     def write(value: tuple[float, ...]) -> str:
         return " ".join(repr(x) for x in value)
 
-    told = f"a tuple of 1 to {most} distinct numbers > {above:g}"
-    return Kind(told, canonical, write, read, made=(numbers, most, above))
+    description = f"a tuple of 1 to {most} distinct numbers > {above:g}"
+    return Domain(description, canonical, write, read, made=(numbers, most, above))
 
 
-def list_of(kind: Kind, most: int) -> Kind:
-    """A list of at most so many values of a kind."""
+def list_of(domain: Domain, most: int) -> Domain:
+    """A list of at most so many values of a domain."""
 
     def canonical(value: Any) -> list | None:
         if not isinstance(value, list) or len(value) > most:
             return None
-        return value if all(map(kind.holds, value)) else None
+        return value if all(map(domain.holds, value)) else None
 
-    return Kind(f"a list of at most {most}, each {kind.told}", canonical)
+    return Domain(f"a list of at most {most}, each {domain.description}", canonical)
 
 
-def or_null(kind: Kind) -> Kind:
-    """Values of a kind, or None inside a list."""
+def or_null(domain: Domain) -> Domain:
+    """Values of a domain, or None inside a list."""
     return dataclasses.replace(
-        kind,
-        told=f"{kind.told} or null",
-        canonical=lambda value: _NULL if value is None else kind.canonical(value),
+        domain,
+        description=f"{domain.description} or null",
+        canonical=lambda value: _NULL if value is None else domain.canonical(value),
     )
 
 
-def either(first: Kind, second: Kind) -> Kind:
-    """Values of one kind or of another, as cells of a column that several specs have."""
-    if first.told == second.told:
+def either(first: Domain, second: Domain) -> Domain:
+    """Values of one domain or of another, as cells of a column that several specs have."""
+    if first.description == second.description:
         return first
     if first.made[:1] == second.made[:1] == (whole,):
         return whole(min(first.made[1], second.made[1]), max(first.made[2], second.made[2]))
     if first.made[:1] == second.made[:1] == (one_of,):
         return one_of(*dict.fromkeys((*first.made[1:], *second.made[1:])))
 
-    def of_value(value: Any) -> Kind:
+    def of_value(value: Any) -> Domain:
         return second if first.canonical(value) is None else first
 
-    return Kind(
-        f"{first.told} or {second.told}",
+    return Domain(
+        f"{first.description} or {second.description}",
         lambda value: of_value(value).canonical(value),
         write=lambda value: of_value(value).write(value),
         read=lambda cell: (first if first.holds(cell) else second).read(cell),
     )
 
 
-# Stands for None where None would say that a value is not of its kind.
+# Stands for None where None would say that a value is not of its domain.
 _NULL = object()
 
 
-def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Kind:
+def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Domain:
     """Plain text of one line without markup or the beginning of a formula."""
 
     def canonical(value: Any) -> str | None:
@@ -233,14 +233,14 @@ def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Kind:
         )
         return value if plain else None
 
-    return Kind(f"a plain text of 1 to {most} characters without markup or formula", canonical)
+    return Domain(f"a plain text of 1 to {most} characters without markup or formula", canonical)
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
     """One column of the results table.
 
-    name: in rows and tables. meaning: one line. kind: what its values must be. unit: of a number.
+    name: in rows and tables. meaning: one line. domain: what its values must be. unit: of a number.
     digits: on pages, None for as many as it has. over_seeds: how it aggregates over repetitions:
     `same` for what tells configurations apart, `seed` for what tells repetitions apart, `mean`, or
     `none` for what has no aggregate. in_csv: whether it is a single number or word, as a
@@ -249,7 +249,7 @@ class Column:
 
     name: str
     meaning: str
-    kind: Kind
+    domain: Domain
     unit: str = ""
     digits: int | None = None
     over_seeds: str = "none"
@@ -266,7 +266,7 @@ def merged(*groups: Mapping[str, Column]) -> dict[str, Column]:
     found: dict[str, Column] = {}
     for name, column in itertools.chain.from_iterable(group.items() for group in groups):
         before = found.setdefault(name, column)
-        found[name] = dataclasses.replace(before, kind=either(before.kind, column.kind))
+        found[name] = dataclasses.replace(before, domain=either(before.domain, column.domain))
     return found
 
 
@@ -276,7 +276,7 @@ _MISSING = dataclasses.MISSING
 
 
 def declared(
-    kind: Kind,
+    domain: Domain,
     meaning: str,
     default: Any = _MISSING,
     *,
@@ -293,7 +293,7 @@ def declared(
     out of the canonical form, so that a field added later leaves older ids as they are.
     """
     metadata: Mapping[str, Any] = {
-        "kind": kind,
+        "domain": domain,
         "meaning": meaning,
         "unit": unit,
         "column": column,

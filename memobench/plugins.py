@@ -113,6 +113,6 @@ def _line(error: BaseException, name: str, path: pathlib.Path | None) -> str:
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines.append(error.lineno)
-    told = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return f"{where}{f', line {lines[-1]}' if lines else ''}: {kind}{told}"
+    return f"{where}{f', line {lines[-1]}' if lines else ''}: {kind}{message}"

@@ -156,7 +156,7 @@ def from_cells(row: Mapping[str, Any]) -> Run:
         if given is None and (name in _DERIVED or value is None):
             continue
         # Texts have one spelling; of numbers tables may have made others.
-        read = (lambda x: x) if isinstance(given, str) else known[name].kind.read
+        read = (lambda x: x) if isinstance(given, str) else known[name].domain.read
         found, expected = (None if x is None else read(x) for x in (given, value))
         # True equals 1, but is none.
         if found != expected or isinstance(found, bool) != isinstance(expected, bool):

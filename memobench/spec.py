@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from memobench.columns import (
     NAME,
     Column,
-    Kind,
+    Domain,
     by_name,
     choice,
     declared,
@@ -85,7 +85,7 @@ class Spec:
             value = getattr(self, field.name)
             if value is not None or not field.optional:
                 # The one place where a frozen value is written: its fields take their one form.
-                object.__setattr__(self, field.name, field.kind.checked(field.name, value))
+                object.__setattr__(self, field.name, field.domain.checked(field.name, value))
         self.check()
 
     def check(self) -> None:
@@ -165,10 +165,10 @@ def _canonical(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _is_spec(family: type[Spec]) -> Kind:
+def _is_spec(family: type[Spec]) -> Domain:
     # Of a single kind the name is no column, so that no other may stand in its place.
     several = "registry" in vars(family)
-    return Kind(
+    return Domain(
         f"a {family.__name__}" if family.name else f"a spec of a {family.noun}",
         lambda value: (
             value if (several and isinstance(value, family)) or type(value) is family else None
@@ -197,12 +197,12 @@ def as_text(
     family: type[Spec], meaning: str, parse: Callable[[str], Spec], *, default: None
 ) -> Any:
     """A field that holds another spec or None, and is one column of text."""
-    kind = dataclasses.replace(
+    domain = dataclasses.replace(
         _is_spec(family),
         write=str,
         read=lambda cell: parse(cell) if isinstance(cell, str) else cell,
     )
-    return declared(kind, meaning, default)
+    return declared(domain, meaning, default)
 
 
 @typing.dataclass_transform(
@@ -241,7 +241,7 @@ def _check_fields(cls: Any) -> None:
     for field in dataclasses.fields(cls):
         where = f"{cls.__qualname__}.{field.name}"
         require(
-            "kind" in field.metadata,
+            "domain" in field.metadata,
             f"{where} is not declared: make it with integer, number, choice, flag or declared of "
             "memobench.columns, so that ids and tables hold it",
         )
@@ -256,25 +256,24 @@ class _Field:
     """A field of a spec that is one column."""
 
     def __init__(self, field: dataclasses.Field) -> None:
-        told = field.metadata
-        self.name, self.kind, self.omit = field.name, told["kind"], told["omit"]
-        self.optional = told["optional"]
-        self.column: Any = told["column"] or field.name
-        self.told = told
+        self.metadata = field.metadata
+        self.name, self.domain = field.name, field.metadata["domain"]
+        self.omit, self.optional = field.metadata["omit"], field.metadata["optional"]
+        self.column: Any = field.metadata["column"] or field.name
 
     def cells(self, value: Any) -> dict[str, Any]:
-        return {self.column: None if value is None else self.kind.write(value)}
+        return {self.column: None if value is None else self.domain.write(value)}
 
     def columns(self) -> dict[str, Column]:
-        meaning, unit, over_seeds = (self.told[x] for x in ("meaning", "unit", "over_seeds"))
-        return {self.column: Column(self.column, meaning, self.kind, unit, None, over_seeds)}
+        meaning, unit, over_seeds = (self.metadata[x] for x in ("meaning", "unit", "over_seeds"))
+        return {self.column: Column(self.column, meaning, self.domain, unit, None, over_seeds)}
 
     def read(self, row: Mapping[str, Any]) -> Any:
         cell = row.get(self.column)
         if cell is None or (isinstance(cell, float) and math.isnan(cell)):
             require(self.optional, f"{self.column} is missing; give {self.column} a value")
             return None
-        return self.kind.checked(self.column, self.kind.read(cell))
+        return self.domain.checked(self.column, self.domain.read(cell))
 
 
 class _Nested(_Field):
@@ -293,7 +292,7 @@ class _Nested(_Field):
     def columns(self) -> dict[str, Column]:
         if not self.column:
             return self.family.columns()
-        named = by_name(Column(self.column, self.told["meaning"], NAME, over_seeds="same"))
+        named = by_name(Column(self.column, self.metadata["meaning"], NAME, over_seeds="same"))
         return merged(named, *(cls.columns() for cls in self.family.kinds().values()))
 
     def read(self, row: Mapping[str, Any]) -> Any:
@@ -305,7 +304,9 @@ def _find(cls: Any) -> tuple[_Field, ...]:
     """The declared fields of a spec: those that make it what it is."""
     fields: Any = dataclasses.fields(cls)  # type: ignore[arg-type]
     return tuple(
-        _Nested(x) if "family" in x.metadata else _Field(x) for x in fields if "kind" in x.metadata
+        _Nested(x) if "family" in x.metadata else _Field(x)
+        for x in fields
+        if "domain" in x.metadata
     )
 
 

@@ -113,8 +113,8 @@ def test_an_architecture_of_another_ones_file_is_told_by_its_columns():
 
 def test_options_that_are_not_usual_tell_entries_apart():
     plain, other = (GPT(d_model=4, d_head=4, d_mlp=8, **x) for x in ({}, {"activation": "relu"}))
-    assert "activation" not in " ".join(plain.told_sizes)
-    assert "activation=relu" in other.told_sizes
+    assert "activation" not in " ".join(plain.shown_sizes)
+    assert "activation=relu" in other.shown_sizes
 
 
 @SETS

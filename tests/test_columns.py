@@ -98,7 +98,7 @@ def test_a_column_of_several_kinds_holds_what_any_of_them_may():
     both = columns.either(one_of("gelu", "relu"), one_of("relu", "tanh"))
     assert all(map(both.holds, ("gelu", "relu", "tanh")))
     assert not both.holds("silu")
-    assert both.told == "one of gelu, relu, tanh"
+    assert both.description == "one of gelu, relu, tanh"
     numbers = columns.either(columns.numbers(3), whole(1, 2))
     assert numbers.holds("0.5 1.0")
     assert numbers.read("0.5 1.0") == (0.5, 1.0)

@@ -33,7 +33,7 @@ def _packs(device="D", factor=1.0, n=240):
             seconds = factor * float(np.array(amounts) @ rates.seconds)
             rows.append((*kind, *amounts, seconds, device, "cpu"))
     return pd.DataFrame(
-        rows, columns=[*costs.KIND, *costs.AMOUNTS, "seconds", "device", "platform"]
+        rows, columns=[*costs.KEY_COLUMNS, *costs.AMOUNTS, "seconds", "device", "platform"]
     )
 
 
@@ -117,7 +117,7 @@ def test_shards_become_packs(make_run):
     table = costs.measured(rows).sort_values("seconds")
     assert list(table["seconds"]) == [3.0, 7.0]
     assert list(table["programs"]) == [0, 1]
-    assert set(table[list(costs.KIND)].itertuples(index=False, name=None)) == {
+    assert set(table[list(costs.KEY_COLUMNS)].itertuples(index=False, name=None)) == {
         ("trained", "published", "attention_only")
     }
     steps, flops, floats = costs.amounts(first, 1)[1:]
@@ -189,8 +189,8 @@ def test_packaged_rates_predict_what_was_measured():
     packs = pd.read_csv(SAMPLE)
     (device,) = packs["device"].unique()
     rates = costs.known(device, "cpu")
-    kinds = packs[list(costs.KIND)].itertuples(index=False, name=None)
-    rate_PxA = np.array([costs.lookup(rates, kind)[1].seconds for kind in kinds])
+    keys = packs[list(costs.KEY_COLUMNS)].itertuples(index=False, name=None)
+    rate_PxA = np.array([costs.lookup(rates, key)[1].seconds for key in keys])
     predicted_P = (packs[list(costs.AMOUNTS)].to_numpy(float) * rate_PxA).sum(axis=1)
     assert 1 / 1.5 < predicted_P.sum() / packs["seconds"].sum() < 1.5
     # Of each method the median, for single packs were disturbed and took eight times as long.

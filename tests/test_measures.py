@@ -39,7 +39,7 @@ def _two_measures(monkeypatch):
     """Registers two measures, and forgets them after the test."""
     monkeypatch.setattr(measures, "_MEASURES", {})
 
-    @measures.measure("share of examples known", Associations, LabelledContexts, kind=real(0, 1))
+    @measures.measure("share of examples known", Associations, LabelledContexts, domain=real(0, 1))
     def share_known(task, data, output_TxC):
         return task.judge(data, output_TxC)[1].mean()
 
@@ -132,7 +132,7 @@ def _change(shard, change):
 
 
 def test_a_value_that_the_column_forbids_is_told():
-    @measures.measure("half of nothing", Associations, kind=real(0, 1))
+    @measures.measure("half of nothing", Associations, domain=real(0, 1))
     def half(task, data, output_TxC):
         return -0.5
 

@@ -515,7 +515,7 @@ def test_a_column_of_several_kinds_holds_what_any_of_them_writes():
         method=Training(optimizer=Coarse()),
     )
     assert from_cells(cells(run)) == run
-    eps, protocol = (spec_columns()[name].kind for name in ("eps", "protocol"))
+    eps, protocol = (spec_columns()[name].domain for name in ("eps", "protocol"))
     assert [eps.holds(x) for x in ("small", 1e-8, "huge", 0.0)] == [True, True, False, False]
     # What all rows have is not what one method may choose.
     assert all(map(protocol.holds, ("annealed", "published", "optimal", "constructed")))

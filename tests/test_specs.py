@@ -80,7 +80,7 @@ def cases(quick, strategy):
 @functools.cache
 def values(field):
     """Values that a field's declaration allows, small ones and the bounds more often."""
-    made, *about = field.metadata["kind"].made
+    made, *about = field.metadata["domain"].made
     if made is columns.whole:
         least, most = about
         near = st.integers(least, min(most, least + 12))
@@ -278,7 +278,7 @@ def test_a_row_leads_back_to_its_run(run):
     known = runs.spec_columns()
     assert row.keys() == known.keys()
     for name, value in row.items():
-        assert value is None or known[name].kind.holds(value), name
+        assert value is None or known[name].domain.holds(value), name
 
 
 @cases(25, st.lists(drawn_runs(), min_size=1, max_size=4))
@@ -339,7 +339,7 @@ def allowed(field, value):
     """Whether a field may hold a value: written once more, as its declaration tells it."""
     if value is None:
         return field.metadata["optional"]
-    made, *about = field.metadata["kind"].made
+    made, *about = field.metadata["domain"].made
     value = value.item() if isinstance(value, np.generic) else value
     if made is columns.whole:
         return type(value) is int and about[0] <= value <= about[1]
@@ -362,7 +362,7 @@ def least(field):
     """A value that a field may hold."""
     if field.default is not dataclasses.MISSING:
         return field.default
-    made, *about = field.metadata["kind"].made
+    made, *about = field.metadata["domain"].made
     return Training() if made is spec._is_spec else about[0]
 
 
@@ -583,10 +583,10 @@ def test_a_column_that_two_kinds_of_a_family_share_holds_what_either_may(make_ru
     for run in (narrow, make_run(), make_run("mlp", d_mlp=3, heads="full", activation="relu")):
         row = cells(run)
         assert from_cells(json.loads(json.dumps(row))) == run
-        assert all(known[name].kind.holds(row[name]) for name in row if row[name] is not None)
-    assert known["heads"].kind.told == "one of full, compressed, none, some"
-    assert not known["heads"].kind.holds("fat")
-    assert not known["activation"].kind.holds("fat")
+        assert all(known[name].domain.holds(row[name]) for name in row if row[name] is not None)
+    assert known["heads"].domain.description == "one of full, compressed, none, some"
+    assert not known["heads"].domain.holds("fat")
+    assert not known["activation"].domain.holds("fat")
     with pytest.raises(UserError, match="d_mlp=10 is not an integer from 5 to 9"):
         from_cells({**cells(narrow), "d_mlp": 10})
 
@@ -702,4 +702,4 @@ def test_messages_show_any_value_in_one_short_line():
 )
 def test_plain_text_is_one_line_without_markup(text, holds):
     assert text_of(20).holds(text) == holds
-    assert declared(text_of(20), "a text").metadata["kind"].holds(text) == holds
+    assert declared(text_of(20), "a text").metadata["domain"].holds(text) == holds

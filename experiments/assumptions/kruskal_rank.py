@@ -175,9 +175,11 @@ def curve(vectors: Vectors) -> pd.DataFrame:
     started = time.perf_counter()
     n_vectors, width = vectors.vectors_TxD.shape
     model = vectors.name.partition("/")[0]
-    told = [size for size in PUBLISHED.get((model, vectors.place), {}) if isinstance(size, int)]
+    published = [
+        size for size in PUBLISHED.get((model, vectors.place), {}) if isinstance(size, int)
+    ]
     grid = np.linspace(0, width, SIZES.value + 1).round().astype(int)
-    sizes = {1, 2, vectors.n, width, *told, *(int(size) for size in grid)}
+    sizes = {1, 2, vectors.n, width, *published, *(int(size) for size in grid)}
     tolerance = tolerances((width,))
     table = kruskal.kruskal_curve(
         vectors.vectors_TxD,

@@ -128,7 +128,7 @@ def measured(folder: str) -> pd.DataFrame:
 def compare(
     packs: pd.DataFrame,
     repeated: pd.DataFrame,
-    rates: dict[costs.Kind, costs.Rates],
+    rates: dict[costs.RateKey, costs.Rates],
     device: str,
     coverage: float,
 ) -> pd.DataFrame:
@@ -165,22 +165,22 @@ def compare(
     return pd.DataFrame(rows)
 
 
-def derive(packs: pd.DataFrame, device: str) -> dict[costs.Kind, costs.Rates]:
+def derive(packs: pd.DataFrame, device: str) -> dict[costs.RateKey, costs.Rates]:
     """Rates from these packs; a guess where they are too few for any."""
     return {(): costs.GUESSES[jax.default_backend()]} | costs.derive(packs, device)
 
 
-def predict(packs: pd.DataFrame, rates: dict[costs.Kind, costs.Rates]) -> np.ndarray:
+def predict(packs: pd.DataFrame, rates: dict[costs.RateKey, costs.Rates]) -> np.ndarray:
     """Seconds of measured packs by these rates."""
-    kinds = packs[list(costs.KIND)].itertuples(index=False, name=None)
-    rate_PxA = np.array([costs.lookup(rates, kind)[1].seconds for kind in kinds])
+    keys = packs[list(costs.KEY_COLUMNS)].itertuples(index=False, name=None)
+    rate_PxA = np.array([costs.lookup(rates, key)[1].seconds for key in keys])
     return (packs[list(costs.AMOUNTS)].to_numpy(float) * rate_PxA).sum(axis=1)
 
 
 def sample(packs: pd.DataFrame, n_packs: int = 16) -> pd.DataFrame:
     """So many packs of every kind, evenly spread over their seconds."""
-    columns = [*costs.KIND, *costs.AMOUNTS, "seconds", "device", "platform"]
-    of_kinds = packs.sort_values("seconds").groupby(list(costs.KIND))
+    columns = [*costs.KEY_COLUMNS, *costs.AMOUNTS, "seconds", "device", "platform"]
+    of_kinds = packs.sort_values("seconds").groupby(list(costs.KEY_COLUMNS))
     return pd.concat(
         of_kind.iloc[np.unique(np.linspace(0, len(of_kind) - 1, n_packs).astype(int))]
         for _, of_kind in of_kinds
@@ -191,13 +191,15 @@ def _within(ratios: pd.Series) -> int:
     return int((np.log(ratios).abs() <= np.log(FACTOR)).sum())
 
 
-def price(rates: dict[costs.Kind, costs.Rates], device: str, n_accelerators: int) -> pd.DataFrame:
+def price(
+    rates: dict[costs.RateKey, costs.Rates], device: str, n_accelerators: int
+) -> pd.DataFrame:
     """What both presets of every experiment would take here, and guesses for accelerators."""
     rows = []
     for experiment in EXPERIMENTS.values():
         for preset, runs in experiment.presets.items():
             here = costs.predict(packing.plan(runs, "cpu"), rates, device, local.n_workers())
-            guess: dict[costs.Kind, costs.Rates] = {(): costs.GUESSES["gpu"]}
+            guess: dict[costs.RateKey, costs.Rates] = {(): costs.GUESSES["gpu"]}
             there = packing.plan(runs, "gpu")
             one, several = (costs.predict(there, guess, "", n) for n in (1, n_accelerators))
             rows.append(

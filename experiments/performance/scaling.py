@@ -179,27 +179,27 @@ def measure(stage: str, n_packs: int, n_runs: int, folder: str, limit: float) ->
     process = context.Process(target=_in_child, args=(sender, stage, n_packs, n_runs, folder))
     process.start()
     sender.close()
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     started = time.monotonic()
     try:
         if receiver.poll(limit):
-            told = receiver.recv()
+            found = receiver.recv()
         else:
-            told = {"found": f"ended after {time.monotonic() - started:.0f} s"}
+            found = {"found": f"ended after {time.monotonic() - started:.0f} s"}
             process.terminate()
     except EOFError:
-        told = {"found": "failed"}
+        found = {"found": "failed"}
     process.join()
-    seconds = told.get("CPU s")
+    seconds = found.get("CPU s")
     return {
         "stage": stage,
         "packs": n_packs,
         "runs": n_packs * n_runs,
-        "wall s": told.get("wall s"),
+        "wall s": found.get("wall s"),
         "CPU s": seconds,
         "per run, µs": None if seconds is None else 1e6 * seconds / (n_packs * n_runs),
-        "peak MiB": told.get("peak MiB"),
-        "found": told["found"],
+        "peak MiB": found.get("peak MiB"),
+        "found": found["found"],
     }
 
 
@@ -209,9 +209,9 @@ def _in_child(sender: Any, stage: str, n_packs: int, n_runs: int, folder: str) -
     work = stages.STAGES[stage](n_packs, n_runs, pathlib.Path(folder))
     wall, cpu = time.perf_counter(), time.process_time()
     found = work()
-    told = {"wall s": time.perf_counter() - wall, "CPU s": time.process_time() - cpu}
+    found = {"wall s": time.perf_counter() - wall, "CPU s": time.process_time() - cpu}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    sender.send({**told, "peak MiB": peak, "found": found})
+    sender.send({**found, "peak MiB": peak, "found": found})
 
 
 if __name__ == "__main__":

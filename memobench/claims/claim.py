@@ -112,8 +112,8 @@ def findings(
 
 def _missing(table: pd.DataFrame, wanted: pd.DataFrame) -> dict[tuple[str, int], int]:
     """Per variant and steps how many configurations no run of the table has."""
-    told = wanted[[name for name in configuration() if name in wanted]].astype(object)
-    cells = told.where(told.notna(), None).itertuples(index=False, name=None)
+    columns = wanted[[name for name in configuration() if name in wanted]].astype(object)
+    cells = columns.where(columns.notna(), None).itertuples(index=False, name=None)
     of_run = pd.Series(list(cells), index=wanted.index, dtype=object)
     known = set(of_run[wanted["run_id"].isin(table["run_id"])])
     lacking = wanted[~(of_run.isin(known) | of_run.duplicated())]

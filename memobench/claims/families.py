@@ -131,8 +131,8 @@ def gains_more_from_steps(first: str = "mlp", second: str = "attention_only") ->
         means = bootstrap_means(table, [*sizes, "steps"])
         budgets = sorted(set(means.at["steps"]))
         if len(budgets) != 2 or budgets[1] != 2 * budgets[0]:
-            told = ", ".join(map(str, budgets)) or "none"
-            return Finding(UNDECIDED, f"needs a number of steps and its double, has {told}")
+            found = ", ".join(map(str, budgets)) or "none"
+            return Finding(UNDECIDED, f"needs a number of steps and its double, has {found}")
         both = means.at.groupby(sizes)["steps"].transform("nunique") == 2
         least_X = pd.Series(means.mean_X, means.at.index).groupby([means.at[c] for c in sizes])
         means = means.where(both & (least_X.transform("min") <= ALL_KNOWN))

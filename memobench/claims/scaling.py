@@ -32,7 +32,7 @@ def constant(
       name: of the value.
       value: from the rows to a number each.
       region: where it is to lie.
-      size: the column by which sizes are told.
+      size: the column that tells sizes apart.
       others: columns that differ with it.
     """
 
@@ -123,8 +123,8 @@ def densest(region: Region) -> Test:
             return too_few("a memory that knows nearly all facts, for each of three seeds")
         densities = table["n_examples"].iloc[0] / least
         mean, half = float(densities.mean()), half_width(densities)
-        told = f"facts per parameter {rounded(mean)}, of memories with {', '.join(map(str, least))}"
+        text = f"facts per parameter {rounded(mean)}, of memories with {', '.join(map(str, least))}"
         verdict = UNDECIDED if math.isnan(half) else decide(mean - half, mean + half, region)
-        return Finding(verdict, f"{told} parameters", mean, mean - half, mean + half)
+        return Finding(verdict, f"{text} parameters", mean, mean - half, mean + half)
 
     return test

@@ -79,7 +79,7 @@ def _cost_line(packs: list, predicted: Any) -> str:
     if not n_guessed:
         return line + "predicted from rates measured on this device"
     sources = " and ".join(name or "orders of magnitude" for name in predicted.sources)
-    return line + f"{n_guessed} packs (?) guessed, from {sources}: their kind was never run here"
+    return line + f"{n_guessed} packs (?) guessed, from {sources}: nothing like them was run here"
 
 
 COMMAND = Command(

@@ -115,7 +115,7 @@ def construct_pack(
       aimed_accuracy, the share known of the examples aimed at; aimed_loss (nats), by their prior;
       margin: the least of theirs, as a share of the largest output; gamma: by how much their loss
       exceeds the sequence encoder's; promises, the theorem's number; largest_weight; stored_bits
-      of one weight; seconds to construct and judge. A run that cannot be made is told in a warning
+      of one weight; seconds to construct and judge. A run that cannot be made is named in a warning
       and has neither measures nor certificate.
       `variables` is empty: `construct` gives them at their true size.
 
@@ -135,8 +135,8 @@ def construct_pack(
         on_steps(1)
     if len(lost) == len(pack.runs):
         raise UserError(lost[0])
-    for told in lost:
-        _log.warning("%s; the other runs go on", told)
+    for message in lost:
+        _log.warning("%s; the other runs go on", message)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
     return PackResult(
         accuracy_R=accuracy_R,

@@ -36,7 +36,7 @@ from memobench.models.transformer import Transformer
 from memobench.spec import kind
 
 # The standard deviation of attention scores: large ones look at a single token, and sequences that
-# differ in another are told apart no more.
+# differ in another cannot be told apart.
 SCALE = 0.3
 # How many groups are tried for each one taken.
 _CANDIDATES = 64

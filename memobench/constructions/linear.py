@@ -20,8 +20,8 @@ class Lost(UserError):
     usable: how many examples are thought to be within reach.
     """
 
-    def __init__(self, told: str, usable: int) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, usable: int) -> None:
+        super().__init__(message)
         self.usable = usable
 
 

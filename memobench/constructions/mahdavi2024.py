@@ -1,6 +1,6 @@
 """Theorem 1 of Mahdavi, Liao & Thrampoulidis (2024): H (min(n, d_h) - 1) + 1 labelled contexts.
 
-Every head owns r - 1 examples, r = min(n, d_h). On each of these it attends as it is told, on all
+Every head owns r - 1 examples, r = min(n, d_h). On each of these it attends as required, on all
 others it looks at a single vector, so that what the heads see is independent over all examples and
 one linear map takes it to any labels. Scores of one head are
 

@@ -142,8 +142,8 @@ def solve(
     error = float(np.abs(met_TxC - targets_TxC).max(initial=0))
     condition = float(np.linalg.cond(basis_CxD))
     if how == "exact" and not error <= linear.EXACT * max(np.abs(targets_TxC).max(initial=0), 1):
-        told = f"the basis that answers need is not invertible (condition {condition:.0e})"
-        raise linear.Lost(told, len(targets_TxC) - 1)
+        message = f"the basis that answers need is not invertible (condition {condition:.0e})"
+        raise linear.Lost(message, len(targets_TxC) - 1)
     certificate = {**solution.certificate(), "fit_error": error, "basis_condition": condition}
     return Solved(basis_CxD, inverse_DxC, weights_FxC, certificate)
 

@@ -24,7 +24,7 @@ from memobench.spec import kind
 # The standard deviation of what hidden neurons read; small ones make them nearly linear.
 SCALE = 4.0
 # That of attention scores: large ones look at a single token, and sequences that differ in another
-# are told apart no more.
+# cannot be told apart.
 _SCORES = 0.3
 # That of thresholds, as a share of SCALE: no neuron shall be off on all sequences.
 _THRESHOLDS = 0.5

@@ -36,7 +36,7 @@ class State(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """What a program is told of a lane beside its state and batches, as traced numbers.
+    """What a program reads of a lane beside its state and batches, as traced numbers.
 
     instance: which of those that all lanes read. n_examples: the job trains on the first so many.
     target: the accuracy whose weights are kept whatever their loss. step: steps taken.

@@ -31,8 +31,8 @@ Work = Callable[..., Any]
 # Called with a pack and with its model-steps done since the last call.
 OnSteps = Callable[["Pack", int], None]
 
-_TOLD = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}
-_TOLD[type(None)] = "None"
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}
+_TYPE_NAMES[type(None)] = "None"
 _kinds: dict[str, type["Executor"]] = {}
 
 
@@ -119,12 +119,12 @@ class Executor:
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name, value in options.items():
             if name not in fields:
-                told = closest(name, fields) if fields else "; it has none"
-                raise UserError(f"option {name!r} is unknown to executor={cls.name!r}{told}")
+                hint = closest(name, fields) if fields else "; it has none"
+                raise UserError(f"option {name!r} is unknown to executor={cls.name!r}{hint}")
             accepted, least = _types(cls, name), fields[name].metadata["least"]
             if type(value) not in accepted and not (type(value) is int and float in accepted):
-                told = " or ".join(_TOLD[x] for x in accepted)
-                raise UserError(f"option {name}={value!r} is not {told}")
+                wanted = " or ".join(_TYPE_NAMES[x] for x in accepted)
+                raise UserError(f"option {name}={value!r} is not {wanted}")
             if least is not None and value is not None and not least <= value < math.inf:
                 raise UserError(f"option {name}={value!r} is not at least {least}")
         return cls(**options)

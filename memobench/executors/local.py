@@ -38,7 +38,7 @@ class Threads(Pool):
     """Threads of this process.
 
     work: called with the pack and with what it calls, now and then, with model-steps done since.
-    on_steps: told of those, and of which pack they are.
+    on_steps: called with the pack and those steps.
     """
 
     def __init__(self, work: Work, on_steps: OnSteps = lambda pack, steps: None) -> None:

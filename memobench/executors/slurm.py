@@ -195,9 +195,9 @@ class Jobs(Pool):
         if states is None:
             return []
         # A job that the queue has forgotten ended long ago.
-        told = {job: states.get(job.job_id, ("forgotten", "")) for job in self._running}
-        self._warn(told.values())
-        ended = {job: state for job, state in told.items() if state[0] in {*_ENDED, "forgotten"}}
+        known = {job: states.get(job.job_id, ("forgotten", "")) for job in self._running}
+        self._warn(known.values())
+        ended = {job: state for job, state in known.items() if state[0] in {*_ENDED, "forgotten"}}
         return [Ended(self._running.pop(job), _reason(job, *ended[job])) for job in ended]
 
     def _warn(self, states: Iterable[tuple[str, str]]) -> None:

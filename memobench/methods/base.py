@@ -59,13 +59,13 @@ class Method(Spec):
     solves: ClassVar[bool] = False
     # Floating-point operations that the smallest run takes, where weights are solved for.
     least_work: ClassVar[float] = 0.0
-    # Whether accuracy is that of the weights whose loss is told: then one bounds the other.
+    # Whether accuracy and loss are of the same weights: then one bounds the other.
     accuracy_of_final_weights: ClassVar[bool] = True
     # Whether weights are the same however often they are made.
     deterministic: ClassVar[bool] = False
     # Whether its steps are what takes the time.
     stepwise: ClassVar[bool] = True
-    # Whether a curve tells accuracy and loss while training.
+    # Whether it records accuracy and loss of every step.
     has_curve: ClassVar[bool] = False
 
     # Fields of some methods, and constants of others.

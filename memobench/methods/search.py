@@ -172,9 +172,9 @@ class Search(Method):
         )
 
 
-def _list_of_trials(most: int) -> col.Kind:
+def _list_of_trials(most: int) -> col.Domain:
     """A list that is not too long."""
-    return col.Kind(
+    return col.Domain(
         f"a list of at most {most} trials",
         lambda value: value if isinstance(value, list) and len(value) <= most else None,
     )

@@ -66,7 +66,7 @@ class Architecture(Spec):
         return in_words(self.name, self.shared_cells())
 
     @property
-    def told_sizes(self) -> list[str]:
+    def shown_sizes(self) -> list[str]:
         """What tells architectures of a family apart, short; options where they are not usual."""
         cells = self.shared_cells()
         usual = {field.name: field.default for field in dataclasses.fields(self)}

@@ -302,7 +302,7 @@ class AttentionOnly(_Dana):
         return in_words(f"attention-only, {self.heads} heads", self.shared_cells())
 
     @property
-    def told_sizes(self) -> list[str]:
+    def shown_sizes(self) -> list[str]:
         return sizes_in_words(self.shared_cells(), always_heads=True)
 
 
@@ -330,6 +330,6 @@ class MLP(_Dana):
         return in_words(name, self.shared_cells())
 
     @property
-    def told_sizes(self) -> list[str]:
+    def shown_sizes(self) -> list[str]:
         heads = [] if self.heads == "full" else [self.heads]
         return heads + sizes_in_words(self.shared_cells())

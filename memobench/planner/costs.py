@@ -26,11 +26,12 @@ from memobench.planner.packing import Pack
 from memobench.runs import Run, from_cells
 
 PACKAGED = pathlib.Path(__file__).with_name("rates.csv")
-# Beginnings of kinds stand for all that they begin: those of one method, say, or () for all.
-Kind = tuple[str, ...]
-KIND = ("method", "protocol", "architecture")
+# The values of KEY_COLUMNS, by which rates are looked up, or of the first of them: a shorter key
+# stands for all keys that it starts, () for all.
+RateKey = tuple[str, ...]
+KEY_COLUMNS = ("method", "protocol", "architecture")
 AMOUNTS = ("programs", "steps", "flops", "floats")
-# Kinds of fewer packs have no rates of their own.
+# Keys of fewer packs have no rates of their own.
 ENOUGH = 3
 # Logarithms of predicted to measured beyond this count as disturbed, and hardly move a rate.
 _DISTURBED = 0.3
@@ -90,21 +91,21 @@ class Prediction:
 
 
 def predict(
-    packs: Sequence[Pack], rates: Mapping[Kind, Rates], device: str, workers: int
+    packs: Sequence[Pack], rates: Mapping[RateKey, Rates], device: str, workers: int
 ) -> Prediction:
     """What the packs take on a device, in this order.
 
-    A pack is guessed where its kind of run has not been measured on that very device.
+    A pack is guessed where its key has not been measured on that very device.
     """
     seen: set[Hashable] = set()
     seconds, guessed, sources = [], [], set()
     for pack in packs:
         new = pack.runs[0].method.programs(pack) - seen
         seen |= new
-        found, of_kind = lookup(rates, kind(pack.runs[0]))
-        seconds.append(float(amounts(pack, len(new)) @ of_kind.seconds))
-        guessed.append(of_kind.device != device or len(found) < len(KIND))
-        sources |= {of_kind.device} if guessed[-1] else set()
+        found, of_key = lookup(rates, rate_key(pack.runs[0]))
+        seconds.append(float(amounts(pack, len(new)) @ of_key.seconds))
+        guessed.append(of_key.device != device or len(found) < len(KEY_COLUMNS))
+        sources |= {of_key.device} if guessed[-1] else set()
     wall = wall_seconds(seconds, workers)
     return Prediction(tuple(seconds), tuple(guessed), device, workers, tuple(sorted(sources)), wall)
 
@@ -121,19 +122,19 @@ def wall_seconds(seconds: Iterable[float], workers: int) -> float:
     return max(free_at)
 
 
-def kind(run: Run) -> Kind:
+def rate_key(run: Run) -> RateKey:
     """What decides which rates hold for a run."""
     return run.method.row_name, run.method.protocol, run.architecture.name
 
 
-def lookup(rates: Mapping[Kind, Rates], kind: Kind) -> tuple[Kind, Rates]:
-    """The rates of the longest beginning of a kind that has any, and that beginning.
+def lookup(rates: Mapping[RateKey, Rates], key: RateKey) -> tuple[RateKey, Rates]:
+    """The longest start of a key that has rates, and these rates.
 
     Raises KeyError where not even () has any.
     """
-    while kind and kind not in rates:
-        kind = kind[:-1]
-    return kind, rates[kind]
+    while key and key not in rates:
+        key = key[:-1]
+    return key, rates[key]
 
 
 def amounts(pack: Pack, n_programs: int) -> np.ndarray:
@@ -157,16 +158,16 @@ def amounts(pack: Pack, n_programs: int) -> np.ndarray:
 
 
 def measured(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row per pack of the rows of shards: KIND, AMOUNTS, `seconds`, where and when, `runs`.
+    """One row per pack of shards: KEY_COLUMNS, AMOUNTS, `seconds`, where and when, `runs`.
 
     `programs` are those it was the first to compile. Of equal packs the fastest is kept, for what
     disturbs a pack only slows it. Left out is what can no longer be packed so.
     """
     shards = collections.defaultdict(list)
     for row in rows:
-        told = ("date", "device", "pack_size", "compile_seconds", "run_seconds", "commit")
-        if all(name in row for name in told):
-            shards[tuple(row[name] for name in told)].append(row)
+        names = ("date", "device", "pack_size", "compile_seconds", "run_seconds", "commit")
+        if all(name in row for name in names):
+            shards[tuple(row[name] for name in names)].append(row)
     seen: set[Hashable] = set()
     table = []
     for (_, device, size, compile_seconds, run_seconds, commit), of_shard in sorted(
@@ -184,26 +185,26 @@ def measured(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             continue
         needed = {(commit, program) for program in pack.runs[0].method.programs(pack)}
         if runs[0].method.solves:
-            # They do not tell what they compile.
+            # Their rows do not say what they compile.
             needed, seen = needed - seen, needed | seen
         elif not compile_seconds:
             needed = set()
         about = {name: of_shard[0].get(name) for name in ("platform", "jax", "date")}
         table.append(
-            dict(zip(KIND, kind(runs[0]), strict=True))
+            dict(zip(KEY_COLUMNS, rate_key(runs[0]), strict=True))
             | dict(zip(AMOUNTS, amounts(pack, len(needed)), strict=True))
             | {"seconds": compile_seconds + run_seconds, "device": device, **about}
             | {"runs": " ".join(run.run_id for run in runs)}
         )
-    columns = [*KIND, *AMOUNTS, "seconds", "device", "platform", "jax", "date", "runs"]
+    columns = [*KEY_COLUMNS, *AMOUNTS, "seconds", "device", "platform", "jax", "date", "runs"]
     packs = pd.DataFrame(table, columns=columns)
     return packs.sort_values("seconds").drop_duplicates(["device", "runs"], ignore_index=True)
 
 
 def derive(
-    packs: pd.DataFrame, device: str, known: Mapping[Kind, Rates] | None = None
-) -> dict[Kind, Rates]:
-    """Rates of a device from packs measured there, of each kind and of beginnings of kinds.
+    packs: pd.DataFrame, device: str, known: Mapping[RateKey, Rates] | None = None
+) -> dict[RateKey, Rates]:
+    """Rates of a device from packs measured there, of each key and of its starts.
 
     Few packs move what is known little: that counts as much as one more of them.
 
@@ -216,10 +217,10 @@ def derive(
     if packs.empty:
         return {}
     known = known or {(): _guess(packs["platform"].iloc[0])}
-    derived: dict[Kind, Rates] = {}
-    for depth in range(len(KIND) + 1):
+    derived: dict[RateKey, Rates] = {}
+    for depth in range(len(KEY_COLUMNS) + 1):
         # Pandas groups by no column not at all.
-        keys = packs[list(KIND[:depth])].agg(tuple, axis=1) if depth else [()] * len(packs)
+        keys = packs[list(KEY_COLUMNS[:depth])].agg(tuple, axis=1) if depth else [()] * len(packs)
         groups = collections.defaultdict(list)
         for i, key in enumerate(keys):
             groups[key].append(i)
@@ -227,10 +228,10 @@ def derive(
             if len(chosen) < ENOUGH:
                 continue
             prior = known[key] if key in known else lookup({**known, **derived}, key)[1]
-            of_kind = packs.iloc[chosen]
+            of_key = packs.iloc[chosen]
             program, step, flop, number = _fit(
-                of_kind[list(AMOUNTS)].to_numpy(float),
-                of_kind["seconds"].to_numpy(float),
+                of_key[list(AMOUNTS)].to_numpy(float),
+                of_key["seconds"].to_numpy(float),
                 prior.seconds,
             )
             derived[key] = Rates(program, step, flop, number, device, len(chosen))
@@ -254,7 +255,7 @@ def _fit(amounts_PxA: np.ndarray, seconds_P: np.ndarray, prior_A: np.ndarray) ->
 # --- Which rates hold here ---------------------------------------------------------------------
 
 
-def known(device: str, platform: str) -> dict[Kind, Rates]:
+def known(device: str, platform: str) -> dict[RateKey, Rates]:
     """Packaged rates of the device, or of the best measured one of its platform, or a guess."""
     table = packaged()
     if not (table["device"] == device).any():
@@ -265,7 +266,7 @@ def known(device: str, platform: str) -> dict[Kind, Rates]:
     return from_table(table[table["device"] == device])
 
 
-def here(rows: Iterable[Mapping[str, Any]], device: str, platform: str) -> dict[Kind, Rates]:
+def here(rows: Iterable[Mapping[str, Any]], device: str, platform: str) -> dict[RateKey, Rates]:
     """The rates that are known of a device, improved by what was measured there: rows of shards."""
     before = known(device, platform)
     return before | derive(measured(rows), device, before)
@@ -273,23 +274,25 @@ def here(rows: Iterable[Mapping[str, Any]], device: str, platform: str) -> dict[
 
 @functools.cache
 def packaged() -> pd.DataFrame:
-    """The table that comes with memobench: KIND, the fields of Rates, platform, jax, date."""
+    """The table of memobench: KEY_COLUMNS, the fields of Rates, platform, jax, date."""
     return pd.read_csv(PACKAGED, keep_default_na=False)
 
 
-def to_table(rates: Mapping[Kind, Rates]) -> pd.DataFrame:
-    """A row per kind; what a kind does not tell is empty."""
+def to_table(rates: Mapping[RateKey, Rates]) -> pd.DataFrame:
+    """A row per key; the columns that a shorter key lacks are empty."""
     return pd.DataFrame(
-        dict(zip(KIND, (*kind, "", "", ""), strict=False)) | dataclasses.asdict(of_kind)
-        for kind, of_kind in rates.items()
+        dict(zip(KEY_COLUMNS, (*key, "", "", ""), strict=False)) | dataclasses.asdict(of_key)
+        for key, of_key in rates.items()
     )
 
 
-def from_table(table: pd.DataFrame) -> dict[Kind, Rates]:
+def from_table(table: pd.DataFrame) -> dict[RateKey, Rates]:
     """The inverse of `to_table`; other columns are not looked at."""
     names = [field.name for field in dataclasses.fields(Rates)]
     return {
-        tuple(row[name] for name in KIND if row[name]): Rates(**{name: row[name] for name in names})
+        tuple(row[name] for name in KEY_COLUMNS if row[name]): Rates(
+            **{name: row[name] for name in names}
+        )
         for row in table.to_dict("records")
     }
 

@@ -53,14 +53,14 @@ def shown(capacities: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
         if name in capacities and capacities[name].notna().any() and _tells(capacities[name])
     }
     columns["parameters"] = capacities["n_params"]
-    for told, name in (("complete 99%", "complete_99"), ("complete", "complete_100")):
-        columns[told] = _with_interval(capacities, name, 0)
+    for label, name in (("complete 99%", "complete_99"), ("complete", "complete_100")):
+        columns[label] = _with_interval(capacities, name, 0)
     columns["memorized"] = _with_interval(capacities, "memorized", 0)
     columns["bits"] = _with_interval(capacities, "bits", 0)
-    for told, count in CONVENTIONS.items():
-        columns[f"99% / {told}"] = capacities["complete_99"] / capacities[count].astype(float)
-    for told, count in CONVENTIONS.items():
-        columns[f"bits / {told}"] = capacities["bits"] / capacities[count].astype(float)
+    for label, count in CONVENTIONS.items():
+        columns[f"99% / {label}"] = capacities["complete_99"] / capacities[count].astype(float)
+    for label, count in CONVENTIONS.items():
+        columns[f"bits / {label}"] = capacities["bits"] / capacities[count].astype(float)
     columns |= {
         "99% / proven": capacities["complete_99_over_proven"],
         "verdict": capacities["verdict"],
@@ -72,8 +72,8 @@ def shown(capacities: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
         "seeds": capacities["seeds"],
         "seconds": capacities["seconds"],
     }
-    digits = dict.fromkeys((f"99% / {told}" for told in CONVENTIONS), 3)
-    digits |= dict.fromkeys((f"bits / {told}" for told in CONVENTIONS), 2)
+    digits = dict.fromkeys((f"99% / {label}" for label in CONVENTIONS), 3)
+    digits |= dict.fromkeys((f"bits / {label}" for label in CONVENTIONS), 2)
     return pd.DataFrame(columns), {
         **digits,
         "99% / proven": 1,
@@ -103,5 +103,5 @@ def _with_interval(table: pd.DataFrame, measure: str, digits: int) -> list[str]:
 def _number(value: float, interval: float, digits: int, prefix: str) -> str:
     if value != value:
         return "–"
-    told = f"{prefix}{value:,.{digits}f}"
-    return told if interval != interval else f"{told} ± {interval:,.{digits}f}"
+    text = f"{prefix}{value:,.{digits}f}"
+    return text if interval != interval else f"{text} ± {interval:,.{digits}f}"

@@ -80,8 +80,9 @@ def _table(declared: _Declared) -> pd.DataFrame:
     for kind, columns in declared:
         for column in columns.values():
             over = "" if column.over_seeds == "none" else column.over_seeds
-            told = (column.name, column.unit, column.meaning, column.kind.told, over)
-            applies.setdefault(told, []).append(kind)
+            values = column.domain.description
+            shown = (column.name, column.unit, column.meaning, values, over)
+            applies.setdefault(shown, []).append(kind)
     names = ["column", "unit", "what it is", "values", "over seeds"]
     table = pd.DataFrame(list(applies), columns=names)
     table["of"] = [", ".join(kinds) for kinds in applies.values()]

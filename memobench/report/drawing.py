@@ -52,7 +52,7 @@ def subplots(
 
 
 def palette(n: int, name: str = "colorblind") -> list[Any]:
-    """So many colors that are told apart."""
+    """So many colors that a reader can tell apart."""
     import seaborn as sns
 
     return sns.color_palette(name, n)

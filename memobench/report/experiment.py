@@ -95,13 +95,13 @@ def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
         f"- **{claim.name}**: {claim.statement} ({claim.source})" for claim in experiment.claims
     ]
     changed = verdicts[verdicts["doubling"].str.startswith("becomes")]
-    told = "; ".join(
+    changes = "; ".join(
         f"*{row.claim}* under {row.variant} at {row.steps:,} steps ({row.verdict}) {row.doubling}"
         for row in changed.itertuples()
     )
     compared = verdicts["doubling"].isin(["same verdict"]).any() or len(changed)
-    doubling = f"Twice the steps change these verdicts: {told}." if told else ""
-    if not told and compared:
+    doubling = f"Twice the steps change these verdicts: {changes}." if changes else ""
+    if not changes and compared:
         doubling = "Twice the steps change no verdict."
     shown = verdicts[["claim", "variant", "steps", "verdict", "doubling", "evidence"]]
     return [
@@ -121,10 +121,10 @@ def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
         return []
     compared = analysis.against_published(analysis.over_seeds(table), experiment.published_table())
     differences = compared["difference"].dropna()
-    told = "No configuration here ran with their number of steps."
+    agreement = "No configuration here ran with their number of steps."
     if len(differences):
         within = int((differences.abs() <= AGREES).sum())
-        told = (
+        agreement = (
             f"{within} of {len(differences)} means lie within {AGREES} of the published ones, the "
             f"farthest {max(differences, key=abs):+.3f}."
         )
@@ -132,7 +132,7 @@ def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
         "## Published vs ours",
         "Published protocol, accuracy as the authors' code reports it (mean of the last 100 "
         "batches but one). `interval` is half the 95% interval of our mean; no `difference` is "
-        f"given where we took other steps than they did. {told}",
+        f"given where we took other steps than they did. {agreement}",
         tables.markdown(compared, _DIGITS),
     ]
 
@@ -184,8 +184,10 @@ def _shares(compared: pd.DataFrame) -> str:
     if claims.EXACT not in compared or not others:
         return ""
     shares = compared[others].div(compared[claims.EXACT], axis=0)
-    told = (f"{made} {shares[made].mean():.0%}" for made in others)
-    return f" Of what the exact gradient memorizes from scratch, mean of sizes: {'; '.join(told)}."
+    listed = (f"{made} {shares[made].mean():.0%}" for made in others)
+    return (
+        f" Of what the exact gradient memorizes from scratch, mean of sizes: {'; '.join(listed)}."
+    )
 
 
 def _bounds(known: pd.DataFrame) -> list[str]:

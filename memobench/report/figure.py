@@ -78,9 +78,9 @@ class Figure(Drawing):
         """See `Drawing`."""
         summary = _summary(table)
         hues = summary[self.hue]
-        if hues.isna().any():  # What a column says nothing of has a line too.
-            told = hues.map(str).where(hues.notna(), "none")
-            summary = summary.assign(**{self.hue: told})
+        if hues.isna().any():  # Runs without a value have a line too.
+            labels = hues.map(str).where(hues.notna(), "none")
+            summary = summary.assign(**{self.hue: labels})
         points = _points(self, table, summary)
         rows = sorted(set(summary["row"]))
         columns = list(dict.fromkeys(summary["variant"]))
@@ -334,9 +334,9 @@ def _legend(
         for hue, color in colors.items()
     ]
     budgets = _budgets(points)
-    for told, (line, marker, fill) in zip(budgets, _BUDGETS, strict=False):
+    for label, (line, marker, fill) in zip(budgets, _BUDGETS, strict=False):
         look = {"linestyle": line, "marker": marker, "markerfacecolor": fill}
-        keys.append(key(told, markersize=4, **look))
+        keys.append(key(label, markersize=4, **look))
     if experiment.published and shown.y == "accuracy":
         steps = sorted({str(row["published_steps"]) for row in experiment.published})
         cross = {"marker": "X", "linestyle": "", "markeredgecolor": "black", "color": "0.7"}
@@ -345,8 +345,8 @@ def _legend(
         keys.append(key(THEOREM_1.name, linestyle="-.", linewidth=1))
     elif shown.bounds:
         for bound in bounds:
-            told = f"lower bound, {bound.name}"
-            keys.append(key(told, color="0.4", linestyle=BOUND_STYLES[bound]))
+            label = f"lower bound, {bound.name}"
+            keys.append(key(label, color="0.4", linestyle=BOUND_STYLES[bound]))
     if shown.y == "accuracy":
         keys.append(key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":

@@ -53,8 +53,8 @@ class Forest(Drawing):
             axes_of_row[0].set_ylabel(f"N = {vocab_size}")
             axes_of_row[0].set_yticks(range(len(entries[vocab_size])), entries[vocab_size])
             axes_of_row[0].set_ylim(len(entries[vocab_size]) - 0.5, -0.5)
-        for axis, told in zip(axes[-1], MEASURES.values(), strict=True):
-            axis.set_xlabel(told, fontsize="small")
+        for axis, label in zip(axes[-1], MEASURES.values(), strict=True):
+            axis.set_xlabel(label, fontsize="small")
             # What autoscaling leaves free is a share of the spread, which may be next to nothing.
             axis.set_xlim(0, 1.03 * axis.get_xlim()[1])
         few = f" (no entry has {board.LEAST_SEEDS} seeds yet)" if rows.empty else ""

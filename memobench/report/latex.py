@@ -87,8 +87,8 @@ def _table(version: Any, track: Any, vocab_size: Any, rows: pd.DataFrame) -> str
 
 
 def _label(*parts: Any) -> str:
-    told = "-".join("none" if pd.isna(part) else f"{part}" for part in parts)
-    return "tab:memobench-" + "".join(c if c.isascii() and c.isalnum() else "-" for c in told)
+    label = "-".join("none" if pd.isna(part) else f"{part}" for part in parts)
+    return "tab:memobench-" + "".join(c if c.isascii() and c.isalnum() else "-" for c in label)
 
 
 def _row(row: Any) -> str:

@@ -37,14 +37,14 @@ def page(board: pd.DataFrame) -> str:
     if board.empty:
         return "\n".join([*parts, EMPTY])
     for (budget, vocab_size), rows in board.groupby(["budget", "vocab_size"]):
-        told, digits = capacity.shown(rows)
+        columns, digits = capacity.shown(rows)
         first = pd.DataFrame({"entry": rows.apply(standard.entry, axis=1), "track": rows["track"]})
-        kept = [name for name in told if name not in capacity.SIZES]
+        kept = [name for name in columns if name not in capacity.SIZES]
         by = {"by": rows["submitter"]} if rows["submitter"].nunique() > 1 else {}
         parts += [
             f"## {budget:,} parameters, N = {vocab_size}",
             "",
-            tables.markdown(pd.concat([first, told[kept]], axis=1).assign(**by), digits),
+            tables.markdown(pd.concat([first, columns[kept]], axis=1).assign(**by), digits),
             "",
             f"Measured on: {_listed(rows['device'])}; memobench "
             f"{_listed(rows['memobench'])} ({_listed(rows['commit'])}).",

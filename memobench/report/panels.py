@@ -66,8 +66,8 @@ class Panels(Drawing):
                     axis.axvline(1, color="black", linestyle=":", linewidth=1)
                 _scale(axis, x, y)
             row[0].set_ylabel(notation.name(y))
-        for top, bottom, (told, x, _) in zip(axes[0], axes[-1], columns, strict=True):
-            top.set_title(told, fontsize="small")
+        for top, bottom, (title, x, _) in zip(axes[0], axes[-1], columns, strict=True):
+            top.set_title(title, fontsize="small")
             bottom.set_xlabel(notation.name(x))
         figure.suptitle(experiment.title)
         handles = [key(str(hue), color=colors[hue], marker=markers[hue]) for hue in hues]

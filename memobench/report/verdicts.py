@@ -51,8 +51,8 @@ def write(
             continue
         table = pd.DataFrame(rows).fillna("")
         table = table[[column for column in table.columns if (table[column] != "").any()]]
-        told = [OF_PAPER[paper], ""] if paper in OF_PAPER else []
-        parts += [f"## {paper}", "", *told, tables.markdown(table, {}), ""]
+        introduction = [OF_PAPER[paper], ""] if paper in OF_PAPER else []
+        parts += [f"## {paper}", "", *introduction, tables.markdown(table, {}), ""]
     text = "\n".join(parts)
     (folder / "VERDICTS.md").write_text(text)
     return text

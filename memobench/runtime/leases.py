@@ -65,7 +65,7 @@ class Lease:
     def beat(self) -> None:
         """Shows that the holder lives."""
         self._beats += 1
-        told = {
+        content = {
             **_me(),
             "run_ids": sorted(self.run_ids),
             "beats": self._beats,
@@ -73,7 +73,7 @@ class Lease:
         }
         # After a power failure nobody has anything in hand.
         with atomic.replace(self.path, durable=False) as file:
-            file.write(json.dumps(told).encode())
+            file.write(json.dumps(content).encode())
 
     def release(self) -> None:
         self._leases.forget(self)
@@ -135,15 +135,15 @@ class Leases:
         for path in paths:
             try:
                 text = path.read_text()
-                told = json.loads(text)
+                content = json.loads(text)
                 held = Held(
                     name=path.name,
-                    run_ids=frozenset(told["run_ids"]),
-                    host=str(told["host"]),
-                    pid=int(told["pid"]),
-                    about=dict(told["about"]),
+                    run_ids=frozenset(content["run_ids"]),
+                    host=str(content["host"]),
+                    pid=int(content["pid"]),
+                    about=dict(content["about"]),
                     age=time.time() - path.stat().st_mtime,
-                    alive=self._alive(path, text, told),
+                    alive=self._alive(path, text, content),
                 )
             except FileNotFoundError:  # Released in this moment.
                 continue
@@ -179,12 +179,14 @@ class Leases:
                 self._beating = True
                 threading.Thread(target=self._beat, daemon=True).start()
 
-    def _alive(self, path: pathlib.Path, text: str, told: dict[str, Any]) -> bool:
+    def _alive(self, path: pathlib.Path, text: str, content: dict[str, Any]) -> bool:
         me = _me()
-        if told["started"] and all(told[name] == me[name] for name in ("host", "boot", "pids")):
-            started = _started(int(told["pid"]))
+        if content["started"] and all(
+            content[name] == me[name] for name in ("host", "boot", "pids")
+        ):
+            started = _started(int(content["pid"]))
             if started is not None:
-                return started == told["started"]
+                return started == content["started"]
         now = time.monotonic()
         if self._seen.get(path, ("", 0.0))[0] != text:
             self._seen[path] = (text, now)

@@ -55,7 +55,7 @@ class Progress:
                 self._total += seconds
 
     def steps_done(self, pack: Pack, steps: int) -> None:
-        """Model-steps of a pack since it was told last."""
+        """Counts model-steps of a pack that were done since the last call."""
         with self._lock:
             self._steps_done += steps
             self._advance(pack, steps / sum(run.method.predicted_steps(run) for run in pack.runs))

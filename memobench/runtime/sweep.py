@@ -162,8 +162,8 @@ def _done(
                 yield rows
     if driver.lost:
         reasons = collections.Counter(driver.lost.values()).most_common(3)
-        told = "; ".join(f"{n} runs: {reason}" for reason, n in reasons)
-        lost = f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({told})"
+        listed = "; ".join(f"{n} runs: {reason}" for reason, n in reasons)
+        lost = f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({listed})"
         others = "; the others are done, and the same command tries these again"
         raise Lost(lost + others * bool(desk))
 

@@ -40,7 +40,7 @@ MAX_ROWS = strict_json.MAX_OBJECTS // 2
 _log = logging.getLogger("memobench")
 
 
-HEADER: dict[str, columns.Kind] = {
+HEADER: dict[str, columns.Domain] = {
     "submission": columns.satisfying(f"{SUBMISSION}", lambda x: type(x) is int and x == SUBMISSION),
     "board": columns.satisfying(f"{BOARD!r}", lambda x: x == BOARD),
     "spec_version": columns.satisfying(
@@ -244,11 +244,11 @@ def _head(document: Any) -> list[Any]:
     require(isinstance(document, dict), "is no submission; write it with memobench submit")
     for name in document:
         require(name in HEADER, f"the field {shown(name)} is unknown; leave it out")
-    for name, kind in HEADER.items():
+    for name, domain in HEADER.items():
         if name == "aggregates" and name not in document:
             continue
         require(name in document or name in _OPTIONAL, f"{name} is missing; put it in")
-        consistency.check_kind(name, kind, document.get(name))
+        consistency.check_domain(name, domain, document.get(name))
     submitter = document["submitter"]
     require(".." not in submitter, f"submitter={shown(submitter)} holds '..'; write a name")
     letters = (unicodedata.name(x, "?") for x in submitter if x.isalpha())
@@ -323,7 +323,7 @@ def _plain(value: Any) -> Any:
 def _exact(name: str, value: Any) -> Any:
     """2.0 as 2 where a whole number is wanted: tables turn columns with gaps into floats."""
     known = checks.columns()
-    read = known[name].kind.read(value) if name in known else value
+    read = known[name].domain.read(value) if name in known else value
     return read if type(read) is int else value
 
 

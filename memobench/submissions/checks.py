@@ -21,7 +21,7 @@ from memobench.table.consistency import (
     Row,
     agree,
     check_derived,
-    check_kind,
+    check_domain,
     check_loss,
 )
 
@@ -56,7 +56,7 @@ def checked_row(row: Any) -> dict[str, Any]:
     for name, value in row.items():
         require(name in known, f"the column {shown(name)} is unknown; leave it out")
         if value is not None:
-            check_kind(name, known[name].kind, value)
+            check_domain(name, known[name].domain, value)
     row = {name: row.get(name) for name in known}
     for name in required():
         require(row[name] is not None, f"{name} is missing; put it in")
@@ -146,8 +146,8 @@ def _check_own_measures(run: Run, row: Row) -> None:
     for name in measures.registered():
         if row[name] is not None:
             own = name in measures.of(run.task) and row["status"] == "ok"
-            told = f"{name}={shown(row[name])} of task={run.task.name!r} with status="
-            require(own, f"{told}{row['status']!r}, which has no such measure; leave {name} out")
+            cell = f"{name}={shown(row[name])} of task={run.task.name!r} with status="
+            require(own, f"{cell}{row['status']!r}, which has no such measure; leave {name} out")
 
 
 def _check_count(name: str, share: float, n_examples: int) -> None:

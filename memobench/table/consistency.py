@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memobench.columns import Kind, require, shown
+from memobench.columns import Domain, require, shown
 from memobench.errors import UserError
 
 # Float32 arithmetic stands behind some measures; the others are written as they were.
@@ -20,16 +20,17 @@ Row = Mapping[str, Any]
 
 @contextlib.contextmanager
 def within(place: str) -> Iterator[None]:
-    """Mistakes inside are told with their place."""
+    """Messages of mistakes inside say where they are."""
     try:
         yield
     except UserError as error:
         raise UserError(f"{place}: {error}") from error
 
 
-def check_kind(name: str, kind: Kind, value: Any) -> None:
+def check_domain(name: str, domain: Domain, value: Any) -> None:
     require(
-        kind.holds(value), f"{name}={shown(value)} is not {kind.told}; give {name} such a value"
+        domain.holds(value),
+        f"{name}={shown(value)} is not {domain.description}; give {name} such a value",
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from memobench import columns as col
-from memobench.columns import Column, Kind, require
+from memobench.columns import Column, Domain, require
 from memobench.spec import REGISTERED
 from memobench.tasks.base import Task
 
@@ -38,7 +38,7 @@ _MEASURES: dict[str, Measure] = {}
 def measure(
     meaning: str,
     *tasks: type[Task],
-    kind: Kind | None = None,
+    domain: Domain | None = None,
     unit: str = "",
     digits: int | None = 3,
     over_seeds: str = "mean",
@@ -48,7 +48,7 @@ def measure(
     Args:
       meaning: one line.
       tasks: whose runs have it.
-      kind: what its values must be; any finite number by default.
+      domain: what its values must be; any finite number by default.
       unit: of the number.
       digits: on pages.
       over_seeds: `mean`, or `none` where a mean says nothing.
@@ -56,7 +56,7 @@ def measure(
 
     def register(value: Value) -> Value:
         name = value.__name__
-        column = Column(name, meaning, kind or col.real(), unit, digits, over_seeds)
+        column = Column(name, meaning, domain or col.real(), unit, digits, over_seeds)
         before = _MEASURES.get(name)
         same = before is None or before.value.__module__ == value.__module__
         require(same, f"measure {name!r} is registered already; choose another name")
@@ -80,7 +80,7 @@ def of(task: Task) -> dict[str, Measure]:
 def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
     """What a task's measures are of outputs. Raises UserError for one that its column forbids."""
     return {
-        name: each.column.kind.checked(name, _plain(each.value(task, data, output_TxC)))
+        name: each.column.domain.checked(name, _plain(each.value(task, data, output_TxC)))
         for name, each in of(task).items()
     }
 

@@ -35,7 +35,7 @@ def trial_of(search: Search, number: int, values: Any) -> Trial:
         require(
             isinstance(values, list)
             and len(values) == 6
-            and all(kind.holds(x) for kind, x in zip(_TRIAL, values, strict=True)),
+            and all(domain.holds(x) for domain, x in zip(_TRIAL, values, strict=True)),
             "is not [steps, n_examples, factor, known, last_known, loss]; fix it",
         )
         trial = Trial(*values)

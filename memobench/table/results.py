@@ -254,8 +254,8 @@ def _problems(row: dict) -> Iterator[str]:
             yield f"lacks {name}"
     known = row_columns()
     for name, value in row.items():
-        if value is not None and name in known and not known[name].kind.holds(value):
-            yield f"has {name}={shown(value)}, which is not {known[name].kind.told}"
+        if value is not None and name in known and not known[name].domain.holds(value):
+            yield f"has {name}={shown(value)}, which is not {known[name].domain.description}"
 
 
 # What a reader cannot do without, and what a row says of every run, be it that there is none.

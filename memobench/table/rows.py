@@ -161,15 +161,15 @@ def of_architecture() -> list[str]:
 def _same(family: type[Task] | type[Architecture]) -> list[str]:
     kinds = (kind.columns() for kind in family.kinds().values())
     columns = merged(family.shared_columns(), *kinds)
-    told = (name for name, column in columns.items() if column.over_seeds == "same")
-    return [family.noun, *told]
+    same = (name for name, column in columns.items() if column.over_seeds == "same")
+    return [family.noun, *same]
 
 
 @derived
 def digits() -> dict[str, int]:
     """Digits of numbers on pages, of their means and of half their intervals."""
-    told = {name: x.digits for name, x in all_columns().items() if x.digits is not None}
-    return told | {f"{name}_interval": number for name, number in told.items()}
+    found = {name: x.digits for name, x in all_columns().items() if x.digits is not None}
+    return found | {f"{name}_interval": number for name, number in found.items()}
 
 
 def lists() -> list[str]:

@@ -134,7 +134,7 @@ class _Check:
             self.theory()
 
     def _contradictions(self, row: _Row) -> Iterator[str]:
-        """What does not fit in a row that has all columns, of the right kinds."""
+        """What does not fit in a row that has all columns, of the right domains."""
         try:
             run = from_cells(row)
         except UnknownKind as error:
@@ -183,11 +183,11 @@ class _Check:
         for kind, found in self._again.items():
             place, before, _ = max(found, key=lambda x: x[2])
             apart = max(apart for _, _, apart in found)
-            told = f"their measures are {kind}"
+            note = f"their measures are {kind}"
             if kind == "differing":
-                told += f", by at most {apart:.3g} in accuracy or loss, as training's rounding does"
+                note += f", by at most {apart:.3g} in accuracy or loss, as training's rounding does"
             yield (
-                f"{len(found):,} runs are there again, and readers take the first by name; {told} "
+                f"{len(found):,} runs are there again, and readers take the first by name; {note} "
                 f"({place}, and {before})"
             )
         for name, counts in self._provenance.items():
@@ -214,13 +214,13 @@ def _provenance_errors(provenance: Mapping[str, Any]) -> Iterator[str]:
     if version != SPEC_VERSION:
         yield f"spec_version={shown(version)}, and this version's ids are of {SPEC_VERSION}"
     for name, column in rows.PROVENANCE.items():
-        value, kind = provenance.get(name), column.kind
+        value, domain = provenance.get(name), column.domain
         if name == "spec_version":
             continue
         if value is None and name not in (*checks.OPTIONAL_PROVENANCE, "n_devices"):
             yield f"its provenance lacks {name}"
-        elif value is not None and not kind.holds(value):
-            yield f"its provenance has {name}={shown(value)}, which is not {kind.told}"
+        elif value is not None and not domain.holds(value):
+            yield f"its provenance has {name}={shown(value)}, which is not {domain.description}"
         elif name == "date":
             try:
                 checks.check_date(str(value))

@@ -14,7 +14,7 @@ from memobench.table.measures import measure
 from memobench.tasks.bijection import Bijection
 
 
-@measure("mean probability of the right answer", Bijection, kind=real(0, 1))
+@measure("mean probability of the right answer", Bijection, domain=real(0, 1))
 def confidence(task, data, output_TxC):
     probability_TxC = scipy.special.softmax(output_TxC.astype(float), axis=1)
     return probability_TxC[range(task.n_examples), task.answers(data)].mean()
