@@ -20,7 +20,7 @@ import pytest
 
 import memobench
 from memobench import metrics, saturation
-from memobench.engine import compiling, loop, program, reading
+from memobench.engine import compiling, initializing, loop, program, reading
 from memobench.engine.lanes import Best, Lane
 from memobench.methods import annealing, training
 from memobench.methods.annealing import Annealing
@@ -69,7 +69,7 @@ DEEP = (
 
 
 def _pack(runs, slots=None):
-    pack = packing.together(runs, LARGEST)
+    pack = packing.make_pack(runs, LARGEST)
     return dataclasses.replace(pack, slots=slots or len(runs))
 
 
@@ -167,7 +167,7 @@ def _variables(result, i, run):
 def test_packed_equals_alone(name, request):
     packed, runs = request.getfixturevalue(name), {"mixed": MIX, "deep": DEEP}[name]
     for i, run in enumerate(runs[:2]):
-        alone = annealing.anneal(packing.together([run]))
+        alone = annealing.anneal(packing.make_pack([run]))
         _assert_close(alone, _of(packed, i))
         ours, theirs = _variables(packed, i, run), _variables(alone, 0, run)
         jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), ours, theirs)
@@ -182,9 +182,9 @@ def test_the_protocol_step_for_step():
     """Against a loop that follows the protocol's description, with optax's Adam and schedules."""
     task = dataclasses.replace(TASK, contexts="random")
     run = _run(7, task, steps=40, warmup=0.25, first_share=0.1, learning_rate=3e-2)
-    result = annealing.anneal(packing.together([run]))
+    result = annealing.anneal(packing.make_pack([run]))
     module, data = run.module(), jax.device_put(task.sample())
-    variables = models.init(module, 0, packing.init_key(run))
+    variables = models.init(module, 0, initializing.init_key(run))
     warm = optax.linear_schedule(3e-3, 3e-2, 10)
     schedule = optax.join_schedules([warm, optax.cosine_decay_schedule(3e-2, 30)], [10])
     adam = optax.adam(schedule)
@@ -314,7 +314,7 @@ def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, mo
     first = annealing.anneal(_pack(MIX))
     # Runs end after 20, 40 and 60 steps; three slots become two and one.
     assert rounds == [3, 3, 2, 2, 1, 1]
-    assert [packing.width(3, n) for n in (3, 2, 1)] == [3, 2, 1]
+    assert [loop.narrowed(3, n) for n in (3, 2, 1)] == [3, 2, 1]
     assert [width for _, width, _ in made] == [3, 2, 1]
     assert first.compile_seconds > 0
     # Other sizes, seeds and rates are data; the longest run waits until a slot is free.
@@ -460,7 +460,7 @@ def test_a_checkpoint_serves_whatever_pack_the_run_comes_to_be_in(mixed):
         saved = {name: x.shape for name, x in memory.kept[run.run_id].items()}
         alone = {".variables" + jax.tree_util.keystr(path): x.shape for path, x in _leaves(run)}
         assert alone.items() <= saved.items()
-        result, steps = _resumed(packing.together([run]), memory.kept)
+        result, steps = _resumed(packing.make_pack([run]), memory.kept)
         _assert_close(result, _of(mixed, i))
         assert steps == max(0, run.method.steps - 30)
 
@@ -489,7 +489,7 @@ def test_padding_stays_exactly_zero_in_weights_and_moments():
 
 @pytest.fixture(scope="module")
 def deep():
-    return annealing.anneal(packing.together(DEEP))
+    return annealing.anneal(packing.make_pack(DEEP))
 
 
 @pytest.mark.rounding
@@ -507,7 +507,7 @@ def test_scalars_are_known_within_the_tolerance_and_never_stop_early(deep):
         np.testing.assert_allclose((error_T**2).mean(), deep.loss_R[i], atol=1e-6)
         assert (error_T <= metrics.SCALAR_TOLERANCE).mean() == deep.accuracy_R[i]
     assert metrics.SCALAR_TOLERANCE == 0.05
-    first, second = worker.rows_of(packing.together(DEEP), deep)
+    first, second = worker.rows_of(packing.make_pack(DEEP), deep)
     assert first["bits"] is second["bits"] is None
     assert first["memorized"] == pytest.approx(8)
     assert first["status"] == "ok"
@@ -627,7 +627,7 @@ def test_what_does_not_fit_waits(monkeypatch):
 
 @pytest.mark.parametrize("n_examples", [1, 2, 3, 5, 96, 97, 1000, 1025])
 def test_few_sizes_of_the_set_hold_all_runs(n_examples):
-    largest = packing.signature(packing.together([_run(n_examples=n_examples)])).task.n_examples
+    largest = packing.signature(packing.make_pack([_run(n_examples=n_examples)])).task.n_examples
     assert n_examples <= largest < 1.5 * n_examples
     powers = 2 ** np.arange(12)
     assert largest in {*powers, *(3 * powers)}
@@ -636,8 +636,8 @@ def test_few_sizes_of_the_set_hold_all_runs(n_examples):
 def test_a_part_of_a_pack_keeps_the_shapes_of_its_module(monkeypatch):
     """Runs of short contexts alone in a module that was made for long ones."""
     short = [_run(0), _run(1), FILLING, _run(2)]
-    first, second = packing.together(short).halves()
-    assert first.module == second.module == packing.together(short).module
+    first, second = packing.make_pack(short).halves()
+    assert first.module == second.module == packing.make_pack(short).module
     monkeypatch.setitem(packing.MAX_RUNS, "cpu", 2)
     for pack in [first, second, *packing.plan(short, "cpu")]:
         assert packing.signature(pack).task.context_length == pack.module.context_length
@@ -785,9 +785,9 @@ def test_only_an_annealing_is_annealed(make_run):
     with pytest.raises(AttributeError, match="'Training' object has no attribute"):
         annealing.batches(make_run(), 0)
     with pytest.raises(AttributeError, match="'LabelledContexts' object has no attribute"):
-        training.train_many(packing.together([_run()]))
+        training.train_many(packing.make_pack([_run()]))
     with pytest.raises(AttributeError, match="'Training' object has no attribute"):
-        annealing.anneal(packing.together([make_run()]))
+        annealing.anneal(packing.make_pack([make_run()]))
 
 
 def test_a_run_alone_is_trained_as_its_method_says(mixed):

@@ -71,7 +71,7 @@ def _run(
 
 def _judged(run):
     """The pack's result of a run, and its certificate."""
-    result = constructions.construct_pack(packing.together([run]))
+    result = constructions.construct_pack(packing.make_pack([run]))
     return result, result.certificates[0]
 
 
@@ -248,14 +248,14 @@ def test_packed_equals_alone():
         _run(seed=3, d_model=6, d_head=3, n_heads=6),
         _run(seed=1, task_seed=4, method={"n_aimed": 5, "weights": "int8"}),
     ]
-    packed = constructions.construct_pack(packing.together(runs))
+    packed = constructions.construct_pack(packing.make_pack(runs))
     for i, run in enumerate(runs):
         alone, certificate = _judged(run)
         assert packed.accuracy_R[i] == alone.accuracy_R[0]
         assert packed.loss_R[i] == alone.loss_R[0]
         assert packed.certificates[i] | {"seconds": 0} == certificate | {"seconds": 0}
     counted: list[int] = []
-    constructions.construct_pack(packing.together(runs), counted.append)
+    constructions.construct_pack(packing.make_pack(runs), counted.append)
     assert sum(counted) == sum(run.method.steps for run in runs)
 
 

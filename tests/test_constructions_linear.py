@@ -43,7 +43,7 @@ def _encoder(*, d=2, task=None, **options):
 
 def _judged(run):
     """The pack's result of a run, and its certificate."""
-    result = constructions.construct_pack(packing.together([run]))
+    result = constructions.construct_pack(packing.make_pack([run]))
     return result, result.certificates[0]
 
 
@@ -193,7 +193,7 @@ def test_training_betters_outer_products():
     constructed = _memory("outer_products", solve="least_squares")
     method = Training(n_batches=64, epochs=16, start=start, trained="read_out").exact()
     run = Run(task=constructed.task, architecture=constructed.architecture, method=method)
-    pack = packing.together([run])
+    pack = packing.make_pack([run])
     trained = training.train_many(pack, initial=constructions.initial(pack))
     assert trained.accuracy_R[0] > _judged(constructed)[0].accuracy_R[0] + 0.1
     params = constructions.construct(constructed).params

@@ -41,7 +41,7 @@ def _run(contexts="shared", task=None, method=None, seed=0, more=0, **sizes):
 
 def _judged(run):
     """The run's accuracy, loss and certificate, by the module's own forward pass."""
-    result = constructions.construct_pack(packing.together([run]))
+    result = constructions.construct_pack(packing.make_pack([run]))
     measured = {"accuracy": result.accuracy_R[0], "loss": result.loss_R[0]}
     return measured | result.certificates[0]
 

@@ -48,7 +48,7 @@ def features(n_sequences=23, **options):
 
 
 def _row(run):
-    made = constructions.construct_pack(packing.together([run]))
+    made = constructions.construct_pack(packing.make_pack([run]))
     return {"accuracy": made.accuracy_R[0], **made.certificates[0]}
 
 

@@ -73,7 +73,7 @@ def test_few_packs_stay_near_what_is_known_and_none_tell_nothing():
 
 
 def test_a_device_never_measured_is_guessed_from_the_nearest(make_run):
-    pack = packing.together([make_run()])
+    pack = packing.make_pack([make_run()])
     device = costs.packaged()["device"].iloc[0]
     for name, platform, source, guessed in (
         (device, "cpu", (), False),
@@ -89,7 +89,7 @@ def test_a_device_never_measured_is_guessed_from_the_nearest(make_run):
 def test_what_a_folder_holds_of_this_device_improves_the_prediction(make_run):
     device = "another CPU"
     packs = [
-        packing.together([make_run(n_heads=h, method=Training(epochs=e))])
+        packing.make_pack([make_run(n_heads=h, method=Training(epochs=e))])
         for h in (2, 4, 6)
         for e in (8, 32)
     ]
@@ -108,12 +108,12 @@ def test_what_a_folder_holds_of_this_device_improves_the_prediction(make_run):
 
 
 def test_shards_become_packs(make_run):
-    first = packing.together([make_run(seed=seed) for seed in range(3)])
-    second = packing.together([make_run(seed=seed) for seed in range(3, 6)])
+    first = packing.make_pack([make_run(seed=seed) for seed in range(3)])
+    second = packing.make_pack([make_run(seed=seed) for seed in range(3, 6)])
     rows = _rows(first, 5.0, 2.0) + _rows(second, 4.0, 0.0)
     rows += _rows(second, 3.0, 0.0, date="2026-01-02")
     # Of a shard whose other runs are in another folder nobody knows what they took.
-    rows += _rows(packing.together([make_run(seed=7), make_run(seed=8)]), 1.0, 0.0)[:1]
+    rows += _rows(packing.make_pack([make_run(seed=7), make_run(seed=8)]), 1.0, 0.0)[:1]
     table = costs.measured(rows).sort_values("seconds")
     assert list(table["seconds"]) == [3.0, 7.0]
     assert list(table["programs"]) == [0, 1]
@@ -128,8 +128,8 @@ def test_shards_become_packs(make_run):
 
 
 def test_a_compilation_counts_once(make_run):
-    same = [packing.together([make_run(seed=seed)]) for seed in range(2)]
-    wider = packing.together([make_run(d_model=8, d_head=8)])
+    same = [packing.make_pack([make_run(seed=seed)]) for seed in range(2)]
+    wider = packing.make_pack([make_run(d_model=8, d_head=8)])
     rates = {(): costs.Rates(100.0, 1e-9, 1e-15, 1e-15)}
     seconds = costs.predict([*same, wider], rates, "D", workers=1).seconds
     assert seconds == pytest.approx([100, 0, 100], abs=1e-3)
@@ -140,7 +140,7 @@ def test_floats_are_counted_where_examples_share_nothing(make_run):
 
     def floats(task, **sizes):
         run = make_run(task=task, method=method, n_heads=3, d_model=4, d_head=2, **sizes)
-        return costs.amounts(packing.together([run]), 0)[3]
+        return costs.amounts(packing.make_pack([run]), 0)[3]
 
     pairs, listed = Associations(vocab_size=6), Associations(vocab_size=6, n_sequences=9)
     assert floats(pairs) == 0
@@ -154,7 +154,7 @@ def test_searches_of_all_budgets_share_a_program(make_run):
     task = Associations(vocab_size=7, n_sequences=20)
     methods = [Search(training=Training(n_batches=8, epochs=n).exact()) for n in (2, 4)]
     packs = [
-        packing.together([make_run(task=task, method=method, seed=seed) for seed in range(5)])
+        packing.make_pack([make_run(task=task, method=method, seed=seed) for seed in range(5)])
         for method in methods
     ]
     first, second = (pack.runs[0].method.programs(pack) for pack in packs)
@@ -162,11 +162,11 @@ def test_searches_of_all_budgets_share_a_program(make_run):
     assert first == second
     (pack,) = packing.plan([run for pack in packs for run in pack.runs], "gpu")
     assert pack.slots == sum(run.method.lanes for run in pack.runs) == 20
-    assert packing.together(pack.runs).slots == packing.TRIALS["cpu"]
+    assert packing.make_pack(pack.runs).slots == packing.TRIALS["cpu"]
 
 
 def test_a_dry_run_tells_what_it_costs(make_run):
-    packs = [packing.together([make_run(seed=seed)]) for seed in range(3)]
+    packs = [packing.make_pack([make_run(seed=seed)]) for seed in range(3)]
     predicted = costs.predict(packs, {(): costs.GUESSES["gpu"]}, "my device", workers=2)
     head, *lines, last = plan_table(packs, predicted).splitlines()
     assert head.split()[:5] == ["pack", "runs", "waste", "memory", "seconds"]

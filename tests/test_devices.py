@@ -78,7 +78,7 @@ def _solved(n_runs):
     ]
 
 
-ENCLOSING = packing.together(_trained(2)).module
+ENCLOSING = packing.make_pack(_trained(2)).module
 RUNS = {
     "published": _trained(11),
     "exact": _trained(N_DEVICES, EXACT, n_sets=1),
@@ -112,7 +112,7 @@ class _Ids:
 def _measures(kind, size):
     """What a pack of the first runs of a kind gives, as JSON."""
     runs, steps, checkpoints = RUNS[kind][:size], [], _Ids()
-    pack = packing.together(runs, ENCLOSING if kind in ("published", "exact") else None)
+    pack = packing.make_pack(runs, ENCLOSING if kind in ("published", "exact") else None)
     if devices.count() > 1:  # Runs queue; on one device all of them train at once.
         pack = dataclasses.replace(pack, slots=min(pack.slots, 2 * N_DEVICES - 3))
     result = RUNS[kind][0].method.train(pack, steps.append, checkpoints)
@@ -260,7 +260,7 @@ def test_a_plan_for_many_devices_is_as_many_times_as_large(monkeypatch):
     assert max(len(pack.runs) for pack in alone) == 2
     assert [len(pack.runs) for pack in together] == [12]
     # Two runs on the fullest device.
-    assert together[0].memory_bytes == packing.together(runs[:2], ENCLOSING).memory_bytes
+    assert together[0].memory_bytes == packing.make_pack(runs[:2], ENCLOSING).memory_bytes
     assert {half.n_devices for half in together[0].halves()} == {N_DEVICES}
 
 

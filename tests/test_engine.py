@@ -73,7 +73,7 @@ def _stopped(runs, calls):
     """What is kept of runs that were stopped."""
     memory = Memory()
     with pytest.raises(Stop):
-        training.train_many(packing.together(runs), _stopping_after(calls), checkpoints=memory)
+        training.train_many(packing.make_pack(runs), _stopping_after(calls), checkpoints=memory)
     return memory.kept
 
 
@@ -83,7 +83,7 @@ MEASURES = ("loss_R", "accuracy_R", "step_loss_RxL", "step_accuracy_RxL")
 @pytest.fixture(scope="module")
 def whole():
     assert METHOD.chunk_steps == CHUNK
-    return training.train_many(packing.together(RUNS))
+    return training.train_many(packing.make_pack(RUNS))
 
 
 @pytest.mark.parametrize("calls", [1, 4, 7, N_CHUNKS])
@@ -92,7 +92,7 @@ def test_a_stopped_pack_resumes_with_the_same_bits(whole, calls):
     steps = {int(arrays["step"]) for arrays in kept.values()}
     # What was in flight is done before it is saved; what has ended is not kept.
     assert steps == ({CHUNK * min(calls + 1, N_CHUNKS)} if calls < N_CHUNKS else set())
-    resumed = training.train_many(packing.together(RUNS), counted.append, checkpoints=Memory(kept))
+    resumed = training.train_many(packing.make_pack(RUNS), counted.append, checkpoints=Memory(kept))
     assert sum(counted) == sum(METHOD.steps - step for step in steps for _ in RUNS) or not kept
     for name in MEASURES:
         np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name), err_msg=name)
@@ -107,20 +107,20 @@ def test_lanes_of_unequal_steps_train_side_by_side(whole):
     true = jax.tree.leaves(lanes.shapes(RUNS[1].module(), 2, METHOD.optimizer, None, False))
     saved = [x.shape for name, x in kept[run_id].items() if name.startswith(".")]
     assert sorted(saved) == sorted(x.shape for x in true)
-    swapped = packing.together([RUNS[1], RUNS[0]])
+    swapped = packing.make_pack([RUNS[1], RUNS[0]])
     found = training.train_many(swapped, counted.append, checkpoints=Memory(kept))
     assert sum(counted) == 2 * METHOD.steps - 7 * CHUNK
     for name in MEASURES:
         theirs = getattr(whole, name)[::-1]
         np.testing.assert_allclose(getattr(found, name), theirs, atol=1e-4, err_msg=name)
-    alone = training.train_many(packing.together([RUNS[1]]), checkpoints=Memory(kept))
+    alone = training.train_many(packing.make_pack([RUNS[1]]), checkpoints=Memory(kept))
     np.testing.assert_allclose(alone.step_loss_RxL[0], whole.step_loss_RxL[1], atol=1e-4)
 
 
 @pytest.mark.parametrize("narrowed_from", [0, math.inf])
 def test_runs_that_wait_enter_lanes_that_others_leave(whole, monkeypatch, narrowed_from):
     monkeypatch.setattr(loop, "NARROWED_FROM_SECONDS", narrowed_from)
-    plain, widths = training.Plain(packing.together(RUNS)), []
+    plain, widths = training.Plain(packing.make_pack(RUNS)), []
     plain.width = 1
     trained = engine.Lanes(plain)
     while trained.fill():
@@ -143,12 +143,12 @@ def test_a_kill_between_checkpoints_costs_what_came_after_the_last(whole, monkey
             super().save(run_id, arrays)
             saves.append(dict(self.kept))
 
-    training.train_many(packing.together(RUNS), checkpoints=Killed())
+    training.train_many(packing.make_pack(RUNS), checkpoints=Killed())
     assert len(saves) == 2 * (N_CHUNKS - 1)
     # In the midst of saving: runs are of different steps.
     kept = saves[4]
     assert len({int(arrays["step"]) for arrays in kept.values()}) == 2
-    found = training.train_many(packing.together(RUNS), checkpoints=Memory(kept))
+    found = training.train_many(packing.make_pack(RUNS), checkpoints=Memory(kept))
     for name in MEASURES:
         ours, theirs = getattr(found, name), getattr(whole, name)
         np.testing.assert_allclose(ours, theirs, atol=1e-4, err_msg=name)
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_version_is_told_and_left(whole, caplog, spoil):
     else:
         del arrays["curve"]
     with caplog.at_level(logging.WARNING, "memobench"):
-        found = training.train_many(packing.together(RUNS), checkpoints=Memory(kept))
+        found = training.train_many(packing.make_pack(RUNS), checkpoints=Memory(kept))
     (record,) = caplog.records
     assert f"run {RUNS[0].run_id} is of another version; it starts anew" in record.getMessage()
     np.testing.assert_allclose(found.loss_R, whole.loss_R, atol=1e-4)
@@ -201,7 +201,7 @@ def test_signatures_tell_apart_what_programs_differ_in():
 
     def signature(**changes):
         changed = dataclasses.replace(run, method=METHOD.replace(**changes))
-        return packing.signature(packing.together([changed]))
+        return packing.signature(packing.make_pack([changed]))
 
     same = [{"epochs": 9}, {"learning_rate": 0.5}, {"final_learning_rate": 0.1}]
     other = [

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+from memobench.engine import initializing
 from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.search import Search
@@ -121,7 +122,7 @@ def test_packed_equals_alone_and_the_padding_stays_zero(method):
         _run(method=method, n_heads=1, d_head=8, d_mlp=0, seed=2),
         _run(method=method, task=dataclasses.replace(SEQUENCES, seed=4)),
     ]
-    packed = training.train_many(packing.together(runs))
+    packed = training.train_many(packing.make_pack(runs))
     for i, run in enumerate(runs):
         alone = training.train_one(run)
         np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)
@@ -138,7 +139,7 @@ def test_the_objective_is_the_mean_over_all_tokens(method):
     run = _run(method=still)
     result = training.train_one(run)
     module = run.module()
-    variables = models.init(module, 5, packing.init_key(run))
+    variables = models.init(module, 5, initializing.init_key(run))
     tokens_TxS = np.asarray(run.task.sample().tokens_TxS)
     logits = np.array([_reference(run, variables, tokens[:-1]) for tokens in tokens_TxS])
     log_softmax = scipy.special.log_softmax(logits, axis=-1)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from memobench.engine import initializing
 from memobench.errors import UserError
 from memobench.methods import search, training
 from memobench.methods.search import Search
@@ -107,7 +108,7 @@ def test_the_sizes_of_a_memory_are_counted_without_keys_and_values(name):
 def test_keys_and_values_stay_and_the_memory_learns(name, method):
     run = _run(name, d=6, n=12, method=method)
     result = training.train_one(run)
-    start = packing.init_pack(packing.together([run]))["params"]
+    start = initializing.init_pack(packing.make_pack([run]))["params"]
     for parameter, x in result.variables["params"].items():
         moved = not np.array_equal(x, start[parameter])
         assert moved == (parameter not in models.EMBEDDINGS)
@@ -123,11 +124,11 @@ def test_searches_padded_in_all_sizes_find_what_each_finds_alone(name, method):
         _run(name, d=d, n=n, method=searched, seed=seed)
         for seed, (d, n) in enumerate([(3, 26), (6, 32), (4, 29)])
     ]
-    pack = packing.together(runs)
+    pack = packing.make_pack(runs)
     assert (pack.module.vocab_size, pack.module.d_model) == (32, 6)
     packed = search.search(pack)
     for i, run in enumerate(runs):
-        alone = search.search(packing.together([run]))
+        alone = search.search(packing.make_pack([run]))
         found, expected = packed.certificates[i]["trials"], alone.certificates[0]["trials"]
         assert [trial[:3] for trial in found] == [trial[:3] for trial in expected]
         np.testing.assert_allclose(

@@ -73,7 +73,7 @@ def test_the_optimum_is_below_what_training_reaches():
 
 
 def test_double_precision_stays_inside():
-    optimum.solve(packing.together([_encoder(1, steps=5)]))
+    optimum.solve(packing.make_pack([_encoder(1, steps=5)]))
     assert not jax.config.jax_enable_x64
     assert jax.numpy.ones(1).dtype == np.float32
 
@@ -81,7 +81,7 @@ def test_double_precision_stays_inside():
 def test_progress_adds_up_to_the_steps():
     counted = []
     runs = [_encoder(1, steps=10), _encoder(2, steps=10)]
-    optimum.solve(packing.together(runs), counted.append)
+    optimum.solve(packing.make_pack(runs), counted.append)
     assert sum(counted) == 20
 
 
@@ -92,7 +92,7 @@ def test_packed_equals_alone():
     (pack,) = packing.plan(runs, "cpu")
     packed = optimum.solve(pack)
     for i, run in enumerate(pack.runs):
-        alone = optimum.solve(packing.together([run]))
+        alone = optimum.solve(packing.make_pack([run]))
         np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], atol=1e-6)
     padded = packed.variables["params"]["encoding"][0]
     assert not np.asarray(padded[:, 1:]).any()
@@ -100,4 +100,4 @@ def test_packed_equals_alone():
 
 def test_only_an_optimum_is_solved(make_run):
     with pytest.raises(AttributeError, match="'Training' object has no attribute"):
-        optimum.solve(packing.together([make_run()]))
+        optimum.solve(packing.make_pack([make_run()]))

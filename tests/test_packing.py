@@ -7,6 +7,7 @@ import pytest
 from flax import linen as nn
 
 from memobench import engine
+from memobench.engine import initializing
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
@@ -56,7 +57,7 @@ def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run, mon
 
 def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
     runs = [make_run(seed=seed) for seed in range(12)]
-    one = packing.together(runs[:1]).memory_bytes
+    one = packing.make_pack(runs[:1]).memory_bytes
     monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", 5 * one)
     packs = packing.plan(runs, "gpu")
     assert [len(pack.runs) for pack in packs] == [4, 4, 4]
@@ -88,7 +89,7 @@ def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_thr
     sizes = {"d_model": 10, "d_head": 10, "n_heads": 21}
     for method in (Training(), Training().exact()):
         run = make_run(task=Associations(vocab_size=50), method=method, **sizes)
-        pack = packing.together([run, dataclasses.replace(run, seed=1)])
+        pack = packing.make_pack([run, dataclasses.replace(run, seed=1)])
         program = engine.compile_program(packing.signature(pack), len(pack.runs), 1)
         measured = program.chunk.memory_analysis()
         used = measured.temp_size_in_bytes + measured.argument_size_in_bytes
@@ -96,7 +97,7 @@ def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_thr
 
 
 def test_halves_keep_the_runs_and_the_program(make_run):
-    pack = packing.together([make_run(seed=seed, n_heads=1 + seed) for seed in range(5)])
+    pack = packing.make_pack([make_run(seed=seed, n_heads=1 + seed) for seed in range(5)])
     first, second = pack.halves()
     assert first.runs + second.runs == pack.runs
     assert first.module == second.module == pack.module
@@ -104,7 +105,7 @@ def test_halves_keep_the_runs_and_the_program(make_run):
 
 def test_runs_that_no_padding_unites_are_refused(make_run):
     with pytest.raises(ValueError, match="differ in more"):
-        packing.together([make_run(), make_run(task=Associations(vocab_size=8))])
+        packing.make_pack([make_run(), make_run(task=Associations(vocab_size=8))])
 
 
 def test_initial_weights_are_those_of_each_model_alone(make_run):
@@ -114,9 +115,9 @@ def test_initial_weights_are_those_of_each_model_alone(make_run):
         make_run(n_heads=1, d_model=2, d_head=2, seed=7),
         make_run(n_heads=3, seed=9),
     ]
-    stacked = packing.init_pack(packing.together(runs))
+    stacked = initializing.init_pack(packing.make_pack(runs))
     for i, run in enumerate(runs):
-        alone = models.init(run.module(), 2, packing.init_key(run))
+        alone = models.init(run.module(), 2, initializing.init_key(run))
         for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(stacked), strict=True):
             inside = tuple(slice(0, size) for size in a.shape)
             np.testing.assert_allclose(b[i][inside], a, atol=1e-7)

@@ -17,6 +17,7 @@ from flax import linen as nn
 
 import memobench
 from memobench.columns import choice, integer, require
+from memobench.engine import initializing
 from memobench.errors import UserError
 from memobench.kinds import FAMILIES
 from memobench.methods import annealing, training
@@ -145,7 +146,7 @@ def test_a_padded_model_is_the_smaller_one(architecture, task):
         assert larger == module
         return
     variables = models.init(module, length, jax.random.key(3))
-    padded = packing.pad_to(variables, models.shapes(larger, length))
+    padded = models.pad_to(variables, models.shapes(larger, length))
     data = task.sample()
     inputs = task.inputs(data, jnp.int32(1))
     room = larger.example(length)
@@ -235,7 +236,7 @@ def test_packed_equals_alone_and_the_padding_stays_zero(make):
             ]
         )
     ]
-    packed = training.train_many(packing.together(runs))
+    packed = training.train_many(packing.make_pack(runs))
     for i, run in enumerate(runs):
         alone = training.train_one(run)
         np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)
@@ -256,13 +257,13 @@ def test_an_annealing_takes_the_optimisers_steps_and_its_padding_stays_zero(make
         Run(task=task, architecture=QueryAttention(**size), method=method, seed=i)
         for i, size in enumerate(sizes)
     ]
-    packed = annealing.anneal(packing.together(runs))
+    packed = annealing.anneal(packing.make_pack(runs))
     data = jax.device_put(task.sample())
     for i, run in enumerate(runs):
         module = run.module()
         _assert_padding_is_zero(packed.variables, i, module, 2)
         # A batch holds all examples, so that their order is no matter: plain optax does the same.
-        variables = models.init(module, 2, packing.init_key(run))
+        variables = models.init(module, 2, initializing.init_key(run))
 
         def loss(params, module=module, variables=variables):
             outputs = task.outputs(module, {**variables, "params": params}, data)
@@ -421,7 +422,7 @@ def test_models_that_do_not_pad_share_packs_with_their_own_size_by_every_method(
     assert sorted(len(pack.runs) for pack in packs) == [2] * 8
     assert all(pack.waste == 0 and pack.memory_bytes > 0 for pack in packs)
     _assert_rows_lead_back(memobench.run(runs, progress=False), runs)
-    packed = training.train_many(packing.together(runs[:2]))
+    packed = training.train_many(packing.make_pack(runs[:2]))
     alone = training.train_one(runs[1])
     np.testing.assert_allclose(packed.step_loss_RxL[1], alone.step_loss_RxL[0], atol=1e-5)
 
@@ -440,7 +441,7 @@ def test_a_method_needs_a_protocol_its_steps_whom_it_serves_and_its_training():
         def train(self, pack, on_steps, checkpoints=None):
             still = Training(n_batches=1, epochs=1, learning_rate=0, final_learning_rate=0).exact()
             runs = [dataclasses.replace(run, method=still) for run in pack.runs]
-            return training.train_many(packing.together(runs, pack.module), on_steps)
+            return training.train_many(packing.make_pack(runs, pack.module), on_steps)
 
     method = Untrained()
     assert (method.lanes, method.starts, method.batch_size, method.start) == (1, 1, None, None)
@@ -490,7 +491,7 @@ def test_an_optimiser_needs_its_transform():
     _assert_rows_lead_back(table, [adam, sgd])
     assert table["optimizer"].tolist() == ["adam", "sgd"]
     module, task = sgd.module(), sgd.task
-    variables, instance = models.init(module, 2, packing.init_key(sgd)), task.sample()
+    variables, instance = models.init(module, 2, initializing.init_key(sgd)), task.sample()
 
     def loss(params):
         return task.objective(module, {**variables, "params": params}, instance)[0]

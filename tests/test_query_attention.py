@@ -17,7 +17,6 @@ from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.query_attention import QueryAttention, QueryAttentionModule
-from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
@@ -297,7 +296,7 @@ def _padded(module, variables, context, filler):
     larger = module.clone(**PADDED)
     more = PADDED["context_length"] - module.context_length
     rest = filler * np.ones((*context.shape[:-2], more, module.input_dim), np.float32)
-    variables = packing.pad_to(variables, models.shapes(larger, 0))
+    variables = models.pad_to(variables, models.shapes(larger, 0))
     return larger, variables, np.concatenate([context, rest], axis=-2)
 
 

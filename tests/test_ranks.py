@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from memobench import ranks
+from memobench.engine import initializing
 from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
-from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.labelled_contexts import LabelledContexts
 
@@ -30,7 +30,7 @@ def _ranks(
         method=Annealing(),
     )
     module = run.module()
-    variables = change(models.init(module, 4, packing.init_key(run)))
+    variables = change(models.init(module, 4, initializing.init_key(run)))
     data = jax.device_put(run.task.sample())
     return ranks.columns(module, variables, data, n_examples)
 

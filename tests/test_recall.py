@@ -142,7 +142,7 @@ def test_packed_equals_alone_and_the_padding_stays_zero():
         _run(d_mlp=0, n_heads=1, seed=2),
         _run(task=dataclasses.replace(FACTS, seed=5), d_head=6),
     ]
-    pack = packing.together(runs)
+    pack = packing.make_pack(runs)
     packed = training.train_many(pack)
     for i, run in enumerate(runs):
         alone = training.train_one(run)

@@ -18,7 +18,7 @@ import memobench
 from memobench import capacity
 from memobench.capacity import Trial
 from memobench.constructions.dana2025 import Dana2025
-from memobench.engine import compiling, loop, program, reading
+from memobench.engine import compiling, initializing, loop, program, reading
 from memobench.errors import UserError
 from memobench.methods import search as searching
 from memobench.methods import training
@@ -133,7 +133,7 @@ def recorded():
 @pytest.fixture(scope="module")
 def mixed_and_recorded(recorded):
     recorded.clear()
-    result = searching.search(packing.together(MIX))
+    result = searching.search(packing.make_pack(MIX))
     return result, dataclasses.replace(recorded, **{k: list(v) for k, v in vars(recorded).items()})
 
 
@@ -145,7 +145,7 @@ def mixed(mixed_and_recorded):
 @pytest.fixture(scope="module")
 def alone(recorded):
     """The second of the mixed runs, whose own program others need too."""
-    return searching.search(packing.together([MIX[1]]))
+    return searching.search(packing.make_pack([MIX[1]]))
 
 
 def _trials(result, i=0):
@@ -208,7 +208,7 @@ def _plain_epoch(run, n):
 def _beginning(run):
     """A run's instance, and the state in which plain training begins."""
     module = run.module()
-    variables = models.init(module, 2, packing.init_key(run))
+    variables = models.init(module, 2, initializing.init_key(run))
     moments = run.method.training.optimizer.transform().init(variables["params"])
     return jax.tree.map(np.asarray, run.task.sample()), (variables, moments)
 
@@ -234,7 +234,7 @@ def _plainly(run, trial):
         examples_LxB = jnp.zeros((8, 0), jnp.int32)
         if n_draws:
             assert 0 <= draws_M.min() <= draws_M.max() < n
-            order = reading.epoch_order(packing.shuffle_key(run), jnp.int32(i), 8, 8)
+            order = reading.epoch_order(reading.shuffle_key(run), jnp.int32(i), 8, 8)
             examples_LxB = draws_M[order]
         rate = jnp.float32(first + (last - first) * i / epochs)
         state, accuracy_L, (loss, accuracy) = _plain_epoch(run, n)(
@@ -257,7 +257,7 @@ def test_every_trial_is_a_plain_training_of_the_first_examples(run, method, monk
     # Checks in every chunk, and chunks that have none.
     for check_every in (3, 20):
         monkeypatch.setattr(searching, "CHECK_EVERY", check_every)
-        trials = _trials(searching.search(packing.together([run])))
+        trials = _trials(searching.search(packing.make_pack([run])))
         # The whole with both budgets and rates, and a smaller set.
         chosen = [x for x in trials if x.n_examples in (n, trials[2].n_examples)]
         assert {trial.steps for trial in chosen} == {16, 32}
@@ -302,7 +302,7 @@ def test_the_padding_stays_exactly_zero(mixed_and_recorded):
 @pytest.mark.parametrize("slots", [1, 3])
 def test_trials_that_wait_for_a_lane_are_the_same(mixed, slots, recorded):
     recorded.clear()
-    pack, counted = dataclasses.replace(packing.together(MIX), slots=slots), []
+    pack, counted = dataclasses.replace(packing.make_pack(MIX), slots=slots), []
     result = searching.search(pack, counted.append)
     for i in range(len(MIX)):
         _assert_same_trials(_trials(result, i), _trials(mixed, i))
@@ -315,7 +315,7 @@ def test_trials_that_wait_for_a_lane_are_the_same(mixed, slots, recorded):
 def test_trials_of_unequal_budgets_train_side_by_side(mixed, recorded):
     recorded.clear()
     longer = MIX[1].method.replace(training=MIX[1].method.training.replace(epochs=3))
-    pack = packing.together([MIX[0], dataclasses.replace(MIX[1], method=longer)])
+    pack = packing.make_pack([MIX[0], dataclasses.replace(MIX[1], method=longer)])
     result = searching.search(pack)
     assert recorded.shapes == []
     steps = [{job.steps for job in jobs if job is not None} for jobs, _, _ in recorded.looks]
@@ -330,7 +330,7 @@ def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
     training_ = dataclasses.replace(EXACT, epochs=1, learning_rate=0.05)
     method = dataclasses.replace(SEARCH, training=training_)
     others = [_run(n=n, seed=n, method=method, n_heads=h) for n, h in ((36, 1), (34, 2))]
-    result = searching.search(packing.together(others, packing.together(MIX).module))
+    result = searching.search(packing.make_pack(others, packing.make_pack(MIX).module))
     assert recorded.looks
     assert recorded.shapes == []
     assert result.compile_seconds == 0
@@ -341,7 +341,7 @@ def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
 @pytest.mark.parametrize("calls", [1, 3, 6])
 def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
     folder = checkpoints.Folder(tmp_path / "unfinished")
-    pack = packing.together(MIX)
+    pack = packing.make_pack(MIX)
     with pytest.raises(Stop):
         searching.search(pack, _stopping_after(calls), folder)
     saved = [folder.load(run.run_id) for run in MIX]
@@ -365,7 +365,7 @@ def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
 def test_trials_are_kept_round_by_round():
     memory = Memory()
     run = MIX[1]
-    result = searching.search(packing.together([run]), checkpoints=memory)
+    result = searching.search(packing.make_pack([run]), checkpoints=memory)
     rounds = math.ceil(len(_trials(result)) / SEARCH.lanes)
     assert memory.n_saved >= rounds > 3
     table = memory.kept[run.run_id]["trials"]
@@ -376,14 +376,14 @@ def test_a_learning_rate_that_diverges_spoils_nothing():
     run = MIX[1]
     one = dataclasses.replace(run.method, sizes=1)
     wild = dataclasses.replace(run, method=dataclasses.replace(one, rate_factors=(1.0, 1e30)))
-    beside = searching.search(packing.together([wild]))
+    beside = searching.search(packing.make_pack([wild]))
     trials = _trials(beside)
     diverged = [trial for trial in trials if trial.factor == 1e30]
     assert len({trial[:3] for trial in trials}) == len(trials) == 2 * len(diverged)
     assert all(math.isnan(x.loss) and x.last_known == 0 for x in diverged)
     # A search by the sane rate alone.
     sane, n = dataclasses.replace(run, method=one), run.task.n_examples
-    alone = _trials(searching.search(packing.together([sane])))
+    alone = _trials(searching.search(packing.make_pack([sane])))
     assert len(alone) > 4
     _assert_same_trials([trial for trial in trials if trial.factor == 1.0], alone)
     found = capacity.columns(n, alone, run.task.vocab_size)
@@ -417,12 +417,16 @@ def _bijection(n, method, seed=0):
 
 
 def test_a_memory_of_nothing_guesses_among_the_answers_of_the_trial(monkeypatch):
-    initial = packing.initial
-    monkeypatch.setattr(packing, "initial", lambda run: jax.tree.map(np.zeros_like, initial(run)))
+    initial = initializing.init_run
+
+    def nothing(run):
+        return jax.tree.map(np.zeros_like, initial(run))
+
+    monkeypatch.setattr(initializing, "init_run", nothing)
     still = dataclasses.replace(MEMORY, learning_rate=0, final_learning_rate=0)
     method = dataclasses.replace(SEARCH, training=still)
     runs = [_bijection(n, method, seed=n) for n in (30, 25)]
-    result = searching.search(packing.together(runs))
+    result = searching.search(packing.make_pack(runs))
     for i, run in enumerate(runs):
         trials = _trials(result, i)
         assert {trial.n_examples for trial in trials} >= {run.task.n_examples, 1}
@@ -435,15 +439,15 @@ def test_a_memory_of_nothing_guesses_among_the_answers_of_the_trial(monkeypatch)
 def test_a_trial_of_a_bijection_is_a_smaller_bijection():
     """With the keys and values of its tokens, and the same memory to begin with."""
     runs = [_bijection(n, dataclasses.replace(SEARCH, training=MEMORY)) for n in (30, 25)]
-    result = searching.search(packing.together(runs))
+    result = searching.search(packing.make_pack(runs))
     by_size = {trial.n_examples: trial for trial in _trials(result, 1) if trial.steps == 16}
     sizes = sorted(by_size)
-    initial = models.init(runs[1].module(), 1, packing.init_key(runs[1]))["params"]
+    initial = models.init(runs[1].module(), 1, initializing.init_key(runs[1]))["params"]
     n = sizes[len(sizes) // 2]
     assert 1 < n < 25
     cut = {name: initial[name][:n] for name in ("token_embedding", "unembedding")}
     variables = {"params": {**initial, **cut}, "constants": {}}
-    plain = packing.together([_bijection(n, MEMORY)])
+    plain = packing.make_pack([_bijection(n, MEMORY)])
     found = training.train_many(plain, initial=jax.tree.map(lambda x: x[None], variables))
     np.testing.assert_allclose(by_size[n].loss, found.loss_R[0], atol=1e-4)
     assert by_size[n].last_known == round(found.accuracy_R[0] * n)
@@ -571,9 +575,9 @@ def test_the_id_of_a_search_is_for_ever():
 
 
 def test_only_runs_of_one_size_share_a_program():
-    packing.together([_run(n=33), _run(n=40)])
+    packing.make_pack([_run(n=33), _run(n=40)])
     with pytest.raises(ValueError, match="differ in more"):
-        packing.together([_run(n=20), _run(n=40)])
+        packing.make_pack([_run(n=20), _run(n=40)])
     plans = packing.plan([_run(n=n, seed=n) for n in (20, 24, 33, 40)], "cpu")
     assert sorted(sorted(run.task.n_examples for run in pack.runs) for pack in plans) == [
         [20, 24],

@@ -120,7 +120,7 @@ def test_a_pack_that_does_not_fit_is_halved_and_says_so(make_run, caplog, error)
             raise error
         return training.train_many(pack)
 
-    done = list(worker.fitting(packing.together(runs), train))
+    done = list(worker.fitting(packing.make_pack(runs), train))
     assert sorted(run.seed for pack, _ in done for run in pack.runs) == [0, 1, 2, 3, 4]
     assert max(len(pack.runs) for pack, _ in done) == 2
     assert "5 runs did not fit in memory; trying 3 and 2" in caplog.text
@@ -149,7 +149,7 @@ def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_
 
 
 def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, monkeypatch):
-    packs = [packing.together([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
+    packs = [packing.make_pack([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
     train_many = training.train_many
 
     def train(pack, on_steps, initial=None, checkpoints=None):

@@ -10,6 +10,7 @@ import scipy.special
 import scipy.stats
 
 from memobench import metrics
+from memobench.engine import initializing
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models import base as models
@@ -171,7 +172,7 @@ def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     )
     result = training.train_one(run)
     module = run.module()
-    variables = models.init(module, task.context_length, packing.init_key(run))
+    variables = models.init(module, task.context_length, initializing.init_key(run))
     instance = task.sample()
     tokens_TxS = instance.tokens_TxS
     if task.n_sequences is None:

@@ -11,6 +11,7 @@ import pytest
 import memobench
 from memobench import constructions
 from memobench.constructions.dana2025 import Dana2025
+from memobench.engine import initializing
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.methods import training
@@ -40,13 +41,13 @@ def _run(d_model=4, n_heads=5, d_mlp=0, seed=0, task_seed=0, method=None, **opti
 
 def _trained(*runs):
     """What the executor makes of the runs together."""
-    return runs[0].method.train(packing.together(runs), lambda _: None)
+    return runs[0].method.train(packing.make_pack(runs), lambda _: None)
 
 
 def _at_start(run):
     """Parameters of a run alone before its first step."""
-    pack = packing.together([run])
-    start = constructions.initial(pack) if run.method.start else packing.init_pack(pack)
+    pack = packing.make_pack([run])
+    start = constructions.initial(pack) if run.method.start else initializing.init_pack(pack)
     return jax.device_get(start["params"])
 
 
@@ -163,15 +164,15 @@ def test_runs_of_different_starts_do_not_share_a_pack():
     runs = [_run(), _run(start=NEAREST), _run(start=FEATURES), _run(trained="read_out")]
     assert len(packing.plan(runs, "cpu")) == 4
     with pytest.raises(ValueError, match="differ in more than"):
-        packing.together(runs[:2])
+        packing.make_pack(runs[:2])
     # What is trained decides the program; where it starts from does not.
-    shapes = [packing.signature(packing.together([run])) for run in runs]
+    shapes = [packing.signature(packing.make_pack([run])) for run in runs]
     assert shapes[0] == shapes[1] == shapes[2] != shapes[3]
 
 
 def test_a_start_that_was_not_made_is_not_drawn_in_its_place():
     with pytest.raises(ValueError, match=r"needs `constructions\.initial`"):
-        training.train_many(packing.together([_run(start=NEAREST)]))
+        training.train_many(packing.make_pack([_run(start=NEAREST)]))
 
 
 def test_a_start_beyond_the_promise_is_told_in_one_line():

@@ -23,9 +23,9 @@ import pytorch
 from contexts import METHOD, N_EXAMPLES, Setting
 
 from memobench import metrics, positions
+from memobench.engine import initializing
 from memobench.methods import annealing
 from memobench.models import base as models
-from memobench.planner import packing
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 
@@ -61,7 +61,7 @@ def _jax_steps(setting: Setting) -> Iterator[None]:
     data, step = contexts.data(setting.contexts), _jax_step(setting)
     module = setting.run().module()
     for seed in itertools.count():
-        params = models.init(module, 0, packing.init_key(setting.run(seed)))["params"]
+        params = models.init(module, 0, initializing.init_key(setting.run(seed)))["params"]
         moments = _ADAM.init(params)
         rows = _batches(np.random.default_rng(seed))
         for size, rows_B in zip(_learning_rates(), rows, strict=False):

@@ -48,7 +48,7 @@ class Case:
         """The packs, every run with a seed of its own."""
         method = dataclasses.replace(self.method, epochs=epochs)
         return [
-            packing.together([run(D_MODEL, N_HEADS, method, seed) for seed in seeds])
+            packing.make_pack([run(D_MODEL, N_HEADS, method, seed) for seed in seeds])
             for seeds in np.arange(self.n_packs * self.n_runs).reshape(self.n_packs, -1).tolist()
         ]
 

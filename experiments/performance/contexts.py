@@ -45,7 +45,7 @@ def data(contexts: str) -> Labelled:
 
 def lanes(runs: Sequence[Run]) -> engine.Lanes:
     """All of these runs in training side by side."""
-    pack = dataclasses.replace(packing.together(runs), slots=len(runs))
+    pack = dataclasses.replace(packing.make_pack(runs), slots=len(runs))
     made = engine.Lanes(annealing.Annealed(pack))
     made.fill()
     return made

@@ -55,7 +55,7 @@ from absl import app, flags
 from rows import Rows
 
 from memobench import engine
-from memobench.engine import compiling
+from memobench.engine import compiling, initializing
 from memobench.methods import annealing, training
 from memobench.methods.training import Training
 from memobench.planner import packing
@@ -236,7 +236,7 @@ def as_run(case: Case, n: int, n_packs: int, rate: float) -> float:
         method = dataclasses.replace(method, steps=reports * chunk, stop_early=False)
     seeds = np.arange(n_packs * n).reshape(n_packs, n).tolist()
     packs = [
-        packing.together([dataclasses.replace(case.first, method=method, seed=s) for s in of_pack])
+        packing.make_pack([dataclasses.replace(case.first, method=method, seed=s) for s in of_pack])
         for of_pack in seeds
     ]
     return associations.steady_rate(packs, n * chunk)
@@ -244,8 +244,8 @@ def as_run(case: Case, n: int, n_packs: int, rate: float) -> float:
 
 def load(runs: Sequence[Run]) -> Loaded:
     """The pack of these runs, ready to train."""
-    pack = dataclasses.replace(packing.together(runs), slots=len(runs))
-    few = packing.init_pack(packing.together(runs[:COUNTED]))
+    pack = dataclasses.replace(packing.make_pack(runs), slots=len(runs))
+    few = initializing.init_pack(packing.make_pack(runs[:COUNTED]))
     by_epoch = isinstance(runs[0].method, Training)
     variables = _repeated(few, len(runs))
     policy: Any = training.Plain(pack, variables) if by_epoch else annealing.Annealed(pack)
@@ -302,7 +302,7 @@ def cost(case: Case) -> dict[str, float]:
     n_bytes = compiled.cost_analysis()["bytes accessed"] + by_hand  # type: ignore[index]
     return {
         "FLOP": lowered.cost_analysis()["flops"] / COUNTED,  # type: ignore[index]
-        "planner FLOP": case.first.method.work_per_step(packing.together(runs).module, case.first),
+        "planner FLOP": case.first.method.work_per_step(packing.make_pack(runs).module, case.first),
         "bytes": n_bytes / COUNTED,
         "by hand": by_hand / COUNTED,
         "kernels": kernels,

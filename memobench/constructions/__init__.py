@@ -197,14 +197,14 @@ def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
 def initial(pack: packing.Pack) -> Any:
     """Variables of every run as the construction its training starts from makes them: axis R.
 
-    Float32, padded and stacked as `packing.init_pack` does. Where it aims at all examples, logits
-    have the scale at which it is judged.
+    Float32, padded and stacked. Where it aims at all examples, logits have the scale at which it is
+    judged.
     """
     target = models.shapes(pack.module, pack.runs[0].task.context_length)
     trees = []
     for run in pack.runs:
         variables = _as_judged(dataclasses.replace(run, method=run.method.start))
-        trees.append(packing.pad_to(variables, target))
+        trees.append(models.pad_to(variables, target))
     return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 

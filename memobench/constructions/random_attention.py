@@ -171,5 +171,5 @@ def _encoder(run: Run) -> tuple[np.ndarray, np.ndarray]:
     d_model = run.architecture.d_model
     encoder = SequenceEncoder(d_model=d_model)
     best = Run(task=run.task, architecture=encoder, method=Optimum(), seed=run.seed)
-    params = optimum.solve(packing.together([best])).variables["params"]
+    params = optimum.solve(packing.make_pack([best])).variables["params"]
     return tuple(np.asarray(params[name])[0] for name in ("encoding", "unembedding"))

@@ -11,7 +11,6 @@ import numpy as np
 from memobench.models import base as models
 from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer
-from memobench.planner import packing
 from memobench.runtime.checkpoints import Arrays
 
 
@@ -98,11 +97,6 @@ def crop(tree: Any, i: int, true: Any) -> Any:
         return np.array(x[i][tuple(slice(size) for size in shape.shape)])
 
     return jax.tree.map(one, tree, true)
-
-
-def pad(tree: Any, target: Any) -> Any:
-    """Zero-pads every leaf to the leaf of the same place among the shapes of `target`."""
-    return packing.pad_to(tree, target)
 
 
 def to_arrays(state: State) -> Arrays:

@@ -11,7 +11,7 @@ from memobench.engine import compiling, devices, lanes
 from memobench.engine.lanes import State
 from memobench.engine.policy import Job, Policy
 from memobench.engine.program import compile_program
-from memobench.planner import packing
+from memobench.models import base as models
 from memobench.runtime.checkpoints import Checkpoints
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
@@ -62,6 +62,17 @@ def train(
     return trained.compile_seconds
 
 
+def narrowed(width: int, n_jobs: int) -> int:
+    """How many lanes so few jobs are given: half as many, again and again, while they suffice.
+
+    >>> [narrowed(6, n) for n in range(1, 7)]
+    [1, 2, 3, 6, 6, 6]
+    """
+    while width > 1 and n_jobs <= (half := (width + 1) // 2):
+        width = half
+    return width
+
+
 class Lanes:
     """The lanes of one program: their jobs on the host, their states on the devices."""
 
@@ -69,6 +80,9 @@ class Lanes:
         self.policy, self.compile_seconds = policy, 0.0
         self.jobs: list[Job | None] = []
         self.state: State | None = None
+        # The program for so many lanes, and what it reads of each; made as lanes are filled.
+        self.program: Any = None
+        self.lane_R: Any = None
         self._seated: list[Job | None] = []
         self._in_flight: tuple | None = None
         self._unreported, self._unseen = 0, False
@@ -180,7 +194,7 @@ class Lanes:
                 self.state = self.program.enter(self.state, variables, enters_R)
         if on:
             where = np.array(list(on))
-            states = lanes.stack(lanes.pad(state, target) for state in on.values())
+            states = lanes.stack(models.pad_to(state, target) for state in on.values())
             self.state = jax.tree.map(
                 lambda x, y: devices.split(x.at[where].set(y)), self.state, states
             )
@@ -220,7 +234,7 @@ class Lanes:
         # Nothing measured decides, so that a resumed pack has the width it was left with.
         width, n_jobs = devices.share(width), devices.share(n_jobs)
         worth = self.policy.seconds >= NARROWED_FROM_SECONDS
-        return devices.count() * (packing.width(width, n_jobs) if worth else width)
+        return devices.count() * (narrowed(width, n_jobs) if worth else width)
 
     def _compile(self) -> None:
         shape = self.policy.signature, len(self.jobs), self.policy.n_instances

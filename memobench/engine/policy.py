@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memobench.engine import lanes
+from memobench.engine import initializing, lanes
 from memobench.engine.lanes import Lane, State
 from memobench.engine.program import Program, Signature
-from memobench.planner import packing
 from memobench.runtime.checkpoints import Arrays, Checkpoints
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Policy:
 
     def variables(self, job: Job) -> Any:
         """The weights with which a job begins, on the host and at most as large as padded ones."""
-        return packing.initial(job.run)
+        return initializing.init_run(job.run)
 
     def seat(self, jobs: Sequence[Job]) -> Lane:
         """Called with one job per lane whenever that changes; returns their Lane, stacked."""

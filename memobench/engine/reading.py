@@ -1,8 +1,10 @@
 """What lanes read: the examples of a step, the objective on them, and on all examples."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,9 @@ from memobench.models.base import Module
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance
+
+if TYPE_CHECKING:
+    from memobench.runs import Run
 
 # Loss and accuracy.
 Seen = tuple[jax.Array, jax.Array]
@@ -96,6 +101,11 @@ def _tokens(signature: Any) -> Reads:
     return Reads(shapes, steps, evaluate)
 
 
+def shuffle_key(run: Run) -> jax.Array:
+    """The key of the run's shuffles, from its seed alone."""
+    return jax.random.fold_in(jax.random.key(run.seed), 1)
+
+
 def epoch_order(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int) -> jax.Array:
     """order_LxB: a permutation of the draws for this epoch.
 
@@ -146,8 +156,8 @@ def labelled_objective(
     which = 0 if len(data.label_T) == 1 else instance
 
     def one(row: jax.Array) -> Seen:
-        output_C: Any = module.apply(variables, *labelled_contexts.inputs(data, which, row))
-        return metrics.loss_and_correct(output_C, data.label_T[which, row])
+        output: Any = module.apply(variables, *labelled_contexts.inputs(data, which, row))
+        return metrics.loss_and_correct(output, data.label_T[which, row])
 
     with jax.default_matmul_precision("highest"):
         return jax.vmap(one)(rows_B)

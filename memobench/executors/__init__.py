@@ -29,7 +29,7 @@ Shard = tuple[list[dict[str, Any]], dict[str, Any]]
 # Trains a pack and writes its shard; raises where it fails.
 Work = Callable[..., Any]
 # Called with a pack and with its model-steps done since the last call.
-OnSteps = Callable[["Pack", int], None]
+OnPackSteps = Callable[["Pack", int], None]
 
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}
 _TYPE_NAMES[type(None)] = "None"
@@ -97,7 +97,7 @@ class Executor:
             )
         _kinds[cls.name] = cls
 
-    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnSteps) -> Pool:
+    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> Pool:
         """Begins to take packs.
 
         Args:

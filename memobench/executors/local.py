@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from memobench.errors import DoesNotFit
-from memobench.executors import Ended, Executor, OnSteps, Pool, Shard
+from memobench.executors import Ended, Executor, OnPackSteps, Pool, Shard
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -29,7 +29,7 @@ class Local(Executor):
     retries = 0
     in_process = True
 
-    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnSteps) -> "Threads":
+    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Threads":
         """See `Executor`."""
         return Threads(work, on_steps)
 
@@ -41,7 +41,7 @@ class Threads(Pool):
     on_steps: called with the pack and those steps.
     """
 
-    def __init__(self, work: Work, on_steps: OnSteps = lambda pack, steps: None) -> None:
+    def __init__(self, work: Work, on_steps: OnPackSteps = lambda pack, steps: None) -> None:
         import jax
         import threadpoolctl
 

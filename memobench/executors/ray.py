@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from memobench.errors import UserError
-from memobench.executors import Ended, Executor, OnSteps, Pool, Work, option
+from memobench.executors import Ended, Executor, OnPackSteps, Pool, Work, option
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -48,7 +48,7 @@ class Ray(Executor):
             raise UserError("executor='ray' needs the extra: pip install 'memobench[ray]'")
         _check_answers(self.address)
 
-    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnSteps) -> "Tasks":
+    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Tasks":
         """See `Executor`; raises UserError where Ray cannot give what a pack needs."""
         self.check()
         return Tasks(work, self)

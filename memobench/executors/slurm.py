@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from memobench.errors import UserError
-from memobench.executors import Ended, Executor, OnSteps, Pool, Work, option
+from memobench.executors import Ended, Executor, OnPackSteps, Pool, Work, option
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -106,7 +106,7 @@ class Slurm(Executor):
             if name.removeprefix("slurm_") not in known:
                 raise UserError(f"{name}={value!r} is no setting of executor='slurm'")
 
-    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnSteps) -> "Jobs":
+    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Jobs":
         """See `Executor`; raises UserError where Slurm is not here."""
         self.check()
         assert folder is not None

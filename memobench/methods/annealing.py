@@ -104,7 +104,7 @@ class Annealing(Method):
             keeps_best=True,
         )
 
-    def whole(self, runs: Sequence[Run], module: Module) -> Any:
+    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
         tasks = [run.task for run in runs]
         sizes: Any = module
         return tasks[0].largest(tasks).replace(context_length=sizes.context_length)
@@ -219,6 +219,7 @@ class Annealed(engine.Policy):
         self.n_instances = len(self.seeds)
         self.data = devices.shared(_sets(self.signature.task, self.seeds))
         self.shuffled = _Shuffled()
+        self._jobs: Sequence[Job] = ()
         self.all = [
             self.load(checkpoints, _Course(run, _annealing(run).steps)) for run in pack.runs
         ]
@@ -297,7 +298,7 @@ class Annealed(engine.Policy):
         """The best variables of a run, padded."""
         assert job.state is not None
         variables = {**job.state.variables, "params": _best_of(job).params}
-        return lanes.pad(variables, models.shapes(self.signature.module, 0))
+        return models.pad_to(variables, models.shapes(self.signature.module, 0))
 
     def _certificate(self, job: Any) -> dict[str, Any]:
         run, best = job.run, self._best(job)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from memobench.runs import Run
     from memobench.runtime.checkpoints import Checkpoints
 
+# Called with the number of model-steps done since its last call.
 OnSteps = Callable[[int], None]
 
 
@@ -120,25 +121,25 @@ class Method(Spec):
 
         Args:
           module: padded; the planner sets its paddable sizes to 0.
-          task: that all runs read, as `common` or `whole` gives it.
+          task: what all runs share of theirs, as `task_key` or `program_task` gives it.
         """
         return module, task, self
 
-    def common(self, task: Any) -> Any:
-        """The task but for what is data to a program."""
-        return task.alike()
+    def task_key(self, task: Any) -> Any:
+        """The task without what may differ within a pack: equal for all runs of a pack."""
+        return task.pack_key()
 
-    def whole(self, runs: Sequence[Run], module: Module) -> Any:
-        """The task of which all runs of a pack, but for their seeds, read the first examples."""
+    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
+        """The task for which a pack is compiled: each run reads its first examples, or all."""
         del module
         return runs[0].task.signature()
 
     def n_instances(self, runs: Sequence[Run]) -> int:
-        """How many instances of that task they read."""
+        """How many instances of that task, drawn by unlike seeds, they read."""
         return len({run.task for run in runs})
 
-    def alike(self, run: Run) -> Hashable:
-        """What runs of a pack must agree in beside the signature."""
+    def pack_key(self, run: Run) -> Hashable:
+        """What else runs of a pack must agree in, beside signature and task."""
         del run
         return None
 
@@ -159,7 +160,7 @@ class Method(Spec):
 
     def programs(self, pack: Pack) -> set[Hashable]:
         """What a pack needs compiled; equal ones are compiled once."""
-        signature = self.signature(pack.module, self.whole(pack.runs, pack.module))
+        signature = self.signature(pack.module, self.program_task(pack.runs, pack.module))
         return {(signature, pack.slots, self.n_instances(pack.runs))}
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:

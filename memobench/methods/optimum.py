@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 
 from memobench import columns as col
 from memobench.columns import Column, by_name, integer, require
-from memobench.engine import compiling, devices
+from memobench.engine import compiling, devices, initializing
 from memobench.engine.devices import SPLIT
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.models import base as models
@@ -183,9 +183,9 @@ def _starts(pack: packing.Pack, n_starts: int) -> Any:
     length = pack.runs[0].task.context_length
     target = models.shapes(pack.module, length)
     trees = [
-        packing.pad_to(models.init(run.module(), length, key), target)
+        models.pad_to(models.init(run.module(), length, key), target)
         for run in pack.runs
-        for key in jax.random.split(packing.init_key(run), n_starts)
+        for key in jax.random.split(initializing.init_key(run), n_starts)
     ]
     shape = (len(pack.runs), n_starts)
     return jax.tree.map(lambda *xs: np.stack(xs).reshape(*shape, *xs[0].shape), *trees)

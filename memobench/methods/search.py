@@ -24,6 +24,7 @@ from memobench import capacity, engine
 from memobench import columns as col
 from memobench.capacity import Proposal, Trial
 from memobench.columns import Column, by_name, declared, integer, number, require
+from memobench.engine import initializing
 from memobench.methods import training
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.training import Training
@@ -123,15 +124,15 @@ class Search(Method):
     def signature(self, module: Module, task: Any) -> Hashable:
         return self.training.signature(module, task, subsets=True)
 
-    def common(self, task: Any) -> Any:
+    def task_key(self, task: Any) -> Any:
         return task.without_count()
 
-    def whole(self, runs: Sequence[Run], module: Module) -> Any:
+    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
         """The largest task; every trial is on a part of its examples."""
         largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
         return largest.padded(module)
 
-    def alike(self, run: Run) -> Hashable:
+    def pack_key(self, run: Run) -> Hashable:
         # Of sets of about one size the smaller are padded to the largest.
         return rounded(run.task.n_examples)
 
@@ -238,7 +239,7 @@ class Searches(training.Epochs):
         self._waiting: collections.deque[_TrialJob] = collections.deque()
         self._round: list[dict[Proposal, Trial | None]] = [{} for _ in pack.runs]
         self.trials = [_saved(run, checkpoints) for run in pack.runs]
-        self._variables = functools.cache(packing.initial)
+        self._variables = functools.cache(initializing.init_run)
         for i in range(len(pack.runs)):
             self._propose(i)
         self.width = max(1, min(pack.slots, len(self._waiting)))

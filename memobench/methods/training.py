@@ -18,9 +18,10 @@ import numpy as np
 
 from memobench import engine
 from memobench.columns import choice, integer, number, require
-from memobench.engine import Job, Lane, Program, Signature, devices
+from memobench.engine import Job, Lane, Program, Signature, devices, reading
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.construction import Construction
+from memobench.models import base as models
 from memobench.models.base import Module, trains
 from memobench.optimizers import Adam, Optimizer
 from memobench.planner import packing
@@ -164,7 +165,7 @@ class Training(Method):
             subsets=subsets,
         )
 
-    def alike(self, run: Run) -> Hashable:
+    def pack_key(self, run: Run) -> Hashable:
         return self.start
 
     def train(
@@ -183,7 +184,7 @@ def rates(first_R: Any, last_R: Any, epoch_R: Any, epochs_R: Any) -> Any:
 
 def train_one(run: Run) -> PackResult:
     """Trains one run alone at its true size, as its method says: a pack of one."""
-    return run.method.train(packing.together([run]), lambda steps: None)
+    return run.method.train(packing.make_pack([run]), lambda steps: None)
 
 
 def train_many(
@@ -242,10 +243,15 @@ class Epochs(engine.Policy):
     def __init__(self, pack: packing.Pack) -> None:
         self.signature: Signature = packing.signature(pack)
         self.seconds, self.runs = pack.seconds, pack.runs
+        # Of the jobs in the lanes, set by `seat`.
+        self._first_R = self._last_R = self._epochs_R = np.zeros(0)
+        self._key_R: Any = None
+        # The batches of the epoch that the lanes are in.
+        self._order_RxLxB: Any = None
         self.instances = list(dict.fromkeys(run.task for run in pack.runs))
         self.n_instances = len(self.instances)
         target = self.signature.task.shapes()
-        padded = [packing.pad_to(task.sample(), target) for task in self.instances]
+        padded = [models.pad_to(task.sample(), target) for task in self.instances]
         self.data = devices.shared(
             {
                 "instances": jax.tree.map(lambda *xs: np.stack(xs), *padded),
@@ -268,7 +274,7 @@ class Epochs(engine.Policy):
         self._first_R, self._last_R, self._epochs_R = np.array(
             [(job.first_rate, job.last_rate, job.epochs) for job in jobs]
         ).T
-        keys = {job.run: packing.shuffle_key(job.run) for job in jobs}
+        keys = {job.run: reading.shuffle_key(job.run) for job in jobs}
         self._key_R = devices.split(jnp.stack([keys[job.run] for job in jobs]))
         self._order_RxLxB = None
         n_lanes = len(jobs)

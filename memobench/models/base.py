@@ -319,6 +319,17 @@ def enclosing(modules: list[Module]) -> Module:
     return modules[0].clone(**largest)
 
 
+def pad_to(tree: Any, shapes: Any) -> Any:
+    """Zero-pads every leaf at the end of each axis to the leaf of the same place in `shapes`."""
+
+    def pad(x: Any, target: Any) -> np.ndarray:
+        padded = np.zeros(target.shape, target.dtype)
+        padded[tuple(slice(size) for size in x.shape)] = x
+        return padded
+
+    return jax.tree.map(pad, tree, shapes)
+
+
 def structure(module: Module) -> Module:
     """What modules that one program trains agree in: all but what padding makes equal."""
     zeros: dict[str, Any] = dict.fromkeys(module.paddable, 0)

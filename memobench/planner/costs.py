@@ -180,7 +180,7 @@ def measured(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             platform, n = (of_shard[0].get(name) for name in ("platform", "n_devices"))
             # Simulated devices of a CPU share its cores.
             n_devices = 1 if platform == "cpu" else n or 1
-            pack = packing.together(runs, platform=platform or "cpu", n_devices=n_devices)
+            pack = packing.make_pack(runs, platform=platform or "cpu", n_devices=n_devices)
         except (UserError, ValueError):
             continue
         needed = {(commit, program) for program in pack.runs[0].method.programs(pack)}

@@ -1,8 +1,8 @@
-"""Packs: which runs one compiled program trains together, and how their sizes become one.
+"""Packs: which runs one compiled program trains together, and the size to which all are padded.
 
 A model whose paired factors are zero-padded is the smaller model: the gradients of the padding
-are exactly zero and stay so under Adam. So runs are initialised at their true size, padded,
-stacked and trained as one. Imports models and specs; trains nothing, touches no files.
+are exactly zero and stay so under Adam. So models of unequal sizes can be padded, stacked and
+trained as one. Imports models and specs; trains nothing, touches no files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from memobench.models import base as models
@@ -63,7 +62,7 @@ class Pack:
         """The same runs as two packs that train half as many at a time, for too small a device."""
         middle = (len(self.runs) + 1) // 2
         first, second = (
-            together(runs, self.module, self.platform, self.n_devices)
+            make_pack(runs, self.module, self.platform, self.n_devices)
             for runs in (self.runs[:middle], self.runs[middle:])
         )
         slots = (self.slots + 1) // 2
@@ -73,7 +72,7 @@ class Pack:
         )
 
 
-def together(
+def make_pack(
     runs: Sequence[Run],
     module: Module | None = None,
     platform: str = "cpu",
@@ -107,62 +106,18 @@ def together(
     )
 
 
-def some(pack: Pack, runs: Sequence[Run]) -> Pack:
+def subset(pack: Pack, runs: Sequence[Run]) -> Pack:
     """The pack with only these of its runs, which may be none."""
     if len(runs) == len(pack.runs) or not runs:
         return dataclasses.replace(pack, runs=tuple(runs))
-    smaller = together(runs, pack.module, pack.platform, pack.n_devices)
+    smaller = make_pack(runs, pack.module, pack.platform, pack.n_devices)
     return dataclasses.replace(smaller, slots=min(smaller.slots, pack.slots))
 
 
 def signature(pack: Pack) -> Any:
     """What decides the program of a pack, but for its number of lanes."""
     method = pack.runs[0].method
-    return method.signature(pack.module, method.whole(pack.runs, pack.module))
-
-
-def width(slots: int, n_runs: int) -> int:
-    """How many slots so few runs are given: half as many, again and again, while they suffice.
-
-    >>> [width(6, n) for n in range(1, 7)]
-    [1, 2, 3, 6, 6, 6]
-    """
-    while slots > 1 and n_runs <= (half := (slots + 1) // 2):
-        slots = half
-    return slots
-
-
-def pad_to(tree: Any, shapes: Any) -> Any:
-    """Zero-pads every leaf at the end of each axis to the leaf of the same place in `shapes`."""
-
-    def pad(x: Any, target: Any) -> np.ndarray:
-        padded = np.zeros(target.shape, target.dtype)
-        padded[tuple(slice(size) for size in x.shape)] = x
-        return padded
-
-    return jax.tree.map(pad, tree, shapes)
-
-
-def init_pack(pack: Pack) -> Any:
-    """Initial variables of every run, initialised at true size, padded and stacked: axis R."""
-    target = models.shapes(pack.module, pack.runs[0].task.context_length)
-    trees = [pad_to(initial(run), target) for run in pack.runs]
-    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
-
-
-def initial(run: Run) -> Any:
-    """Initial variables of a run at its true size, on the host."""
-    return models.init_on_host(run.module(), run.task.context_length, init_key(run))
-
-
-def init_key(run: Run) -> jax.Array:
-    """The key of the run's initial weights, from its seed alone."""
-    return jax.random.fold_in(jax.random.key(run.seed), 0)
-
-
-def shuffle_key(run: Run) -> jax.Array:
-    """The key of the run's shuffles, from its seed alone."""
-    return jax.random.fold_in(jax.random.key(run.seed), 1)
+    return method.signature(pack.module, method.program_task(pack.runs, pack.module))
 
 
 def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
@@ -243,8 +198,8 @@ def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
 def _structure(module: Module, run: Run) -> tuple:
     """Everything that must agree within a pack, but for numbers of steps."""
     method = run.method
-    signature = method.signature(models.structure(module), method.common(run.task))
-    return signature, method.alike(run)
+    signature = method.signature(models.structure(module), method.task_key(run.task))
+    return signature, method.pack_key(run)
 
 
 def _steps(run: Run) -> int | None:
@@ -356,4 +311,4 @@ def _split(runs: list[Run], module: Module, platform: str, n_devices: int) -> It
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]
     size = even[0] if even else math.ceil(len(runs) / math.ceil(len(runs) / most))
     for start in range(0, len(runs), size):
-        yield together(runs[start : start + size], module, platform, n_devices)
+        yield make_pack(runs[start : start + size], module, platform, n_devices)

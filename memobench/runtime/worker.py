@@ -23,7 +23,7 @@ from memobench.engine import devices
 from memobench.errors import DoesNotFit
 from memobench.executors import Shard
 from memobench.methods import training
-from memobench.methods.base import PackResult
+from memobench.methods.base import OnSteps, PackResult
 from memobench.models import base as models
 from memobench.planner import packing
 from memobench.runs import Run
@@ -35,8 +35,6 @@ from memobench.table import results as store
 from memobench.version import __version__
 
 _log = logging.getLogger("memobench")
-
-OnSteps = Callable[[int], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +99,7 @@ def work(
     with lease:
         # Only now: what somebody had in hand until the lease was taken is in a shard.
         free = lease.run_ids - desk.reader.rows().keys()
-        pack = packing.some(pack, [run for run in pack.runs if run.run_id in free])
+        pack = packing.subset(pack, [run for run in pack.runs if run.run_id in free])
         if not pack.runs:
             return []
 

@@ -115,8 +115,8 @@ class Task(Spec):
         """What of the task decides a compiled program: all but its seed."""
         return self.replace(seed=0)
 
-    def alike(self) -> Self:
-        """What runs of a pack must agree in."""
+    def pack_key(self) -> Self:
+        """The task without what may differ within a pack: the tasks of a pack have equal ones."""
         return self.signature()
 
     @property

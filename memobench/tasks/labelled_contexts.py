@@ -107,8 +107,8 @@ class LabelledContexts(Task):
         """A scalar that is not known is off by more than the tolerance."""
         return super().least_loss_unknown if self.n_classes else metrics.SCALAR_TOLERANCE**2
 
-    def alike(self) -> Self:
-        """Sizes of a prefix are data."""
+    def pack_key(self) -> Self:
+        """Without sizes, for how many examples and vectors a run reads is data."""
         return self.replace(n_examples=1, context_length=1, seed=0)
 
     def largest(self, tasks: Sequence[Self]) -> Self:

@@ -24,7 +24,7 @@ def _importable(monkeypatch):
 
 @pytest.fixture
 def packs(make_run):
-    return lambda n: [packing.together([make_run(seed=seed)]) for seed in range(n)]
+    return lambda n: [packing.make_pack([make_run(seed=seed)]) for seed in range(n)]
 
 
 @pytest.fixture

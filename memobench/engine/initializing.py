@@ -1,0 +1,31 @@
+"""Initial weights of runs: drawn from their seeds at true size, then padded and stacked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from memobench.models import base as models
+
+if TYPE_CHECKING:
+    from memobench.planner.packing import Pack
+    from memobench.runs import Run
+
+
+def init_key(run: Run) -> jax.Array:
+    """The key of the run's initial weights, from its seed alone."""
+    return jax.random.fold_in(jax.random.key(run.seed), 0)
+
+
+def init_run(run: Run) -> Any:
+    """Initial variables of a run at its true size, on the host."""
+    return models.init_on_host(run.module(), run.task.context_length, init_key(run))
+
+
+def init_pack(pack: Pack) -> Any:
+    """Initial variables of every run of a pack, padded and stacked: axis R."""
+    target = models.shapes(pack.module, pack.runs[0].task.context_length)
+    trees = [models.pad_to(init_run(run), target) for run in pack.runs]
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
