@@ -28,6 +28,16 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
 
 
+def printable(text: Any) -> str:
+    r"""A name or path as it is, or as Python writes it where something in it cannot be printed.
+
+    >>> printable("a b"), printable("a\x1b")
+    ('a b', 'a\\x1b')
+    """
+    text = str(text)
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 def require(holds: Any, message: str) -> None:
     """Raises UserError with the message unless it holds."""
     if not holds:
@@ -165,7 +175,8 @@ def numbers(most: int, above: float = 0.0) -> Domain:
         try:
             return tuple(float(x) for x in cell.split(" "))
         except (AttributeError, ValueError):
-            return cell
+            # A list is no cell, whatever it holds.
+            return cell if isinstance(cell, str) else shown(cell)
 
     def write(value: tuple[float, ...]) -> str:
         return " ".join(repr(x) for x in value)

@@ -175,7 +175,7 @@ def _counts(shards: pathlib.Path, notes: pathlib.Path, killed: list[int], torn: 
     accepted = 0
     for path in _shards(shards):
         try:
-            rows, _ = results.read_shard(path)
+            rows = results.read_shard(path).rows
         except ValueError:
             continue
         accepted += path.name in torn

@@ -550,9 +550,12 @@ def _seeded(*seeds):
     ("seeds", "counted"),
     [
         ([0, 1, 2], 3),
-        # Any three of the first five, of which a later one is none.
-        ([4, 2, 0], 3),
+        ([2, 1, 0], 3),
         (range(5), 5),
+        # The best three of five, and the best four.
+        ([4, 2, 0], None),
+        ([1, 2, 3], None),
+        ([0, 1, 2, 4], None),
         (range(6), 5),
         ([0, 1], None),
         ([0, 1, 5], None),
@@ -563,9 +566,26 @@ def _seeded(*seeds):
         ([(i, 0) for i in range(5)], None),
     ],
 )
-def test_an_entry_has_at_least_three_of_the_first_five_seeds(seeds, counted):
+def test_an_entry_has_the_first_seeds_and_three_of_them_at_least(seeds, counted):
     pairs = [x if isinstance(x, tuple) else (x, x) for x in seeds]
     assert _build(_seeded(*pairs))["seeds"].tolist() == ([counted] if counted else [])
+
+
+def test_an_entry_of_chosen_seeds_is_named(caplog):
+    chosen = [row for row in _rows(seeds=5) if row["seed"] in (0, 2, 4)]
+    others = _rows(MLP)
+    assert _build([*chosen, *others])["architecture"].tolist() == ["mlp"]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("left out: attention")
+    assert "its seeds are 0, 2, 4; an entry has all from 0 on, diverged ones too" in line
+    # Who leaves out what diverged chooses too.
+    each = [{}, DIVERGED, {}, {}]
+    assert len(_build(_rows(seeds=4, each=each))) == 1
+    assert _build([row for row in _rows(seeds=4, each=each) if row["status"] == "ok"]).empty
+    # Of two files neither fills the other's gaps.
+    first, second = _rows(seeds=5)[:3], _rows(seeds=5)[3:]
+    sources = ["a.json"] * 3 + ["b.json"] * 2
+    assert _build([*first, *second], source=sources)["seeds"].tolist() == [3]
 
 
 def test_what_diverged_is_one_of_three_runs():

@@ -44,7 +44,7 @@ def test_the_page_of_columns_is_the_generated_one():
         configurations.METHOD,
         {*page.CONFIGURATION_COLUMNS} - {"seeds", "diverged"},
         page.MEANS,
-        results._PRESENT,
+        rows._PRESENT,
     ],
 )
 def test_what_a_page_or_a_reader_names_is_declared(names):

@@ -14,11 +14,12 @@ from memobench.experiments import EXPERIMENTS
 from memobench.runs import cells, from_cells
 from memobench.spec import SPEC_VERSION
 from memobench.table import migrate, results, rows, verify
+from tests import small
 
 # Spec columns as version 1 wrote them: one row of every task, architecture and method that its
 # experiments had, and some with options that none of them had. What was empty is left out.
 OLD = json.loads((pathlib.Path(__file__).parent / "version_1.json").read_text())
-PROVENANCE = {"spec_version": 1, "device": "test", "commit": "0123abc"}
+PROVENANCE = {**small.PROVENANCE, "spec_version": 1}
 
 
 @pytest.mark.parametrize("old", OLD, ids=lambda row: row["run_id"])
@@ -121,7 +122,7 @@ def test_rows_that_have_no_run_are_named_and_the_others_kept(tmp_path, capsys):
         command.run(arguments)
     said = capsys.readouterr().out
     assert f"{path.name}, row 2 ({OLD[1]['run_id']}): run_id=" in said
-    assert "torn.json: not a whole JSON file" in said
+    assert "torn.json: is no JSON" in said
     assert "1 runs of 1 shards were rewritten" in said
     kept = migrate.migrate_row(OLD[0])["run_id"]
     assert list(results.load_rows(tmp_path)) == [kept]

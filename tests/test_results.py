@@ -1,9 +1,10 @@
 import hashlib
 import json
-import logging
 import os
+import pathlib
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,10 +15,11 @@ import pytest
 from memobench.errors import UserError
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells
-from memobench.table import results, rows
+from memobench.runtime import status
+from memobench.spec import SPEC_VERSION
+from memobench.table import migrate, results, rows, verify
 from memobench.tasks.associations import Associations
-
-PROVENANCE = {"device": "test", "commit": None}
+from tests.small import PROVENANCE, resealed
 
 
 def _id(name):
@@ -38,7 +40,7 @@ def test_what_is_written_is_read_with_its_provenance(tmp_path):
     results.write_shard(tmp_path, [_row("a"), _row("b", seed=2)], PROVENANCE)
     table = results.load_results(tmp_path).set_index("run_id")
     assert table.loc[_id("b"), "seed"] == 2
-    assert set(table["device"]) == {"test"}
+    assert set(table["device"]) == {PROVENANCE["device"]}
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -75,32 +77,165 @@ SPOILED = {
     "empty": lambda text: "",
     "foreign": lambda text: '{"hello": 1}',
     "a list": lambda text: "[1]",
-    "other schema": lambda text: text.replace('"schema": 1', '"schema": 99'),
+    "other schema": lambda text: text.replace('"schema": 2', '"schema": 99'),
+    "schema of another kind": lambda text: text.replace('"schema": 2', '"schema": [2]'),
+    "no digest": lambda text: text.replace('"digest"', '"hash"'),
+    "said to need no digest": lambda text: text.replace('"schema": 2', '"schema": 1'),
     "lacks a column": lambda text: text.replace('"accuracy"', '"acuracy"'),
     "odd status": lambda text: text.replace('"ok"', '"fine"'),
-    "rows of numbers": lambda text: json.dumps({"schema": 1, "provenance": {}, "rows": [1]}),
+    "rows of numbers": lambda text: _changed(text, rows=[1]),
+    "no rows": lambda text: _changed(text, rows={}),
+    "no provenance": lambda text: _changed(text, provenance=[]),
     "deeply nested": lambda text: "[" * 100_000,
+    "nested within": lambda text: _cell(text, "accuracy", [[[[[[[[[]]]]]]]]]),
     "not a number": lambda text: text.replace('"accuracy": 0.5', '"accuracy": NaN'),
+    "a number beyond all": lambda text: text.replace('"accuracy": 0.5', '"accuracy": 1e999'),
+    "400 digits": lambda text: text.replace('"accuracy": 0.5', f'"accuracy": {"7" * 400}'),
+    "more than all": lambda text: text.replace('"accuracy": 0.5', '"accuracy": 7.0'),
     "a fraction of a head": lambda text: text.replace('"n_heads": 1', '"n_heads": 1.5'),
     "a word for a number": lambda text: text.replace('"accuracy": 0.5', '"accuracy": "high"'),
+    "a cell twice": lambda text: text.replace('"accuracy": 0.5', '"accuracy": 1, "accuracy": 0.5'),
+    "a row twice": lambda text: _changed(text, rows=2 * json.loads(text)["rows"]),
+    "a list as id": lambda text: _cell(text, "run_id", ["a"]),
+    "half a character as id": lambda text: _cell(text, "run_id", "\ud800"),
+    "a list as rates": lambda text: _cell(text, "rate_factors", [1.0]),
+    "no device": lambda text: text.replace('"device"', '"divice"'),
+    "device none": lambda text: _provenance(text, device=None),
+    "device of others": lambda text: _provenance(text, device=["GPU"]),
+    "specs to come": lambda text: _provenance(text, spec_version=SPEC_VERSION + 1),
+    "specs of no number": lambda text: _provenance(text, spec_version="2"),
+    "specs of no version": lambda text: text.replace('"spec_version"', '"spec"'),
+    "a measure as provenance": lambda text: _provenance(text, accuracy=1.0),
+    "a bound as provenance": lambda text: _provenance(text, floor=1.0),
+    "a date as measure": lambda text: _cell(text, "date", PROVENANCE["date"]),
+    "not text": lambda text: text.replace("0.1.0", "\udcff"),
 }
+
+
+def _changed(text, **fields):
+    return json.dumps({**json.loads(text), **fields})
+
+
+def _provenance(text, **changes):
+    return _changed(text, provenance={**json.loads(text)["provenance"], **changes})
+
+
+def _cell(text, name, value):
+    first, *others = json.loads(text)["rows"]
+    return _changed(text, rows=[{**first, name: value}, *others])
 
 
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
 def test_a_spoiled_file_is_named_and_skipped(tmp_path, caplog, spoil):
+    """Also where its digest is that of what it holds now."""
     results.write_shard(tmp_path, [_row("good")], PROVENANCE)
     path = results.write_shard(tmp_path, [_row("bad")], PROVENANCE)
-    path.write_text(spoil(path.read_text()))
-    with caplog.at_level(logging.WARNING):
+    spoiled = spoil(path.read_text())
+    assert spoiled != path.read_text()
+    for text in (spoiled, resealed(spoiled)):
+        caplog.clear()
+        path.write_text(text, errors="surrogateescape")
         table = results.load_results(tmp_path)
-    assert table["run_id"].tolist() == [_id("good")]
-    assert path.name in caplog.text
+        assert table["run_id"].tolist() == [_id("good")]
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert path.name in line
+        assert line.isprintable()
+        assert len(line) < 500 + len(str(path))
+
+
+def test_any_change_of_what_was_written_is_refused(tmp_path):
+    path = results.write_shard(tmp_path, [_row("a"), _row("b", loss=0.25)], PROVENANCE)
+    whole, text = results.read_shard(path), path.read_text()
+    for change in (
+        lambda x: x["rows"].pop(),
+        lambda x: x["rows"].reverse(),
+        lambda x: x["rows"][0].update(loss=0.25),
+        lambda x: x["rows"][0].update(note="mine"),
+        lambda x: x["provenance"].update(device="GPU"),
+        lambda x: x["provenance"].pop("commit"),
+    ):
+        shard = json.loads(text)
+        change(shard)
+        path.write_text(json.dumps(shard))
+        with pytest.raises(UserError, match="it was changed after it was written"):
+            results.read_shard(path)
+    # Another spelling of the same is none.
+    path.write_text(json.dumps(json.loads(text), sort_keys=True, indent=4, ensure_ascii=False))
+    assert results.read_shard(path) == whole
+
+
+def test_shards_without_a_digest_are_read_and_named(tmp_path, caplog):
+    path = results.write_shard(tmp_path, [_row("a")], PROVENANCE)
+    shard = json.loads(path.read_text())
+    del shard["digest"]
+    path.write_text(json.dumps({**shard, "schema": 1}))
+    reader = results.Reader(tmp_path)
+    for _ in range(2):
+        assert set(reader.rows()) == {_id("a")}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        f"{tmp_path} holds 1 shard without a digest, so that no change would be noticed; "
+        f"memobench migrate {tmp_path} seals it"
+    )
+    assert line in verify.verify(tmp_path).errors
+
+    assert migrate.migrate_folder(tmp_path) == migrate.Report(shards=1, runs=1, errors=())
+    assert migrate.migrate_folder(tmp_path).shards == 0
+    caplog.clear()
+    assert list(results.load_rows(tmp_path).values()) == list(reader.rows().values())
+    assert not caplog.records
+    assert not any("migrate" in line for line in verify.verify(tmp_path).errors)
+    assert verify.verify(tmp_path).runs == 1
+
+
+def test_provenance_that_would_hide_a_measurement_is_not_written(tmp_path):
+    for provenance in ({"accuracy": 1.0}, {"floor": 0.1}, {"mine": 1}):
+        with pytest.raises(UserError, match="its provenance has"):
+            results.write_shard(tmp_path, [_row("a", mine=2)], {**PROVENANCE, **provenance})
+    with pytest.raises(UserError, match="its rows have device"):
+        results.write_shard(tmp_path, [_row("a", device="GPU")], PROVENANCE)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["pipe", "socket", "link to a pipe", "huge", "loop", "\udcff\n"])
+def test_what_is_no_regular_file_keeps_nobody_waiting(tmp_path, caplog, name):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    results.write_shard(folder, [_row("good")], PROVENANCE)
+    path = folder / f"{name}.json"
+    with socket.socket(socket.AF_UNIX) as unix:
+        if name == "socket":
+            unix.bind(str(path))
+        elif name == "link to a pipe":
+            os.mkfifo(tmp_path / "pipe")
+            path.symlink_to(tmp_path / "pipe")
+        elif name == "huge":
+            path.touch()
+            os.truncate(path, 2**31)
+        elif name == "loop":
+            path.symlink_to(path)
+        else:
+            (os.mkfifo if name == "pipe" else pathlib.Path.touch)(path)
+    for _ in range(2):
+        assert results.load_results(folder)["run_id"].tolist() == [_id("good")]
+    (error,) = [x for x in verify.verify(folder).errors if "no row of it is read" in x]
+    for line in (error, *(record.getMessage() for record in caplog.records)):
+        assert line.isprintable()
+    assert f"{folder}: 1 runs are done" in status.text(folder)
+
+
+def test_a_link_to_a_shard_is_read(tmp_path):
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    path = results.write_shard(tmp_path / "there", [_row("a")], PROVENANCE)
+    (tmp_path / "here" / path.name).symlink_to(path)
+    assert results.load_results(tmp_path / "here")["run_id"].tolist() == [_id("a")]
 
 
 @pytest.mark.parametrize("spoil", ["torn", "other schema"])
 def test_runs_of_a_spoiled_shard_can_be_measured_again(tmp_path, spoil):
     path = results.write_shard(tmp_path, [_row("a")], PROVENANCE)
-    path.write_text(SPOILED[spoil](path.read_text()))
+    path.write_text(resealed(SPOILED[spoil](path.read_text())))
     spoiled = path.read_bytes()
     for _ in range(2):
         results.write_shard(tmp_path, [_row("a", loss=2.0)], PROVENANCE)

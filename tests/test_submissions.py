@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import capacity, metrics, submissions, theory
+from memobench import board, capacity, metrics, submissions, theory
 from memobench.capacity import Trial
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
@@ -25,24 +25,19 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells, from_cells
-from memobench.spec import SPEC_VERSION
-from memobench.submissions import checks, strict_json
+from memobench.submissions import checks
 from memobench.table import replay, results
 from memobench.table import rows as declared
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests.small import PROVENANCE
 
 TASK = Associations(vocab_size=8, n_sequences=40)
 HEADS = AttentionOnly(d_model=2, d_head=2, n_heads=2, heads="full")
 METHOD = Training(n_batches=8, epochs=2).exact()
 SEARCH = Search(training=METHOD, sizes=2, doublings=1)
-PROVENANCE = {
-    **{"spec_version": SPEC_VERSION, "memobench": "0.1.0", "commit": "0123abc+", "jax": "0.10.2"},
-    **{"jaxlib": "0.10.2", "platform": "cpu", "device": "AMD EPYC, 2 cores", "pack_size": 1},
-    **{"date": "2026-01-31T12:00:00+00:00", "compile_seconds": 1.0, "run_seconds": 2.5},
-}
 # What no other column tells: only the file's name says that it was changed.
 UNTOLD = {"commit", "jax", "jaxlib", "memobench", "platform", "device", "date", "pack_size"}
 UNTOLD |= {"compile_seconds", "run_seconds"}
@@ -273,7 +268,7 @@ def test_runs_of_every_method_can_be_submitted(tmp_path):
     optimal = Run(
         task=Distributions(vocab_size=4, conditional="uniform", n_next=2),
         architecture=SequenceEncoder(d_model=2),
-        method=Optimum(starts=2, polished=1),
+        method=Optimum(starts=2, polished=2),
     )
     of_attention = {"saturated": 0.5, "saturated_by_head": [0.0, 1.0]}
     of_attention["examples_by_serving_heads"] = [0, 20, 0]
@@ -314,6 +309,20 @@ def test_a_diverged_run_has_no_measures(tmp_path):
     document = json.loads(path.read_text())
     document["rows"][0]["accuracy"] = 0.5
     assert "accuracy=0.5 with status='diverged'" in _refuses(tmp_path, document)
+
+
+def test_an_entry_of_the_board_is_submitted_with_all_its_seeds(tmp_path):
+    architecture = next(x for x, theorem in board.standard(32, 256) if theorem == "dana2025")
+    runs = board.constructions(architecture, "dana2025", 32)
+    n = runs[0].task.n_examples
+    bits = float(metrics.memorized_bits(1e-9, n, 32))
+    known = {"accuracy": 1.0, "memorized": float(n), "loss": 1e-9, "bits": bits}
+    known |= {"aimed_accuracy": 1.0, "aimed_loss": 1e-9, "promises": n, "stored_bits": 64.0}
+    rows = [_row(run, **known) for run in runs]
+    for seeds in (range(5), range(3), range(1)):
+        submissions.write([rows[seed] for seed in seeds], f"me {len(seeds)}", tmp_path)
+    with pytest.raises(UserError, match=r"seeds are 0, 2, 4; an entry has all .*; submit all of"):
+        submissions.write(rows[::2], "me", tmp_path)
 
 
 # Files that are not.
@@ -429,7 +438,7 @@ TAMPERED = {
     "other bits before": (_first_row(previous_bits=1.5), "previous_bits=1.5"),
     "no distinct parameters": (_first_row(n_params_distinct=None), "n_params_distinct is missing"),
     "too few distinct ones": (_first_row(n_params_distinct=1), "n_params_distinct=1"),
-    "accuracy of no example": (_first_row(accuracy=0.3141), "no whole number of examples"),
+    "accuracy of no example": (_first_row(accuracy=0.3141), "no whole number of answers"),
     "accuracy above 1": (_first_row(accuracy=1.025), "accuracy=1.025 is not a number from 0"),
     "no measure": (_first_row(accuracy=None), "accuracy=None with status='ok'"),
     "a day ahead": (_first_row(date="2999-01-01T00:00:00+00:00"), "or in the future"),
@@ -574,7 +583,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
 
 
 def test_a_file_that_grows_meanwhile_is_not_read_beyond_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(strict_json, "MAX_BYTES", 10)
+    monkeypatch.setattr(submissions, "MAX_BYTES", 10)
     path = tmp_path / "x.json"
     path.write_bytes(b" " * 11)
     assert "11 bytes are more than 10" in _refused(path)

@@ -266,7 +266,7 @@ def test_a_single_step_is_a_run_too(make_run):
 
 def test_the_curve_covers_all_steps():
     accuracy = np.linspace(0, 1, 1000)
-    stops, means, losses = training.log_spaced_curve(accuracy, np.where(accuracy > 0.99, np.inf, 1))
+    stops, means, losses = training.spaced_curve(accuracy, np.where(accuracy > 0.99, np.inf, 1))
     assert stops[-1] == 1000
     np.testing.assert_allclose(np.average(means, weights=np.diff([0, *stops])), 0.5)
     assert losses[0] == 1

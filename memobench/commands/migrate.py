@@ -5,7 +5,7 @@ from memobench.errors import UserError
 
 
 def run(names: list[str]) -> None:
-    """Rewrites shards of an earlier version beside themselves: new ids, the same measures."""
+    """Rewrites shards of earlier versions beside themselves: ids and digests, the same measures."""
     from memobench.table import migrate
 
     if len(names) > 1:

@@ -22,7 +22,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from memobench import columns as col
-from memobench.columns import Column, by_name, integer, require
+from memobench.columns import Column, by_name, integer, require, shown
 from memobench.engine import compiling, devices, initializing
 from memobench.engine.devices import SPLIT
 from memobench.methods.base import Method, OnSteps, PackResult
@@ -75,9 +75,17 @@ class Optimum(Method):
         return solve(pack, on_steps)
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        losses = row["start_losses"]
+        losses, iterations = row["start_losses"], row["iterations"]
         if losses and row["loss"] is not None:
             check_derived(row, {"loss": losses[0]}, REPEATED)
+            require(
+                losses == sorted(losses) and len(losses) == self.polished,
+                f"start_losses={shown(losses)} are not {self.polished} that rise; fix them",
+            )
+        require(
+            iterations is None or iterations <= self.steps,
+            f"iterations={iterations} are more than steps={self.steps}; fix the wrong one",
+        )
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
@@ -107,7 +115,8 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
       A PackResult in which `certificates` holds, for each run, the largest entry of the gradient
       at the best start and the iterations of L-BFGS to it, and the losses (nats) at which all
       polished starts ended, least first. A small gradient and equal losses say that no start was
-      merely stopped early; they do not prove a global minimum.
+      merely stopped early; they do not prove a global minimum. `theory.certified` says what it
+      takes before a run below such a loss counts as wrong.
     """
     task = pack.runs[0].task
     method: Any = pack.runs[0].method

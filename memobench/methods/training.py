@@ -27,6 +27,7 @@ from memobench.optimizers import Adam, Optimizer
 from memobench.planner import packing
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import as_text, kind, nested
+from memobench.table import curves
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -393,20 +394,19 @@ def protocol_accuracy(result: PackResult) -> np.ndarray:
     Of each step's batch before its update, on the sampled set (Dana et al. 2025, released code).
     A single step counts itself.
     """
-    accuracy_RxL = result.step_accuracy_RxL
-    last_RxL = accuracy_RxL[:, -100:-1] if accuracy_RxL.shape[1] > 1 else accuracy_RxL
-    return last_RxL.mean(axis=1)
+    steps = curves.reported(result.step_accuracy_RxL.shape[1])
+    return result.step_accuracy_RxL[:, steps.start : steps.stop].mean(axis=1)
 
 
-def log_spaced_curve(
-    accuracy_L: np.ndarray, loss_L: np.ndarray, points: int = 24
+def spaced_curve(
+    accuracy_L: np.ndarray, loss_L: np.ndarray
 ) -> tuple[list[int], list[float], list[float | None]]:
-    """Log-spaced numbers of steps, and the mean batch accuracy and loss since the one before.
+    """`curves.stops`, and the mean batch accuracy and loss since the one before.
 
     A loss that is not finite is None.
     """
-    stops = sorted({math.ceil(stop) for stop in np.geomspace(1, len(accuracy_L), points)})
-    spans = [slice(*span) for span in zip([0, *stops[:-1]], stops, strict=True)]
+    stops = curves.stops(len(accuracy_L))
+    spans = [slice(span.start, span.stop) for span in curves.spans(stops)]
     losses = [float(loss_L[span].mean()) for span in spans]
     return (
         stops,

@@ -24,7 +24,9 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from memobench import atomic
+from memobench import atomic, strict_json
+from memobench import columns as col
+from memobench.columns import printable, require, shown
 from memobench.table import results as store
 
 BEAT_SECONDS = 5.0
@@ -94,7 +96,7 @@ class Leases:
         self._lock = threading.Lock()
         self._beating = False
         # Of others' leases: what the file said last, and when it was first seen to say so.
-        self._seen: dict[pathlib.Path, tuple[str, float]] = {}
+        self._seen: dict[pathlib.Path, tuple[bytes, float]] = {}
 
     def take(self, run_ids: Collection[str], **about: Any) -> Lease:
         """A lease of those of the runs that nobody has in hand, which may be none of them.
@@ -134,21 +136,21 @@ class Leases:
         self._seen = {path: self._seen[path] for path in paths if path in self._seen}
         for path in paths:
             try:
-                text = path.read_text()
-                content = json.loads(text)
+                data = strict_json.contents(path, MAX_BYTES)
+                content = _checked(strict_json.parsed(data))
                 held = Held(
                     name=path.name,
                     run_ids=frozenset(content["run_ids"]),
-                    host=str(content["host"]),
-                    pid=int(content["pid"]),
-                    about=dict(content["about"]),
+                    host=content["host"],
+                    pid=content["pid"],
+                    about=content["about"],
                     age=time.time() - path.stat().st_mtime,
-                    alive=self._alive(path, text, content),
+                    alive=self._alive(path, data, content),
                 )
             except FileNotFoundError:  # Released in this moment.
                 continue
-            except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-                _log.warning("skipped lease %s: %r", path, error)
+            except (OSError, ValueError) as error:
+                _log.warning("skipped lease %s: %s", printable(path), error)
                 continue
             found.append(held)
         return found
@@ -179,17 +181,17 @@ class Leases:
                 self._beating = True
                 threading.Thread(target=self._beat, daemon=True).start()
 
-    def _alive(self, path: pathlib.Path, text: str, content: dict[str, Any]) -> bool:
+    def _alive(self, path: pathlib.Path, data: bytes, content: dict[str, Any]) -> bool:
         me = _me()
         if content["started"] and all(
             content[name] == me[name] for name in ("host", "boot", "pids")
         ):
-            started = _started(int(content["pid"]))
+            started = _started(content["pid"])
             if started is not None:
                 return started == content["started"]
         now = time.monotonic()
-        if self._seen.get(path, ("", 0.0))[0] != text:
-            self._seen[path] = (text, now)
+        if self._seen.get(path, (b"", 0.0))[0] != data:
+            self._seen[path] = (data, now)
         return now - self._seen[path][1] < STALE_SECONDS
 
     def _beat(self) -> None:
@@ -207,6 +209,34 @@ class Leases:
                         del self._mine[lease.path]
                     except OSError as error:
                         _log.warning("cannot renew %s: %s", lease.path, error)
+
+
+# What a lease holds; of its holder's work, what is said of it at all.
+_TEXT = col.satisfying("a line of text", lambda x: type(x) is str and x.isprintable())
+_ABOUT = {
+    **dict.fromkeys(("kind", "sweep", "pack", "first", "protocol", "line"), _TEXT),
+    **dict.fromkeys(("done", "steps"), col.whole(0, 2**53)),
+}
+_FIELDS = {
+    "run_ids": col.list_of(_TEXT, 2**24),
+    **dict.fromkeys(("host", "boot", "pids"), _TEXT),
+    "pid": col.whole(0, 2**31 - 1),
+    "started": col.or_null(_TEXT),
+    "about": col.satisfying("an object", lambda x: type(x) is dict),
+}
+MAX_BYTES = 2**30
+
+
+def _checked(content: Any) -> dict[str, Any]:
+    """The lease. Raises UserError for any other JSON: whoever can write to the folder wrote it."""
+    require(type(content) is dict and content.keys() >= _FIELDS.keys(), "is no lease")
+    about = content["about"]
+    cells = {(name, domain): content[name] for name, domain in _FIELDS.items()}
+    if type(about) is dict:
+        cells |= {(name, domain): about[name] for name, domain in _ABOUT.items() if name in about}
+    for (name, domain), value in cells.items():
+        require(domain.holds(value), f"has {name}={shown(value)}, not {domain.description}")
+    return content
 
 
 def _same(held: Held, lease: Lease) -> bool:

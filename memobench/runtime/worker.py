@@ -220,7 +220,7 @@ def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
             "loss": result.loss_R[i],
         }
         known = () if diverged else task.measures
-        steps, accuracy, loss = training.log_spaced_curve(
+        steps, accuracy, loss = training.spaced_curve(
             result.step_accuracy_RxL[i], result.step_loss_RxL[i]
         )
         rows.append(

@@ -23,12 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from memobench import atomic, board, columns, theory
-from memobench.columns import shown
+from memobench import atomic, board, columns, strict_json, theory
+from memobench.columns import require, shown
 from memobench.errors import UserError
 from memobench.spec import SPEC_VERSION
-from memobench.submissions import checks, strict_json
-from memobench.submissions.strict_json import require
+from memobench.submissions import checks
 from memobench.table import analysis, consistency
 from memobench.table import results as store
 
@@ -36,6 +35,7 @@ SUBMISSION = 1
 BOARD = board.VERSION
 OWN = board.OWN
 MAX_ROWS = strict_json.MAX_OBJECTS // 2
+MAX_BYTES = 64 * 2**20
 
 _log = logging.getLogger("memobench")
 
@@ -140,7 +140,7 @@ def read(path: store.Path) -> Submission:
     """
     path = pathlib.Path(path)
     try:
-        document = strict_json.parsed(strict_json.contents(path))
+        document = strict_json.parsed(_contents(path))
         submission = _checked(document)
         require(
             path.name == submission.file,
@@ -148,9 +148,19 @@ def read(path: store.Path) -> Submission:
             "write it anew with memobench submit",
         )
     except UserError as error:
-        name = str(path) if str(path).isprintable() else shown(str(path))
-        raise UserError(f"{name}: {error}") from error
+        raise UserError(f"{columns.printable(path)}: {error}") from error
     return submission
+
+
+def _contents(path: pathlib.Path) -> bytes:
+    try:
+        return strict_json.contents(path, MAX_BYTES, follow=False)
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:
+        link = " it is a symbolic link, put the file itself there;" if path.is_symlink() else ""
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot be read:{link} {reason}") from error
 
 
 def load_folder(folder: store.Path) -> list[Submission]:
@@ -279,6 +289,8 @@ def _checked_rows(rows: list[Any]) -> list[dict[str, Any]]:
     except theory.Violation as error:
         beyond = [i for i, row in enumerate(checked, start=1) if row["run_id"] in str(error)]
         raise UserError(f"row {beyond[0]}: {error}") from error
+    for line in board.gaps(_table(checked)):
+        raise UserError(f"{line}; submit all of them")
     return checked
 
 
@@ -373,7 +385,7 @@ def _publish(text: str, name: str, folder: store.Path) -> pathlib.Path:
         "\0" not in str(folder) and not folder.is_symlink(),
         f"output={str(folder)!r} is a symbolic link or no path; choose a folder",
     )
-    require(len(text.encode()) <= strict_json.MAX_BYTES, strict_json.too_large(len(text.encode())))
+    strict_json.require_small(len(text.encode()), MAX_BYTES)
     path = store.check_writable(folder, "output") / name
     try:
         with atomic.create(path) as file:

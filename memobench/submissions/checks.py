@@ -14,7 +14,7 @@ from memobench.columns import Column, require, shown
 from memobench.errors import UserError
 from memobench.runs import Run, from_cells
 from memobench.spec import derived
-from memobench.table import measures, rows
+from memobench.table import curves, measures, rows
 from memobench.table.consistency import (
     MEASURED,
     REPEATED,
@@ -25,13 +25,13 @@ from memobench.table.consistency import (
     check_loss,
 )
 
+# Means over steps in float32 are known to so much.
+_OF_STEPS = 1e-5
 FIRST_YEAR = 2025
 # Beyond it even counting parameters takes seconds.
 MAX_CELLS = 2**22
 # A picture too large for what it tells, how a pack was shared, and what the file says once.
 _LEFT_OUT = ("largest_attention", "n_devices", "spec_version")
-# No checkout of git, no commit; a GPU, or a shard from before it was recorded, no instruction set.
-OPTIONAL_PROVENANCE = ("commit", "instruction_set")
 
 
 @derived
@@ -43,7 +43,7 @@ def columns() -> dict[str, Column]:
 @derived
 def required() -> list[str]:
     """The columns that every submitted row has."""
-    provenance = (name for name in rows.PROVENANCE if name not in OPTIONAL_PROVENANCE)
+    provenance = (name for name in rows.PROVENANCE if name not in rows.OPTIONAL_PROVENANCE)
     of_runs = ("run_id", "task", "n_examples", "architecture", "method", "protocol", "steps")
     names = (*of_runs, *rows.COUNTS, "status", *provenance)
     return [name for name in names if name not in _LEFT_OUT]
@@ -137,8 +137,12 @@ def _check_measures(run: Run, row: Row) -> None:
     # The accuracy of a search is that of its best check, its loss that of final weights.
     if run.method.accuracy_of_final_weights:
         check_loss(row["loss"], accuracy, task.least_loss_unknown)
+    reported = row["accuracy_protocol"]
     if not run.method.has_curve:
         check_derived(row, {"accuracy_protocol": accuracy}, REPEATED)
+    elif (answers := _answers_per_step(run)) and reported is not None:
+        answers *= len(curves.reported(run.method.steps))
+        _check_count("accuracy_protocol", reported, answers, _OF_STEPS)
 
 
 def _check_own_measures(run: Run, row: Row) -> None:
@@ -150,19 +154,19 @@ def _check_own_measures(run: Run, row: Row) -> None:
             require(own, f"{cell}{row['status']!r}, which has no such measure; leave {name} out")
 
 
-def _check_count(name: str, share: float, n_examples: int) -> None:
-    count = share * n_examples
+def _check_count(name: str, share: float, n_answers: int, within: float = REPEATED) -> None:
+    count = share * n_answers
     require(
-        abs(count - round(count)) <= max(1e-3, REPEATED * n_examples),
-        f"{name}={share} of {n_examples} is no whole number of examples; fix {name}",
+        abs(count - round(count)) <= max(1e-3, within * n_answers),
+        f"{name}={share} of {n_answers} is no whole number of answers; fix {name}",
     )
 
 
 def _check_curve(run: Run, row: Row) -> None:
     steps = row["curve_steps"]
-    curves = [row[name] for name in ("curve_accuracy", "curve_loss") if row[name] is not None]
+    points = [row[name] for name in ("curve_accuracy", "curve_loss") if row[name] is not None]
     if steps is None:
-        require(not curves, "curve_steps is missing; put it in")
+        require(not points, "curve_steps is missing; put it in")
         return
     # Optima, constructions and searches have a single point; annealed runs may end early.
     last = run.method.steps if run.method.has_curve else 1
@@ -170,14 +174,48 @@ def _check_curve(run: Run, row: Row) -> None:
         steps
         and all(a < b for a, b in itertools.pairwise(steps))
         and (steps[-1] <= run.method.steps if run.method.queues else steps[-1] == last)
-        and all(len(curve) == len(steps) for curve in curves),
+        and all(len(curve) == len(steps) for curve in points),
         f"curve_steps={shown(steps)} do not rise to the last step, or other curves have other "
         "lengths; fix the one that is wrong",
     )
-    if not (run.method.has_curve or run.method.queues):
+    if run.method.has_curve:
+        _check_points(run, row)
+    elif not run.method.queues:
         measured = {"curve_accuracy": row["accuracy"], "curve_loss": row["loss"]}
         given = {name: [x] for name, x in measured.items() if x is not None and row[name]}
         check_derived(row, given, REPEATED)
+
+
+def _check_points(run: Run, row: Row) -> None:
+    """Points of a curve are means of batches, and the reported accuracy is what they allow."""
+    task, accuracies = run.task, row["curve_accuracy"]
+    if "accuracy" not in task.measures or accuracies is None:
+        return
+    spans = curves.spans(row["curve_steps"])
+    answers = _answers_per_step(run)
+    for span, accuracy in zip(spans, accuracies, strict=True):
+        if answers:
+            _check_count("curve_accuracy", accuracy, answers * len(span), _OF_STEPS)
+    for accuracy, loss in zip(accuracies, row["curve_loss"] or (), strict=False):
+        if loss is not None:
+            check_loss(loss, accuracy, task.least_loss_unknown)
+    reported = row["accuracy_protocol"]
+    if reported is None:
+        return
+    least, most = curves.bounds(row["curve_steps"], accuracies)
+    require(
+        least - MEASURED <= reported <= most + MEASURED,
+        f"accuracy_protocol={reported} but curve_accuracy allows {least:.6g} to {most:.6g}; fix "
+        "the one that is wrong",
+    )
+
+
+def _answers_per_step(run: Run) -> int | None:
+    """Answers of equal weight that a step's accuracy is taken over; None where weights differ."""
+    task, n_examples = run.task, run.method.batch_size
+    if n_examples is None:
+        return task.n_predicted if task.counts_examples else None
+    return n_examples * task.n_predicted // task.n_examples
 
 
 def _check_method(run: Run, row: Row) -> None:

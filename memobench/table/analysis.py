@@ -191,7 +191,8 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     theorem promises. load: examples over promised.
     proven_ratio: memorized over promised, where the table has it. t_eps: T_eps of the task's prior
     for EPS. floor: the loss of the best sequence encoder of the same width on the same task, NaN
-    where the table has no optimised one.
+    where the table has no optimised one. certified_floor: of those that `theory.certified` is true
+    of; no run may be below it.
 
     Raises theory.Violation where a run is beyond what is possible.
     """
@@ -206,13 +207,17 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
         for row in table[keys].itertuples(index=False, name=None)
     ]
     encoders = (table["architecture"] == "sequence_encoder") & (table["protocol"] == "optimal")
-    floors: dict[tuple, float] = {}
-    for task, loss, is_encoder in zip(identity, table["loss"], encoders, strict=True):
-        if is_encoder and loss == loss:
-            floors[task] = min(loss, floors.get(task, float("inf")))
-    floor = [floors.get(task, float("nan")) for task in identity]
+    floors: dict[str, dict[tuple, float]] = {"floor": {}, "certified_floor": {}}
+    for i in np.flatnonzero(encoders & table["loss"].notna()):
+        row = table.iloc[i]
+        for name, found in floors.items():
+            if name == "floor" or theory.certified(row):
+                found[identity[i]] = min(row["loss"], found.get(identity[i], float("inf")))
     known = table.assign(
-        floor=floor, promised=promised, load=table["n_examples"] / promised, t_eps=t_eps
+        **{name: [found.get(x, float("nan")) for x in identity] for name, found in floors.items()},
+        promised=promised,
+        load=table["n_examples"] / promised,
+        t_eps=t_eps,
     )
     if "memorized" in table:
         known["proven_ratio"] = table["memorized"] / promised

@@ -1,18 +1,18 @@
-"""Results of version 1 of the specs, rewritten as this version writes them.
+"""Results of earlier versions, rewritten as this version writes them.
 
-Version 1 had one class for all tasks and one for all architectures. A field that was empty stood
-for a default, some fields meant nothing to some kinds, and annealing was a protocol of `trained`.
-Ids and spec columns change; what was measured stays as it is.
+Shards without a digest get one. Version 1 of the specs had one class for all tasks and one for all
+architectures. A field that was empty stood for a default, some fields meant nothing to some kinds,
+and annealing was a protocol of `trained`. Ids and spec columns change; what was measured stays as
+it is.
 """
 
 import dataclasses
 import hashlib
 import json
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from memobench.columns import require, shown
+from memobench.columns import printable, require, shown
 from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.methods.construction import Construction
@@ -102,29 +102,31 @@ class Report:
 
 
 def migrate_folder(folder: results.Path) -> Report:
-    """Writes the shards of version 1 anew beside themselves, which stay as they are.
+    """Writes shards of version 1, and those without a digest, anew beside themselves.
 
-    A shard that was migrated before is left alone. Raises UserError where there is no folder.
+    They stay as they are, and count no more. What was migrated before is left alone. Raises
+    UserError where there is no folder.
     """
-    folder = pathlib.Path(folder)
-    require(folder.is_dir(), f"{str(folder)!r} is no folder; name one of shards")
-    paths = results.shard_paths(folder)
-    left = set(results.unmigrated(folder, (path.name for path in paths)))
+    folder = results.require_folder(folder, "name one of shards")
+    known = results.migrated(folder)
     n_shards, n_runs, errors = 0, 0, []
-    for path in paths:
+    for path in results.shard_paths(folder):
+        name = printable(path.name)
         try:
-            rows, provenance = results.read_shard(path, _VERSION)
+            rows, provenance, sealed = results.read_shard(path, oldest=_VERSION)
         except (OSError, ValueError) as error:
-            errors.append(f"{path.name}: {error}; no row of it is read")
+            reason = getattr(error, "strerror", None) or error
+            errors.append(f"{name}: {reason}; no row of it is read")
             continue
-        if provenance.get("spec_version") != _VERSION or path.name not in left:
+        old = provenance["spec_version"] == _VERSION
+        if path.stem in known or (sealed and not old):
             continue
         new = []
         for i, row in enumerate(rows, start=1):
             try:
-                new.append(migrate_row(row))
+                new.append(migrate_row(row) if old else row)
             except UserError as error:
-                errors.append(f"{path.name}, row {i} ({shown(row['run_id'])[1:-1]}): {error}")
+                errors.append(f"{name}, row {i} ({row['run_id']}): {error}")
         if new:
             provenance = {**provenance, "spec_version": SPEC_VERSION}
             results.write_shard(folder, new, provenance, migrated=path.name)

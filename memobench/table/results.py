@@ -1,7 +1,11 @@
 """Results as immutable shards: one JSON file per pack, written whole or not at all.
 
-Imports no JAX. A shard is {"schema", "provenance", "rows"}; `load_results` reads a folder of them
-into one table with a row per run and the shard's provenance beside it.
+Imports no JAX. A shard is {"schema", "digest", "provenance", "rows"}; `load_results` reads a folder
+of them into one table with a row per run and the shard's provenance beside it.
+
+The digest is of all else in the file, so that whatever is changed in it by hand or by accident is
+noticed by whoever reads it. It is no signature: who means to deceive computes it anew. Against that
+stand the numbers that others determine, which `memobench verify` derives again.
 """
 
 import hashlib
@@ -13,21 +17,25 @@ import pathlib
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from memobench import atomic
-from memobench.columns import shown
+from memobench import atomic, strict_json
+from memobench.columns import printable, require, shown
 from memobench.errors import UserError
-from memobench.models.base import Architecture
-from memobench.runs import OF_RUNS
 from memobench.spec import SPEC_VERSION
-from memobench.table.rows import MEASURES, all_columns, measures, row_columns
-from memobench.tasks.base import Task
+from memobench.table import rows as schema
+from memobench.table.rows import all_columns, measures
 
-SCHEMA = 1
+SCHEMA = 2
+# Its shards have no digest.
+_UNSEALED = 1
+_FIELDS = {_UNSEALED: {"schema", "provenance", "rows"}}
+_FIELDS[SCHEMA] = {*_FIELDS[_UNSEALED], "digest"}
+# More than any pack writes.
+MAX_BYTES = 2**30
 # Stands between the name of a shard and that of the older one from which it was migrated.
 _MIGRATED = "-from-"
 
@@ -40,6 +48,22 @@ class OldSpecs(ValueError):
     """A shard of specs of an earlier version, whose runs have other ids."""
 
 
+class Shard(NamedTuple):
+    """What a shard holds. sealed: whether by a digest of that."""
+
+    rows: list[dict[str, Any]]
+    provenance: dict[str, Any]
+    sealed: bool
+
+
+def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
+    """The folder. Raises UserError, which names it and ends in the fix, where there is none."""
+    # An empty path would be taken for the working directory.
+    is_one = os.fspath(folder) and os.path.isdir(folder)
+    require(is_one, f"{name}{os.fspath(folder)!r} is no folder; {fix}")
+    return pathlib.Path(folder)
+
+
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     """Makes the folder, and raises UserError now rather than after the first pack if it cannot."""
     if not os.fspath(folder):
@@ -49,9 +73,10 @@ def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"{name}={str(folder)!r} cannot be written ({error.strerror}); choose another folder"
+            f"{name}={str(folder)!r} cannot be written ({reason}); choose another folder"
         ) from error
     return folder
 
@@ -72,12 +97,15 @@ def write_shard(
     The name is a hash of the run ids; `migrated` names the shard of an earlier version that these
     rows were, and stands behind it. A whole shard already there is kept as it is, and beside a
     corrupt one the new shard gets a name of its own: nothing measured is ever overwritten. NaN and
-    infinity are refused (ValueError); a diverged run's measures are None.
+    infinity are refused (ValueError), and provenance with the name of a column of rows; a diverged
+    run's measures are None.
     """
+    schema.require_apart(rows, provenance)
     stem = shard_name(row["run_id"] for row in rows)
     if migrated:
         stem += f"{_MIGRATED}{pathlib.Path(migrated).stem}"
-    shard = {"schema": SCHEMA, "provenance": provenance, "rows": list(rows)}
+    content = {"provenance": provenance, "rows": list(rows)}
+    shard = {"schema": SCHEMA, "digest": digest(content), **content}
     text = json.dumps(shard, indent=1, allow_nan=False)
     for attempt in itertools.count():
         path = pathlib.Path(folder) / (f"{stem}-{attempt}.json" if attempt else f"{stem}.json")
@@ -95,18 +123,38 @@ def write_shard(
     raise AssertionError("unreachable")
 
 
-def unmigrated(folder: Path, names: Iterable[str]) -> list[str]:
-    """Those names of shards of an earlier version of which no migrated one lies beside them."""
-    known = {path.stem.partition(_MIGRATED)[2] for path in shard_paths(folder)}
-    return [name for name in names if pathlib.Path(name).stem not in known]
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of JSON in its canonical form: sorted keys, no spaces, numbers as Python writes them.
+
+    >>> digest({"b": 1, "a": [0.5, "x"]}) == digest({"a": [0.5, "x"], "b": 1})
+    True
+    """
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def how_to_migrate(folder: Path, count: int) -> str:
-    """The line for shards of an earlier version."""
-    return (
-        f"{folder} holds {count:,} {'shard' if count == 1 else 'shards'} of an earlier version, "
-        f"whose runs have other ids; memobench migrate {folder} rewrites them"
-    )
+def migrated(folder: Path) -> set[str]:
+    """The names, without endings, of shards of which a migrated one lies in the folder."""
+    return {path.stem.partition(_MIGRATED)[2] for path in shard_paths(folder)} - {""}
+
+
+def how_to_migrate(folder: Path, old: Collection[str], unsealed: Collection[str]) -> Iterator[str]:
+    """A line for shards of an earlier version and one for those without a digest, by names.
+
+    Shards of which a migrated one lies in the folder count no more.
+    """
+    known = migrated(folder) if old or unsealed else set()
+    for names, what in (
+        (old, "of an earlier version, whose runs have other ids; memobench migrate {} rewrites"),
+        (
+            unsealed,
+            "without a digest, so that no change would be noticed; memobench migrate {} seals",
+        ),
+    ):
+        count = sum(pathlib.Path(name).stem not in known for name in names)
+        if count:
+            shards = "1 shard" if count == 1 else f"{count:,} shards"
+            yield f"{folder} holds {shards} {what.format(folder)} {'it' if count == 1 else 'them'}"
 
 
 def shard_name(run_ids: Iterable[str]) -> str:
@@ -117,11 +165,11 @@ def shard_name(run_ids: Iterable[str]) -> str:
 def load_results(folder: Path) -> pd.DataFrame:
     """The table of a results folder: one row per run, provenance in columns of its own.
 
-    A torn, foreign or outdated file is named in a warning and skipped; where two shards hold the
-    same run, the first by name counts. Raises UserError for a folder that does not exist.
+    A file that is torn, changed, foreign or outdated is named in a warning and skipped; where two
+    shards hold the same run, the first by name counts. Raises UserError for a folder that does not
+    exist.
     """
-    if not os.path.isdir(folder):
-        raise UserError(f"results={str(folder)!r} is no folder; first: memobench run EXPERIMENT")
+    require_folder(folder, "first: memobench run EXPERIMENT", "results=")
     return to_table(list(load_rows(folder).values()))
 
 
@@ -146,6 +194,7 @@ class Reader:
         # By size: what somebody copies here may be whole when it is looked at again.
         self._skipped: dict[str, int] = {}
         self._old: set[str] = set()
+        self._unsealed: set[str] = set()
 
     def rows(self) -> dict[str, dict]:
         """All rows so far, by run id; not to be changed. Any thread may ask."""
@@ -154,7 +203,7 @@ class Reader:
         return self._rows
 
     def _read_new(self) -> None:
-        n_old = len(self._old)
+        n_old = len(self._old) + len(self._unsealed)
         for path in shard_paths(self._folder, self._read):
             try:
                 stat = path.stat()
@@ -162,24 +211,25 @@ class Reader:
                     continue
                 shard = read_shard(path)
             except OldSpecs:
+                shard = Shard([], {}, True)
                 self._old.add(path.name)
-                self._read.add(path.name)
-                self.newest = max(self.newest, stat.st_mtime)
-                continue
             except OSError as error:
                 # It may be gone the next time.
-                _log.warning("skipped %s: %s", path, error)
+                _log.warning("skipped %s: %s", printable(path), error.strerror or error)
                 continue
             except ValueError as error:
-                _log.warning("skipped %s: %s", path, error)
+                _log.warning("skipped %s: %s", printable(path), error)
                 self._skipped[path.name] = stat.st_size
                 continue
+            if not shard.sealed:
+                self._unsealed.add(path.name)
             self._read.add(path.name)
             self.newest = max(self.newest, stat.st_mtime)
-            for row in with_provenance(*shard):
+            for row in with_provenance(shard.rows, shard.provenance):
                 self._rows.setdefault(row["run_id"], _shared(row))
-        if len(self._old) > n_old and (left := unmigrated(self._folder, self._old)):
-            _log.warning("%s", how_to_migrate(self._folder, len(left)))
+        if len(self._old) + len(self._unsealed) > n_old:
+            for line in how_to_migrate(self._folder, self._old, self._unsealed):
+                _log.warning("%s", line)
 
 
 def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:
@@ -215,49 +265,41 @@ def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterato
     return ({**provenance, **row} for row in rows)
 
 
-def read_shard(
-    path: pathlib.Path, spec_version: int = SPEC_VERSION
-) -> tuple[list[dict], dict[str, Any]]:
-    """A shard's rows and provenance, of specs of this version.
+def read_shard(path: pathlib.Path, oldest: int = SPEC_VERSION) -> Shard:
+    """A shard, of which digest and kinds of values were checked.
 
-    Raises OSError or ValueError for what is no whole one, OldSpecs for one of an earlier version.
+    Args:
+      path: of the file.
+      oldest: version of the specs that it may be of.
+
+    Raises:
+      OSError: it cannot be read.
+      OldSpecs: it is of an earlier version.
+      UserError: it is no shard, no longer the one that was written, or of a later version.
     """
-    try:
-        shard = json.loads(path.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        raise ValueError("not a whole JSON file") from None
-    if not isinstance(shard, dict) or "schema" not in shard:
-        raise ValueError("not a memobench shard")
-    if shard["schema"] != SCHEMA:
-        raise ValueError(f"schema {shard['schema']!r}, this version reads {SCHEMA}")
-    rows, provenance = shard.get("rows"), shard.get("provenance")
-    if not isinstance(rows, list) or not isinstance(provenance, dict):
-        raise ValueError("rows or provenance are missing")
-    version = provenance.get("spec_version", spec_version)
-    if isinstance(version, int) and version < spec_version:
+    shard = strict_json.parsed(strict_json.contents(path, MAX_BYTES))
+    require(isinstance(shard, dict) and "schema" in shard, "not a memobench shard")
+    version = shard["schema"]
+    known = type(version) is int and version in _FIELDS
+    require(known, f"schema {shown(version)}, and this version reads 1 to {SCHEMA}")
+    require(shard.keys() == _FIELDS[version], f"not a shard of schema {version}: other fields")
+    content = {name: shard[name] for name in ("provenance", "rows")}
+    if sealed := version != _UNSEALED:
+        require(
+            shard["digest"] == digest(content),
+            "its digest is not that of its content: it was changed after it was written",
+        )
+    rows, provenance = content["rows"], content["provenance"]
+    _require_version(provenance, oldest)
+    schema.require_whole(rows, provenance)
+    return Shard(rows, provenance, sealed)
+
+
+def _require_version(provenance: Any, oldest: int) -> None:
+    version = provenance.get("spec_version") if isinstance(provenance, dict) else None
+    if type(version) is int and version < oldest:
         raise OldSpecs(f"of version {version} of the specs, and this version is {SPEC_VERSION}")
-    for i, row in enumerate(rows, start=1):
-        if not isinstance(row, dict):
-            raise ValueError(f"row {i} is no object")
-        for problem in _problems(row):
-            raise ValueError(f"row {i} {problem}")
-    measured = provenance.keys() & (row_columns().keys() | set(itertools.chain(*rows)))
-    if measured:
-        raise ValueError(f"its provenance has {shown(min(measured))}, a column of rows")
-    return rows, provenance
-
-
-def _problems(row: dict) -> Iterator[str]:
-    """What is wrong with a row, a phrase each."""
-    for name in _PRESENT:
-        if name not in row or (row[name] is None and name in _REQUIRED):
-            yield f"lacks {name}"
-    known = row_columns()
-    for name, value in row.items():
-        if value is not None and name in known and not known[name].domain.holds(value):
-            yield f"has {name}={shown(value)}, which is not {known[name].domain.description}"
-
-
-# What a reader cannot do without, and what a row says of every run, be it that there is none.
-_REQUIRED = (*OF_RUNS, "task_seed", "status", "n_params", "n_params_memory")
-_PRESENT = (*_REQUIRED, *Task.shared_columns(), *Architecture.shared_columns(), *MEASURES)
+    require(
+        version is None or (type(version) is int and version <= SPEC_VERSION),
+        f"spec_version={shown(version)}, and this version's ids are of {SPEC_VERSION}",
+    )

@@ -1,16 +1,20 @@
 """The columns of a row: of its spec, its measures, its method and its provenance.
 
 Each is declared where it is produced; here they are put together. What tables, boards, submissions
-and checks know of columns they know from here.
+and checks know of columns they know from here, and so does whoever reads a shard: `require_whole`.
 """
 
 import collections
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from memobench import columns as col
-from memobench.columns import Column, by_name, merged, require
+from memobench.columns import Column, by_name, merged, require, shown
+from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
-from memobench.runs import spec_columns
+from memobench.runs import OF_RUNS, spec_columns
 from memobench.spec import SPEC_VERSION, derived
 from memobench.table import measures as extra
 from memobench.tasks.base import Task
@@ -95,6 +99,11 @@ PROVENANCE = by_name(
     Column("compile_seconds", "of the pack", col.real(0, 1e9), "s", 1),
     Column("run_seconds", "of the pack", col.real(0, 1e9), "s", 1),
 )
+# No checkout of git, no commit; a GPU, or a shard from before it was recorded, has none of these.
+OPTIONAL_PROVENANCE = ("commit", "instruction_set", "n_devices")
+# What a reader cannot do without, and what a row says of every run, be it that there is none.
+_REQUIRED = (*OF_RUNS, "task_seed", "status", "n_examples", "n_params", "n_params_memory")
+_PRESENT = (*_REQUIRED, *Task.shared_columns(), *Architecture.shared_columns(), *MEASURES)
 
 
 @derived
@@ -130,6 +139,49 @@ def all_columns() -> dict[str, Column]:
     Raises UserError where two things have one name: a measure, say, and a field of a spec.
     """
     return _disjoint(row_columns(), PROVENANCE)
+
+
+def require_whole(rows: Sequence[Any], provenance: Any) -> None:
+    """Raises UserError unless these may be the rows and the provenance of a shard.
+
+    Columns that this version does not know, those of another's kinds, are not looked at.
+    """
+    require(isinstance(rows, list | tuple), "rows are missing")
+    require(isinstance(provenance, Mapping), "provenance is missing")
+    known = row_columns()
+    places: dict[str, int] = {}
+    for i, row in enumerate(rows, start=1):
+        require(isinstance(row, Mapping), f"row {i} is no object")
+        for name in _PRESENT:
+            lacks = name not in row or (row[name] is None and name in _REQUIRED)
+            require(not lacks, f"row {i} lacks {name}")
+        _require_domains(f"row {i}", row, known)
+        first = places.setdefault(row["run_id"], i)
+        require(first == i, f"row {i} is of the run of row {first}")
+    require_apart(rows, provenance)
+    for name in PROVENANCE:
+        lacks = provenance.get(name) is None and name not in OPTIONAL_PROVENANCE
+        require(not lacks, f"its provenance lacks {name}")
+    _require_domains("its provenance", provenance, PROVENANCE)
+
+
+def require_apart(rows: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]) -> None:
+    """Raises UserError where the provenance has another name than its own: a column of rows, say.
+
+    A row of the table has both, so that one would be read for the other.
+    """
+    for name in provenance.keys() - PROVENANCE:
+        raise UserError(f"its provenance has {shown(name)}, which is no column of provenance")
+    for name in set(itertools.chain(*rows)) & PROVENANCE.keys():
+        raise UserError(f"its rows have {name}, a column of provenance")
+
+
+def _require_domains(place: str, cells: Mapping[str, Any], known: Mapping[str, Column]) -> None:
+    for name, value in cells.items():
+        if value is not None and name in known and not known[name].domain.holds(value):
+            raise UserError(
+                f"{place} has {name}={shown(value)}, not {known[name].domain.description}"
+            )
 
 
 def _disjoint(*groups: dict[str, Column]) -> dict[str, Column]:

@@ -15,15 +15,14 @@ import dataclasses
 import math
 import pathlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from memobench import atomic, theory
-from memobench.columns import shown
+from memobench.columns import printable, shown
 from memobench.errors import UnknownKind, UserError
 from memobench.methods.base import Method
 from memobench.runs import from_cells
-from memobench.spec import SPEC_VERSION
 from memobench.submissions import checks
 from memobench.table import results, rows
 from memobench.table.consistency import agree
@@ -62,15 +61,12 @@ class Report:
 
 def verify(folder: results.Path) -> Report:
     """Checks every file and every row of a folder. Raises UserError where there is no folder."""
-    folder = pathlib.Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"{str(folder)!r} is no folder; name one of shards")
-    check = _Check()
+    folder = results.require_folder(folder, "name one of shards")
+    check = _Check(results.migrated(folder))
     for path in results.shard_paths(folder):
         check.file(path)
     check.theory()
-    if left := results.unmigrated(folder, check.old):
-        check.errors.append(results.how_to_migrate(folder, len(left)))
+    check.errors += results.how_to_migrate(folder, check.old, check.unsealed)
     return Report(
         shards=check.n_shards,
         runs=len(check.first),
@@ -82,11 +78,13 @@ def verify(folder: results.Path) -> Report:
 class _Check:
     """What is found while files are read one after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, migrated: Collection[str]) -> None:
         self.errors: list[str] = []
         self.n_shards = 0
-        # Shards of earlier versions.
+        # Shards of earlier versions and without a digest, and those that count no more.
         self.old: list[str] = []
+        self.unsealed: list[str] = []
+        self._migrated = migrated
         # Of every run its place and its measures, where it was met first.
         self.first: dict[str, tuple[str, _Row]] = {}
         self._again: dict[str, list[tuple[str, str, float]]] = collections.defaultdict(list)
@@ -98,27 +96,32 @@ class _Check:
         self._unchecked: dict[str, list[str]] = collections.defaultdict(list)
 
     def file(self, path: pathlib.Path) -> None:
+        name = printable(path.name)
         try:
-            read, provenance = results.read_shard(path)
+            read, provenance, sealed = results.read_shard(path)
         except results.OldSpecs:
             self.old.append(path.name)
             return
         except (OSError, ValueError) as error:
-            self.errors.append(f"{path.name}: {error}; no row of it is read")
+            reason = getattr(error, "strerror", None) or error
+            self.errors.append(f"{name}: {reason}; no row of it is read")
             return
+        if not sealed:
+            self.unsealed.append(path.name)
+            if path.stem in self._migrated:
+                return
         self.n_shards += 1
-        self._wrong(path.name, _provenance_errors(provenance))
-        for name in ("commit", "device", "memobench", "jax"):
-            self._provenance[name][str(provenance.get(name))] += len(read)
+        self._wrong(name, _date_errors(provenance["date"]))
+        for column in ("commit", "device", "memobench", "jax"):
+            self._provenance[column][str(provenance.get(column))] += len(read)
         stem = results.shard_name(row["run_id"] for row in read)
         if path.stem != stem and not path.stem.startswith(f"{stem}-"):
             self.errors.append(
-                f"{path.name}: its runs give the name {stem}.json; it was renamed, or rows were "
+                f"{name}: its runs give the name {stem}.json; it was renamed, or rows were "
                 "taken out or added"
             )
         for i, row in enumerate(read, start=1):
-            place = f"{path.name}, row {i} ({shown(row['run_id'])[1:-1]})"
-            self._row(place, row)
+            self._row(f"{name}, row {i} ({row['run_id']})", row)
 
     def _row(self, place: str, row: _Row) -> None:
         run_id = row["run_id"]
@@ -209,23 +212,11 @@ class _Check:
             yield f"{len(runs):,} runs were not checked, {_some(runs)}: {message}"
 
 
-def _provenance_errors(provenance: Mapping[str, Any]) -> Iterator[str]:
-    version = provenance.get("spec_version")
-    if version != SPEC_VERSION:
-        yield f"spec_version={shown(version)}, and this version's ids are of {SPEC_VERSION}"
-    for name, column in rows.PROVENANCE.items():
-        value, domain = provenance.get(name), column.domain
-        if name == "spec_version":
-            continue
-        if value is None and name not in (*checks.OPTIONAL_PROVENANCE, "n_devices"):
-            yield f"its provenance lacks {name}"
-        elif value is not None and not domain.holds(value):
-            yield f"its provenance has {name}={shown(value)}, which is not {domain.description}"
-        elif name == "date":
-            try:
-                checks.check_date(str(value))
-            except UserError as error:
-                yield str(error)
+def _date_errors(date: str) -> Iterator[str]:
+    try:
+        checks.check_date(date)
+    except UserError as error:
+        yield str(error)
 
 
 def _apart(a: _Row, b: _Row) -> float:

@@ -1,8 +1,10 @@
-"""JSON from strangers: nothing is read that is too large, nothing built that is too deep.
+"""JSON that others may have written: read from regular files, and stricter than JSON is.
 
-Stricter than JSON: finite numbers, no key twice, whole numbers that every reader has exactly.
+Nothing is read that is too large and nothing built that is too deep; numbers are finite, whole ones
+those that every reader has exactly, and no key is there twice. Imports no JAX.
 """
 
+import errno
 import json
 import math
 import os
@@ -16,7 +18,6 @@ import numpy as np
 from memobench.columns import require, shown
 from memobench.errors import UserError
 
-MAX_BYTES = 64 * 2**20
 # Objects within a file, lists and objects in all, and how deep they lie within each other.
 MAX_OBJECTS = 200_001
 MAX_CONTAINERS = 4_000_000
@@ -26,31 +27,40 @@ MAX_DIGITS = 40
 MAX_WHOLE = 2**53
 
 
-def contents(path: pathlib.Path) -> bytes:
-    """The bytes of a regular file that is not too large; links are not followed."""
+def contents(path: pathlib.Path, most: int, follow: bool = True) -> bytes:
+    """The bytes of a regular file, at most so many.
+
+    Args:
+      path: of the file; a pipe, to which nobody may ever write, is not waited for.
+      most: bytes that it may have.
+      follow: whether it may be a symbolic link to one.
+
+    Raises OSError where it cannot be read, UserError where it is no such file or too large.
+    """
     try:
-        # Not blocking: a pipe would be waited for.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            found = os.fstat(handle)
-            require(stat.S_ISREG(found.st_mode), "is no regular file; name a submission's file")
-            require(found.st_size <= MAX_BYTES, too_large(found.st_size))
-            with open(handle, "rb", closefd=False) as file:
-                data = file.read(MAX_BYTES + 1)
-        finally:
-            os.close(handle)
-    except UserError:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    except OSError as error:
+        # A socket cannot even be opened.
+        require(error.errno != errno.ENXIO, _NOT_REGULAR)
         raise
-    except (OSError, ValueError) as error:
-        link = " it is a symbolic link, put the file itself there;" if path.is_symlink() else ""
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot be read:{link} {reason}") from error
-    require(len(data) <= MAX_BYTES, too_large(len(data)))
+    try:
+        found = os.fstat(handle)
+        require(stat.S_ISREG(found.st_mode), _NOT_REGULAR)
+        require_small(found.st_size, most)
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(most + 1)
+    finally:
+        os.close(handle)
+    require_small(len(data), most)
     return data
 
 
-def too_large(size: int) -> str:
-    return f"{size:,} bytes are more than {MAX_BYTES:,}; submit fewer runs at a time"
+_NOT_REGULAR = "is no regular file; name one"
+
+
+def require_small(size: int, most: int) -> None:
+    """Raises UserError for a file of more bytes."""
+    require(size <= most, f"{size:,} bytes are more than {most:,}; put fewer runs into a file")
 
 
 # A string, or what is left of the text where it does not end.
@@ -63,16 +73,16 @@ def parsed(data: bytes) -> Any:
     brackets = _STRING.sub(b"", data).translate(None, delete=_NO_BRACKETS)
     require(
         brackets.count(b"{") <= MAX_OBJECTS,
-        f"more than {MAX_OBJECTS // 2:,} rows; submit fewer runs at a time",
+        f"more than {MAX_OBJECTS // 2:,} rows; put fewer runs into a file",
     )
     require(
         len(brackets) <= 2 * MAX_CONTAINERS,
-        f"more than {MAX_CONTAINERS:,} lists and objects; submit fewer runs at a time",
+        f"more than {MAX_CONTAINERS:,} lists and objects; put fewer runs into a file",
     )
     codes = np.frombuffer(brackets, np.uint8)
     opens = (codes == ord("[")) | (codes == ord("{"))
     depth = np.cumsum(np.where(opens, 1, -1), dtype=np.int64).max(initial=0)
-    require(depth <= MAX_DEPTH, f"lists within lists {depth} deep; memobench submit writes none")
+    require(depth <= MAX_DEPTH, f"lists within lists {depth} deep; memobench writes none")
     try:
         return json.loads(
             data.decode(),
@@ -84,9 +94,9 @@ def parsed(data: bytes) -> Any:
     except UserError:
         raise
     except UnicodeDecodeError as error:
-        raise UserError("is not UTF-8; write it with memobench submit") from error
+        raise UserError("is not UTF-8; it is no file of memobench or damaged") from error
     except json.JSONDecodeError as error:
-        raise UserError(f"is no JSON ({error}); write it with memobench submit") from error
+        raise UserError(f"is no JSON ({error}); it is no file of memobench or damaged") from error
 
 
 def _no_constant(name: str) -> None:
@@ -101,7 +111,7 @@ def _whole_number(text: str) -> int:
 
 def _finite(text: str) -> float:
     value = float(text) if len(text) <= MAX_DIGITS else math.inf
-    require(math.isfinite(value), f"the number {shown(text)} is too large or too long; mend it")
+    require(math.isfinite(value), f"the number {shown(text)} is too large or too long; fix it")
     return value
 
 
