@@ -18,7 +18,9 @@ def kl_and_correct(
     The likeliest is the first. A tie for the top is an error, so that a model without an opinion
     memorizes nothing.
     """
-    logit_K = logits_N[next_K]
+    # Comparisons instead of gathers, whose gradients are scatters.
+    is_next_KxN = next_K[:, None] == jnp.arange(len(logits_N))[None]
+    logit_K = jnp.where(is_next_KxN, logits_N[None], 0).sum(axis=1)
     correct = jnp.sum(logits_N >= logit_K[0]) == 1
     entropy = jax.scipy.special.entr(probability_K).sum()
     return jax.nn.logsumexp(logits_N) - (probability_K * logit_K).sum() - entropy, correct

@@ -4,9 +4,13 @@ import dataclasses
 import json
 import re
 
+import pytest
+
 from memobench.errors import UserError
+from memobench.models.base import Architecture
 from memobench.spec import SPEC_VERSION
 from memobench.table import results
+from memobench.tasks.base import Task
 
 # Values of fields, wherever a kind has a field of this name.
 TASK = {
@@ -63,3 +67,25 @@ def reseal(path, change):
     shard = json.loads(path.read_text())
     change(shard)
     path.write_text(resealed(json.dumps(shard)))
+
+
+def tasks(name):
+    """A task of a kind with contexts of three tokens, and one with a single token if it can."""
+    found = []
+    for length in (3, 1):
+        values = {**TASK, "context_length": length}
+        try:
+            found.append(make(Task.named(name), values))
+        except UserError:
+            continue
+    return found
+
+
+def pairs():
+    """Every registered architecture with every task that it serves."""
+    for name, cls in Architecture.kinds().items():
+        architecture = make(cls, ARCHITECTURE)
+        for task_name in Task.kinds():
+            served = [task for task in tasks(task_name) if serves(architecture, task)]
+            if served:
+                yield pytest.param(architecture, served[0], id=f"{name}-{task_name}")

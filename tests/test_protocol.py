@@ -48,29 +48,7 @@ quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimizati
 # --- Every registered kind ----------------------------------------------------------------------
 
 
-def _tasks(name):
-    """A task of a kind with contexts of three tokens, and one with a single token if it can."""
-    found = []
-    for length in (3, 1):
-        values = {**small.TASK, "context_length": length}
-        try:
-            found.append(small.make(Task.named(name), values))
-        except UserError:
-            continue
-    return found
-
-
-def _pairs():
-    """Every registered architecture with every task that it serves."""
-    for name, cls in Architecture.kinds().items():
-        architecture = small.make(cls, small.ARCHITECTURE)
-        for task_name in Task.kinds():
-            served = [task for task in _tasks(task_name) if small.serves(architecture, task)]
-            if served:
-                yield pytest.param(architecture, served[0], id=f"{name}-{task_name}")
-
-
-every_pair = pytest.mark.parametrize(("architecture", "task"), list(_pairs()))
+every_pair = pytest.mark.parametrize(("architecture", "task"), list(small.pairs()))
 
 
 @pytest.mark.parametrize("task_name", Task.kinds())
@@ -78,7 +56,7 @@ every_pair = pytest.mark.parametrize(("architecture", "task"), list(_pairs()))
 def test_an_architecture_serves_the_tasks_whose_question_it_answers(name, task_name):
     architecture, tasks = (
         small.make(Architecture.named(name), small.ARCHITECTURE),
-        _tasks(task_name),
+        small.tasks(task_name),
     )
     assert tasks
     answers = tasks[0].question in architecture.answers
@@ -184,7 +162,7 @@ def test_a_padded_model_is_the_smaller_one(architecture, task):
 
 @pytest.mark.parametrize("name", Task.kinds())
 def test_an_instance_has_the_shapes_that_are_known_before(name):
-    for task in _tasks(name):
+    for task in small.tasks(name):
         data, shapes = task.sample(), task.shapes()
         for x, shape in zip(jax.tree.leaves(data), jax.tree.leaves(shapes), strict=True):
             assert (x.shape, x.dtype) == (shape.shape, shape.dtype)

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from memobench.engine import devices
 
@@ -28,3 +28,19 @@ def compiled(
     """The function of stacked runs compiled for these shapes; specs as those of `devices.jit`."""
     jitted = devices.jit(function, specs, donate_argnums=donate, compiler_options=OPTIONS)
     return jitted.lower(*arguments).compile()
+
+
+class Part(NamedTuple):
+    """A function of stacked runs, and what it is compiled for.
+
+    arguments: their shapes. specs: SPLIT or SHARED for each. donate: those that are overwritten.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    specs: tuple[Any, ...]
+    donate: tuple[int, ...] = ()
+
+    def compiled(self) -> Any:
+        """The function compiled for the devices of this process."""
+        return compiled(self.function, *self.arguments, specs=self.specs, donate=self.donate)

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from memobench.engine import compiling, devices, lanes, reading
+from memobench.engine import devices, lanes, reading
+from memobench.engine.compiling import Part
 from memobench.engine.devices import SHARED, SPLIT
 from memobench.engine.lanes import Best, Lane, State
 from memobench.models.base import Module, trains
@@ -100,18 +101,33 @@ def one_step(
 @functools.lru_cache(maxsize=32)
 def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Program:
     """The functions of all packs of this signature, with so many lanes and instances."""
-    reads = reading.of(signature)
-
-    def begin(variables_R: Any) -> State:
-        moving = trains(signature.module, signature.trained)
-        one = functools.partial(lanes.begin, signature.optimizer, moving, signature.keeps_best)
-        return jax.vmap(one)(variables_R)
+    parts = to_compile(signature, n_lanes, n_instances)
+    shuffle = parts.pop("shuffle", None)
+    begin = parts["begin"].function
 
     def enter(state: State, variables_R: Any, enters_R: jax.Array) -> State:
         def one(old: State, new: State, enters: jax.Array) -> State:
             return jax.tree.map(lambda x, y: jnp.where(enters, y, x), old, new)
 
         return jax.vmap(one)(state, begin(variables_R), enters_R)
+
+    return Program(
+        # Compiled where a lane is filled again; no pack of plain runs does that.
+        enter=devices.jit(enter, (SPLIT, SPLIT, SPLIT), donate_argnums=(0,)),
+        pick=devices.jit(functools.partial(_pick, signature.chunk_steps), (SPLIT, SPLIT)),
+        shuffle=shuffle and shuffle.compiled(),
+        **{name: part.compiled() for name, part in parts.items()},
+    )
+
+
+def to_compile(signature: Signature, n_lanes: int, n_instances: int) -> dict[str, Part]:
+    """The functions that a program compiles at once, by name, and the shapes they take."""
+    reads = reading.of(signature)
+
+    def begin(variables_R: Any) -> State:
+        moving = trains(signature.module, signature.trained)
+        one = functools.partial(lanes.begin, signature.optimizer, moving, signature.keeps_best)
+        return jax.vmap(one)(variables_R)
 
     def chunk(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
         def train(variables: Any, moments: Any, lane: Lane, rate_C: Any, order_CxB: Any) -> Any:
@@ -147,21 +163,22 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
     shuffle, order = _shuffling(signature, n_lanes)
     order = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps, *order.shape[2:]), order.dtype)
     due = jax.ShapeDtypeStruct((n_lanes,), jnp.bool_)
-    return Program(
-        begin=compiling.compiled(begin, state.variables, specs=(SPLIT,)),
-        # Compiled where a lane is filled again; no pack of plain runs does that.
-        enter=devices.jit(enter, (SPLIT, SPLIT, SPLIT), donate_argnums=(0,)),
-        shuffle=shuffle,
-        pick=devices.jit(functools.partial(_pick, signature.chunk_steps), (SPLIT, SPLIT)),
-        chunk=compiling.compiled(
-            chunk, state, data, lane, rate, order,
-            specs=(SPLIT, SHARED, SPLIT, SPLIT, SPLIT), donate=(0,),
+    parts = {
+        "begin": Part(begin, (state.variables,), (SPLIT,)),
+        "chunk": Part(
+            chunk,
+            (state, data, lane, rate, order),
+            (SPLIT, SHARED, SPLIT, SPLIT, SPLIT),
+            donate=(0,),
         ),
-        look=compiling.compiled(
-            look, state.variables, state.best, data, lane, due,
-            specs=(SPLIT, SPLIT, SHARED, SPLIT, SPLIT), donate=(1,),
+        "look": Part(
+            look,
+            (state.variables, state.best, data, lane, due),
+            (SPLIT, SPLIT, SHARED, SPLIT, SPLIT),
+            donate=(1,),
         ),
-    )  # fmt: skip
+    }
+    return parts | ({"shuffle": shuffle} if shuffle else {})
 
 
 def keep_better(best: Best, new: Best, target: jax.Array) -> Best:
@@ -170,8 +187,8 @@ def keep_better(best: Best, new: Best, target: jax.Array) -> Best:
     return jax.tree.map(lambda x, y: jnp.where(better, y, x), best, new)
 
 
-def _shuffling(signature: Signature, n_lanes: int) -> tuple[Any, Any]:
-    """The compiled shuffles of an epoch, if there are any, and the shape of an order of batches."""
+def _shuffling(signature: Signature, n_lanes: int) -> tuple[Part | None, Any]:
+    """The shuffles of an epoch, if there are any, and the shape of an order of batches."""
     batch_size, n_batches = signature.batch_size, signature.epoch_steps
     if not (batch_size and n_batches):
         shape = n_lanes, signature.chunk_steps, batch_size
@@ -183,11 +200,8 @@ def _shuffling(signature: Signature, n_lanes: int) -> tuple[Any, Any]:
     )
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_lanes))
     epoch = jax.ShapeDtypeStruct((n_lanes,), jnp.int32)
-    shuffle = jax.vmap(one)
-    return (
-        compiling.compiled(shuffle, keys, epoch, specs=(SPLIT, SPLIT)),
-        jax.eval_shape(shuffle, keys, epoch),
-    )
+    shuffle = Part(jax.vmap(one), (keys, epoch), (SPLIT, SPLIT))
+    return shuffle, jax.eval_shape(shuffle.function, *shuffle.arguments)
 
 
 def _pick(n_steps: int, order_RxLxB: jax.Array, start_R: jax.Array) -> jax.Array:

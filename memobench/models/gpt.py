@@ -21,6 +21,7 @@ from flax import linen as nn
 from memobench.columns import choice, integer
 from memobench.models.base import Architecture, Module, require_narrow_heads, require_neurons
 from memobench.models.initial_weights import generator
+from memobench.models.lookup import rows
 from memobench.models.transformer import ACTIVATIONS
 from memobench.spec import kind
 
@@ -125,7 +126,7 @@ class GPTModule(Module):
         weights = self.weights
         read_P = tokens_S[:-1] if self.whole else tokens_S
         # Nothing was read at position 0.
-        token_PxD = jnp.pad(weights["token_embedding"][read_P], ((1, 0), (0, 0)))
+        token_PxD = jnp.pad(rows(weights["token_embedding"], read_P), ((1, 0), (0, 0)))
         x_PxD = token_PxD + weights["position_embedding"]
         for layer in range(self.n_layers):
             x_PxD = x_PxD + self._attend(layer, self._norm(f"layer{layer}_norm1", x_PxD))

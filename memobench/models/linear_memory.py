@@ -15,6 +15,7 @@ from flax import linen as nn
 
 from memobench.models.base import Architecture, TabledModule, require_one_token
 from memobench.models.initial_weights import draw_unit_rows, generator, unit_rows
+from memobench.models.lookup import rows
 from memobench.spec import kind
 
 # The memory starts out as a map that makes keys this much smaller.
@@ -61,7 +62,7 @@ class LinearMemoryModule(TabledModule):
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
         """logits_N of the token that follows the only one of tokens_S."""
-        return self.value_ND @ (self.memory_DD @ self.key_ND[tokens_S[0]])
+        return self.value_ND @ (self.memory_DD @ rows(self.key_ND, tokens_S[0]))
 
     def tables(self) -> list[jax.Array]:
         """What the memory makes of every token's key: recalled_ND of the one position."""

@@ -21,6 +21,7 @@ from memobench.models.initial_weights import (
     uniform,
     unit_rows,
 )
+from memobench.models.lookup import rows
 from memobench.models.transformer import ACTIVATIONS
 from memobench.spec import kind
 
@@ -75,7 +76,7 @@ class MLPMemoryModule(TabledModule):
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
         """logits_N of the token that follows the only one of tokens_S."""
-        return self.value_ND @ self._recall(self.key_ND[tokens_S[0]])
+        return self.value_ND @ self._recall(rows(self.key_ND, tokens_S[0]))
 
     def tables(self) -> list[jax.Array]:
         """What the memory makes of every token's key: recalled_ND of the one position."""

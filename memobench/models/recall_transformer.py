@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench.columns import choice, integer
+from memobench.models import lookup
 from memobench.models.base import Architecture, Module, require_narrow_heads, require_neurons
 from memobench.models.initial_weights import (
     Table,
@@ -104,7 +105,7 @@ class RecallTransformerModule(Module):
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
         """logits_C of the answers to tokens_S, of which the last must be the end."""
-        token_SxD = self.embedding_ND[tokens_S]
+        token_SxD = lookup.rows(self.embedding_ND, tokens_S)
         # In this order of factors a vmap over examples and models makes fast products on CPUs.
         recalled_HxD = self._attention_SxH(token_SxD).T @ token_SxD
         head_HxK = jnp.einsum("hkd,hd->hk", self.value_HKD, recalled_HxD)

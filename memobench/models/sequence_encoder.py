@@ -15,6 +15,7 @@ from flax import linen as nn
 
 from memobench.columns import require
 from memobench.models.base import Architecture, Module
+from memobench.models.lookup import rows
 from memobench.spec import kind
 
 MOST_ROWS = 2**22
@@ -36,7 +37,7 @@ class SequenceEncoderModule(Module):
         encoding_TxD: Any = self.param("encoding", initializer, (n**length, d_model))
         unembedding_ND: Any = self.param("unembedding", initializer, (n, d_model))
         place_S = n ** jnp.arange(length - 1, -1, -1)
-        return unembedding_ND @ encoding_TxD[tokens_S @ place_S]
+        return unembedding_ND @ rows(encoding_TxD, tokens_S @ place_S)
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes (m, r, n) of products of two matrices, and how many: all of it is one product."""

@@ -20,6 +20,7 @@ import numpy as np
 from flax import linen as nn
 
 from memobench.columns import choice, integer, require
+from memobench.models import lookup
 from memobench.models.base import (
     Architecture,
     TabledModule,
@@ -173,13 +174,23 @@ class Transformer(TabledModule):
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
         """logits_N of the token that follows tokens_S."""
-        return self.read(self._rows(tokens_S))
+        return lookup.by_platform(
+            lambda tokens_S: self.read(self._rows(tokens_S)),
+            lambda tokens_S: self.read(self._own_rows(tokens_S)),
+            tokens_S,
+        )
 
     def attention(self, tokens_S: jax.Array) -> jax.Array:
         """attention_HxS of the last layer from the last token to all; rows sum to 1."""
         return self._attention_SH(self._last_rows(self._rows(tokens_S))).T
 
+    def _own_rows(self, tokens_S: jax.Array) -> list[Rows]:
+        """The rows of one example's tokens, computed for it alone and without values."""
+        embedding_SxD = lookup.rows(self.token_embedding_ND, tokens_S)
+        return [self._first(s, x_D, False) for s, x_D in enumerate(embedding_SxD)]
+
     def _rows(self, tokens_S: jax.Array) -> list[Rows]:
+        """The rows of one example's tokens, out of the tables of all tokens."""
         return [
             jax.tree.map(lambda table_N, t=token: table_N[t], table)
             for token, table in zip(tokens_S, self.tables(), strict=True)
@@ -187,17 +198,15 @@ class Transformer(TabledModule):
 
     def tables(self) -> list[Rows]:
         """For each position, the rows of every token: a list of S trees with leading axis N."""
-
-        def row(position: int, embedding_D: jax.Array) -> Rows:
-            x_D = embedding_D
-            if self.full:
-                x_D = x_D + self.position_embedding_SI[position]
-            return self._project(0, position, x_D)
-
         return [
-            jax.vmap(lambda embedding_D, s=s: row(s, embedding_D))(self.token_embedding_ND)
+            jax.vmap(lambda x_D, s=s: self._first(s, x_D, True))(self.token_embedding_ND)
             for s in range(self.context_length)
         ]
+
+    def _first(self, position: int, embedding_D: jax.Array, values: bool) -> Rows:
+        """What the first layer needs of a token at a position."""
+        position_D = self.position_embedding_SI[position] if self.full else 0.0
+        return self._project(0, position, embedding_D + position_D, values)
 
     def read(self, rows: list[Rows]) -> jax.Array:
         """logits_N of one example from the first layer's rows of its S tokens."""
@@ -208,21 +217,23 @@ class Transformer(TabledModule):
         """The rows of the last layer from those of the first."""
         for layer in range(self.n_layers - 1):
             streams_D = [self._layer(layer, rows[: s + 1]) for s in range(self.context_length)]
-            rows = [self._project(layer + 1, s, x_D) for s, x_D in enumerate(streams_D)]
+            rows = [self._project(layer + 1, s, x_D, False) for s, x_D in enumerate(streams_D)]
         return rows
 
-    def _project(self, layer: int, position: int, x_D: jax.Array) -> Rows:
+    def _project(self, layer: int, position: int, x_D: jax.Array, values: bool) -> Rows:
         """What attention needs of one row of the stream.
 
         query_HI is such that its product with a key row is the head's score; value_HI is what the
-        head adds to the output where its whole attention is on this row.
+        head adds to the output where its whole attention is on this row. Values pay where many
+        examples share the row; without them heads mix keys and map the mixture.
         """
         weights = self.layers[layer]
         x_I = self.compress_KD @ x_D if self.compress else x_D
         if not self.full:
             x_I = x_I + self.position_embedding_SI[position]
-        value_HI = jnp.einsum("j,hij->hi", x_I, weights.output_value_HIJ)
-        row = {"stream_D": x_D, "key_I": x_I, "value_HI": value_HI}
+        row = {"stream_D": x_D, "key_I": x_I}
+        if values:
+            row["value_HI"] = jnp.einsum("j,hij->hi", x_I, weights.output_value_HIJ)
         if layer < self.n_layers - 1 or position == self.context_length - 1:
             row["query_HI"] = jnp.einsum("i,hij->hj", x_I, weights.query_key_HIJ)
         return row
@@ -230,17 +241,24 @@ class Transformer(TabledModule):
     def _layer(self, layer: int, rows: list[Rows]) -> jax.Array:
         """The stream at the last of the rows after attention and MLP, both residual."""
         weights = self.layers[layer]
-        attention_SH = self._attention_SH(rows)
-        attended_SI = [
-            jnp.einsum("h,hi->i", attention_H, row["value_HI"])
-            for attention_H, row in zip(attention_SH, rows, strict=True)
-        ]
-        attended_I = sum(attended_SI[1:], attended_SI[0])
+        attended_I = self._attended(layer, self._attention_SH(rows), rows)
         x_D = rows[-1]["stream_D"] + (
             self.decompress_DK @ attended_I if self.compress else attended_I
         )
         hidden_W = ACTIVATIONS[self.activation](weights.mlp_in_WD @ x_D + weights.mlp_in_bias_W)
         return x_D + weights.mlp_out_DW @ hidden_W
+
+    def _attended(self, layer: int, attention_SH: jax.Array, rows: list[Rows]) -> jax.Array:
+        """The sum of what all heads add to the output, in R^I."""
+        if "value_HI" in rows[0]:
+            attended_SI = [
+                jnp.einsum("h,hi->i", attention_H, row["value_HI"])
+                for attention_H, row in zip(attention_SH, rows, strict=True)
+            ]
+            return sum(attended_SI[1:], attended_SI[0])
+        key_SI = jnp.stack([row["key_I"] for row in rows])
+        mixed_HI = jnp.einsum("sh,si->hi", attention_SH, key_SI)
+        return jnp.einsum("hj,hij->i", mixed_HI, self.layers[layer].output_value_HIJ)
 
     def _attention_SH(self, rows: list[Rows]) -> jax.Array:
         query_HI = rows[-1]["query_HI"]
