@@ -21,7 +21,7 @@ PUBLISHED = Training(batch_size=4, n_batches=2, epochs=1)
 METHODS = {
     "published": PUBLISHED,
     "exact": PUBLISHED.exact(),
-    "annealed": Annealing(steps=4, batch_size=4),
+    "annealed": Annealing(steps=4, evaluate_every=4, batch_size=4),
     "searched": Search(training=PUBLISHED.exact()),
 }
 
