@@ -18,12 +18,29 @@ def kl_and_correct(
     The likeliest is the first. A tie for the top is an error, so that a model without an opinion
     memorizes nothing.
     """
-    # Comparisons instead of gathers, whose gradients are scatters.
-    is_next_KxN = next_K[:, None] == jnp.arange(len(logits_N))[None]
-    logit_K = jnp.where(is_next_KxN, logits_N[None], 0).sum(axis=1)
+    logit_K = _entries(logits_N, next_K)
     correct = jnp.sum(logits_N >= logit_K[0]) == 1
     entropy = jax.scipy.special.entr(probability_K).sum()
     return jax.nn.logsumexp(logits_N) - (probability_K * logit_K).sum() - entropy, correct
+
+
+@jax.custom_vjp
+def _entries(x_N: jax.Array, number_K: jax.Array) -> jax.Array:
+    """x_N[number_K], with a gradient of comparisons: that of a gather is a scatter."""
+    return x_N[number_K]
+
+
+def _entries_forward(x_N: jax.Array, number_K: jax.Array) -> tuple[jax.Array, Any]:
+    return x_N[number_K], (number_K, jnp.arange(len(x_N)))
+
+
+def _entries_backward(kept: Any, gradient_K: jax.Array) -> tuple[jax.Array, None]:
+    number_K, number_N = kept
+    is_entry_KxN = number_K[:, None] == number_N[None]
+    return jnp.where(is_entry_KxN, gradient_K[:, None], 0).sum(axis=0), None
+
+
+_entries.defvjp(_entries_forward, _entries_backward)
 
 
 def loss_and_correct(output_C: jax.Array, label: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -45,7 +45,7 @@ def _count(text, name):
 @pytest.mark.parametrize("run", list(_programs()))
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_steps_scatter_and_sort_nothing_and_hold_no_inner_loop(run, platform):
-    pack = packing.together([run], platform={"cuda": "gpu"}.get(platform, platform))
+    pack = packing.make_pack([run], platform={"cuda": "gpu"}.get(platform, platform))
     ((signature, n_lanes, n_instances),) = run.method.programs(pack)
     part = program.to_compile(signature, n_lanes, n_instances)["chunk"]
     traced = jax.jit(part.function).trace(*part.arguments)
