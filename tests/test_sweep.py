@@ -23,6 +23,7 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.planner import packing
 from memobench.runtime import worker
 from memobench.runtime.sweep import Interrupted
+from memobench.table import results
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 
@@ -283,4 +284,4 @@ def test_a_killed_sweep_keeps_what_was_done(tmp_path):
     table = memobench.load_results(tmp_path)
     assert table["steps"].tolist() == [4]
     shard = json.loads(next(tmp_path.glob("*.json")).read_text())
-    assert shard["schema"] == 1
+    assert shard["schema"] == results.SCHEMA
