@@ -66,11 +66,14 @@ class Spec:
 
     name: of the kind within its family. registry: the family's kinds, by name.
     noun: what the family is called in messages and columns. package: whose modules define kinds.
+    theorems: what `memobench.theory` says of the kind: bounds and limits that are about it, each
+    with the condition on its rows under which they hold.
     """
 
     name: ClassVar[str] = ""
     noun: ClassVar[str] = ""
     package: ClassVar[str] = ""
+    theorems: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
     registry: ClassVar[dict[str, type["Spec"]]]
 
     def __post_init__(self) -> None:

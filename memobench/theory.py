@@ -1,7 +1,8 @@
 """What theorems promise or forbid, as functions of a run's sizes. Imports no JAX.
 
-A bound takes sizes by name: a mapping such as `runs.cells`, a row of a table or a table, whose
-columns then give a column. What it does not apply to it says nothing of.
+A theorem takes sizes by name: a mapping such as `runs.cells`, a row of a table or a table, whose
+columns then give a column. Kinds say which theorems are about them (`Spec.theorems`), so that an
+architecture in a user's own file is promised what it names, and may bring theorems of its own.
 """
 
 import bisect
@@ -16,36 +17,66 @@ import numpy as np
 import pandas as pd
 
 from memobench.errors import UserError
+from memobench.spec import derived
 
 # A mapping, a row or a table of the sizes that `runs.cells` names.
 Sizes = Any
+# Whether something holds, of sizes.
+Condition = Callable[[Sizes], Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Bound:
-    """A number of examples that some weights memorize.
+def always(sizes: Sizes) -> Any:
+    """The condition that always holds."""
+    del sizes
+    return True
 
-    value: that number. applies: whether the theorem is about such runs. assumptions: what it asks
-    beyond the sizes; empty where it asks nothing that random instances could fail.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Theorem:
+    """A number that a theorem gives.
+
+    value: that number. assumptions: what it asks beyond the sizes; empty where it asks nothing that
+    random instances could fail. about: families, by their columns, whose kinds say in `theorems`
+    whether it is about them. where: the sizes that it is about.
     """
 
     name: str
     source: str
     value: Callable[[Sizes], Any]
     assumptions: str = ""
-    applies: Callable[[Sizes], Any] = lambda sizes: True
+    about: tuple[str, ...] = ()
+    where: Condition = always
+
+    def applies(self, sizes: Sizes) -> Any:
+        """Whether the theorem is about runs of these sizes."""
+        named = (self._named(noun, sizes) for noun in self.about)
+        return functools.reduce(operator.and_, named, self.where(sizes))
+
+    def _named(self, noun: str, sizes: Sizes) -> Any:
+        """Whether the kinds of a family name it, where they say that it holds."""
+        from memobench.kinds import FAMILIES
+
+        (family,) = (family for family in FAMILIES if family.noun == noun)
+        named = (
+            (sizes[noun] == name) & kind.theorems[self](sizes)
+            for name, kind in family.kinds().items()
+            if self in kind.theorems
+        )
+        return functools.reduce(operator.or_, named, False)
 
 
-@dataclasses.dataclass(frozen=True)
-class Limit:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bound(Theorem):
+    """A number of examples that some weights memorize; proven: or else an asymptotic guide."""
+
+    proven: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limit(Theorem):
     """What no weights can do: `measure` exceeds `value` in no run to which it applies."""
 
-    name: str
-    source: str
     measure: Callable[[Sizes], Any]
-    value: Callable[[Sizes], Any]
-    assumptions: str = ""
-    applies: Callable[[Sizes], Any] = lambda sizes: True
 
     def __str__(self) -> str:
         assumed = f", assuming {self.assumptions}" if self.assumptions else ""
@@ -56,16 +87,13 @@ class Violation(UserError):
     """A run is beyond what a theorem forbids: it, or its measurement, is wrong."""
 
 
-def _attention_on_tokens(sizes: Sizes) -> Any:
-    # Compressed heads of one dimension write one coordinate, which tells two tokens apart.
-    writes_two = (sizes["heads"] == "full") | (sizes["d_head"] > 1)
+def _attention(sizes: Sizes) -> Any:
     # Attention to a single token is no choice: heads then add nothing to the skip connection.
-    chooses = sizes["context_length"] > 1
-    return _wide(sizes) & writes_two & chooses
+    return _spans(sizes) & (sizes["context_length"] > 1)
 
 
 def _attention_alone(sizes: Sizes) -> Any:
-    return _attention_on_tokens(sizes) & (sizes["d_mlp"] == 0)
+    return _attention(sizes) & (sizes["d_mlp"] == 0)
 
 
 def _seen(sizes: Sizes) -> Any:
@@ -73,15 +101,17 @@ def _seen(sizes: Sizes) -> Any:
     return np.minimum(sizes["d_head"], sizes["d_model"])
 
 
-def _mlp_on_tokens(sizes: Sizes) -> Any:
-    return _wide(sizes) & (sizes["d_mlp"] > 0)
+def _mlp(sizes: Sizes) -> Any:
+    return _spans(sizes) & (sizes["d_mlp"] > 0)
 
 
-def _wide(sizes: Sizes) -> Any:
-    """Transformers whose tokens span the stream, of two dimensions at least."""
-    transformer = _is_one_of(sizes, "attention_only", "mlp")
-    spans = _number(sizes["vocab_size"]) >= sizes["d_model"]
-    return transformer & (sizes["d_model"] > 1) & spans
+def _spans(sizes: Sizes) -> Any:
+    """Whether tokens span a stream of two dimensions at least."""
+    return _plane(sizes) & (_number(sizes["vocab_size"]) >= sizes["d_model"])
+
+
+def _plane(sizes: Sizes) -> Any:
+    return sizes["d_model"] > 1
 
 
 def _number(value: Any) -> Any:
@@ -89,19 +119,13 @@ def _number(value: Any) -> Any:
     return math.nan if value is None else np.asarray(value, np.float64)
 
 
-def _is_one_of(sizes: Sizes, *architectures: str) -> Any:
-    return functools.reduce(operator.or_, (sizes["architecture"] == a for a in architectures))
-
-
-def _labelled(sizes: Sizes) -> Any:
-    # Deeper models hold the one of one layer only where residual connections pass queries on.
-    one_layer = (sizes["n_layers"] == 1) | (sizes["residual"] == True)  # noqa: E712
+def _queries_span(sizes: Sizes) -> Any:
     # Queries span their inputs' dimensions and that of the bias.
     wanted = np.minimum(sizes["context_length"], sizes["d_head"])
-    spanned = _number(sizes["input_dim"]) + 1 >= wanted
-    return (sizes["task"] == "labelled_contexts") & one_layer & spanned
+    return _number(sizes["input_dim"]) + 1 >= wanted
 
 
+_ARCHITECTURE, _BOTH = ("architecture",), ("architecture", "task")
 _DANA = "Dana, Pydi & Chevaleyre 2025"
 _MAHDAVI = "Mahdavi, Liao & Thrampoulidis 2024"
 
@@ -110,50 +134,44 @@ COROLLARY_2 = Bound(
     source=f"{_DANA}, Theorem 1 and Corollaries 1 and 2",
     value=lambda sizes: sizes["n_heads"] * _seen(sizes) + sizes["d_model"],
     assumptions="sequences end in as many tokens as there are dimensions",
-    applies=_attention_alone,
+    about=_ARCHITECTURE,
+    where=_attention_alone,
 )
 SILENT_MLP = dataclasses.replace(
     COROLLARY_2,
     name="Dana 2025 with a silent MLP: H·d_h + d",
-    applies=lambda sizes: _attention_on_tokens(sizes) & (sizes["d_mlp"] > 0),
+    where=lambda sizes: _attention(sizes) & (sizes["d_mlp"] > 0),
 )
 MAHDAVI_1 = Bound(
     name="Mahdavi 2024: H·(d_h − 1) + 1",
     source=f"{_MAHDAVI}, Theorem 1",
     value=lambda sizes: sizes["n_heads"] * (_seen(sizes) - 1) + 1,
     assumptions="as Dana et al. carry it over to tokens",
-    applies=_attention_alone,
+    about=_ARCHITECTURE,
+    where=_attention_alone,
 )
 RANDOM_FEATURES = Bound(
     name="rank of an MLP: w + d",
     source="linear algebra: random hidden neurons and the skip connection are independent",
     value=lambda sizes: sizes["d_mlp"] + sizes["d_model"],
     assumptions="attention tells all sequences apart",
-    applies=_mlp_on_tokens,
+    about=_ARCHITECTURE,
+    where=_mlp,
 )
 PROPOSITION_3 = Bound(
     name="Dana 2025: all sequences",
     source=f"{_DANA}, Proposition 3",
     value=lambda sizes: sizes["n_examples"],
     assumptions="one next token to a sequence",
-    # A linear memory may take a token's answer for its key: keys are parameters.
-    applies=lambda sizes: (
-        _is_one_of(sizes, "sequence_encoder", "linear_memory")
-        & (sizes["task"] == "associations")
-        & (sizes["d_model"] > 1)
-    ),
+    about=_BOTH,
+    where=_plane,
 )
-
-
-def _linear_memory(sizes: Sizes) -> Any:
-    return (sizes["architecture"] == "linear_memory") & (sizes["d_model"] > 1)
-
-
 LINEAR_LEAST_SQUARES = Bound(
     name="linear memory of random keys, exact: d",
     source="linear algebra: d random keys are independent, and W takes them to any values",
     value=lambda sizes: sizes["d_model"],
-    applies=_linear_memory,
+    about=_ARCHITECTURE,
+    where=_plane,
 )
 
 
@@ -187,7 +205,9 @@ OUTER_PRODUCTS = Bound(
     source="asymptotic guide, no theorem: `outer_products_guide`",
     value=lambda sizes: np.vectorize(outer_products_guide)(sizes["vocab_size"], sizes["d_model"]),
     assumptions="crosstalk is Gaussian; up to one instance in ten loses an association",
-    applies=_linear_memory,
+    about=_ARCHITECTURE,
+    where=_plane,
+    proven=False,
 )
 # For labelled contexts of n vectors; tight where all share one (Proposition 2).
 THEOREM_1 = Bound(
@@ -197,15 +217,17 @@ THEOREM_1 = Bound(
         sizes["n_heads"] * (np.minimum(sizes["context_length"], sizes["d_head"]) - 1) + 1
     ),
     assumptions="queries of Kruskal rank n, contexts of rank n",
-    applies=_labelled,
+    about=_BOTH,
+    where=_queries_span,
 )
 GENERAL_POSITION = Bound(
     name="general position: H·(d − 1) + 1",
     source=f"{_MAHDAVI}, discussion of prior work",
     value=lambda sizes: sizes["n_heads"] * (sizes["d_model"] - 1) + 1,
     assumptions="queries of Kruskal rank d, n and d_h at least d",
-    applies=lambda sizes: (
-        _labelled(sizes)
+    about=_BOTH,
+    where=lambda sizes: (
+        _queries_span(sizes)
         & (sizes["context_length"] >= sizes["d_model"])
         & (sizes["d_head"] >= sizes["d_model"])
     ),
@@ -215,29 +237,14 @@ BUBECK = Bound(
     source="Bubeck, Eldan, Lee & Mikulincer 2020; here one of d coordinates is constant",
     value=lambda sizes: (sizes["d_model"] - 1) * (sizes["d_mlp"] // 4),
     assumptions="relu neurons, points of the stream in general position",
-    applies=lambda sizes: _mlp_on_tokens(sizes) & (sizes["activation"] == "relu"),
+    about=_ARCHITECTURE,
+    where=_mlp,
 )
-
-
-def kruskal(rank: int) -> Bound:
-    """The bound of the remark after Theorem 1, for queries of Kruskal rank Q below n.
-
-    >>> kruskal(5).value({"n_heads": 3})
-    13
-    """
-    return Bound(
-        name=f"Mahdavi 2024: H·(Q − 1) + 1, Q = {rank}",
-        source=f"{_MAHDAVI}, remark after Theorem 1",
-        value=lambda sizes: sizes["n_heads"] * (rank - 1) + 1,
-        assumptions=f"queries of Kruskal rank {rank} <= d_h, contexts of rank n",
-        applies=_labelled,
-    )
-
 
 # A head is saturated on an example if its largest attention weight exceeds this.
 SATURATED_ATTENTION = 0.99
 
-# What a run is promised is the largest of those that apply to it.
+# What a run is promised is the largest of those that apply to it; see `lower_bounds`.
 LOWER_BOUNDS = (
     *(
         COROLLARY_2,
@@ -252,22 +259,22 @@ LOWER_BOUNDS = (
 )
 
 # A guess at random gains k bits with probability 2^-k.
-_LUCK = 64.0
+SLACK_BITS = 64.0
 
 COUNTING = Limit(
     name="counting bits",
     source="weights of B bits name at most 2^B labelings (Kraft's inequality)",
     measure=lambda sizes: sizes["bits"],
-    value=lambda sizes: sizes["n_params"] * _bits_per_weight(sizes) + _LUCK,
+    value=lambda sizes: sizes["n_params"] * _bits_per_weight(sizes) + SLACK_BITS,
     assumptions="labels uniform and independent; fails with probability 2^-64",
-    applies=lambda sizes: pd.notna(sizes["bits"]),
+    where=lambda sizes: pd.notna(sizes["bits"]),
 )
 PROPOSITION_2 = Limit(
     name="rank of attention: H·(n − 1) + 1",
     source=f"{_MAHDAVI}, Proposition 2",
     measure=lambda sizes: sizes["attention_rank"],
     value=lambda sizes: sizes["n_heads"] * (sizes["context_length"] - 1) + 1,
-    applies=lambda sizes: pd.notna(sizes["attention_rank"]),
+    where=lambda sizes: pd.notna(sizes["attention_rank"]),
 )
 RANK_OF_WEIGHTS = Limit(
     name="rank of constructed attention: H·(n − 1) + 1",
@@ -275,11 +282,8 @@ RANK_OF_WEIGHTS = Limit(
     measure=lambda sizes: sizes["feature_rank"],
     value=PROPOSITION_2.value,
     assumptions="all examples share a context",
-    applies=lambda sizes: (
-        pd.notna(sizes["feature_rank"])
-        & (sizes["contexts"] == "shared")
-        & (sizes["theorem"] == "mahdavi2024")
-    ),
+    about=("theorem", "task"),
+    where=lambda sizes: pd.notna(sizes["feature_rank"]),
 )
 # Losses in float32 are known to about 1e-6.
 _ROUNDING = 1e-5
@@ -309,13 +313,33 @@ PROPOSITION_1 = Limit(
     measure=lambda sizes: sizes["certified_floor"] - sizes["loss"],
     value=lambda sizes: _ROUNDING,
     assumptions="the search for the encoder, from many starts of which two agree, found the best",
-    # Other architectures need not read their logits out of d_model numbers.
-    applies=lambda sizes: (
-        pd.notna(sizes["certified_floor"])
-        & _is_one_of(sizes, "attention_only", "mlp", "sequence_encoder", "linear_memory")
-    ),
+    # Those that read their logits out of d_model numbers.
+    about=_ARCHITECTURE,
+    where=lambda sizes: pd.notna(sizes["certified_floor"]),
 )
 UPPER_BOUNDS = (COUNTING, PROPOSITION_2, RANK_OF_WEIGHTS, PROPOSITION_1)
+
+
+@derived
+def lower_bounds() -> tuple[Bound, ...]:
+    """What theorems promise: ours, then those that only kinds of users' files name."""
+    named = (x for x in _named_by_kinds() if isinstance(x, Bound) and x.proven)
+    return tuple(dict.fromkeys((*LOWER_BOUNDS, *named)))
+
+
+@derived
+def upper_bounds() -> tuple[Limit, ...]:
+    """What theorems forbid, in the same order."""
+    named = (x for x in _named_by_kinds() if isinstance(x, Limit))
+    return tuple(dict.fromkeys((*UPPER_BOUNDS, *named)))
+
+
+def _named_by_kinds() -> Iterator[Theorem]:
+    from memobench.kinds import FAMILIES
+
+    for family in FAMILIES:
+        for kind in family.kinds().values():
+            yield from kind.theorems
 
 
 def promised(sizes: Sizes) -> Any:
@@ -328,7 +352,7 @@ def promised(sizes: Sizes) -> Any:
     >>> float(promised(cells(Run(task=Associations(), architecture=heads))))
     210.0
     """
-    values = [_where(bound.applies(sizes), bound.value(sizes)) for bound in LOWER_BOUNDS]
+    values = [_where(bound.applies(sizes), bound.value(sizes)) for bound in lower_bounds()]
     return np.fmax.reduce(np.broadcast_arrays(*values))
 
 
@@ -349,7 +373,7 @@ def check(table: pd.DataFrame) -> None:
 
 def violations(table: pd.DataFrame) -> Iterator[tuple[Limit, pd.Series, np.ndarray]]:
     """Each limit that runs are beyond, what it measures of all runs, and which are beyond it."""
-    for limit in UPPER_BOUNDS:
+    for limit in upper_bounds():
         try:
             applies = limit.applies(table)
             measured, value = limit.measure(table), limit.value(table)
@@ -366,8 +390,12 @@ def _where(applies: Any, value: Any) -> Any:
 
 
 def _bits_per_weight(sizes: Sizes) -> Any:
-    """What one weight can hold: constructions say it, trained weights are float32."""
-    by_method = np.where(np.asarray(sizes["protocol"]) == "optimal", 64.0, 32.0)
+    """What one weight can hold: what a construction stored, or the method's precision."""
+    from memobench.methods.base import Method
+
+    known = {name: kind.bits_per_weight for name, kind in Method.kinds().items()}
+    bits = np.vectorize(lambda name: known.get(name, Method.bits_per_weight), otypes=[float])
+    by_method = bits(np.asarray(sizes["method"], object))
     stored = sizes.get("stored_bits")
     if stored is None:
         return by_method

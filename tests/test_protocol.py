@@ -16,6 +16,7 @@ import pytest
 from flax import linen as nn
 
 import memobench
+from memobench import claims, theory
 from memobench.columns import choice, integer, require
 from memobench.engine import initializing
 from memobench.errors import UserError
@@ -35,9 +36,10 @@ from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
 from memobench.runs import Run, cells, from_cells, spec_columns
 from memobench.spec import kind
-from memobench.table import rows
+from memobench.table import results, rows
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
+from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.tasks.tokens import TokenTask
 from tests import small
@@ -479,6 +481,82 @@ def test_an_optimiser_needs_its_transform():
     np.testing.assert_allclose(
         table["curve_loss"][1], [loss(variables["params"]), loss(after)], rtol=1e-5
     )
+
+
+def _table(*runs):
+    return results.to_table([cells(run) for run in runs])
+
+
+def test_kinds_say_under_which_label_their_rows_are_judged():
+    @kind("guessed")
+    class Guessed(Method):
+        """The answer of a coin."""
+
+        protocol: ClassVar[str] = "coins"
+        steps: ClassVar[int] = 3
+
+        def check_run(self, run):
+            pass
+
+    def labelled(base, name):
+        cls = type(name, (base,), {"__annotations__": {name: str}, name: choice("", "a", "b")})
+        cls.variant = classmethod(lambda cls, row: f"{name} {row[name]}")
+        return kind(name)(cls)
+
+    def label(**changes):
+        plain = {"task": Associations(), "architecture": _bag()(d_model=3), "method": Guessed()}
+        return claims.variant(_table(Run(**plain | changes))).item()
+
+    assert Guessed().in_words == "guessed, coins protocol, 3 steps of all examples"
+    assert label() == "coins"
+    found = {"architecture": labelled(_bag(), "read")(read="a", d_model=3)}
+    assert label(**found) == "coins, read a"
+    found["task"] = labelled(Associations, "pairs")(pairs="b")
+    assert label(**found) == "pairs b"
+    found["method"] = labelled(Guessed, "coin")(coin="a")
+    assert label(**found) == "coin a"
+
+
+def test_kinds_say_which_theorems_are_about_them():
+    own = theory.Bound(
+        name="twice the width",
+        source="here",
+        value=lambda sizes: 2 * sizes["d_model"],
+        about=("architecture",),
+    )
+    none = theory.Limit(
+        name="nothing at all",
+        source="here",
+        measure=lambda sizes: sizes["accuracy"],
+        value=lambda sizes: 0.5,
+        about=("architecture",),
+    )
+
+    @kind("wide_bag")
+    class Wide(_bag()):
+        theorems: ClassVar[dict] = {
+            own: lambda sizes: sizes["d_model"] > 2,
+            none: theory.always,
+            theory.RANDOM_FEATURES: theory.always,
+            theory.PROPOSITION_3: theory.always,
+        }
+
+    task = Associations(vocab_size=5)
+    seen = Distributions(vocab_size=5, conditional="uniform", n_next=2)
+    bag = Run(task=seen, architecture=_bag()(d_model=3))
+    runs = [Run(task=seen, architecture=Wide(d_model=d)) for d in (2, 3)]
+    every = Run(task=task, architecture=Wide(d_model=2))
+    assert {own} == set(theory.lower_bounds()) - set(theory.LOWER_BOUNDS)
+    assert {none} == set(theory.upper_bounds()) - set(theory.UPPER_BOUNDS)
+    # Nobody says that a theorem is about the bag; the other is about associations too.
+    table = _table(bag, *runs, every)
+    np.testing.assert_array_equal(theory.promised(table), [np.nan, np.nan, 6, 25])
+    known = [float(theory.promised(cells(run))) for run in (bag, *runs, every)]
+    np.testing.assert_array_equal(known, theory.promised(table))
+    ((limit, _, beyond),) = theory.violations(
+        table.assign(accuracy=[1.0, 0.4, 0.6, 0.5], n_params=9)
+    )
+    assert (limit, beyond.tolist()) == (none, [False, False, True, False])
 
 
 def test_a_column_of_several_kinds_holds_what_any_of_them_writes():

@@ -208,7 +208,7 @@ def test_curves_are_the_means_of_trained_configurations(measured):
 
 def test_the_optimum_is_a_floor_beside_what_is_trained(measured):
     experiment, table = measured
-    floor = table.assign(protocol="optimal", heads=None)
+    floor = table.assign(method="optimised", protocol="optimal", heads=None)
     labels = claims.OPTIMUM
     beside = claims.verdicts(experiment.claims, pd.concat([table, floor]))
     assert labels not in set(beside["variant"])

@@ -80,8 +80,6 @@ def _query(n=6, **sizes):
         # The largest size of Mahdavi et al.: H = 20, n = 32, d = d_h = 64.
         (theory.THEOREM_1, _query(n=32, d_model=64, d_head=64, n_heads=20), 621),
         (theory.GENERAL_POSITION, _query(n=6, d_model=4, d_head=4), 3 * 3 + 1),
-        (theory.kruskal(5), _query(n=6), 3 * 4 + 1),
-        (theory.kruskal(1), _query(n=6), 1),
         (theory.PROPOSITION_2, _query(n=6), 3 * 5 + 1),
         (theory.RANK_OF_WEIGHTS, _query(n=6), 3 * 5 + 1),
     ],
@@ -100,7 +98,7 @@ def test_heads_wider_than_the_stream_prove_no_more_than_as_wide_ones():
 
 TOKENS, DEEP = Associations(vocab_size=50), {"n_layers": 2}
 ONE_TOKEN = Associations(vocab_size=50, context_length=1)
-# Sizes, the bounds of theory.LOWER_BOUNDS that apply to them, and what is promised.
+# Sizes, the bounds of theory.lower_bounds that apply to them, and what is promised.
 CASES = [
     (_attention(), {"COROLLARY_2", "MAHDAVI_1"}, 22),
     (_attention(heads="full"), {"COROLLARY_2", "MAHDAVI_1"}, 22),
@@ -131,7 +129,7 @@ CASES = [
 
 def _names(sizes):
     named = {id(bound): name for name, bound in vars(theory).items()}
-    return {named[id(x)] for x in theory.LOWER_BOUNDS if bool(x.applies(sizes))}
+    return {named[id(x)] for x in theory.lower_bounds() if bool(x.applies(sizes))}
 
 
 @pytest.mark.parametrize(("sizes", "names", "promised"), CASES)
@@ -139,7 +137,7 @@ def test_what_applies_to_a_run_and_what_it_is_promised(sizes, names, promised):
     # Others may promise more to relu neurons and further models; these at least are told.
     assert _names(sizes) - {"BUBECK"} == names
     np.testing.assert_equal(float(theory.promised(sizes)), float(promised))
-    applying = [bound.value(sizes) for bound in theory.LOWER_BOUNDS if bound.applies(sizes)]
+    applying = [bound.value(sizes) for bound in theory.lower_bounds() if bound.applies(sizes)]
     assert max(applying, default=None) == (None if np.isnan(promised) else promised)
 
 
@@ -147,7 +145,7 @@ def test_relu_neurons_are_promised_the_larger_of_both():
     few = _sizes(name="mlp", d_mlp=8, activation="relu")
     assert float(theory.promised(few)) == max(8 + 10, 9 * 2, 3 * 4 + 10)
     many = _sizes(name="mlp", d_mlp=96, activation="relu")
-    larger = max(x.value(many) for x in theory.LOWER_BOUNDS if x.applies(many))
+    larger = max(x.value(many) for x in theory.lower_bounds() if x.applies(many))
     assert float(theory.promised(many)) == larger >= 106
 
 
@@ -173,7 +171,7 @@ def test_encoders_and_linear_memories_have_their_own():
 def test_a_table_says_of_every_row_what_the_row_says_of_itself():
     rows = [sizes for sizes, _, _ in CASES] + [ENCODER, MEMORY]
     table = pd.DataFrame(rows, index=np.arange(len(rows))[::-1])
-    for bound in theory.LOWER_BOUNDS:
+    for bound in theory.lower_bounds():
         applies = np.broadcast_to(bound.applies(table), len(rows))
         assert [bool(x) for x in applies] == [bool(bound.applies(row)) for row in rows]
     each = [float(theory.promised(row)) for row in rows]
@@ -244,7 +242,7 @@ def test_real_rows_pass(table):
     known = analysis.with_theory(table)
     theory.check(known)
     # Each limit has runs to be checked on.
-    for limit in theory.UPPER_BOUNDS:
+    for limit in theory.upper_bounds():
         assert np.asarray(limit.applies(known)).any(), limit.name
     assert known.loc[ANNEALED, "promised"] == known.loc[LABELLED, "promised"] == 2 * 2 + 1
     assert known.loc[TRAINED, "promised"] == 4 * 3 + 3

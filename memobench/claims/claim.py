@@ -3,13 +3,20 @@
 import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from memobench.methods.base import Method
+from memobench.methods.construction import CONSTRUCTED, NEAREST
+from memobench.methods.optimum import OPTIMUM
+from memobench.methods.training import FINE_TUNED, FIXED_ATTENTION, READ_OUT
+from memobench.models.base import Architecture
+from memobench.runs import spec_columns
 from memobench.table.rows import configuration
+from memobench.tasks.base import Task
 
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 
@@ -18,18 +25,10 @@ VARIANTS = {
     ("exact", "compressed"): "(b) exact gradient, compressed heads",
     ("exact", "full"): "(c) exact gradient, full heads",
 }
-OPTIMUM = "optimum in double precision"
-# How the weights of runs that are not simply trained came about, in the order of a report.
-CONSTRUCTED, NEAREST = "construction", "construction, least squares"
-READ_OUT, FIXED_ATTENTION = "random features, trained read-out", "fixed queries and keys"
-FINE_TUNED, FROM_SCRATCH = "construction, fine-tuned", "from scratch, published protocol"
-EXACT = "from scratch, exact gradient"
+FROM_SCRATCH, EXACT = "from scratch, published protocol", "from scratch, exact gradient"
+# How weights came about, in the order of a report.
 MADE = (CONSTRUCTED, NEAREST, READ_OUT, FIXED_ATTENTION, FINE_TUNED, FROM_SCRATCH, EXACT)
-PARTLY = {
-    "read_out": READ_OUT,
-    "all_but_attention": FIXED_ATTENTION,
-    "memory": "fixed embeddings",
-}
+_LABELS = {**VARIANTS, ("published", "full"): FROM_SCRATCH}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,28 +177,23 @@ def only(test: Test, **values: Any) -> Test:
 
 
 def variant(table: pd.DataFrame) -> pd.Series:
-    """The label of each run's protocol and heads, of the kind of its contexts, or of its making."""
-    names = ["protocol", "heads", "contexts", "solve", "start", "trained"]
-    keys = table.reindex(columns=names).itertuples(index=False, name=None)
-    return pd.Series([_variant(*key) for key in keys], index=table.index, dtype=object)
+    """Every row's label: its method's or task's, or else its protocol and what the model adds."""
+    columns = table[[name for name in spec_columns() if name in table]]
+    cells = columns.astype(object).where(columns.notna(), None)
+    # Tables may lack columns.
+    rows = (collections.defaultdict(lambda: None, row) for row in cells.to_dict("records"))
+    return pd.Series([_label(row) for row in rows], index=table.index, dtype=object)
 
 
-def _variant(protocol: str, heads: Any, contexts: Any, solve: Any, start: Any, trained: Any) -> str:
-    if protocol == "constructed":
-        return NEAREST if solve == "least_squares" else CONSTRUCTED
-    if protocol == "optimal":
-        return OPTIMUM
-    if isinstance(trained, str):
-        return PARTLY[trained]
-    if isinstance(start, str):
-        return FINE_TUNED
-    if (protocol, heads) == ("published", "full"):
-        return FROM_SCRATCH
-    if isinstance(contexts, str):
-        return f"{contexts} contexts"
-    # Only some architectures have more than one kind of heads.
-    named = f"{protocol}, {heads}" if isinstance(heads, str) else protocol
-    return VARIANTS.get((protocol, heads), named)
+def _label(row: Mapping[Any, Any]) -> str:
+    # Kinds that are not registered here have the label of their protocol.
+    task = Task.kinds().get(row["task"], Task)
+    architecture = Architecture.kinds().get(row["architecture"], Architecture)
+    method = Method.kinds().get(row["method"], Method)
+    of_model = architecture.variant(row)
+    named = ", ".join(filter(None, (row["protocol"], of_model)))
+    plain = _LABELS.get((row["protocol"], of_model), named)
+    return method.variant(row) or task.variant(row) or plain
 
 
 def by_variant(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

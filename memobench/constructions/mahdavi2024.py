@@ -338,6 +338,7 @@ class Mahdavi2024(Construction):
     """H (min(n, d_h) - 1) + 1 labelled contexts: each head serves a group of queries."""
 
     bound: ClassVar[theory.Bound] = theory.THEOREM_1
+    theorems: ClassVar[dict] = {theory.RANK_OF_WEIGHTS: theory.always}
     approximates: ClassVar[bool] = True
     scales: ClassVar[tuple[float | None, ...]] = (None, 5.0, 20.0)
 

@@ -62,6 +62,8 @@ class Method(Spec):
     least_work: ClassVar[float] = 0.0
     # Whether accuracy and loss are of the same weights: then one bounds the other.
     accuracy_of_final_weights: ClassVar[bool] = True
+    # What one weight can hold.
+    bits_per_weight: ClassVar[float] = 32.0
     # Whether weights are the same however often they are made.
     deterministic: ClassVar[bool] = False
     # Whether its steps are what takes the time.
@@ -98,6 +100,19 @@ class Method(Spec):
     def row_name(self) -> str:
         """The method's name in a row."""
         return self.name
+
+    @property
+    def in_words(self) -> str:
+        """How the weights come about."""
+        n = self.batch_size
+        examples = "all examples" if n is None else f"batches of {n:,}"
+        return f"{self.row_name}, {self.protocol} protocol, {self.steps:,} steps of {examples}"
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        """The label under which a row of the method is judged; empty to go by its protocol."""
+        del row
+        return ""
 
     @property
     def lanes(self) -> int:

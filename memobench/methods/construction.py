@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from memobench.runs import Run
     from memobench.runtime.checkpoints import Checkpoints
 
+# The labels of rows, by whether the weights solve for the examples exactly or nearly.
+CONSTRUCTED, NEAREST = "construction", "construction, least squares"
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")
 
@@ -84,6 +86,15 @@ class Construction(Method):
     @property
     def row_name(self) -> str:
         return "constructed"
+
+    @property
+    def in_words(self) -> str:
+        near = self.solve == "least_squares"
+        return "constructed, by least squares" if near else "constructed exactly"
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        return NEAREST if row["solve"] == "least_squares" else CONSTRUCTED
 
     def canonical(self) -> dict[str, Any]:
         return {**super().canonical(), "name": "constructed", "theorem": self.name}

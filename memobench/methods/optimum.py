@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from memobench.runtime.checkpoints import Checkpoints
 
 
+# The label of its rows.
+OPTIMUM = "optimum in double precision"
+
+
 @kind("optimised")
 class Optimum(Method):
     """The least value of the exact objective that a thorough search in double precision finds.
@@ -48,6 +52,7 @@ class Optimum(Method):
     """
 
     protocol: ClassVar[str] = "optimal"
+    bits_per_weight: ClassVar[float] = 64.0
     # It is searched for by more than its counted iterations.
     stepwise: ClassVar[bool] = False
 
@@ -55,6 +60,11 @@ class Optimum(Method):
     adam_steps: int = integer("steps of Adam from each", 1, default=1000)
     polished: int = integer("best of them that L-BFGS polishes", 1, default=3)
     steps: int = integer("iterations of L-BFGS at most", 1, default=2000)
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        del row
+        return OPTIMUM
 
     def check(self) -> None:
         require(

@@ -80,6 +80,10 @@ class Search(Method):
             "training must be a Training without start: every trial begins anew",
         )
 
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        return Training.variant(row)
+
     @property
     def protocol(self) -> str:  # type: ignore[override]
         """The protocol of every trial."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -36,6 +36,16 @@ if TYPE_CHECKING:
 # As many as a column holds.
 MOST_STEPS = 2**40
 MAX_STEPS_PER_CHUNK = 64
+
+
+# The labels of rows whose weights are not all trained from random ones.
+READ_OUT, FIXED_ATTENTION = "random features, trained read-out", "fixed queries and keys"
+FINE_TUNED = "construction, fine-tuned"
+PARTLY_TRAINED = {
+    "read_out": READ_OUT,
+    "all_but_attention": FIXED_ATTENTION,
+    "memory": "fixed embeddings",
+}
 
 
 @kind("trained")
@@ -151,6 +161,18 @@ class Training(Method):
         """The largest number of steps up to MAX_STEPS_PER_CHUNK that divides an epoch."""
         at_most = min(self.n_batches, MAX_STEPS_PER_CHUNK)
         return next(c for c in range(at_most, 0, -1) if self.n_batches % c == 0)
+
+    @property
+    def in_words(self) -> str:
+        begins = "" if self.start is None else f", starting from the construction {self.start}"
+        only = "" if self.trained is None else f", {self.trained} only"
+        return super().in_words + begins + only
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        if row["trained"]:
+            return PARTLY_TRAINED[row["trained"]]
+        return FINE_TUNED if row["start"] else ""
 
     def signature(self, module: Module, task: Any, subsets: bool = False) -> Signature:
         """Not seeds, learning rates, numbers of epochs or starts."""

@@ -60,6 +60,12 @@ class Architecture(Spec):
         """What these columns are."""
         return _SHARED
 
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        """What a row's label says of the architecture beside the protocol; empty for nothing."""
+        del row
+        return ""
+
     @property
     def family(self) -> str:
         """What architectures that differ in sizes have in common, in words."""

@@ -8,11 +8,12 @@ Shape letters: N vocab_size, D d_model.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 from flax import linen as nn
 
+from memobench import theory
 from memobench.models.base import Architecture, TabledModule, require_one_token
 from memobench.models.initial_weights import draw_unit_rows, generator, unit_rows
 from memobench.models.lookup import rows
@@ -77,6 +78,14 @@ class LinearMemoryModule(TabledModule):
 @kind("linear_memory")
 class LinearMemory(Architecture):
     """A d_model x d_model memory, of tasks with one token to a sequence."""
+
+    theorems: ClassVar[dict] = {
+        theory.PROPOSITION_1: theory.always,
+        # Keys are parameters, so that a token's key may be its answer's value.
+        theory.PROPOSITION_3: theory.always,
+        theory.LINEAR_LEAST_SQUARES: theory.always,
+        theory.OUTER_PRODUCTS: theory.always,
+    }
 
     def module(self, task: Any) -> LinearMemoryModule:
         require_one_token(task, self)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import positions
+from memobench import positions, theory
 from memobench.columns import choice, flag, integer
 from memobench.models.base import Architecture, Module, require_narrow_heads
 from memobench.models.initial_weights import Table, draw, fan_in, uniform
@@ -227,6 +227,11 @@ def _masked_softmax(scores: jax.Array, seen: jax.Array) -> jax.Array:
     return jax.nn.softmax(jnp.where(seen > 0, scores, -jnp.inf))
 
 
+def _passes_queries_on(sizes: theory.Sizes) -> Any:
+    # Deeper models hold what one layer does only where residual connections pass queries on.
+    return (sizes["n_layers"] == 1) | (sizes["residual"] == True)  # noqa: E712
+
+
 @kind("query_attention")
 class QueryAttention(Architecture):
     """Attention that answers queries about a context.
@@ -237,6 +242,10 @@ class QueryAttention(Architecture):
 
     answers: ClassVar[tuple[str, ...]] = ("query",)
     heads: ClassVar[str] = "full"
+    theorems: ClassVar[dict] = {
+        theory.THEOREM_1: _passes_queries_on,
+        theory.GENERAL_POSITION: _passes_queries_on,
+    }
 
     d_head: int = integer("dimensions of a head", 1, most=2**20)
     n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)

@@ -7,12 +7,13 @@ Shape letters: N vocab_size, S context_length, T = N^S sequences, D d_model.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from memobench import theory
 from memobench.columns import require
 from memobench.models.base import Architecture, Module
 from memobench.models.lookup import rows
@@ -47,6 +48,11 @@ class SequenceEncoderModule(Module):
 @kind("sequence_encoder")
 class SequenceEncoder(Architecture):
     """The encoder of all sequences, of width `d_model`."""
+
+    theorems: ClassVar[dict] = {
+        theory.PROPOSITION_1: theory.always,
+        theory.PROPOSITION_3: theory.always,
+    }
 
     @property
     def family(self) -> str:

@@ -11,14 +11,15 @@ d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from memobench import theory
 from memobench.columns import choice, integer, require
 from memobench.models import lookup
 from memobench.models.base import (
@@ -266,9 +267,21 @@ class Transformer(TabledModule):
         return jax.nn.softmax(scores_SH, axis=0)
 
 
+def _writes_two(sizes: theory.Sizes) -> Any:
+    # Compressed heads of one dimension write one coordinate, which tells two tokens apart.
+    return (sizes["heads"] == "full") | (sizes["d_head"] > 1)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Dana(Architecture):
     """What the two Transformers share."""
+
+    theorems: ClassVar[dict] = {
+        theory.COROLLARY_2: _writes_two,
+        theory.SILENT_MLP: _writes_two,
+        theory.MAHDAVI_1: _writes_two,
+        theory.PROPOSITION_1: theory.always,
+    }
 
     d_head: int = integer("dimensions of a head", 1, most=2**20)
     n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
@@ -285,6 +298,10 @@ class _Dana(Architecture):
             f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "
             "lower d_head or use heads='compressed'",
         )
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        return row["heads"] or ""
 
     def transformer(self, task: Any, d_mlp: int, activation: str) -> Transformer:
         """The module of these sizes."""
@@ -330,6 +347,12 @@ class MLP(_Dana):
 
     The published sweep over widths begins at d_mlp = 0.
     """
+
+    theorems: ClassVar[dict] = {
+        **_Dana.theorems,
+        theory.RANDOM_FEATURES: theory.always,
+        theory.BUBECK: lambda sizes: sizes["activation"] == "relu",
+    }
 
     d_mlp: int = integer("hidden neurons of a layer's MLP", 0, most=2**24)
     activation: str = choice("of hidden neurons", *ACTIVATIONS, default="gelu")

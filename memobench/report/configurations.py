@@ -7,7 +7,7 @@ import pandas as pd
 
 from memobench import theory
 from memobench.capacity import NEARLY
-from memobench.methods.training import Training
+from memobench.methods.base import Method
 from memobench.models.base import Architecture
 from memobench.report import tables
 from memobench.table import analysis
@@ -64,7 +64,7 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     made = table["theorem"].notna()
     # All associations, or as many as promised; made for some only, weights owe the others nothing.
     whole = table["n_sequences"].isna() | (table["n_examples"] == table["promises"])
-    competes = (table["method"] == Training.name) | (made & whole & table["n_aimed"].isna())
+    competes = _trained(table) | (made & whole & table["n_aimed"].isna())
     table = table[(table["task"] == Associations.name) & competes]
     per_parameter = table.assign(
         **{
@@ -101,7 +101,7 @@ def page(board: pd.DataFrame) -> str:
         shown += [name for name in MEASURED if rows[name].notna().any()]
         parts += [
             f"## {first['n_examples']:,} {first['task']}{prior}, N = {first['vocab_size']:.0f}, "
-            f"S = {first['context_length']}: {_told(first)}",
+            f"S = {first['context_length']}: {_method(first)}",
             "",
             tables.markdown(rows[shown], {k: v for k, v in MEASURED.items() if v is not None}),
             "",
@@ -111,22 +111,21 @@ def page(board: pd.DataFrame) -> str:
     return "\n".join(parts)
 
 
-def _told(row: Any) -> str:
+def _trained(table: pd.DataFrame) -> pd.Series:
+    """Whether rows are trained step by step and measured as they are in the end."""
+    kinds = Method.kinds().items()
+    names = [name for name, x in kinds if x.stepwise and x.accuracy_of_final_weights]
+    return table["method"].isin(names)
+
+
+def _method(row: Any) -> str:
     """How a row's weights come about, in words."""
-    if isinstance(row["theorem"], str):
-        near = row["solve"] == "least_squares"
-        return "constructed, by least squares" if near else "constructed exactly"
-    n = row["batch_size"]
-    examples = "all examples" if pd.isna(n) else f"batches of {n:,.0f}"
-    begins = "" if pd.isna(row["start"]) else f", starting from the construction {row['start']}"
-    only = "" if pd.isna(row["trained"]) else f", {row['trained']} only"
-    method = f"{row['method']}, {row['protocol']} protocol"
-    return f"{method}, {row['steps']:,} steps of {examples}{begins}{only}"
+    return Method.named(row["method"]).from_cells(row).in_words
 
 
 def curves(board: pd.DataFrame) -> pd.DataFrame:
     """Accuracy against parameters: a row per point of a line of a group, with its interval."""
-    trained = board[(board["method"] == Training.name) & board["accuracy"].notna()]
+    trained = board[_trained(board) & board["accuracy"].notna()]
     rows = trained.to_dict("records")
     trained = trained.assign(
         group=pd.Series([_group(row) for row in rows], index=trained.index, dtype=object),
@@ -143,7 +142,7 @@ def curves(board: pd.DataFrame) -> pd.DataFrame:
 def _group(row: Any) -> str:
     zipf = "" if pd.isna(row["zipf_exponent"]) else f", Zipf {row['zipf_exponent']:g}"
     size = f"{row['n_examples']:,} {row['task']}, N = {row['vocab_size']:.0f}"
-    return f"{size}, S = {row['context_length']}{zipf}: {_told(row)}"
+    return f"{size}, S = {row['context_length']}{zipf}: {_method(row)}"
 
 
 def _line(row: Any) -> str:

@@ -187,7 +187,7 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     """The table with what theory says of its rows, runs or means, in further columns.
 
     promised: the examples that some weights of these sizes are proven to memorize
-    (`theory.LOWER_BOUNDS`), NaN where no theorem is about them; of a construction what its own
+    (`theory.lower_bounds`), NaN where no theorem is about them; of a construction what its own
     theorem promises. load: examples over promised.
     proven_ratio: memorized over promised, where the table has it. t_eps: T_eps of the task's prior
     for EPS. floor: the loss of the best sequence encoder of the same width on the same task, NaN
@@ -305,10 +305,10 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
     measured over the limit.
     """
     rows: list[tuple[str, Any, Any, Any]] = []
-    for bound in theory.LOWER_BOUNDS:
+    for bound in theory.lower_bounds():
         applies = bound.applies(known) & known["memorized"].notna()
         rows.append(("memorizes", bound, applies, known["memorized"]))
-    for limit in theory.UPPER_BOUNDS:
+    for limit in theory.upper_bounds():
         if limit is not theory.PROPOSITION_1:
             measured = pd.to_numeric(limit.measure(known), errors="coerce")
             rows.append(("at most", limit, limit.applies(known), measured))

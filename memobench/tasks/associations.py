@@ -3,9 +3,12 @@
 Dana, Pydi & Chevaleyre (2025), section on experiments: S = 2, all N^2 pairs, uniform prior.
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 
+from memobench import theory
 from memobench.spec import kind
 from memobench.tasks.tokens import SampledTask
 
@@ -13,6 +16,8 @@ from memobench.tasks.tokens import SampledTask
 @kind("associations")
 class Associations(SampledTask):
     """What follows each of T = `n_examples` sequences of tokens: one next token."""
+
+    theorems: ClassVar[dict] = {theory.PROPOSITION_3: theory.always}
 
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The next token of every sequence, int32 (T, 1), and its probability, 1."""

@@ -4,7 +4,7 @@ Shape letters: T examples, C outputs, A examples aimed at.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -110,6 +110,16 @@ class Task(Spec):
     def shared_columns(cls) -> dict[str, Column]:
         """What these columns are."""
         return _SHARED
+
+    def is_one_of(self, tasks: tuple[type["Task"], ...]) -> bool:
+        """Whether it is of these kinds or derives from them, as measures of a user's own ask."""
+        return isinstance(self, tasks)
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        """The label under which a row of the task is judged; empty to go by its method."""
+        del row
+        return ""
 
     def signature(self) -> Self:
         """What of the task decides a compiled program: all but its seed."""

@@ -8,14 +8,14 @@ Shape letters: T examples, N context_length, I input_dim, B vectors in the bag.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import metrics
+from memobench import metrics, theory
 from memobench.columns import choice, integer, require
 from memobench.spec import kind
 from memobench.tasks.base import Task
@@ -58,6 +58,11 @@ class LabelledContexts(Task):
 
     question: ClassVar[str] = "query"
     constructible: ClassVar[bool] = True
+    theorems: ClassVar[dict] = {
+        theory.THEOREM_1: theory.always,
+        theory.GENERAL_POSITION: theory.always,
+        theory.RANK_OF_WEIGHTS: lambda sizes: sizes["contexts"] == "shared",
+    }
     vocab_size: ClassVar[int | None] = None
 
     n_examples: int = integer("pairs of a query and a context", 1, most=2**24)
@@ -106,6 +111,10 @@ class LabelledContexts(Task):
     def least_loss_unknown(self) -> float:
         """A scalar that is not known is off by more than the tolerance."""
         return super().least_loss_unknown if self.n_classes else metrics.SCALAR_TOLERANCE**2
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        return f"{row['contexts']} contexts" if row["contexts"] else ""
 
     def pack_key(self) -> Self:
         """Without sizes, for how many examples and vectors a run reads is data."""
