@@ -17,7 +17,8 @@ os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-
 import jax
 import pytest
 
-from memobench import executors, plugins
+from memobench import plugins
+from memobench.executors import Executor
 from memobench.experiments import EXPERIMENTS
 from memobench.kinds import FAMILIES
 from memobench.methods.training import Training
@@ -39,10 +40,10 @@ collect_ignore_glob = ["extending/*"]
 def forgotten(monkeypatch):
     """What a test registers is gone after it."""
     monkeypatch.setattr(plugins, "_names", [])
-    monkeypatch.setattr(executors, "_kinds", dict(executors.find()))
-    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in FAMILIES)]
-    for family in FAMILIES:
+    families = [*FAMILIES, Executor]
+    for family in families:
         family.kinds()
+    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in families)]
     before = [dict(table) for table in tables]
     yield
     for table, known in zip(tables, before, strict=True):

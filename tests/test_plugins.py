@@ -11,9 +11,10 @@ import textwrap
 import pytest
 
 import memobench
-from memobench import executors, plugins
+from memobench import plugins
 from memobench.command import choose
 from memobench.errors import UserError
+from memobench.executors import Executor
 from memobench.experiments import EXPERIMENTS
 from tests.test_cli import _memobench
 
@@ -73,13 +74,13 @@ def test_an_experiment_of_a_users_own_has_a_page_with_its_figure(tmp_path):
 def test_another_process_finds_what_a_file_defines(write):
     """By what it unpickles, and by the names of the modules where nothing that it gets tells."""
     text = "class Mine:\n    pass\n"
-    text += "from memobench.executors import Executor\n"
-    text += "class Elsewhere(Executor):\n    name = 'elsewhere'\n"
+    text += "from memobench.executors import Executor\nfrom memobench.spec import kind\n"
+    text += "@kind('elsewhere')\nclass Elsewhere(Executor):\n    pass\n"
     path = write(text, "a file.100%.py")
     assert plugins.load(path) == ()
     (name,) = plugins.names()
     loaded = [sys.modules[name].Mine(), functools.partial(plugins.at_work, (), len, "four")]
-    asked = functools.partial(plugins.at_work, plugins.names(), executors.kind, "elsewhere")
+    asked = functools.partial(plugins.at_work, plugins.names(), Executor.named, "elsewhere")
     child = "import pickle, sys; print(*[x() for x in pickle.load(sys.stdin.buffer)])"
     for data in (loaded[1:], [asked]):
         done = subprocess.run(
@@ -144,8 +145,9 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
             ", line 3: architecture name='mlp' is that of memobench.models.transformer.MLP",
         ),
         (
-            "from memobench.executors import Executor\nclass Mine(Executor):\n    name = 'ray'",
-            ", line 2: executor name='ray' is that of memobench.executors.ray.Ray",
+            "from memobench.executors import Executor\nfrom memobench.spec import kind\n"
+            "@kind('ray')\nclass Mine(Executor):\n    pass",
+            ", line 3: executor name='ray' is that of memobench.executors.ray.Ray",
         ),
         (
             "import dataclasses\nfrom memobench.experiments import EXPERIMENTS\n"

@@ -26,7 +26,7 @@ def run(names: list[str]) -> None:
     executor = executors.read(EXECUTOR.value, OPTION.value)
     if DRY_RUN.value and not executor.in_process:
         raise UserError("--dry_run knows this machine only; leave out --executor")
-    executor.check()
+    executor.check_machine()
     if not DRY_RUN.value:
         check_writable(RESULTS.value)
     from memobench.runtime import sweep

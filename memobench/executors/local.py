@@ -1,7 +1,6 @@
 """Runs packs in this process: on a CPU two side by side, on accelerators one on all at a time."""
 
 import concurrent.futures
-import dataclasses
 import os
 import pathlib
 import threading
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from memobench.errors import DoesNotFit
 from memobench.executors import Ended, Executor, OnPackSteps, Pool, Shard
+from memobench.spec import kind
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -21,11 +21,10 @@ class _Stopped(Exception):
     """The sweep was interrupted; raised inside the workers at their next chunk."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@kind("local")
 class Local(Executor):
     """Trains packs in threads of this process."""
 
-    name = "local"
     retries = 0
     in_process = True
 

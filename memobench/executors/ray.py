@@ -1,6 +1,5 @@
 """Packs as tasks of Ray Core, on this machine or on a cluster that runs already."""
 
-import dataclasses
 import functools
 import importlib.util
 import os
@@ -10,8 +9,10 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from memobench.columns import declared, integer, number
 from memobench.errors import UserError
-from memobench.executors import Ended, Executor, OnPackSteps, Pool, Work, option
+from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
+from memobench.spec import kind
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -22,27 +23,29 @@ MEMORY_FRACTION = 0.75
 CONNECT_SECONDS = 10
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@kind("ray")
 class Ray(Executor):
     """Trains each pack in a task of Ray, on this machine or on a cluster.
 
     Ray repeats nothing of itself: it would train again what was lost after its shard was written.
     """
 
-    name = "ray"
+    address: str | None = declared(
+        TEXT,
+        'of a running cluster, "auto" for this machine\'s; None starts Ray here, and stops it',
+        default=None,
+    )
+    workers: int = integer(
+        "packs that Ray is given at a time; its cores and GPUs decide how many run", default=64
+    )
+    cpus_per_pack: float = number("cores that a pack reserves", default=1.0, least=0)
+    gpus_per_pack: float | None = number(
+        "GPUs that a pack reserves, or a part of one; None is one where there are any",
+        default=None,
+        least=0,
+    )
 
-    address: str | None = option(
-        None, 'of a running cluster, "auto" for this machine\'s; None starts Ray here, and stops it'
-    )
-    workers: int = option(
-        64, "packs that Ray is given at a time; its cores and GPUs decide how many run", 1
-    )
-    cpus_per_pack: float = option(1, "cores that a pack reserves", 0)
-    gpus_per_pack: float | None = option(
-        None, "GPUs that a pack reserves, or a part of one; None is one where there are any", 0
-    )
-
-    def check(self) -> None:
+    def check_machine(self) -> None:
         """See `Executor`."""
         if importlib.util.find_spec("ray") is None:
             raise UserError("executor='ray' needs the extra: pip install 'memobench[ray]'")
@@ -50,7 +53,7 @@ class Ray(Executor):
 
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Tasks":
         """See `Executor`; raises UserError where Ray cannot give what a pack needs."""
-        self.check()
+        self.check_machine()
         return Tasks(work, self)
 
 

@@ -16,8 +16,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from memobench.columns import declared, integer, number, satisfying
 from memobench.errors import UserError
-from memobench.executors import Ended, Executor, OnPackSteps, Pool, Work, option
+from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
+from memobench.spec import kind
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -42,9 +44,13 @@ _ENDED = {
 }
 
 _log = logging.getLogger("memobench")
+_SETTINGS: Any = declared(
+    satisfying("a mapping of names", lambda value: isinstance(value, Mapping)),
+    "any other option is submitit's: slurm_account, slurm_qos, slurm_mem",
+)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@kind("slurm")
 class Slurm(Executor):
     """Trains each pack in a job of Slurm, which starts it again where it is preempted.
 
@@ -56,22 +62,24 @@ class Slurm(Executor):
     settings: any other options, as submitit knows them.
     """
 
-    name = "slurm"
-
-    workers: int = option(256, "jobs of an array that run at a time", 1)
-    array_size: int = option(
-        ARRAY_SIZE, "jobs of an array; the next one follows when fewer than workers are left", 1
+    workers: int = integer("jobs of an array that run at a time", default=256)
+    array_size: int = integer(
+        "jobs of an array; the next one follows when fewer than workers are left",
+        default=ARRAY_SIZE,
     )
-    partition: str | None = option(None, "where jobs run; None is the cluster's default")
-    timeout_minutes: int = option(
-        60, "after which a job is asked to stop; it goes on up to three times", 1
+    partition: str | None = declared(
+        TEXT, "where jobs run; None is the cluster's default", default=None
     )
-    cpus_per_pack: int = option(1, "cores that a job reserves", 1)
-    gpus_per_pack: int = option(0, "GPUs that a job reserves", 0)
-    poll_seconds: float = option(POLL_SECONDS, "between two questions to the queue", 0)
+    timeout_minutes: int = integer(
+        "after which a job is asked to stop; it goes on up to three times", default=60
+    )
+    cpus_per_pack: int = integer("cores that a job reserves", default=1)
+    gpus_per_pack: int = integer("GPUs that a job reserves", 0, default=0)
+    poll_seconds: float = number(
+        "between two questions to the queue", default=POLL_SECONDS, least=0
+    )
     settings: Mapping[str, Any] = dataclasses.field(
-        default_factory=dict,
-        metadata={"meaning": "any other option is submitit's: slurm_account, slurm_qos, slurm_mem"},
+        default_factory=dict, metadata=_SETTINGS.metadata
     )
 
     @classmethod
@@ -92,7 +100,7 @@ class Slurm(Executor):
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return text
 
-    def check(self) -> None:
+    def check_machine(self) -> None:
         """See `Executor`."""
         if importlib.util.find_spec("submitit") is None:
             raise UserError("executor='slurm' needs the extra: pip install 'memobench[slurm]'")
@@ -108,7 +116,7 @@ class Slurm(Executor):
 
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Jobs":
         """See `Executor`; raises UserError where Slurm is not here."""
-        self.check()
+        self.check_machine()
         assert folder is not None
         return Jobs(work, folder, self)
 

@@ -83,7 +83,7 @@ def run(
         raise UserError(
             f"executor={executor.name!r} needs results=FOLDER, one that all workers share"
         )
-    executor.check()
+    executor.check_machine()
     wanted = {run.run_id: run for run in runs}
     _check(wanted.values())
     desk = None

@@ -1,22 +1,22 @@
 """An executor: each pack in a Python process of its own on this machine."""
 
-import dataclasses
 import pickle
 import subprocess
 import sys
 import time
 
-from memobench.executors import Ended, Executor, Pool, option
+from memobench.columns import integer
+from memobench.executors import Ended, Executor, Pool
+from memobench.spec import kind
 
 CHILD = "import pickle, sys; work, pack = pickle.load(sys.stdin.buffer); work(pack)"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@kind("processes")
 class Processes(Executor):
     """Trains each pack in a process of its own on this machine."""
 
-    name = "processes"
-    workers: int = option(2, "processes at a time", 1)
+    workers: int = integer("processes at a time", default=2)
 
     def start(self, work, folder, on_steps):
         return _Pool(work, self.workers)
