@@ -12,21 +12,15 @@ Expected: at d = 10, H = 21 attention reaches 0.389 and the MLP of width 400 rea
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
-from memobench.experiments.dana2025.common import (
-    SEEDS,
-    SOURCE,
-    attention_only,
-    mlp,
-    published,
-    short,
-    variants,
-)
+from memobench.experiments.dana2025.common import SOURCE, mlp, published, short, square, variants
 from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.models.transformer import MLP
 from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
@@ -36,7 +30,6 @@ BY_ATTENTION = Training(
     batch_size=1024, n_batches=256, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
 )
 BY_MLP = dataclasses.replace(BY_ATTENTION, final_learning_rate=1e-4)
-WIDTHS = (7, 10, 13)
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 
 # Mean accuracy of five seeds at d = 10, from the data published with the paper.
@@ -75,59 +68,31 @@ CLAIMS = (
 )
 
 
-def widths_of_mlp(d_model: int, n_heads: Iterable[int]) -> list[int]:
-    """The MLP widths that the paper sets beside these numbers of heads."""
-    return [2 * d_model * (h - 1) for h in n_heads]
+def _mlps(widths: Iterable[int], n_heads: Sequence[int]) -> list[MLP]:
+    """The MLP Transformers that the paper sets beside these numbers of heads."""
+    return [mlp(d, 2 * d * (h - 1)) for d in widths for h in n_heads]
 
 
-def _runs(
-    widths: Iterable[int],
-    n_heads: Iterable[int],
-    attention: Training = BY_ATTENTION,
-    perceptron: Training = BY_MLP,
-    seeds: int = SEEDS,
-    exact_epochs: int | None = None,
-) -> tuple[Run, ...]:
-    widths, n_heads = list(widths), list(n_heads)
-
-    def exact(method: Training) -> Training:
-        return method if exact_epochs is None else short(method, exact_epochs)
-
-    heads = [attention_only(d, d, h) for d in widths for h in n_heads]
-    mlps = [mlp(d, w) for d in widths for w in widths_of_mlp(d, n_heads)]
-    return variants([TASK], heads, attention, seeds, exact(attention)) + variants(
-        [TASK], mlps, perceptron, seeds, exact(perceptron)
-    )
-
-
-def _quick(method: Training) -> Training:
-    return dataclasses.replace(short(method, epochs=16, n_batches=64), batch_size=256)
+def _quick(architectures: Sequence[Architecture], method: Training) -> tuple[Run, ...]:
+    method = dataclasses.replace(short(method, epochs=16, n_batches=64), batch_size=256)
+    return variants([TASK], architectures, method, seeds=3, exact=short(method, epochs=2))
 
 
 EXPERIMENT = Experiment(
     name="dana2025/attention-vs-mlp",
     title="Attention against MLP at equal parameters (N = 70)",
     presets={
-        "quick": _runs(
-            (10,),
-            (1, 6, 11),
-            _quick(BY_ATTENTION),
-            _quick(BY_MLP),
-            seeds=3,
-            exact_epochs=2,
-        ),
-        "full": _runs(WIDTHS, N_HEADS),
+        "quick": _quick(square([10], N_HEADS[:3]), BY_ATTENTION)
+        + _quick(_mlps([10], N_HEADS[:3]), BY_MLP),
+        "full": variants([TASK], square((7, 10, 13), N_HEADS), BY_ATTENTION)
+        + variants([TASK], _mlps((7, 10, 13), N_HEADS), BY_MLP),
     },
     left_out="only d = 10 of 7, 10, 13 and three of seven sizes; 3 seeds of 5; 1,024 and 2,048 "
     "steps of batch 256 for 16,384 and 32,768 of batch 1,024, and 128 and 256 exact ones: too few "
     "for the MLP, which learns more slowly, so that quick does not decide between the two",
     figure=Figure(x="n_params", hue="architecture", row="d_model"),
-    published=published(
-        [attention_only(10, 10, h) for h in N_HEADS],
-        ACCURACY["attention_only"],
-        BY_ATTENTION.steps,
-    )
-    + published([mlp(10, w) for w in widths_of_mlp(10, N_HEADS)], ACCURACY["mlp"], BY_MLP.steps),
+    published=published(square([10], N_HEADS), ACCURACY["attention_only"], BY_ATTENTION.steps)
+    + published(_mlps([10], N_HEADS), ACCURACY["mlp"], BY_MLP.steps),
     decides=("full",),
     claims=CLAIMS,
     notes="At the first point both families are the same model: one head, no MLP.",

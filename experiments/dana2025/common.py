@@ -21,10 +21,6 @@ SOURCE = "Dana, Pydi & Chevaleyre 2025"
 PUBLISHED = Training(
     batch_size=256, n_batches=64, epochs=64, learning_rate=1e-2, final_learning_rate=5e-4
 )
-LARGER = dataclasses.replace(PUBLISHED, batch_size=1024)
-DEEPER = Training(
-    batch_size=512, n_batches=128, epochs=64, learning_rate=2.5e-3, final_learning_rate=2.5e-3
-)
 SEEDS = 5
 
 
@@ -34,9 +30,8 @@ def variants(
     method: Training,
     seeds: int = SEEDS,
     exact: Training | None = None,
-    budgets: Sequence[int] = (1, 2),
 ) -> tuple[Run, ...]:
-    """Variants (a), (b) and (c) at every budget, a multiple of the steps.
+    """Variants (a), (b) and (c), each also with twice the steps.
 
     Args:
       tasks: what is memorized.
@@ -44,17 +39,40 @@ def variants(
       method: the published protocol.
       seeds: how many.
       exact: the method of (b) and (c); None takes the exact protocol with the steps of `method`.
-      budgets: multiples of the epochs.
     """
-    tasks = list(tasks)
-    gradient = (exact or method).exact()
-    published = [method.times(factor) for factor in budgets]
-    by_gradient = [gradient.times(factor) for factor in budgets]
+    tasks, gradient = list(tasks), (exact or method).exact()
     return (
-        grid(tasks, architectures, published, seeds)
-        + grid(tasks, architectures, by_gradient, seeds)
-        + grid(tasks, with_full_heads(architectures), by_gradient, seeds)
+        grid(tasks, architectures, twice(method), seeds)
+        + grid(tasks, architectures, twice(gradient), seeds)
+        + grid(tasks, with_full_heads(architectures), twice(gradient), seeds)
     )
+
+
+def twice(method: Training) -> list[Training]:
+    """The method, and the same with twice the steps."""
+    return [method, method.times(2)]
+
+
+def presets(
+    task: Task,
+    quick: Sequence[Architecture],
+    full: Sequence[Architecture],
+    epochs: int,
+    exact_epochs: int,
+) -> dict[str, tuple[Run, ...]]:
+    """All variants: `full` as published, `quick` with fewer epochs."""
+    exact = short(PUBLISHED, exact_epochs)
+    return {
+        "quick": variants([task], quick, short(PUBLISHED, epochs), seeds=3, exact=exact),
+        "full": variants([task], full, PUBLISHED),
+    }
+
+
+def published_alone(
+    task: Task, architectures: Sequence[Architecture], method: Training, epochs: int
+) -> tuple[Run, ...]:
+    """Variant (a) with a few epochs of 64 batches: exact steps are too slow for CPUs here."""
+    return grid([task], architectures, twice(short(method, epochs, n_batches=64)), seeds=3)
 
 
 def short(method: Training, epochs: int, n_batches: int | None = None) -> Training:
@@ -62,18 +80,27 @@ def short(method: Training, epochs: int, n_batches: int | None = None) -> Traini
     return dataclasses.replace(method, epochs=epochs, n_batches=n_batches or method.n_batches)
 
 
-def attention_only(d_model: int, d_head: int, n_heads: int, n_layers: int = 1) -> Architecture:
+def attention_only(d_model: int, d_head: int, n_heads: int, n_layers: int = 1) -> AttentionOnly:
     """An attention-only Transformer with compressed heads."""
     return AttentionOnly(d_model=d_model, d_head=d_head, n_heads=n_heads, n_layers=n_layers)
 
 
-def mlp(d_model: int, d_mlp: int, n_layers: int = 1) -> Architecture:
+def square(
+    d_models: Iterable[int], n_heads: Sequence[int], n_layers: int = 1
+) -> list[AttentionOnly]:
+    """Attention-only Transformers of every width d = d_h with every number of heads."""
+    return [attention_only(d, d, h, n_layers) for d in d_models for h in n_heads]
+
+
+def mlp(d_model: int, d_mlp: int, n_layers: int = 1) -> MLP:
     """An MLP Transformer: one head of the stream's width, and an MLP, in every layer."""
     return MLP(d_model=d_model, d_head=d_model, d_mlp=d_mlp, n_layers=n_layers)
 
 
 def published(
-    architectures: Sequence[Architecture], accuracies: Sequence[float], steps: int
+    architectures: Iterable[Architecture],
+    accuracies: Iterable[float],
+    steps: int = PUBLISHED.steps,
 ) -> tuple[dict[str, object], ...]:
     """Published mean accuracies beside the sizes they belong to."""
     return tuple(

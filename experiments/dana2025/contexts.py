@@ -11,13 +11,12 @@ sequences are drawn from all 50^S and d = d_h = 4; models and protocols are the 
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
-from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, variants
-from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND
+from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, short, square, variants
+from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND, N_HEADS
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
 TASKS = {s: Associations(vocab_size=50, context_length=s, n_sequences=500) for s in range(2, 9)}
-N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 
 EXPERIMENT = Experiment(
     name="dana2025/contexts",
@@ -25,12 +24,11 @@ EXPERIMENT = Experiment(
     presets={
         "quick": variants(
             [TASKS[2], TASKS[8]],
-            [attention_only(4, 4, h) for h in (1, 11, 21, 31)],
+            square([4], N_HEADS[::2]),
             short(PUBLISHED, epochs=4),
             seeds=3,
-            exact=short(PUBLISHED, epochs=4),
         ),
-        "full": variants(TASKS.values(), [attention_only(4, 4, h) for h in N_HEADS], PUBLISHED),
+        "full": variants(TASKS.values(), square([4], N_HEADS), PUBLISHED),
     },
     left_out="S = 2, 8 of 2..8 and four of seven H; 3 seeds of 5; 256 and 512 of 4,096 and "
     "8,192 steps",

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, grid, with_full_heads
-from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short
+from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, twice
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
@@ -56,8 +56,8 @@ def encoder(d_model: int) -> Architecture:
 def _runs(widths: Iterable[int], method: Training, seeds: int) -> tuple[Run, ...]:
     widths = list(widths)
     heads = [attention_only(d, d, h) for d in widths for h in N_HEADS[d]]
-    methods = [method.exact(), method.times(2).exact()]
-    return grid(TASKS, heads + with_full_heads(heads), methods, seeds) + grid(
+    compressed_and_full = [*heads, *with_full_heads(heads)]
+    return grid(TASKS, compressed_and_full, twice(method.exact()), seeds) + grid(
         TASKS, map(encoder, widths), [FLOOR], 1
     )
 

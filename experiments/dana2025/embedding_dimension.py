@@ -13,20 +13,12 @@ With full heads d_h is min(10, d): wider heads add nothing to those of the equat
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
-from memobench.experiments.dana2025.common import (
-    PUBLISHED,
-    SOURCE,
-    attention_only,
-    published,
-    short,
-    variants,
-)
+from memobench.experiments.dana2025.common import SOURCE, attention_only, presets, published
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
-TASK = Associations(vocab_size=50)
-D_HEAD, N_HEADS = 10, 20
-WIDTHS = range(5, 16)
+D_HEAD = 10
+SIZES = [attention_only(d_model, D_HEAD, n_heads=20) for d_model in range(5, 16)]
 
 # Mean accuracy of five seeds, from the data published with the paper.
 ACCURACY = (
@@ -37,22 +29,17 @@ ACCURACY = (
 EXPERIMENT = Experiment(
     name="dana2025/embedding-dimension",
     title="Accuracy against embedding dimension, d_h = 10, H = 20 (N = 50)",
-    presets={
-        "quick": variants(
-            [TASK],
-            [attention_only(d, D_HEAD, N_HEADS) for d in (5, 7, 9, 10, 11, 12)],
-            short(PUBLISHED, epochs=32),
-            seeds=3,
-            exact=short(PUBLISHED, epochs=4),
-        ),
-        "full": variants([TASK], [attention_only(d, D_HEAD, N_HEADS) for d in WIDTHS], PUBLISHED),
-    },
+    presets=presets(
+        Associations(vocab_size=50),
+        quick=[size for size in SIZES if size.d_model in (5, 7, 9, 10, 11, 12)],
+        full=SIZES,
+        epochs=32,
+        exact_epochs=4,
+    ),
     left_out="six of eleven d; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
     "published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="d_model", hue="n_heads"),
-    published=published(
-        [attention_only(d, D_HEAD, N_HEADS) for d in WIDTHS], ACCURACY, PUBLISHED.steps
-    ),
+    published=published(SIZES, ACCURACY),
     claims=(
         Claim(
             name="breaks at d = d_h",

@@ -14,20 +14,11 @@ which have no such maps, show whether these cause the jump.
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
-from memobench.experiments.dana2025.common import (
-    PUBLISHED,
-    SOURCE,
-    attention_only,
-    published,
-    short,
-    variants,
-)
+from memobench.experiments.dana2025.common import SOURCE, attention_only, presets, published
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
-TASK = Associations(vocab_size=50)
-N_HEADS = 20
-D_HEADS = range(1, 11)
+SIZES = [attention_only(10, d_head, n_heads=20) for d_head in range(1, 11)]
 
 # Mean accuracy of five seeds, from the data published with the paper.
 ACCURACY = (0.0815, 0.1096, 0.1554, 0.2094, 0.2879, 0.3567, 0.4534, 0.5457, 0.6391, 0.8044)
@@ -54,23 +45,16 @@ JUMP = Claim(
 EXPERIMENT = Experiment(
     name="dana2025/head-dimension",
     title="Accuracy against head dimension, d = 10, H = 20 (N = 50)",
-    presets={
-        "quick": variants(
-            [TASK],
-            [attention_only(10, d_head, N_HEADS) for d_head in (1, 4, 7, 9, 10)],
-            short(PUBLISHED, epochs=32),
-            seeds=3,
-            exact=short(PUBLISHED, epochs=4),
-        ),
-        "full": variants(
-            [TASK], [attention_only(10, d_head, N_HEADS) for d_head in D_HEADS], PUBLISHED
-        ),
-    },
+    presets=presets(
+        Associations(vocab_size=50),
+        quick=[size for size in SIZES if size.d_head in (1, 4, 7, 9, 10)],
+        full=SIZES,
+        epochs=32,
+        exact_epochs=4,
+    ),
     left_out="five of ten d_h; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
     "published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="d_head", hue="n_heads"),
-    published=published(
-        [attention_only(10, d_head, N_HEADS) for d_head in D_HEADS], ACCURACY, PUBLISHED.steps
-    ),
+    published=published(SIZES, ACCURACY),
     claims=(QUADRATIC, QUADRATIC_BELOW, JUMP),
 )

@@ -10,23 +10,17 @@ protocol gives 0.861 and the exact gradient over the same number of steps gives 
     memobench report dana2025/heads --preset=quick
 """
 
+import itertools
+
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
-from memobench.experiments.dana2025.common import (
-    PUBLISHED,
-    SOURCE,
-    attention_only,
-    published,
-    short,
-    variants,
-)
+from memobench.experiments.dana2025.common import SOURCE, presets, published, square
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 from memobench.theory import COROLLARY_2
 
 TASK = Associations(vocab_size=50)
-WIDTHS = range(3, 14)
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 
 # Mean accuracy of five seeds, from the data published with the paper.
@@ -52,27 +46,16 @@ ABOVE_THE_BOUND = Claim(
 EXPERIMENT = Experiment(
     name="dana2025/heads",
     title="Accuracy against heads, d = d_h (N = 50)",
-    presets={
-        "quick": variants(
-            [TASK],
-            [attention_only(10, 10, h) for h in (1, 6, 11, 16, 21)],
-            short(PUBLISHED, epochs=32),
-            seeds=3,
-            exact=short(PUBLISHED, epochs=4),
-        ),
-        "full": variants(
-            [TASK], [attention_only(d, d, h) for d in WIDTHS for h in N_HEADS], PUBLISHED
-        ),
-    },
+    presets=presets(
+        TASK,
+        quick=square([10], N_HEADS[:5]),
+        full=square(range(3, 14), N_HEADS),
+        epochs=32,
+        exact_epochs=4,
+    ),
     left_out="d = 10 alone of d = 3..13 and five of seven H; 3 seeds of 5; 2,048 and 4,096 of "
     "4,096 and 8,192 steps by the published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="n_heads", hue="d_model"),
-    published=tuple(
-        row
-        for d, accuracies in ACCURACY.items()
-        for row in published(
-            [attention_only(d, d, h) for h in N_HEADS], accuracies, PUBLISHED.steps
-        )
-    ),
+    published=published(square(ACCURACY, N_HEADS), itertools.chain(*ACCURACY.values())),
     claims=(LINEAR_IN_HEADS, ABOVE_THE_BOUND),
 )

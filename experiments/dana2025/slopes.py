@@ -13,7 +13,7 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.dana2025 import heads
-from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, variants
+from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, short, square, variants
 from memobench.report.figure import Figure
 
 EXPERIMENT = Experiment(
@@ -22,7 +22,7 @@ EXPERIMENT = Experiment(
     presets={
         "quick": variants(
             [heads.TASK],
-            [attention_only(d, d, h) for d in (3, 5, 7, 9, 11) for h in (1, 11)],
+            square((3, 5, 7, 9, 11), (1, 11)),
             short(PUBLISHED, epochs=16),
             seeds=3,
             exact=short(PUBLISHED, epochs=2),

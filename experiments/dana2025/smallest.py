@@ -12,34 +12,33 @@ own.
 """
 
 import dataclasses
-from collections.abc import Iterable
 
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
+from memobench.experiments.dana2025 import heads
 from memobench.experiments.dana2025.common import (
     PUBLISHED,
     SOURCE,
-    attention_only,
     published,
     short,
+    square,
     variants,
 )
-from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND
+from memobench.methods.training import Training
 from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
-TASK = Associations(vocab_size=10)
-N_HEADS = (1, 5, 9, 13, 17, 21)
-ARCHITECTURES = [attention_only(2, 2, h) for h in N_HEADS]
+ARCHITECTURES = square([2], (1, 5, 9, 13, 17, 21))
 
 # Mean accuracy of twenty seeds on one table, from the data published with the paper.
 ACCURACY = (0.3305, 0.4969, 0.6334, 0.734, 0.8567, 0.8578)
 
 
-def _with_tables(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """The same runs, each seed on a table of its own."""
+def _variants(method: Training, seeds: int, exact: Training | None = None) -> tuple[Run, ...]:
+    """All variants, each seed on a table of its own."""
+    runs = variants([Associations(vocab_size=10)], ARCHITECTURES, method, seeds, exact)
     return tuple(
         dataclasses.replace(run, task=dataclasses.replace(run.task, seed=run.seed)) for run in runs
     )
@@ -49,21 +48,13 @@ EXPERIMENT = Experiment(
     name="dana2025/smallest",
     title="Accuracy against heads at d = d_h = 2 (N = 10)",
     presets={
-        "quick": _with_tables(
-            variants(
-                [TASK],
-                ARCHITECTURES,
-                short(PUBLISHED, epochs=32),
-                seeds=6,
-                exact=short(PUBLISHED, epochs=16),
-            )
-        ),
-        "full": _with_tables(variants([TASK], ARCHITECTURES, PUBLISHED, seeds=20)),
+        "quick": _variants(short(PUBLISHED, epochs=32), seeds=6, exact=short(PUBLISHED, epochs=16)),
+        "full": _variants(PUBLISHED, seeds=20),
     },
     left_out="6 seeds of 20; 2,048 and 4,096 of 4,096 and 8,192 steps by the published protocol, "
     "1,024 and 2,048 by the exact gradient",
     figure=Figure(x="n_heads", hue="d_model"),
-    published=published(ARCHITECTURES, ACCURACY, PUBLISHED.steps),
+    published=published(ARCHITECTURES, ACCURACY),
     claims=(
         Claim(
             name="1.3 times the bound's slope",
@@ -78,7 +69,7 @@ EXPERIMENT = Experiment(
             source=f"{SOURCE}, experiment 6",
             test=claims.slope_over_bound(1, float("inf")),
         ),
-        ABOVE_THE_BOUND,
+        heads.ABOVE_THE_BOUND,
     ),
     notes="Every seed memorizes a table of its own, and the intervals are over tables. The paper "
     "has one table for all seeds, which is not published: at this size tables differ by several "

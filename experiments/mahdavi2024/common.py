@@ -10,7 +10,7 @@ the same in 16 dimensions with contexts of 8 and a few hundred examples.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from memobench import claims
 from memobench.claims import Claim
@@ -61,22 +61,6 @@ MONOTONE_IN_CONTEXT = Claim(
     test=claims.never_falls("context_length"),
     across_steps=True,
 )
-GROWS_WITH_HEAD_DIMENSION = Claim(
-    name="grows with d_h < n",
-    statement="For every set, memorization grows with the dimension of the heads up to n.",
-    source=f"{SOURCE}, section 6",
-    test=lambda table: claims.never_falls("d_head")(
-        table[table["d_head"] <= table["context_length"]]
-    ),
-    across_steps=True,
-)
-LEVELS_OFF = Claim(
-    name="no gain beyond d_h = n",
-    statement="From d_h = n on, wider heads add at most a tenth of what was gained before.",
-    source=f"{SOURCE}, section 6",
-    test=claims.levels_off("d_head", at="context_length"),
-    across_steps=True,
-)
 ABOVE_THE_THEOREM = Claim(
     name="above the theorem",
     statement="Training memorizes at least the H·(min(n, d_h) − 1) + 1 examples that some weights "
@@ -118,31 +102,12 @@ def small_task(
 
 def full_runs(
     tasks: Iterable[LabelledContexts],
-    architectures: Iterable[Architecture],
+    architectures: Sequence[Architecture],
     method: Annealing = PUBLISHED,
+    seeds: int = SEEDS,
+    epochs: int = 500,
 ) -> tuple[Run, ...]:
-    """Every task and architecture with SEEDS, for at least 500 epochs."""
-    return _runs(tasks, architectures, method, SEEDS, epochs=500)
-
-
-def quick_runs(
-    tasks: Iterable[LabelledContexts],
-    architectures: Iterable[Architecture],
-    method: Annealing = QUICK,
-) -> tuple[Run, ...]:
-    """Every task and architecture with QUICK_SEEDS, all for equally many steps."""
-    return _runs(tasks, architectures, method, QUICK_SEEDS, epochs=0)
-
-
-def _runs(
-    tasks: Iterable[LabelledContexts],
-    architectures: Iterable[Architecture],
-    method: Annealing,
-    seeds: int,
-    epochs: int,
-) -> tuple[Run, ...]:
-    """A seed is that of the data and of the weights."""
-    architectures = list(architectures)
+    """Every task and architecture, for at least so many epochs; seeds draw data and weights."""
     return tuple(
         Run(
             task=dataclasses.replace(task, seed=seed),
@@ -156,13 +121,22 @@ def _runs(
     )
 
 
+def quick_runs(
+    tasks: Iterable[LabelledContexts],
+    architectures: Sequence[Architecture],
+    method: Annealing = QUICK,
+) -> tuple[Run, ...]:
+    """The same with QUICK_SEEDS, all for equally many steps."""
+    return full_runs(tasks, architectures, method, QUICK_SEEDS, epochs=0)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sets:
     """How many examples, with random and with shared contexts; `classes` as in `paper_task`."""
 
     random: Iterable[int]
     shared: Iterable[int]
-    classes: int | None
+    classes: int | None = 100
 
     def of(self, task: Callable[..., LabelledContexts], length: int) -> list[LabelledContexts]:
         """The sets of one length."""

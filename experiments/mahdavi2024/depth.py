@@ -16,17 +16,7 @@ import dataclasses
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
-from memobench.experiments.mahdavi2024.common import (
-    NOTES,
-    QUICK,
-    SOURCE,
-    full_runs,
-    paper_model,
-    paper_task,
-    quick_runs,
-    small_model,
-    small_task,
-)
+from memobench.experiments.mahdavi2024 import common
 from memobench.models.query_attention import QueryAttention
 from memobench.report.figure import Figure
 
@@ -47,7 +37,7 @@ def _grows(residual: bool) -> Claim:
     return Claim(
         name=f"grows with depth {words} residuals",
         statement=f"More layers of attention {words} residuals memorize more.",
-        source=f"asked by the reviewers of {SOURCE}",
+        source=f"asked by the reviewers of {common.SOURCE}",
         test=claims.only(claims.never_falls("n_layers"), residual=residual),
         across_steps=True,
     )
@@ -57,19 +47,19 @@ EXPERIMENT = Experiment(
     name="mahdavi2024/depth",
     title="Memorized examples against layers of attention",
     presets={
-        "quick": quick_runs(
-            [small_task("shared", 1_000)],
-            [model for model in layered(small_model(4)) if model.n_layers < max(LAYERS)],
-            dataclasses.replace(QUICK, steps=2_000),
+        "quick": common.quick_runs(
+            [common.small_task("shared", 1_000)],
+            [model for model in layered(common.small_model(4)) if model.n_layers < max(LAYERS)],
+            dataclasses.replace(common.QUICK, steps=2_000),
         ),
-        "full": full_runs(
-            [paper_task("random", 50_000), paper_task("shared", 20_000)],
-            layered(paper_model(20)),
+        "full": common.full_runs(
+            [common.paper_task("random", 50_000), common.paper_task("shared", 20_000)],
+            layered(common.paper_model(20)),
         ),
     },
     left_out="d = 16, n = 8, H = 4 and 1,000 examples in place of d = 64, n = 32, H = 20 and "
     "thousands; random contexts; the fourth layer; 2,000 steps of 64 examples; 5 seeds of 6",
     figure=Figure(x="n_layers", hue="residual", y="known", bounds=False),
     claims=(_grows(residual=False), _grows(residual=True)),
-    notes=NOTES,
+    notes=common.NOTES,
 )

@@ -16,29 +16,18 @@ import math
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
-from memobench.experiments.mahdavi2024.common import (
-    LONG,
-    NOTES,
-    QUICK,
-    SOURCE,
-    full_runs,
-    paper_model,
-    paper_task,
-    quick_runs,
-    small_model,
-    small_task,
-)
+from memobench.experiments.mahdavi2024 import common
 from memobench.report.saturation import Picture
 
 # Saturation goes on after everything is known.
-ON = dataclasses.replace(LONG, stop_early=False)
-QUICK_ON = dataclasses.replace(QUICK, steps=12_000, stop_early=False)
+ON = dataclasses.replace(common.LONG, stop_early=False)
+QUICK_ON = dataclasses.replace(common.QUICK, steps=12_000, stop_early=False)
 
 SPECIALISE = Claim(
     name="heads saturate",
     statement="Heads are saturated on most examples: more than half of all pairs of an example and "
     "a head have an attention weight above 0.99.",
-    source=f"{SOURCE}, figure 3",
+    source=f"{common.SOURCE}, figure 3",
     test=claims.on_average(
         "least mean share of saturated pairs",
         lambda table: table["saturated"].astype(float),
@@ -52,14 +41,24 @@ EXPERIMENT = Experiment(
     name="mahdavi2024/saturation",
     title="Which heads serve which examples",
     presets={
-        "quick": quick_runs([small_task("shared", 100)], [small_model(4)], QUICK_ON)
-        + quick_runs([small_task("shared", 200)], [small_model(8)], QUICK_ON),
-        "full": full_runs([paper_task("shared", 550)], [paper_model(4)], ON)
-        + full_runs([paper_task("shared", 1_300)], [paper_model(8)], ON),
+        "quick": tuple(
+            run
+            for n_heads, n_examples in ((4, 100), (8, 200))
+            for run in common.quick_runs(
+                [common.small_task("shared", n_examples)], [common.small_model(n_heads)], QUICK_ON
+            )
+        ),
+        "full": tuple(
+            run
+            for n_heads, n_examples in ((4, 550), (8, 1_300))
+            for run in common.full_runs(
+                [common.paper_task("shared", n_examples)], [common.paper_model(n_heads)], ON
+            )
+        ),
     },
     left_out="d = 16, n = 8 and 100 or 200 examples in place of d = 64, n = 32 and 550 or 1,300; "
     "12,000 steps of 64 examples; 5 seeds of 6",
     figure=Picture(),
     claims=(SPECIALISE,),
-    notes=NOTES,
+    notes=common.NOTES,
 )

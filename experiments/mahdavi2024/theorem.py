@@ -13,36 +13,27 @@ promises.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
-from memobench.experiments.mahdavi2024.common import (
-    NOTES,
-    QUICK,
-    SOURCE,
-    full_runs,
-    paper_model,
-    paper_task,
-    quick_runs,
-    small_model,
-    small_task,
-)
-from memobench.models.base import Architecture
+from memobench.experiments.mahdavi2024 import common
+from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
 from memobench.report.figure import Figure
+from memobench.runs import Run
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1
 
 # T over H (min(n, d_h) - 1) + 1.
 LOADS = (0.5, 0.75, 0.95, 1.0, 1.05, 1.5, 2.0, 3.0, 4.0)
-QUICK_ON = dataclasses.replace(QUICK, steps=8_000)
+QUICK_ON = dataclasses.replace(common.QUICK, steps=8_000)
 
 ALL_UP_TO_THE_BOUND = Claim(
     name="all known up to T = H·(r − 1) + 1",
     statement="Training also memorizes every example of sets no larger than the theorem's.",
-    source=f"our reading of {SOURCE}, Theorem 1",
+    source=f"our reading of {common.SOURCE}, Theorem 1",
     test=claims.every_run(
         "accuracy",
         lambda table: table["accuracy"],
@@ -53,40 +44,33 @@ ALL_UP_TO_THE_BOUND = Claim(
 )
 
 
-def loads(
-    task: LabelledContexts, architectures: Sequence[QueryAttention]
-) -> Iterator[tuple[LabelledContexts, Architecture]]:
-    """The task with as many examples as the loads say, for every architecture."""
-    for architecture, load in itertools.product(architectures, LOADS):
-        sizes = {
-            "n_heads": architecture.n_heads,
-            "d_head": architecture.d_head,
-            "context_length": task.context_length,
-        }
-        n_examples = round(load * THEOREM_1.value(sizes))
-        yield dataclasses.replace(task, n_examples=n_examples), architecture
+def _runs(
+    runs: Callable[..., tuple[Run, ...]],
+    task: Callable[[str, int], LabelledContexts],
+    model: Callable[[int], QueryAttention],
+    n_heads: Sequence[int],
+    *method: Annealing,
+) -> tuple[Run, ...]:
+    """As many random or shared contexts as the loads say, for every number of heads."""
+    found: list[Run] = []
+    for contexts, h, load in itertools.product(("random", "shared"), n_heads, LOADS):
+        one, architecture = task(contexts, 1), model(h)
+        sizes = {"n_heads": h, "d_head": architecture.d_head, "context_length": one.context_length}
+        examples = one.replace(n_examples=round(load * THEOREM_1.value(sizes)))
+        found += runs([examples], [architecture], *method)
+    return tuple(found)
 
 
 EXPERIMENT = Experiment(
     name="mahdavi2024/theorem",
     title="Around the theorem's number of examples",
     presets={
-        "quick": tuple(
-            run
-            for contexts in ("random", "shared")
-            for task, model in loads(small_task(contexts, 1), [small_model(4), small_model(8)])
-            for run in quick_runs([task], [model], QUICK_ON)
-        ),
-        "full": tuple(
-            run
-            for contexts in ("random", "shared")
-            for task, model in loads(paper_task(contexts, 1), [paper_model(4), paper_model(20)])
-            for run in full_runs([task], [model])
-        ),
+        "quick": _runs(common.quick_runs, common.small_task, common.small_model, (4, 8), QUICK_ON),
+        "full": _runs(common.full_runs, common.paper_task, common.paper_model, (4, 20)),
     },
     left_out="d = 16, n = 8 in place of d = 64, n = 32; H = 4 and 8 in place of 4 and 20; "
     "8,000 steps of 64 examples in place of 50,000 of 256; 5 seeds of 6",
     figure=Figure(x="load", hue="n_heads"),
     claims=(ALL_UP_TO_THE_BOUND,),
-    notes=NOTES,
+    notes=common.NOTES,
 )
