@@ -28,10 +28,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from memobench import theory
-from memobench.columns import number
 from memobench.constructions import random_attention
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Construction
+from memobench.methods.construction import Construction, scale_of
 from memobench.models.transformer import Transformer
 from memobench.spec import kind
 
@@ -65,44 +64,53 @@ class Group(NamedTuple):
         return in_WxD, bias_W, np.array([1.0, -1.0, -1.0, 1.0]) / self.delta
 
 
-def construct(problem: Problem) -> Constructed:
-    """Weights of a one-layer MLP Transformer with relu neurons and any kind of heads."""
-    module = _module(problem)
-    d_model, d_mlp = module.d_model, module.d_mlp
-    params, x_TxD = _points(problem, module)
-    number_N = np.arange(module.vocab_size) - (module.vocab_size - 1) / 2
-    target_T = number_N[problem.examples.next_TxK[:, 0]]
-    # The skip connection brings the first coordinate to the end as it is.
-    groups = partition(x_TxD, target_T - x_TxD[:, 0], problem.rng)
+@kind("bubeck2020")
+class Bubeck2020(Construction):
+    """(d - 1) floor(w / 4) sequences, by hyperplanes through groups of points."""
 
-    in_WxD, bias_W, out_DxW = (
-        np.zeros((d_mlp, d_model)),
-        np.zeros(d_mlp),
-        np.zeros((d_model, d_mlp)),
-    )
-    for i, group in enumerate(groups):
-        four = slice(4 * i, 4 * i + 4)
-        in_WxD[four], bias_W[four], out_DxW[0, four] = group.neurons()
-    unembedding_NxD = np.zeros((module.vocab_size, d_model))
-    unembedding_NxD[:, 0], unembedding_NxD[:, -1] = 2 * number_N, -(number_N**2)
+    bound: ClassVar[theory.Bound] = theory.BUBECK
+    scales: ClassVar[tuple[float | None, ...]] = (None,)
 
-    z_T = x_TxD[:, 0] + np.maximum(x_TxD @ in_WxD.T + bias_W, 0) @ out_DxW[0]
-    params |= {
-        "layer0_mlp_in": in_WxD,
-        "layer0_mlp_in_bias": bias_W,
-        "layer0_mlp_out": out_DxW,
-        "unembedding": unembedding_NxD,
-    }
-    certificate = {
-        "fit_error": float(np.abs(z_T - target_T).max(initial=0)),
-        "condition": float(max((group.condition for group in groups), default=1)),
-    }
-    # Half the distance of two numbers would be too much.
-    problem.require(
-        certificate["fit_error"] < 0.25,
-        "hyperplanes come too close to other points for float64; take another seed",
-    )
-    return Constructed(params, certificate, read_out=("unembedding",))
+    scale: float | None = scale_of("attention scores")  # type: ignore[misc]
+
+    def construct(self, problem: Problem) -> Constructed:
+        """Weights of a one-layer MLP Transformer with relu neurons and any kind of heads."""
+        module = _module(problem)
+        d_model, d_mlp = module.d_model, module.d_mlp
+        params, x_TxD = _points(problem, module)
+        number_N = np.arange(module.vocab_size) - (module.vocab_size - 1) / 2
+        target_T = number_N[problem.examples.next_TxK[:, 0]]
+        # The skip connection brings the first coordinate to the end as it is.
+        groups = partition(x_TxD, target_T - x_TxD[:, 0], problem.rng)
+
+        in_WxD, bias_W, out_DxW = (
+            np.zeros((d_mlp, d_model)),
+            np.zeros(d_mlp),
+            np.zeros((d_model, d_mlp)),
+        )
+        for i, group in enumerate(groups):
+            four = slice(4 * i, 4 * i + 4)
+            in_WxD[four], bias_W[four], out_DxW[0, four] = group.neurons()
+        unembedding_NxD = np.zeros((module.vocab_size, d_model))
+        unembedding_NxD[:, 0], unembedding_NxD[:, -1] = 2 * number_N, -(number_N**2)
+
+        z_T = x_TxD[:, 0] + np.maximum(x_TxD @ in_WxD.T + bias_W, 0) @ out_DxW[0]
+        params |= {
+            "layer0_mlp_in": in_WxD,
+            "layer0_mlp_in_bias": bias_W,
+            "layer0_mlp_out": out_DxW,
+            "unembedding": unembedding_NxD,
+        }
+        certificate = {
+            "fit_error": float(np.abs(z_T - target_T).max(initial=0)),
+            "condition": float(max((group.condition for group in groups), default=1)),
+        }
+        # Half the distance of two numbers would be too much.
+        problem.require(
+            certificate["fit_error"] < 0.25,
+            "hyperplanes come too close to other points for float64; take another seed",
+        )
+        return Constructed(params, certificate, read_out=("unembedding",))
 
 
 def partition(x_TxD: np.ndarray, target_T: np.ndarray, rng: np.random.Generator) -> list[Group]:
@@ -177,22 +185,4 @@ def _module(problem: Problem) -> Transformer:
         problem.examples.next_TxK.shape[1] == 1,
         "its MLP writes the number of one next token; take n_next=1",
     )
-    problem.require(
-        problem.method.solve == "exact", "least squares means nothing to it; take solve='exact'"
-    )
     return module
-
-
-@kind("bubeck2020")
-class Bubeck2020(Construction):
-    """(d - 1) floor(w / 4) sequences, by hyperplanes through groups of points."""
-
-    bound: ClassVar[theory.Bound] = theory.BUBECK
-    scales: ClassVar[tuple[float | None, ...]] = (None,)
-
-    scale: float | None = number(
-        "size of attention scores; none for its own choice", default=None, above=0
-    )  # type: ignore[misc]
-
-    def construct(self, problem: Problem) -> Constructed:
-        return construct(problem)

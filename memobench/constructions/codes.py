@@ -34,15 +34,16 @@ def spread(n: int, d_model: int, rng: np.random.Generator) -> np.ndarray:
         return np.linalg.qr(rng.standard_normal((d_model, n)))[0].T
     if d_model == 2:
         return circle(n)
-    codes_NxD = _unit(rng.standard_normal((n, d_model)))
+    codes_NxD = unit(rng.standard_normal((n, d_model)))
     for _ in range(_SPREADING_STEPS):
         nearness_NxN = codes_NxD @ codes_NxD.T
         np.fill_diagonal(nearness_NxN, -1)
         push_NxN = np.exp(_SHARPNESS * (nearness_NxN - nearness_NxN.max(axis=1, keepdims=True)))
         push_NxN /= push_NxN.sum(axis=1, keepdims=True)
-        codes_NxD = _unit(codes_NxD - 0.1 * push_NxN @ codes_NxD)
+        codes_NxD = unit(codes_NxD - 0.1 * push_NxN @ codes_NxD)
     return codes_NxD
 
 
-def _unit(vectors_NxD: np.ndarray) -> np.ndarray:
+def unit(vectors_NxD: np.ndarray) -> np.ndarray:
+    """The directions of vectors."""
     return vectors_NxD / np.linalg.norm(vectors_NxD, axis=1, keepdims=True)

@@ -19,53 +19,65 @@ import numpy as np
 import scipy.special
 
 from memobench import theory
-from memobench.columns import choice, number
 from memobench.constructions import random_attention
-from memobench.constructions.problem import Constructed, Problem, Tokens
-from memobench.methods.construction import Construction
+from memobench.constructions.problem import Constructed, Problem
+from memobench.methods.construction import Solved, scale_of
 from memobench.spec import kind
+from memobench.tasks.tokens import Tokens
 
 # The standard deviation of attention scores: small ones make features nearly dependent.
 SCALE = 16.0
 
 
-def construct(problem: Problem) -> Constructed:
-    """Weights of a one-layer attention-only Transformer, with full or compressed heads."""
-    module = random_attention.transformer(problem)
-    problem.require(
-        module.d_mlp == 0, f"d_mlp={module.d_mlp}; it is about attention alone, set d_mlp=0"
-    )
-    problem.require(
-        module.d_head <= module.d_model,
-        f"d_head={module.d_head} exceeds d_model={module.d_model}, and heads see no more than the "
-        "stream; lower d_head",
-    )
-    # Compressed heads write as many coordinates as they have dimensions.
-    width = module.d_head if module.compress else module.d_model
-    targets_TxC, unembedding_NxC = random_attention.targets(problem, width)
-    params = random_attention.draw(problem)
-    params = random_attention.with_scores(problem, params, problem.method.scale or SCALE)
-    stream_TxD, heads_TxHxK = random_attention.read(problem, params)
-    features_TxF = heads_TxHxK.reshape(len(stream_TxD), module.n_heads * module.d_head)
-    solved = random_attention.solve(stream_TxD, features_TxF, targets_TxC, problem.method.solve)
+@kind("dana2025")
+class Dana2025(Solved):
+    """H d_h + d sequences by random attention and a linear solve."""
 
-    output_HxKxC = solved.weights_FxC.reshape(module.n_heads, module.d_head, width)
-    if module.compress:
-        params |= {"decompress": solved.inverse_DxC, "layer0_output": output_HxKxC.swapaxes(1, 2)}
-    else:
-        params["layer0_output"] = np.einsum("dc,hkc->hdk", solved.inverse_DxC, output_HxKxC)
-    params |= {
-        "layer0_mlp_in": np.zeros((0, module.d_model)),
-        "layer0_mlp_in_bias": np.zeros(0),
-        "layer0_mlp_out": np.zeros((module.d_model, 0)),
-        "unembedding": unembedding_NxC @ solved.basis_CxD,
-    }
-    examples: Tokens = problem.examples
-    if examples.next_TxK.shape[1] == 1:
-        return Constructed(params, solved.certificate, read_out=("unembedding",))
-    # The encoder's logits are to be met as they are.
-    encoder_loss = _divergence(targets_TxC @ unembedding_NxC.T, examples)
-    return Constructed(params, {**solved.certificate, "encoder_loss": encoder_loss})
+    bound: ClassVar[theory.Bound] = theory.COROLLARY_2
+    scales: ClassVar[tuple[float | None, ...]] = (None, 8.0, 4.0, 2.0, 1.0)
+
+    scale: float | None = scale_of("attention scores")  # type: ignore[misc]
+
+    def construct(self, problem: Problem) -> Constructed:
+        """Weights of a one-layer attention-only Transformer, with full or compressed heads."""
+        module = random_attention.transformer(problem)
+        problem.require(
+            module.d_mlp == 0, f"d_mlp={module.d_mlp}; it is about attention alone, set d_mlp=0"
+        )
+        problem.require(
+            module.d_head <= module.d_model,
+            f"d_head={module.d_head} exceeds d_model={module.d_model}, and heads see no more than "
+            "the stream; lower d_head",
+        )
+        # Compressed heads write as many coordinates as they have dimensions.
+        width = module.d_head if module.compress else module.d_model
+        targets_TxC, unembedding_NxC = random_attention.targets(problem, width)
+        params = random_attention.draw(problem)
+        params = random_attention.with_scores(problem, params, self.scale or SCALE)
+        stream_TxD, heads_TxHxK = random_attention.read(problem, params)
+        features_TxF = heads_TxHxK.reshape(len(stream_TxD), module.n_heads * module.d_head)
+        solved = random_attention.solve(stream_TxD, features_TxF, targets_TxC, self.solve)
+
+        output_HxKxC = solved.weights_FxC.reshape(module.n_heads, module.d_head, width)
+        if module.compress:
+            params |= {
+                "decompress": solved.inverse_DxC,
+                "layer0_output": output_HxKxC.swapaxes(1, 2),
+            }
+        else:
+            params["layer0_output"] = np.einsum("dc,hkc->hdk", solved.inverse_DxC, output_HxKxC)
+        params |= {
+            "layer0_mlp_in": np.zeros((0, module.d_model)),
+            "layer0_mlp_in_bias": np.zeros(0),
+            "layer0_mlp_out": np.zeros((module.d_model, 0)),
+            "unembedding": unembedding_NxC @ solved.basis_CxD,
+        }
+        examples: Tokens = problem.examples
+        if examples.next_TxK.shape[1] == 1:
+            return Constructed(params, solved.certificate, read_out=("unembedding",))
+        # The encoder's logits are to be met as they are.
+        encoder_loss = _divergence(targets_TxC @ unembedding_NxC.T, examples)
+        return Constructed(params, {**solved.certificate, "encoder_loss": encoder_loss})
 
 
 def _divergence(logits_TxN: np.ndarray, examples: Tokens) -> float:
@@ -75,24 +87,3 @@ def _divergence(logits_TxN: np.ndarray, examples: Tokens) -> float:
     entropy_T = scipy.special.entr(examples.probability_TxK).sum(axis=1)
     kl_T = normalizer_T - (examples.probability_TxK * of_next_TxK).sum(axis=1) - entropy_T
     return float(examples.prior_T @ kl_T / examples.prior_T.sum())
-
-
-@kind("dana2025")
-class Dana2025(Construction):
-    """H d_h + d sequences by random attention and a linear solve."""
-
-    bound: ClassVar[theory.Bound] = theory.COROLLARY_2
-    approximates: ClassVar[bool] = True
-    scales: ClassVar[tuple[float | None, ...]] = (None, 8.0, 4.0, 2.0, 1.0)
-
-    solve: str = choice(  # type: ignore[misc]
-        "exactly as many as promised, or any number as nearly as can be",
-        *("exact", "least_squares"),
-        default="exact",
-    )
-    scale: float | None = number(
-        "size of attention scores; none for its own choice", default=None, above=0
-    )  # type: ignore[misc]
-
-    def construct(self, problem: Problem) -> Constructed:
-        return construct(problem)

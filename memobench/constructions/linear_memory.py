@@ -8,98 +8,74 @@ keys, which are independent, and beyond comes as near as it can.
 Shape letters: T associations, N vocab_size, D d_model.
 """
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
 
 from memobench import theory
-from memobench.columns import choice
-from memobench.constructions import linear
+from memobench.constructions import codes, linear
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Construction
+from memobench.methods.construction import Solved
 from memobench.models.linear_memory import LinearMemoryModule
 from memobench.spec import kind
 
-# From key_TxD and value_TxD of the associations: memory_DxD and the certificate.
-Memorize = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, dict[str, Any]]]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LinearMemory(Solved):
+    """What both share: random keys and values. A kind gives `memorize`."""
+
+    def memorize(
+        self, key_TxD: np.ndarray, value_TxD: np.ndarray
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """memory_DxD of the associations, and its certificate."""
+        raise NotImplementedError
+
+    def construct(self, problem: Problem) -> Constructed:
+        module: Any = problem.module
+        problem.require(
+            isinstance(module, LinearMemoryModule),
+            f"{problem.run.architecture.name} is no linear memory; take the architecture "
+            "linear_memory",
+        )
+        examples = problem.one_answer_each(module.d_model)
+        key_NxD, value_NxD = (
+            codes.unit(problem.rng.standard_normal((module.vocab_size, module.d_model)))
+            for _ in range(2)
+        )
+        memory_DxD, certificate = self.memorize(
+            key_NxD[examples.tokens_TxS[:, 0]], value_NxD[examples.next_TxK[:, 0]]
+        )
+        params = {"token_embedding": key_NxD, "memory": memory_DxD, "unembedding": value_NxD}
+        return Constructed(params, certificate, read_out=("memory",))
 
 
-def outer_products(problem: Problem) -> Constructed:
+@kind("linear_least_squares")
+class LinearLeastSquares(_LinearMemory):
+    """W_DxD of the least sum of |W k - v|^2 over the associations, of them that of least norm."""
+
+    bound: ClassVar[theory.Bound] = theory.LINEAR_LEAST_SQUARES
+
+    def memorize(
+        self, key_TxD: np.ndarray, value_TxD: np.ndarray
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        solution = linear.solve(key_TxD, value_TxD, self.solve)
+        return solution.weights_FxD.T, solution.certificate()
+
+
+@kind("outer_products")
+class OuterProducts(_LinearMemory):
     """W_DxD = sum of v k^T over the associations.
 
     Nothing is solved for: solve='exact' keeps to the guide's number of them, 'least_squares' takes
     any, and the weights of one set are the same.
     """
 
-    def memorize(key_TxD: np.ndarray, value_TxD: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    bound: ClassVar[theory.Bound] = theory.OUTER_PRODUCTS
+
+    def memorize(
+        self, key_TxD: np.ndarray, value_TxD: np.ndarray
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         memory_DxD = value_TxD.T @ key_TxD
         error = np.abs(key_TxD @ memory_DxD.T - value_TxD).max(initial=0)
         return memory_DxD, {"fit_error": float(error)}
-
-    return _construct(problem, memorize)
-
-
-def least_squares(problem: Problem) -> Constructed:
-    """W_DxD of the least sum of |W k - v|^2 over the associations, of them that of least norm."""
-
-    def memorize(key_TxD: np.ndarray, value_TxD: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        solution = linear.solve(key_TxD, value_TxD, problem.method.solve)
-        return solution.weights_FxD.T, solution.certificate()
-
-    return _construct(problem, memorize)
-
-
-def _construct(problem: Problem, memorize: Memorize) -> Constructed:
-    module: Any = problem.module
-    problem.require(
-        isinstance(module, LinearMemoryModule),
-        f"{problem.run.architecture.name} is no linear memory; take the architecture linear_memory",
-    )
-    examples = problem.one_answer_each(module.d_model)
-    key_NxD, value_NxD = (
-        _unit(problem.rng.standard_normal((module.vocab_size, module.d_model))) for _ in range(2)
-    )
-    memory_DxD, certificate = memorize(
-        key_NxD[examples.tokens_TxS[:, 0]], value_NxD[examples.next_TxK[:, 0]]
-    )
-    params = {"token_embedding": key_NxD, "memory": memory_DxD, "unembedding": value_NxD}
-    return Constructed(params, certificate, read_out=("memory",))
-
-
-def _unit(vectors_NxD: np.ndarray) -> np.ndarray:
-    return vectors_NxD / np.linalg.norm(vectors_NxD, axis=1, keepdims=True)
-
-
-@kind("linear_least_squares")
-class LinearLeastSquares(Construction):
-    """d associations of a linear memory, by least squares."""
-
-    bound: ClassVar[theory.Bound] = theory.LINEAR_LEAST_SQUARES
-    approximates: ClassVar[bool] = True
-
-    solve: str = choice(  # type: ignore[misc]
-        "exactly as many as promised, or any number as nearly as can be",
-        *("exact", "least_squares"),
-        default="exact",
-    )
-
-    def construct(self, problem: Problem) -> Constructed:
-        return least_squares(problem)
-
-
-@kind("outer_products")
-class OuterProducts(Construction):
-    """A linear memory that is a sum of outer products."""
-
-    bound: ClassVar[theory.Bound] = theory.OUTER_PRODUCTS
-    approximates: ClassVar[bool] = True
-
-    solve: str = choice(  # type: ignore[misc]
-        "exactly as many as promised, or any number as nearly as can be",
-        *("exact", "least_squares"),
-        default="exact",
-    )
-
-    def construct(self, problem: Problem) -> Constructed:
-        return outer_products(problem)

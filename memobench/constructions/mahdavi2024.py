@@ -27,11 +27,11 @@ import numpy as np
 import scipy.special
 
 from memobench import theory
-from memobench.columns import choice, number
 from memobench.constructions import linear
-from memobench.constructions.problem import Constructed, Contexts, Problem
-from memobench.methods.construction import Construction
+from memobench.constructions.problem import Constructed, Problem
+from memobench.methods.construction import Solved, scale_of
 from memobench.spec import kind
+from memobench.tasks.labelled_contexts import Contexts
 
 # By how many nats the vector looked at is ahead, on the least saturated query. From 7 on conditions
 # no longer change; and the more, the less of the scores' rounding attention passes on. Arrangements
@@ -42,53 +42,63 @@ _INDEPENDENT = 1e-6
 _CANDIDATES = {"query": 1024, "key": 16}
 
 
-def construct(problem: Problem) -> Constructed:
-    """Weights of one layer of query attention that takes every example to its label."""
-    module: Any = problem.module
-    examples: Contexts = problem.examples
-    _require_a_layer(problem)
-    embedding_IxD = problem.held(_embedding(module.input_dim, module.d_model, problem.rng))
-    position_MxD = _positions(problem)
-    query_TxD = examples.query_TxI @ embedding_IxD + position_MxD[0]
-    own = slice(1) if module.shared_context else slice(None)
-    context_CxNxD = examples.context_TxNxI[own] @ embedding_IxD + position_MxD[1:]
-    _require_independence(problem, query_TxD, context_CxNxD)
+@kind("mahdavi2024")
+class Mahdavi2024(Solved):
+    """H (min(n, d_h) - 1) + 1 labelled contexts: each head serves a group of queries."""
 
-    query_HxDxK, key_HxDxK = _maps(problem, query_TxD, context_CxNxD)
-    query_HxDxK, key_HxDxK = problem.held(query_HxDxK), problem.held(key_HxDxK)
-    score_HxTxN = np.stack(
-        [
-            _scores(query_TxD, context_CxNxD, query_DxK, key_DxK * _scaled_by(problem))
-            for query_DxK, key_DxK in zip(query_HxDxK, key_HxDxK, strict=True)
-        ]
-    )
-    basis_DxB = _whitening(context_CxNxD)
-    read_TxHxB = scipy.special.softmax(score_HxTxN, axis=-1).transpose(1, 0, 2) @ (
-        context_CxNxD @ basis_DxB
-    )
-    target_T, decoder_C, bias_C = _read_out(module.n_outputs, examples.label_T)
-    features_TxF = read_TxHxB.reshape(len(target_T), module.n_heads * basis_DxB.shape[1])
-    solution = linear.solve(features_TxF, target_T[:, None], problem.method.solve)
+    bound: ClassVar[theory.Bound] = theory.THEOREM_1
+    theorems: ClassVar[dict] = {theory.RANK_OF_WEIGHTS: theory.always}
+    scales: ClassVar[tuple[float | None, ...]] = (None, 5.0, 20.0)
 
-    value_HxDxV = np.zeros((module.n_heads, module.d_model, module.d_value))
-    value_HxDxV[..., 0] = solution.weights_FxD.reshape(module.n_heads, -1) @ basis_DxB.T
-    output_HxVxD = np.zeros((module.n_heads, module.d_value, module.d_model))
-    output_HxVxD[:, 0, 0] = 1
-    params = {
-        "embedding": embedding_IxD,
-        "embedding_bias": np.zeros(module.d_model),
-        "decoder": np.eye(module.d_model, 1) * decoder_C,
-        "decoder_bias": bias_C,
-        "layer0_query": query_HxDxK,
-        "layer0_key": key_HxDxK,
-        "layer0_value": value_HxDxV,
-        "layer0_output": output_HxVxD,
-    }
-    if module.positions == "learned":
-        params["position"] = position_MxD
-    classes = examples.label_T.dtype.kind == "i"
-    read_out = ("decoder", "decoder_bias") if classes else ()
-    return Constructed(params, solution.certificate(), read_out)
+    scale: float | None = scale_of("attention scores")  # type: ignore[misc]
+
+    def construct(self, problem: Problem) -> Constructed:
+        """Weights of one layer of query attention that takes every example to its label."""
+        module: Any = problem.module
+        examples: Contexts = problem.examples
+        _require_a_layer(problem)
+        embedding_IxD = problem.held(_embedding(module.input_dim, module.d_model, problem.rng))
+        position_MxD = _positions(problem)
+        query_TxD = examples.query_TxI @ embedding_IxD + position_MxD[0]
+        own = slice(1) if module.shared_context else slice(None)
+        context_CxNxD = examples.context_TxNxI[own] @ embedding_IxD + position_MxD[1:]
+        _require_independence(problem, query_TxD, context_CxNxD)
+
+        query_HxDxK, key_HxDxK = _maps(problem, query_TxD, context_CxNxD)
+        query_HxDxK, key_HxDxK = problem.held(query_HxDxK), problem.held(key_HxDxK)
+        score_HxTxN = np.stack(
+            [
+                _scores(query_TxD, context_CxNxD, query_DxK, key_DxK * _scaled_by(problem))
+                for query_DxK, key_DxK in zip(query_HxDxK, key_HxDxK, strict=True)
+            ]
+        )
+        basis_DxB = _whitening(context_CxNxD)
+        read_TxHxB = scipy.special.softmax(score_HxTxN, axis=-1).transpose(1, 0, 2) @ (
+            context_CxNxD @ basis_DxB
+        )
+        target_T, decoder_C, bias_C = _read_out(module.n_outputs, examples.label_T)
+        features_TxF = read_TxHxB.reshape(len(target_T), module.n_heads * basis_DxB.shape[1])
+        solution = linear.solve(features_TxF, target_T[:, None], self.solve)
+
+        value_HxDxV = np.zeros((module.n_heads, module.d_model, module.d_value))
+        value_HxDxV[..., 0] = solution.weights_FxD.reshape(module.n_heads, -1) @ basis_DxB.T
+        output_HxVxD = np.zeros((module.n_heads, module.d_value, module.d_model))
+        output_HxVxD[:, 0, 0] = 1
+        params = {
+            "embedding": embedding_IxD,
+            "embedding_bias": np.zeros(module.d_model),
+            "decoder": np.eye(module.d_model, 1) * decoder_C,
+            "decoder_bias": bias_C,
+            "layer0_query": query_HxDxK,
+            "layer0_key": key_HxDxK,
+            "layer0_value": value_HxDxV,
+            "layer0_output": output_HxVxD,
+        }
+        if module.positions == "learned":
+            params["position"] = position_MxD
+        classes = examples.label_T.dtype.kind == "i"
+        read_out = ("decoder", "decoder_bias") if classes else ()
+        return Constructed(params, solution.certificate(), read_out)
 
 
 def _require_a_layer(problem: Problem) -> None:
@@ -331,25 +341,3 @@ def _balanced(query_DxR: np.ndarray, key_DxR: np.ndarray) -> tuple[np.ndarray, n
 
 def _scaled_by(problem: Problem) -> float:
     return float(problem.constants["score_scale"])
-
-
-@kind("mahdavi2024")
-class Mahdavi2024(Construction):
-    """H (min(n, d_h) - 1) + 1 labelled contexts: each head serves a group of queries."""
-
-    bound: ClassVar[theory.Bound] = theory.THEOREM_1
-    theorems: ClassVar[dict] = {theory.RANK_OF_WEIGHTS: theory.always}
-    approximates: ClassVar[bool] = True
-    scales: ClassVar[tuple[float | None, ...]] = (None, 5.0, 20.0)
-
-    solve: str = choice(  # type: ignore[misc]
-        "exactly as many as promised, or any number as nearly as can be",
-        *("exact", "least_squares"),
-        default="exact",
-    )
-    scale: float | None = number(
-        "size of attention scores; none for its own choice", default=None, above=0
-    )  # type: ignore[misc]
-
-    def construct(self, problem: Problem) -> Constructed:
-        return construct(problem)

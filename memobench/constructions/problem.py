@@ -13,7 +13,6 @@ from memobench.constructions import precision
 from memobench.errors import UserError
 from memobench.methods.construction import Construction
 from memobench.runs import Run
-from memobench.tasks.labelled_contexts import Contexts
 from memobench.tasks.tokens import Tokens
 
 
@@ -66,6 +65,3 @@ class Constructed:
     params: dict[str, np.ndarray]
     certificate: dict[str, Any]
     read_out: tuple[str, ...] = ()
-
-
-__all__ = ["Constructed", "Contexts", "Problem", "Tokens"]

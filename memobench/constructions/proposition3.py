@@ -18,22 +18,6 @@ from memobench.models.sequence_encoder import SequenceEncoderModule
 from memobench.spec import kind
 
 
-def construct(problem: Problem) -> Constructed:
-    """encoding_TxD and unembedding_NxD of a sequence encoder; sequences not aimed at have zeros."""
-    module: Any = problem.module
-    problem.require(
-        isinstance(module, SequenceEncoderModule),
-        f"{problem.run.architecture.name} is no sequence encoder; take sequence_encoder",
-    )
-    examples = problem.one_answer_each(module.d_model)
-    code_NxD = codes.circle(module.vocab_size, module.d_model)
-    place_S = module.vocab_size ** np.arange(module.context_length - 1, -1, -1)
-    encoding_TxD = np.zeros((problem.run.task.n_examples, module.d_model))
-    encoding_TxD[examples.tokens_TxS @ place_S] = code_NxD[examples.next_TxK[:, 0]]
-    params = {"encoding": encoding_TxD, "unembedding": code_NxD}
-    return Constructed(params, certificate={}, read_out=("unembedding",))
-
-
 @kind("dana2025_proposition3")
 class Proposition3(Construction):
     """All sequences of a sequence encoder, on a circle of outputs."""
@@ -41,4 +25,16 @@ class Proposition3(Construction):
     bound: ClassVar[theory.Bound] = theory.PROPOSITION_3
 
     def construct(self, problem: Problem) -> Constructed:
-        return construct(problem)
+        """Weights of a sequence encoder; the encoding of sequences not aimed at is zero."""
+        module: Any = problem.module
+        problem.require(
+            isinstance(module, SequenceEncoderModule),
+            f"{problem.run.architecture.name} is no sequence encoder; take sequence_encoder",
+        )
+        examples = problem.one_answer_each(module.d_model)
+        code_NxD = codes.circle(module.vocab_size, module.d_model)
+        place_S = module.vocab_size ** np.arange(module.context_length - 1, -1, -1)
+        encoding_TxD = np.zeros((problem.run.task.n_examples, module.d_model))
+        encoding_TxD[examples.tokens_TxS @ place_S] = code_NxD[examples.next_TxK[:, 0]]
+        params = {"encoding": encoding_TxD, "unembedding": code_NxD}
+        return Constructed(params, certificate={}, read_out=("unembedding",))

@@ -18,13 +18,14 @@ import numpy as np
 import scipy.special
 
 from memobench.constructions import codes, linear
-from memobench.constructions.problem import Problem, Tokens
+from memobench.constructions.problem import Problem
 from memobench.methods import optimum
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import Transformer
 from memobench.planner import packing
 from memobench.runs import Run
+from memobench.tasks.tokens import Tokens
 
 Params = dict[str, np.ndarray]
 

@@ -14,10 +14,9 @@ import jax
 import numpy as np
 
 from memobench import theory
-from memobench.columns import choice, number
 from memobench.constructions import random_attention
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Construction
+from memobench.methods.construction import Solved, scale_of
 from memobench.models.transformer import ACTIVATIONS, Transformer
 from memobench.spec import kind
 
@@ -30,29 +29,39 @@ _SCORES = 0.3
 _THRESHOLDS = 0.5
 
 
-def construct(problem: Problem) -> Constructed:
-    """Weights of a one-layer MLP Transformer with any activation and any kind of heads."""
-    module = random_attention.transformer(problem)
-    problem.require(
-        module.d_mlp > 0, "d_mlp=0; it is about an MLP, take the architecture 'mlp' with d_mlp >= 1"
-    )
-    targets_TxD, unembedding_NxD = random_attention.targets(problem, module.d_model)
-    params = random_attention.draw(problem)
-    params = random_attention.with_scores(problem, params, _SCORES)
-    params |= random_attention.draw_output(problem)
-    x_TxD = random_attention.attended(params, *random_attention.read(problem, params))
+@kind("random_features")
+class RandomFeatures(Solved):
+    """w + d sequences, by random neurons and a linear solve."""
 
-    in_WxD, bias_W = map(problem.held, _neurons(problem, module, x_TxD))
-    hidden_TxW = _activate(module.activation, x_TxD @ in_WxD.T + bias_W)
-    solved = random_attention.solve(x_TxD, hidden_TxW, targets_TxD, problem.method.solve)
-    params |= {
-        "layer0_mlp_in": in_WxD,
-        "layer0_mlp_in_bias": bias_W,
-        "layer0_mlp_out": solved.inverse_DxC @ solved.weights_FxC.T,
-        "unembedding": unembedding_NxD @ solved.basis_CxD,
-    }
-    read_out = ("unembedding",) if problem.examples.next_TxK.shape[1] == 1 else ()
-    return Constructed(params, solved.certificate, read_out)
+    bound: ClassVar[theory.Bound] = theory.RANDOM_FEATURES
+    scales: ClassVar[tuple[float | None, ...]] = (None, 2.0, 8.0)
+
+    scale: float | None = scale_of("what neurons read")  # type: ignore[misc]
+
+    def construct(self, problem: Problem) -> Constructed:
+        """Weights of a one-layer MLP Transformer with any activation and any kind of heads."""
+        module = random_attention.transformer(problem)
+        problem.require(
+            module.d_mlp > 0,
+            "d_mlp=0; it is about an MLP, take the architecture 'mlp' with d_mlp >= 1",
+        )
+        targets_TxD, unembedding_NxD = random_attention.targets(problem, module.d_model)
+        params = random_attention.draw(problem)
+        params = random_attention.with_scores(problem, params, _SCORES)
+        params |= random_attention.draw_output(problem)
+        x_TxD = random_attention.attended(params, *random_attention.read(problem, params))
+
+        in_WxD, bias_W = map(problem.held, _neurons(problem, module, x_TxD))
+        hidden_TxW = _activate(module.activation, x_TxD @ in_WxD.T + bias_W)
+        solved = random_attention.solve(x_TxD, hidden_TxW, targets_TxD, self.solve)
+        params |= {
+            "layer0_mlp_in": in_WxD,
+            "layer0_mlp_in_bias": bias_W,
+            "layer0_mlp_out": solved.inverse_DxC @ solved.weights_FxC.T,
+            "unembedding": unembedding_NxD @ solved.basis_CxD,
+        }
+        read_out = ("unembedding",) if problem.examples.next_TxK.shape[1] == 1 else ()
+        return Constructed(params, solved.certificate, read_out)
 
 
 def _neurons(
@@ -72,24 +81,3 @@ def _neurons(
 def _activate(name: str, before_TxW: np.ndarray) -> np.ndarray:
     with jax.enable_x64(True):
         return np.asarray(ACTIVATIONS[name](jax.numpy.asarray(before_TxW)))
-
-
-@kind("random_features")
-class RandomFeatures(Construction):
-    """w + d sequences, by random neurons and a linear solve."""
-
-    bound: ClassVar[theory.Bound] = theory.RANDOM_FEATURES
-    approximates: ClassVar[bool] = True
-    scales: ClassVar[tuple[float | None, ...]] = (None, 2.0, 8.0)
-
-    solve: str = choice(  # type: ignore[misc]
-        "exactly as many as promised, or any number as nearly as can be",
-        *("exact", "least_squares"),
-        default="exact",
-    )
-    scale: float | None = number(
-        "size of what neurons read; none for its own choice", default=None, above=0
-    )  # type: ignore[misc]
-
-    def construct(self, problem: Problem) -> Constructed:
-        return construct(problem)

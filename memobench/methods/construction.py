@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import columns as col
-from memobench.columns import Column, by_name, choice, integer, merged, require, shown
+from memobench.columns import Column, by_name, choice, integer, merged, number, require, shown
 from memobench.errors import UserError
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.models.base import Module
@@ -41,8 +41,7 @@ class Construction(Method):
     `construct`.
 
     scales: what is tried in turn where a kind has a field `scale` that is None; None stands for
-    the construction's own. solve: a field of kinds that can come near more than they promise:
-    `exact` solves exactly and refuses more, `least_squares` takes any number.
+    the construction's own.
     """
 
     noun: ClassVar[str] = "theorem"
@@ -52,7 +51,6 @@ class Construction(Method):
     solves: ClassVar[bool] = True
     # Much of it is spent on compiling the check.
     least_work: ClassVar[float] = 2e10
-    deterministic: ClassVar[bool] = True
     stepwise: ClassVar[bool] = False
     bound: ClassVar[theory.Bound]
     scales: ClassVar[tuple[float | None, ...]] = ()
@@ -65,19 +63,18 @@ class Construction(Method):
     weights: str = choice("how weights are stored", *WEIGHTS, default="float64")
 
     # Fields of some kinds, and constants of others.
-    if not TYPE_CHECKING:
-        solve, scale = "exact", None
-    else:
+    if TYPE_CHECKING:
 
         @property
         def solve(self) -> str:
             """`exact` or `least_squares`."""
-            raise NotImplementedError
 
         @property
         def scale(self) -> float | None:
             """How large attention scores, or what neurons read, are made."""
-            raise NotImplementedError
+
+    else:
+        solve, scale = "exact", None
 
     def construct(self, problem: Problem) -> Constructed:
         """The weights. Raises UserError where the theorem says nothing of them."""
@@ -206,6 +203,27 @@ class Construction(Method):
             Column("seconds", "to construct and judge", positive, "s"),
             Column("scale_used", "the scale that worked", any_number),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Solved(Construction):
+    """A construction that can come near more examples than its theorem promises.
+
+    solve: `exact` solves exactly and refuses more, `least_squares` takes any number.
+    """
+
+    approximates: ClassVar[bool] = True
+
+    solve: str = choice(  # type: ignore[misc]
+        "exactly as many as promised, or any number as nearly as can be",
+        *("exact", "least_squares"),
+        default="exact",
+    )
+
+
+def scale_of(what: str) -> Any:
+    """A field for the size of what a construction draws at random."""
+    return number(f"size of {what}; none for its own choice", default=None, above=0)
 
 
 def _value(text: str) -> Any:
