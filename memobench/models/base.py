@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,11 @@ from flax import linen as nn
 from memobench import columns
 from memobench.columns import Column, by_name, integer, require
 from memobench.errors import UserError
+from memobench.models.initial_weights import Table, draw
 from memobench.spec import Spec
 from memobench.tasks.base import Task
+
+_Module = TypeVar("_Module", bound="Module")
 
 # What is no memory: parameters of these names take tokens in and out.
 EMBEDDINGS = ("token_embedding", "unembedding")
@@ -43,6 +46,12 @@ class Architecture(Spec):
     def module(self, task: Any) -> "Module":
         """The Flax module of one example. Raises UserError for a task that it cannot serve."""
         raise NotImplementedError
+
+    def made(self, module: type["_Module"], task: Any, **more: Any) -> "_Module":
+        """A module whose fields are `more`, this spec's, and the task's, by their names."""
+        own = {field.name for field in dataclasses.fields(self)}
+        names = {field.name for field in dataclasses.fields(module)} - {"parent", "name", *more}
+        return module(**{x: getattr(self if x in own else task, x) for x in names}, **more)
 
     def build(self, task: Task) -> "Module":
         """The module for a task. Raises UserError for one whose question it does not answer."""
@@ -78,6 +87,26 @@ class Architecture(Spec):
         usual = {field.name: field.default for field in dataclasses.fields(self)}
         options = {x: getattr(self, x) for x in usual if x not in cells}
         return sizes_in_words(cells) + [f"{x}={y}" for x, y in options.items() if y != usual[x]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithHeads(Architecture):
+    """Base of architectures with heads of attention.
+
+    heads: their parameterisation; full ones are no wider than the stream that they read.
+    """
+
+    heads = "full"
+
+    d_head: int = integer("dimensions of a head", 1, most=2**20)
+    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
+
+    def check(self) -> None:
+        require(
+            self.heads != "full" or self.d_head <= self.d_model,
+            f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "
+            "lower d_head",
+        )
 
 
 def in_words(name: str, cells: Mapping[str, Any]) -> str:
@@ -132,15 +161,6 @@ def require_one_token(task: Task, architecture: Architecture) -> None:
     )
 
 
-def require_narrow_heads(architecture: Any) -> None:
-    """Raises UserError for heads wider than the stream that they read."""
-    require(
-        architecture.d_head <= architecture.d_model,
-        f"d_head={architecture.d_head} exceeds d_model={architecture.d_model}, which full heads "
-        "forbid; lower d_head",
-    )
-
-
 def require_neurons(architecture: Any, activation: str) -> None:
     """Raises UserError for an activation that no neuron has: equal models have equal specs."""
     require(
@@ -168,16 +188,28 @@ class Module(nn.Module):
         """An example of zeros; tokens by default."""
         return (jnp.zeros(context_length, jnp.int32),)
 
-    def initial(self, key: jax.Array) -> Any:
-        """Initial variables as NumPy arrays, drawn without a compilation for every size.
+    def parameters(self) -> Table | None:
+        """How every parameter starts out, by name; None leaves that to Flax.
 
-        None leaves that to Flax.
+        With it models are drawn without a compilation for every size, and counted without tracing.
         """
-        del key
-
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]] | None:
-        """The shape of every parameter by name; None traces the module to find them."""
         return None
+
+    def constants(self) -> dict[str, Any]:
+        """What depends on the true sizes and not on parameters; zeros pad it."""
+        return {}
+
+    def declared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Parameters and constants by name, for the `setup` of a module that lists them."""
+        params = {
+            name: self.param(name, weight.initialize, weight.shape)
+            for name, weight in (self.parameters() or {}).items()
+        }
+        constants = {
+            name: self.variable("constants", name, lambda x=x: jnp.asarray(x)).value
+            for name, x in self.constants().items()
+        }
+        return params, constants
 
     def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over as many examples."""
@@ -259,9 +291,9 @@ def init(module: Module, context_length: int, key: jax.Array) -> Any:
 
 def init_on_host(module: Module, context_length: int, key: jax.Array) -> Any:
     """The same as NumPy arrays: what is padded and stacked there need not visit the device."""
-    initial = module.initial(key)
-    if initial is not None:
-        return initial
+    table = module.parameters()
+    if table is not None:
+        return {"params": draw(table, key), "constants": module.constants()}
     return jax.tree.map(np.asarray, _initializer(module, context_length)(key))
 
 
@@ -291,10 +323,10 @@ def count_parameters(module: Module, context_length: int) -> tuple[int, int]:
 
 
 def _parameter_sizes(module: Module, context_length: int) -> dict[str, int]:
-    table = module.parameter_shapes()
+    table = module.parameters()
     if table is not None:
         # A hundred times faster than tracing, which counts for thousands of sizes.
-        return {name: math.prod(shape) for name, shape in table.items()}
+        return {name: math.prod(weight.shape) for name, weight in table.items()}
     params = shapes(module, context_length)["params"]
     return {name: sum(x.size for x in jax.tree.leaves(sub)) for name, sub in params.items()}
 

@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
 from memobench.columns import choice, integer
-from memobench.models.base import Architecture, Module, require_narrow_heads, require_neurons
-from memobench.models.initial_weights import generator
+from memobench.models.base import Module, WithHeads, require_neurons
+from memobench.models.initial_weights import Table, Weight
 from memobench.models.lookup import rows
 from memobench.models.transformer import ACTIVATIONS
 from memobench.spec import kind
@@ -46,74 +45,59 @@ class GPTModule(Module):
     paddable = ("d_head", "n_heads", "d_mlp")
 
     def setup(self) -> None:
-        self.weights: dict[str, Any] = {
-            name: self.param(name, _normal(mean, deviation), shape)
-            for name, (shape, mean, deviation) in self.parameters().items()
-        }
-        # Depends on the true size and not on the parameters: it survives padding as data.
-        self.score_scale = self.variable("constants", "score_scale", self._score_scale)
+        self.weights, constants = self.declared()
+        self.score_scale = constants["score_scale"]
 
-    def parameters(self) -> dict[str, tuple[tuple[int, ...], float, float]]:
-        """Every parameter's shape, and the mean and deviation of its initial distribution."""
+    def parameters(self) -> Table:
+        """Every parameter's shape, and the deviation of its normal entries at the start."""
         n, d_model, d_mlp = self.vocab_size, self.d_model, self.d_mlp
         heads = (self.n_heads, self.d_head, d_model)
         # What is added to the stream grows with the number of its parts: attention and MLP.
         added = DEVIATION / math.sqrt(2 * self.n_layers)
         n_positions = self.context_length + (not self.whole)
-        table: dict[str, tuple[tuple[int, ...], float, float]] = {
-            "token_embedding": ((n, d_model), 0, DEVIATION),
-            "position_embedding": ((n_positions, d_model), 0, DEVIATION),
-            "unembedding": ((n, d_model), 0, DEVIATION),
+        table: Table = {
+            "token_embedding": Weight((n, d_model), deviation=DEVIATION),
+            "position_embedding": Weight((n_positions, d_model), deviation=DEVIATION),
+            "unembedding": Weight((n, d_model), deviation=DEVIATION),
             **_norm("norm", d_model),
         }
         for layer in range(self.n_layers):
-            block: dict[str, tuple[tuple[int, ...], float, float]] = {
+            block: Table = {
                 **_norm("norm1", d_model),
-                "query": (heads, 0, DEVIATION),
-                "key": (heads, 0, DEVIATION),
-                "value": (heads, 0, DEVIATION),
-                "bias_query": (heads[:2], 0, 0),
-                "bias_key": (heads[:2], 0, 0),
-                "bias_value": (heads[:2], 0, 0),
-                "output": ((self.n_heads, d_model, self.d_head), 0, added),
-                "output_bias": ((d_model,), 0, 0),
+                "query": Weight(heads, deviation=DEVIATION),
+                "key": Weight(heads, deviation=DEVIATION),
+                "value": Weight(heads, deviation=DEVIATION),
+                "bias_query": Weight(heads[:2], deviation=0),
+                "bias_key": Weight(heads[:2], deviation=0),
+                "bias_value": Weight(heads[:2], deviation=0),
+                "output": Weight((self.n_heads, d_model, self.d_head), deviation=added),
+                "output_bias": Weight((d_model,), deviation=0),
                 **_norm("norm2", d_model),
-                "mlp_in": ((d_mlp, d_model), 0, DEVIATION),
-                "mlp_in_bias": ((d_mlp,), 0, 0),
-                "mlp_out": ((d_model, d_mlp), 0, added),
-                "mlp_out_bias": ((d_model,), 0, 0),
+                "mlp_in": Weight((d_mlp, d_model), deviation=DEVIATION),
+                "mlp_in_bias": Weight((d_mlp,), deviation=0),
+                "mlp_out": Weight((d_model, d_mlp), deviation=added),
+                "mlp_out_bias": Weight((d_model,), deviation=0),
             }
             table |= {f"layer{layer}_{name}": x for name, x in block.items()}
         return table
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: shape for name, (shape, *_) in self.parameters().items()}
-
-    def initial(self, key: jax.Array) -> Any:
-        """The same distribution as `init`'s, drawn without a compilation for every size."""
-        random = generator(key)
-        params = {
-            name: (mean + deviation * random.standard_normal(shape)).astype(np.float32)
-            for name, (shape, mean, deviation) in self.parameters().items()
-        }
-        return {"params": params, "constants": {"score_scale": np.asarray(self._score_scale())}}
+    def constants(self) -> dict[str, Any]:
+        """The scale of scores, which depends on the true size of heads."""
+        return {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
 
     def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over as many examples."""
         length, heads = context_length + (not self.whole), self.n_heads * self.d_head
         block = self.d_model * (4 * heads + 2 * self.d_mlp) + 2 * length * heads
         read = (length if self.whole else 1) * self.vocab_size * self.d_model
         return n_examples * (self.n_layers * length * block + read)
 
     def activations(self) -> float:
-        """Floats that one example keeps for the backward pass, roughly."""
         length, heads = self.context_length + (not self.whole), self.n_heads * self.d_head
         block = 8 * self.d_model + 4 * heads + 3 * self.n_heads * length + 3 * self.d_mlp
         read = (length if self.whole else 1) * 3 * self.vocab_size
         return self.n_layers * length * block + read
 
     def attention_maps(self) -> tuple[str, ...]:
-        """The parameters that decide where heads look."""
         names = ("query", "key", "bias_query", "bias_key")
         return tuple(f"layer{layer}_{name}" for layer in range(self.n_layers) for name in names)
 
@@ -155,7 +139,7 @@ class GPTModule(Module):
             return projected + bias_HK[:, None]
 
         query_HPK, key_HPK, value_HPK = map(heads, ("query", "key", "value"))
-        score_HPP = jnp.einsum("hpk,hqk->hpq", query_HPK, key_HPK) * self.score_scale.value
+        score_HPP = jnp.einsum("hpk,hqk->hpq", query_HPK, key_HPK) * self.score_scale
         n_positions = len(x_PxD)
         seen_PP = np.tril(np.ones((n_positions, n_positions), bool))
         attention_HPP = jax.nn.softmax(jnp.where(seen_PP[None], score_HPP, -jnp.inf), axis=-1)
@@ -170,47 +154,25 @@ class GPTModule(Module):
         added_PxD = ACTIVATIONS[self.activation](hidden_PxW) @ self._weight(layer, "mlp_out").T
         return added_PxD + self._weight(layer, "mlp_out_bias")[None]
 
-    def _score_scale(self) -> np.float32:
-        return np.float32(1 / math.sqrt(self.d_head))
 
-
-def _norm(name: str, d_model: int) -> dict[str, tuple[tuple[int, ...], float, float]]:
-    return {f"{name}_scale": ((d_model,), 1, 0), f"{name}_bias": ((d_model,), 0, 0)}
-
-
-def _normal(mean: float, deviation: float) -> nn.initializers.Initializer:
-    def initialize(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-        return mean + deviation * jax.random.normal(key, shape, dtype)
-
-    return initialize
+def _norm(name: str, d_model: int) -> Table:
+    ones, zeros = Weight((d_model,), mean=1, deviation=0), Weight((d_model,), deviation=0)
+    return {f"{name}_scale": ones, f"{name}_bias": zeros}
 
 
 @kind("gpt")
-class GPT(Architecture):
+class GPT(WithHeads):
     """The model of whole sequences, facts or next tokens. d_mlp = 0 leaves attention alone."""
 
     answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token")
-    heads: ClassVar[str] = "full"
 
-    d_head: int = integer("dimensions of a head", 1, most=2**20)
-    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
     n_layers: int = integer("layers", 1, default=1, most=64)
     d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
     activation: str = choice("of hidden neurons", *ACTIVATIONS, default="gelu")
 
     def check(self) -> None:
-        require_narrow_heads(self)
+        super().check()
         require_neurons(self, "gelu")
 
     def module(self, task: Any) -> GPTModule:
-        return GPTModule(
-            vocab_size=task.vocab_size,
-            context_length=task.context_length,
-            d_model=self.d_model,
-            d_head=self.d_head,
-            n_heads=self.n_heads,
-            d_mlp=self.d_mlp,
-            n_layers=self.n_layers,
-            whole=task.question == "every token",
-            activation=self.activation,
-        )
+        return self.made(GPTModule, task, whole=task.question == "every token")

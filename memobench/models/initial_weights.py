@@ -1,16 +1,37 @@
-"""Initial distributions: of weights uniform within bounds, of keys and values random directions."""
+"""Initial weights: how every parameter of a model starts out, and draws of all of them."""
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
-# Name of a parameter: its shape, and b where its entries start out uniform(-b, b).
-Table = dict[str, tuple[tuple[int, ...], float]]
+
+class Weight(NamedTuple):
+    """A parameter's shape, and the distribution of its entries at the start.
+
+    bound: uniform between -bound and bound; None is normal, with this mean and deviation. unit:
+    whether rows are divided by their norms, which makes them random directions.
+    """
+
+    shape: tuple[int, ...]
+    bound: float | None = None
+    mean: float = 0.0
+    deviation: float = 1.0
+    unit: bool = False
+
+    def initialize(self, key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+        """An initializer of Flax."""
+        if self.bound is not None:
+            return jax.random.uniform(key, shape, dtype, -self.bound, self.bound)
+        entries = self.mean + self.deviation * jax.random.normal(key, shape, dtype)
+        return entries / jnp.linalg.norm(entries, axis=1, keepdims=True) if self.unit else entries
+
+
+# By name of the parameter.
+Table = dict[str, Weight]
 
 
 def fan_in(n: int) -> float:
@@ -18,47 +39,29 @@ def fan_in(n: int) -> float:
     return 1 / math.sqrt(max(n, 1))
 
 
-def uniform(bound: float) -> nn.initializers.Initializer:
-    """Entries between -bound and bound, as an initializer of Flax."""
-
-    def initialize(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    return initialize
-
-
-def unit_rows(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-    """Rows of norm 1 in independent random directions, as an initializer of Flax."""
-    rows = jax.random.normal(key, shape, dtype)
-    return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
-
-
-def generator(key: jax.Array) -> np.random.Generator:
-    """NumPy's stream of random numbers of a key: it compiles nothing."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
-
-
-def draw_normal_rows(random: np.random.Generator, n_rows: int, size: int) -> np.ndarray:
-    """Standard normal entries, float32."""
-    return random.standard_normal((n_rows, size)).astype(np.float32)
-
-
-def draw_unit_rows(random: np.random.Generator, n_rows: int, size: int) -> np.ndarray:
-    """The same distribution as `unit_rows`, float32."""
-    rows = random.standard_normal((n_rows, size))
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-
-
 def draw(table: Table, key: jax.Array) -> dict[str, np.ndarray]:
     """Initial parameters, float32, without a compilation for every set of shapes."""
-    n_total = sum(math.prod(shape) for shape, _ in table.values())
-    flat = np.asarray(_draw(key, 1 << (n_total - 1).bit_length()))
+    bounded = [name for name, weight in table.items() if weight.bound is not None]
+    n_total = sum(math.prod(table[name].shape) for name in bounded)
+    flat = np.asarray(_draw(key, 1 << (n_total - 1).bit_length())) if bounded else np.zeros(0)
+    random = None if len(bounded) == len(table) else _generator(key)
     params, start = {}, 0
-    for name, (shape, bound) in table.items():
-        stop = start + math.prod(shape)
-        params[name] = np.float32(bound) * flat[start:stop].reshape(shape)
-        start = stop
+    for name, (shape, bound, mean, deviation, unit) in table.items():
+        if random is None or bound is not None:
+            stop = start + math.prod(shape)
+            params[name] = np.float32(bound) * flat[start:stop].reshape(shape)
+            start = stop
+            continue
+        entries = mean + deviation * random.standard_normal(shape)
+        if unit:
+            entries /= np.linalg.norm(entries, axis=1, keepdims=True)
+        params[name] = entries.astype(np.float32)
     return params
+
+
+def _generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's stream of random numbers of a key: it compiles nothing."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -11,11 +11,10 @@ import math
 from typing import Any, ClassVar
 
 import jax
-from flax import linen as nn
 
 from memobench import theory
 from memobench.models.base import Architecture, TabledModule, require_one_token
-from memobench.models.initial_weights import draw_unit_rows, generator, unit_rows
+from memobench.models.initial_weights import Table, Weight
 from memobench.models.lookup import rows
 from memobench.spec import kind
 
@@ -33,28 +32,21 @@ class LinearMemoryModule(TabledModule):
     paddable = ("vocab_size", "d_model")
 
     def setup(self) -> None:
-        n, d_model = self.vocab_size, self.d_model
-        self.key_ND: Any = self.param("token_embedding", unit_rows, (n, d_model))
-        initializer = nn.initializers.normal(self._deviation())
-        self.memory_DD: Any = self.param("memory", initializer, (d_model, d_model))
-        self.value_ND: Any = self.param("unembedding", unit_rows, (n, d_model))
+        weights, _ = self.declared()
+        self.key_ND, self.value_ND = weights["token_embedding"], weights["unembedding"]
+        self.memory_DD = weights["memory"]
 
-    def initial(self, key: jax.Array) -> Any:
-        """The same distribution as `init`'s, drawn without a compilation for every size."""
-        random, d_model = generator(key), self.d_model
-        memory_DD = self._deviation() * random.standard_normal((d_model, d_model))
-        params = {
-            "token_embedding": draw_unit_rows(random, self.vocab_size, d_model),
-            "memory": memory_DD.astype("float32"),
-            "unembedding": draw_unit_rows(random, self.vocab_size, d_model),
+    def parameters(self) -> Table:
+        """Keys, the memory and values."""
+        directions = Weight((self.vocab_size, self.d_model), unit=True)
+        small = SMALL / math.sqrt(self.d_model)
+        return {
+            "token_embedding": directions,
+            "memory": Weight((self.d_model, self.d_model), deviation=small),
+            "unembedding": directions,
         }
-        return {"params": params, "constants": {}}
-
-    def _deviation(self) -> float:
-        return SMALL / math.sqrt(self.d_model)
 
     def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over as many examples."""
         return n_examples * self.d_model * (self.d_model + self.vocab_size)
 
     def read_out(self) -> tuple[str, ...]:
@@ -89,4 +81,4 @@ class LinearMemory(Architecture):
 
     def module(self, task: Any) -> LinearMemoryModule:
         require_one_token(task, self)
-        return LinearMemoryModule(task.vocab_size, self.d_model)
+        return self.made(LinearMemoryModule, task)

@@ -12,15 +12,7 @@ import jax
 
 from memobench.columns import choice, integer
 from memobench.models.base import Architecture, TabledModule, require_one_token
-from memobench.models.initial_weights import (
-    Table,
-    draw,
-    draw_unit_rows,
-    fan_in,
-    generator,
-    uniform,
-    unit_rows,
-)
+from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.models.lookup import rows
 from memobench.models.transformer import ACTIVATIONS
 from memobench.spec import kind
@@ -38,36 +30,24 @@ class MLPMemoryModule(TabledModule):
     paddable = ("vocab_size", "d_model", "d_mlp")
 
     def setup(self) -> None:
-        vectors = (self.vocab_size, self.d_model)
-        weights: dict[str, Any] = {
-            name: self.param(name, uniform(bound), shape)
-            for name, (shape, bound) in self.weights().items()
-        }
-        self.key_ND: Any = self.param("token_embedding", unit_rows, vectors)
+        weights, _ = self.declared()
+        self.key_ND, self.value_ND = weights["token_embedding"], weights["unembedding"]
         self.in_WD, self.in_bias_W = weights["mlp_in"], weights["mlp_in_bias"]
         self.out_DW = weights["mlp_out"]
-        self.value_ND: Any = self.param("unembedding", unit_rows, vectors)
 
-    def weights(self) -> Table:
-        """The shape of every weight between keys and values, and its bound at the start."""
+    def parameters(self) -> Table:
+        """Keys and values, and between them weights with their bounds."""
         d_model, d_mlp = self.d_model, self.d_mlp
+        directions = Weight((self.vocab_size, d_model), unit=True)
         return {
-            "mlp_in": ((d_mlp, d_model), fan_in(d_model)),
-            "mlp_in_bias": ((d_mlp,), fan_in(d_model)),
-            "mlp_out": ((d_model, d_mlp), fan_in(d_mlp)),
+            "mlp_in": Weight((d_mlp, d_model), fan_in(d_model)),
+            "mlp_in_bias": Weight((d_mlp,), fan_in(d_model)),
+            "mlp_out": Weight((d_model, d_mlp), fan_in(d_mlp)),
+            "token_embedding": directions,
+            "unembedding": directions,
         }
-
-    def initial(self, key: jax.Array) -> Any:
-        """The same distribution as `init`'s, drawn without a compilation for every size."""
-        random = generator(key)
-        vectors = {
-            name: draw_unit_rows(random, self.vocab_size, self.d_model)
-            for name in ("token_embedding", "unembedding")
-        }
-        return {"params": {**draw(self.weights(), key), **vectors}, "constants": {}}
 
     def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over as many examples."""
         return n_examples * self.d_model * (2 * self.d_mlp + self.vocab_size)
 
     def read_out(self) -> tuple[str, ...]:
@@ -101,4 +81,4 @@ class MLPMemory(Architecture):
 
     def module(self, task: Any) -> MLPMemoryModule:
         require_one_token(task, self)
-        return MLPMemoryModule(task.vocab_size, self.d_model, self.d_mlp, self.activation)
+        return self.made(MLPMemoryModule, task)

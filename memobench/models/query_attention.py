@@ -18,8 +18,8 @@ import numpy as np
 
 from memobench import positions, theory
 from memobench.columns import choice, flag, integer
-from memobench.models.base import Architecture, Module, require_narrow_heads
-from memobench.models.initial_weights import Table, draw, fan_in, uniform
+from memobench.models.base import Module, WithHeads
+from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.spec import kind
 
 
@@ -49,38 +49,29 @@ class QueryAttentionModule(Module):
     deep = True
 
     def setup(self) -> None:
-        params = {
-            name: self.param(name, uniform(bound), shape)
-            for name, (shape, bound) in self.parameters().items()
-        }
-        constants = {
-            name: self.variable("constants", name, lambda x=x: jnp.asarray(x)).value
-            for name, x in self.constants().items()
-        }
-        self.weights = params
+        self.weights, constants = self.declared()
         self.scale, self.mask_N = constants["score_scale"], constants["mask"]
         learned = self.positions == "learned"
-        self.position_MxD = params["position"] if learned else constants["position"]
+        self.position_MxD = self.weights["position"] if learned else constants["position"]
 
     def parameters(self) -> Table:
-        """Every parameter's shape and the bound b of its initial distribution, uniform(-b, b)."""
+        """Every parameter's shape, and the bound of its uniform entries at the start."""
         d_in, d_model = self.input_dim, self.d_model
         h, k, v = self.n_heads, self.d_head, self.d_value
         table: Table = {
-            "embedding": ((d_in, d_model), fan_in(d_in)),
-            "embedding_bias": ((d_model,), fan_in(d_in)),
-            "decoder": ((d_model, self.n_outputs), fan_in(d_model)),
-            "decoder_bias": ((self.n_outputs,), fan_in(d_model)),
+            "embedding": Weight((d_in, d_model), fan_in(d_in)),
+            "embedding_bias": Weight((d_model,), fan_in(d_in)),
+            "decoder": Weight((d_model, self.n_outputs), fan_in(d_model)),
+            "decoder_bias": Weight((self.n_outputs,), fan_in(d_model)),
         }
         if self.positions == "learned":
-            shape = (self.context_length + 1, d_model)
-            table["position"] = (shape, fan_in(d_model))
+            table["position"] = Weight((self.context_length + 1, d_model), fan_in(d_model))
         for layer in range(self.n_layers):
             table |= {
-                f"layer{layer}_query": ((h, d_model, k), math.sqrt(6 / (d_model + k))),
-                f"layer{layer}_key": ((h, d_model, k), math.sqrt(6 / (d_model + k))),
-                f"layer{layer}_value": ((h, d_model, v), math.sqrt(6 / (d_model + v))),
-                f"layer{layer}_output": ((h, v, d_model), math.sqrt(6 / (h * v + d_model))),
+                f"layer{layer}_query": Weight((h, d_model, k), math.sqrt(6 / (d_model + k))),
+                f"layer{layer}_key": Weight((h, d_model, k), math.sqrt(6 / (d_model + k))),
+                f"layer{layer}_value": Weight((h, d_model, v), math.sqrt(6 / (d_model + v))),
+                f"layer{layer}_output": Weight((h, v, d_model), math.sqrt(6 / (h * v + d_model))),
             }
         return table
 
@@ -98,19 +89,10 @@ class QueryAttentionModule(Module):
             table["position"] = np.zeros(shape, np.float32)
         return table
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: shape for name, (shape, _) in self.parameters().items()}
-
-    def initial(self, key: jax.Array) -> Any:
-        """The same distribution as `init`'s, drawn without a compilation for every size."""
-        return {"params": draw(self.parameters(), key), "constants": self.constants()}
-
     def example(self, context_length: int) -> tuple[jax.Array, jax.Array]:
-        """An example of zeros."""
         return jnp.zeros(self.input_dim), jnp.zeros((self.context_length, self.input_dim))
 
     def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over as many examples."""
         n, d_in, d_model, h = self.context_length, self.input_dim, self.d_model, self.n_heads
         head = h * self.d_head
         if self.n_layers == 1:
@@ -126,7 +108,6 @@ class QueryAttentionModule(Module):
         return n_examples * (layers + n * d_in * d_model)
 
     def activations(self) -> float:
-        """Floats that one example keeps for the backward pass, roughly."""
         n, h = self.context_length, self.n_heads
         per_token = h * (2 + self.d_value)
         if self.n_layers > 1:
@@ -233,7 +214,7 @@ def _passes_queries_on(sizes: theory.Sizes) -> Any:
 
 
 @kind("query_attention")
-class QueryAttention(Architecture):
+class QueryAttention(WithHeads):
     """Attention that answers queries about a context.
 
     The defaults are what Mahdavi et al. (2024) did. `positions`: sinusoidal, learned or none.
@@ -241,14 +222,11 @@ class QueryAttention(Architecture):
     """
 
     answers: ClassVar[tuple[str, ...]] = ("query",)
-    heads: ClassVar[str] = "full"
     theorems: ClassVar[dict] = {
         theory.THEOREM_1: _passes_queries_on,
         theory.GENERAL_POSITION: _passes_queries_on,
     }
 
-    d_head: int = integer("dimensions of a head", 1, most=2**20)
-    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
     n_layers: int = integer("layers", 1, default=1, most=64)
     d_value: int = integer("dimensions of a head's values", 1, default=1, most=2**20)
     positions: str = choice("of tokens", "sinusoidal", "learned", "none", default="sinusoidal")
@@ -257,21 +235,6 @@ class QueryAttention(Architecture):
     )
     residual: bool = flag("whether layers have residual connections", default=False)
 
-    def check(self) -> None:
-        require_narrow_heads(self)
-
     def module(self, task: Any) -> QueryAttentionModule:
-        return QueryAttentionModule(
-            input_dim=task.input_dim,
-            context_length=task.context_length,
-            n_outputs=task.n_classes or 1,
-            d_model=self.d_model,
-            d_head=self.d_head,
-            n_heads=self.n_heads,
-            d_value=self.d_value,
-            n_layers=self.n_layers,
-            positions=self.positions,
-            score_scale=self.score_scale,
-            residual=self.residual,
-            shared_context=task.contexts == "shared",
-        )
+        shared, n_outputs = task.contexts == "shared", task.n_classes or 1
+        return self.made(QueryAttentionModule, task, n_outputs=n_outputs, shared_context=shared)

@@ -16,21 +16,11 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
 from memobench.columns import choice, integer
 from memobench.models import lookup
-from memobench.models.base import Architecture, Module, require_narrow_heads, require_neurons
-from memobench.models.initial_weights import (
-    Table,
-    draw,
-    draw_normal_rows,
-    draw_unit_rows,
-    fan_in,
-    generator,
-    uniform,
-    unit_rows,
-)
+from memobench.models.base import Module, WithHeads, require_neurons
+from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.models.transformer import ACTIVATIONS
 from memobench.spec import kind
 
@@ -52,51 +42,37 @@ class RecallTransformerModule(Module):
     attends = True
 
     def setup(self) -> None:
-        weights: dict[str, Any] = {
-            name: self.param(name, uniform(bound), shape)
-            for name, (shape, bound) in self.weights().items()
-        }
+        weights, _ = self.declared()
         self.query_HKD, self.key_HKD = weights["query"], weights["key"]
         self.value_HKD, self.output_HKD = weights["value"], weights["output"]
         self.in_WD, self.out_DW = weights["mlp_in"], weights["mlp_out"]
-        shape = (self.vocab_size, self.d_model)
-        rows = unit_rows if self.embeddings == "unit" else nn.initializers.normal(1.0)
-        self.embedding_ND: Any = self.param("token_embedding", rows, shape)
+        self.embedding_ND = weights["token_embedding"]
 
-    def weights(self) -> Table:
-        """The shape of every weight of the memory, and its bound at the start: 4 H K D + 2 W D."""
+    def parameters(self) -> Table:
+        """Embeddings, and the 4 H K D + 2 W D weights of the memory with their bounds."""
         d_model, d_mlp = self.d_model, self.d_mlp
         heads = (self.n_heads, self.d_head, d_model)
         return {
-            "query": (heads, fan_in(d_model)),
-            "key": (heads, fan_in(d_model)),
-            "value": (heads, fan_in(d_model)),
-            "output": (heads, fan_in(self.n_heads * self.d_head)),
-            "mlp_in": ((d_mlp, d_model), fan_in(d_model)),
-            "mlp_out": ((d_model, d_mlp), fan_in(d_mlp)),
+            "query": Weight(heads, fan_in(d_model)),
+            "key": Weight(heads, fan_in(d_model)),
+            "value": Weight(heads, fan_in(d_model)),
+            "output": Weight(heads, fan_in(self.n_heads * self.d_head)),
+            "mlp_in": Weight((d_mlp, d_model), fan_in(d_model)),
+            "mlp_out": Weight((d_model, d_mlp), fan_in(d_mlp)),
+            "token_embedding": Weight((self.vocab_size, d_model), unit=self.embeddings == "unit"),
         }
 
-    def initial(self, key: jax.Array) -> Any:
-        """The same distribution as `init`'s, drawn without a compilation for every size."""
-        drawn = draw_unit_rows if self.embeddings == "unit" else draw_normal_rows
-        embedding_ND = drawn(generator(key), self.vocab_size, self.d_model)
-        params = {**draw(self.weights(), key), "token_embedding": embedding_ND}
-        return {"params": params, "constants": {}}
-
     def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over as many examples."""
         heads = self.n_heads * self.d_model
         attend = 2 * heads * (self.context_length + self.d_head)
         read = self.d_model * (2 * self.d_mlp + self.n_outputs)
         return n_examples * (attend + read)
 
     def activations(self) -> float:
-        """Floats that one example keeps for the backward pass, roughly."""
         heads = self.n_heads * (2 * self.context_length + self.d_model + self.d_head)
         return self.context_length * self.d_model + heads + 3 * self.d_mlp + 3 * self.n_outputs
 
     def attention_maps(self) -> tuple[str, ...]:
-        """The parameters that decide where heads look."""
         return ("query", "key")
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
@@ -126,34 +102,21 @@ class RecallTransformerModule(Module):
 
 
 @kind("recall_transformer")
-class RecallTransformer(Architecture):
+class RecallTransformer(WithHeads):
     """The Transformer of a task of facts. d_mlp = 0 leaves attention alone.
 
     `embeddings` are random directions of norm 1, `unit`, or have standard `normal` entries.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("fact",)
-    heads: ClassVar[str] = "full"
 
-    d_head: int = integer("dimensions of a head", 1, most=2**20)
-    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
     d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
     activation: str = choice("of hidden neurons", *ACTIVATIONS, default="relu")
     embeddings: str = choice("of tokens at the start", "unit", "normal", default="unit")
 
     def check(self) -> None:
-        require_narrow_heads(self)
+        super().check()
         require_neurons(self, "relu")
 
     def module(self, task: Any) -> RecallTransformerModule:
-        return RecallTransformerModule(
-            vocab_size=task.vocab_size,
-            n_outputs=task.n_outputs,
-            context_length=task.context_length,
-            d_model=self.d_model,
-            d_head=self.d_head,
-            n_heads=self.n_heads,
-            d_mlp=self.d_mlp,
-            activation=self.activation,
-            embeddings=self.embeddings,
-        )
+        return self.made(RecallTransformerModule, task)

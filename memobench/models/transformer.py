@@ -20,16 +20,16 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import theory
-from memobench.columns import choice, integer, require
+from memobench.columns import choice, integer
 from memobench.models import lookup
 from memobench.models.base import (
-    Architecture,
     TabledModule,
+    WithHeads,
     in_words,
     require_neurons,
     sizes_in_words,
 )
-from memobench.models.initial_weights import Table, draw, fan_in, uniform
+from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.spec import kind
 
 Rows = dict[str, jax.Array]
@@ -75,12 +75,8 @@ class Transformer(TabledModule):
     attends = True
 
     def setup(self) -> None:
-        weights = {
-            name: self.param(name, uniform(bound), shape)
-            for name, (shape, bound) in self.parameters().items()
-        }
-        # Depends on the true size and not on the parameters: it survives padding as data.
-        self.score_scale = self.variable("constants", "score_scale", self._score_scale)
+        weights, constants = self.declared()
+        self.score_scale = constants["score_scale"]
         self.token_embedding_ND = weights["token_embedding"]
         self.position_embedding_SI = weights["position_embedding"]
         if self.compress:
@@ -89,39 +85,35 @@ class Transformer(TabledModule):
         self.unembedding_ND = weights["unembedding"]
 
     def parameters(self) -> Table:
-        """Every parameter's shape and the bound b of its initial distribution, uniform(-b, b)."""
+        """Every parameter's shape, and the bound of its uniform entries at the start."""
         n, d_model, d_head = self.vocab_size, self.d_model, self.d_head
         d_in = d_head if self.compress else d_model
         by_model, by_head, by_mlp = fan_in(d_model), fan_in(d_head), fan_in(self.d_mlp)
         xavier = math.sqrt(6 / (3 * d_head + d_in))
         into_heads, out_of_heads = (self.n_heads, d_head, d_in), (self.n_heads, d_in, d_head)
         table: Table = {
-            "token_embedding": ((n, d_model), by_model),
-            "position_embedding": ((self.context_length, d_in), fan_in(d_in)),
-            "unembedding": ((n, d_model), by_model),
+            "token_embedding": Weight((n, d_model), by_model),
+            "position_embedding": Weight((self.context_length, d_in), fan_in(d_in)),
+            "unembedding": Weight((n, d_model), by_model),
         }
         if self.compress:
-            table["compress"] = ((d_head, d_model), by_model)
-            table["decompress"] = ((d_model, d_head), by_head)
+            table["compress"] = Weight((d_head, d_model), by_model)
+            table["decompress"] = Weight((d_model, d_head), by_head)
         for layer in range(self.n_layers):
             table |= {
-                f"layer{layer}_query": (into_heads, xavier),
-                f"layer{layer}_key": (into_heads, xavier),
-                f"layer{layer}_value": (into_heads, xavier),
-                f"layer{layer}_output": (out_of_heads, by_head),
-                f"layer{layer}_mlp_in": ((self.d_mlp, d_model), by_model),
-                f"layer{layer}_mlp_in_bias": ((self.d_mlp,), by_model),
-                f"layer{layer}_mlp_out": ((d_model, self.d_mlp), by_mlp),
+                f"layer{layer}_query": Weight(into_heads, xavier),
+                f"layer{layer}_key": Weight(into_heads, xavier),
+                f"layer{layer}_value": Weight(into_heads, xavier),
+                f"layer{layer}_output": Weight(out_of_heads, by_head),
+                f"layer{layer}_mlp_in": Weight((self.d_mlp, d_model), by_model),
+                f"layer{layer}_mlp_in_bias": Weight((self.d_mlp,), by_model),
+                f"layer{layer}_mlp_out": Weight((d_model, self.d_mlp), by_mlp),
             }
         return table
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: shape for name, (shape, _) in self.parameters().items()}
-
-    def initial(self, key: jax.Array) -> Any:
-        """The same distribution as `init`'s, drawn without a compilation for every size."""
-        constants = {"score_scale": np.asarray(self._score_scale())}
-        return {"params": draw(self.parameters(), key), "constants": constants}
+    def constants(self) -> dict[str, Any]:
+        """The scale of scores, which depends on the true size of heads."""
+        return {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
 
     def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over as many examples; each token is projected once."""
@@ -145,7 +137,6 @@ class Transformer(TabledModule):
         return ("decompress", *names) if self.compress else names
 
     def attention_maps(self) -> tuple[str, ...]:
-        """The parameters that decide where heads look."""
         layers = range(self.n_layers)
         return tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
 
@@ -157,16 +148,13 @@ class Transformer(TabledModule):
         d_in = self.d_head if self.compress else self.d_model
         return ((d_in, self.d_head, d_in, 2 * self.n_layers * self.n_heads),)
 
-    def _score_scale(self) -> np.float32:
-        return np.float32(1 / math.sqrt(self.d_head))
-
     def _layer_weights(self, layer: int, weights: dict[str, jax.Array]) -> Layer:
         def weight(name: str) -> jax.Array:
             return weights[f"layer{layer}_{name}"]
 
         query_key_HIJ = jnp.einsum("hki,hkj->hij", weight("query"), weight("key"))
         return Layer(
-            query_key_HIJ=query_key_HIJ * self.score_scale.value,
+            query_key_HIJ=query_key_HIJ * self.score_scale,
             output_value_HIJ=jnp.einsum("hik,hkj->hij", weight("output"), weight("value")),
             mlp_in_WD=weight("mlp_in"),
             mlp_in_bias_W=weight("mlp_in_bias"),
@@ -273,7 +261,7 @@ def _writes_two(sizes: theory.Sizes) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Dana(Architecture):
+class _Dana(WithHeads):
     """What the two Transformers share."""
 
     theorems: ClassVar[dict] = {
@@ -283,21 +271,12 @@ class _Dana(Architecture):
         theory.PROPOSITION_1: theory.always,
     }
 
-    d_head: int = integer("dimensions of a head", 1, most=2**20)
-    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
     n_layers: int = integer("layers", 1, default=1, most=64)
     heads: str = choice(
         "parameterisation of the heads: the equations' or the released code's",
         *("full", "compressed"),
         default="compressed",
     )
-
-    def check(self) -> None:
-        require(
-            self.heads != "full" or self.d_head <= self.d_model,
-            f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "
-            "lower d_head or use heads='compressed'",
-        )
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
@@ -306,18 +285,9 @@ class _Dana(Architecture):
     def transformer(self, task: Any, d_mlp: int, activation: str) -> Transformer:
         """The module of these sizes."""
         full = self.heads == "full"
-        return Transformer(
-            vocab_size=task.vocab_size,
-            context_length=task.context_length,
-            d_model=self.d_model,
-            d_head=self.d_head,
-            n_heads=self.n_heads,
-            d_mlp=d_mlp,
-            n_layers=self.n_layers,
-            full=full,
-            compress=not full and self.d_head != self.d_model,
-            activation=activation,
-        )
+        compress = not full and self.d_head != self.d_model
+        more = {"full": full, "compress": compress, "d_mlp": d_mlp, "activation": activation}
+        return self.made(Transformer, task, **more)
 
 
 @kind("attention_only")
