@@ -29,7 +29,6 @@ class Local(Executor):
     in_process = True
 
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Threads":
-        """See `Executor`."""
         return Threads(work, on_steps)
 
 
@@ -55,11 +54,10 @@ class Threads(Pool):
         self._pool = concurrent.futures.ThreadPoolExecutor(workers)
 
     def submit(self, packs: Sequence["Pack"]) -> None:
-        """See `Pool`."""
         self._futures |= {self._pool.submit(self._on, pack): pack for pack in packs}
 
     def ended(self, timeout: float) -> list[Ended]:
-        """See `Pool`. Raises what the work raised, unless its pack was only too large."""
+        """Raises what the work raised, unless its pack was only too large."""
         done, _ = concurrent.futures.wait(
             self._futures, timeout, return_when=concurrent.futures.FIRST_COMPLETED
         )
@@ -73,7 +71,7 @@ class Threads(Pool):
         return ended
 
     def close(self) -> None:
-        """See `Pool`; packs stop at their next chunk of steps."""
+        """Packs stop at their next chunk of steps."""
         self._stop.set()
         self._pool.shutdown(cancel_futures=True)
         self._blas.restore_original_limits()

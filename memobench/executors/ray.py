@@ -46,13 +46,12 @@ class Ray(Executor):
     )
 
     def check_machine(self) -> None:
-        """See `Executor`."""
         if importlib.util.find_spec("ray") is None:
             raise UserError("executor='ray' needs the extra: pip install 'memobench[ray]'")
         _check_answers(self.address)
 
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Tasks":
-        """See `Executor`; raises UserError where Ray cannot give what a pack needs."""
+        """Raises UserError where Ray cannot give what a pack needs."""
         self.check_machine()
         return Tasks(work, self)
 
@@ -94,12 +93,10 @@ class Tasks(Pool):
         self._task = functools.partial(task.remote, ray.put(work), self.platform, memory)
 
     def submit(self, packs: Sequence["Pack"]) -> None:
-        """See `Pool`."""
         self._waiting.extend(packs)
         self._fill()
 
     def ended(self, timeout: float) -> list[Ended]:
-        """See `Pool`."""
         if not self._running:
             return []
         tasks = list(self._running)
@@ -110,7 +107,6 @@ class Tasks(Pool):
         return ended
 
     def close(self) -> None:
-        """See `Pool`."""
         self._waiting.clear()
         for task in self._running:
             self._ray.cancel(task, force=True)

@@ -84,7 +84,7 @@ class Slurm(Executor):
 
     @classmethod
     def make(cls, options: Mapping[str, Any]) -> Self:
-        """See `Executor`; what is no field is a setting of submitit's."""
+        """What is no field is a setting of submitit's."""
         own = {field.name for field in dataclasses.fields(cls)} - {"settings"}
         made = super().make({name: x for name, x in options.items() if name in own})
         others = {name: x for name, x in options.items() if name not in own}
@@ -92,7 +92,7 @@ class Slurm(Executor):
 
     @classmethod
     def read(cls, name: str, text: str) -> Any:
-        """See `Executor`; a setting of submitit's may be any literal."""
+        """A setting of submitit's may be any literal."""
         if name in (field.name for field in dataclasses.fields(cls)):
             return super().read(name, text)
         try:
@@ -101,7 +101,6 @@ class Slurm(Executor):
             return text
 
     def check_machine(self) -> None:
-        """See `Executor`."""
         if importlib.util.find_spec("submitit") is None:
             raise UserError("executor='slurm' needs the extra: pip install 'memobench[slurm]'")
         for command in ("sbatch", "squeue", "srun", "scancel"):
@@ -115,7 +114,7 @@ class Slurm(Executor):
                 raise UserError(f"{name}={value!r} is no setting of executor='slurm'")
 
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Jobs":
-        """See `Executor`; raises UserError where Slurm is not here."""
+        """Raises UserError where Slurm is not here."""
         self.check_machine()
         assert folder is not None
         return Jobs(work, folder, self)
@@ -153,12 +152,11 @@ class Jobs(Pool):
         self._running: dict[Any, Pack] = {}
 
     def submit(self, packs: Sequence["Pack"]) -> None:
-        """See `Pool`; raises UserError where Slurm refuses them."""
+        """Raises UserError where Slurm refuses them."""
         self._waiting.extend(packs)
         self._fill()
 
     def ended(self, timeout: float) -> list[Ended]:
-        """See `Pool`."""
         deadline = time.monotonic() + timeout
         while self._running:
             until = min(self._next_poll, deadline)
@@ -173,7 +171,6 @@ class Jobs(Pool):
         return []
 
     def close(self) -> None:
-        """See `Pool`."""
         self._waiting.clear()
         if self._running:
             ids = [job.job_id for job in self._running]

@@ -64,37 +64,32 @@ class Method(Spec):
     accuracy_of_final_weights: ClassVar[bool] = True
     # What one weight can hold.
     bits_per_weight: ClassVar[float] = 32.0
-    # Whether weights are the same however often they are made.
-    deterministic: ClassVar[bool] = False
     # Whether its steps are what takes the time.
     stepwise: ClassVar[bool] = True
     # Whether it records accuracy and loss of every step.
     has_curve: ClassVar[bool] = False
 
     # Fields of some methods, and constants of others.
-    if not TYPE_CHECKING:
-        starts, batch_size, start = 1, None, None
-    else:
+    if TYPE_CHECKING:
 
         @property
         def starts(self) -> int:
             """Initial weights of each model."""
-            raise NotImplementedError
 
         @property
         def batch_size(self) -> int | None:
             """Examples of a step; None for all."""
-            raise NotImplementedError
 
         @property
         def start(self) -> Any:
             """The construction that training starts from; None for random weights."""
-            raise NotImplementedError
 
         @property
         def steps(self) -> int:
             """Optimiser steps of one model."""
-            raise NotImplementedError
+
+    else:
+        starts, batch_size, start = 1, None, None
 
     @property
     def row_name(self) -> str:

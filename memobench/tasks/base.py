@@ -54,17 +54,14 @@ class Task(Spec):
         @property
         def n_examples(self) -> int:
             """How many examples there are, T."""
-            raise NotImplementedError
 
         @property
         def vocab_size(self) -> int | None:
             """How many tokens there are; None where inputs are no tokens."""
-            raise NotImplementedError
 
         @property
         def context_length(self) -> int:
             """How many tokens or vectors a model reads."""
-            raise NotImplementedError
 
     @property
     def n_predicted(self) -> int:

@@ -27,7 +27,6 @@ class Bijection(TokenTask):
 
     @property
     def n_examples(self) -> int:
-        """Number of tokens."""
         return self.vocab_size
 
     @property

@@ -64,7 +64,6 @@ class FactualRecall(TokenTask):
 
     @property
     def n_examples(self) -> int:
-        """Number of facts."""
         return self.n_subjects * self.n_relations
 
     @property

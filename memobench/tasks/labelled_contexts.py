@@ -88,7 +88,6 @@ class LabelledContexts(Task):
 
     @property
     def n_choices(self) -> int | None:
-        """The classes."""
         return self.n_classes
 
     @property
@@ -132,7 +131,6 @@ class LabelledContexts(Task):
         )
 
     def sample(self) -> Labelled:
-        """The set, drawn from the seed alone."""
         n_examples, size = self.n_examples, self.input_dim
         query_TxI = self._stream(_TOKENS, 0).random((n_examples, size), np.float32)
         label_T = self._sample_labels()
@@ -147,7 +145,6 @@ class LabelledContexts(Task):
         return Labelled(query_TxI, context, place_TxN, label_T)
 
     def shapes(self) -> Any:
-        """A Labelled of the shapes and dtypes of `sample`, without computing anything."""
         n_examples, length, size = self.n_examples, self.context_length, self.input_dim
         context: dict[str, tuple[int, ...]] = {
             "shared": (length, size),
@@ -166,11 +163,9 @@ class LabelledContexts(Task):
         )
 
     def inputs(self, data: Labelled, example: jax.Array) -> tuple[Any, Any]:
-        """query_I and context_NxI of an example."""
         return inputs(data, example)
 
     def answers(self, data: Labelled) -> np.ndarray:
-        """The classes."""
         return np.asarray(data.label_T)
 
     def judge(self, data: Labelled, output_TxC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

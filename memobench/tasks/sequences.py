@@ -34,7 +34,6 @@ class Sequences(TokenTask):
 
     @property
     def n_examples(self) -> int:
-        """Number of sequences."""
         return self.n_sequences
 
     @property

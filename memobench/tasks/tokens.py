@@ -69,35 +69,31 @@ class TokenTask(Task):
     only_asked: ClassVar[bool] = False
 
     # Fields of some kinds, and constants of others.
-    if not TYPE_CHECKING:
-        n_sequences, zipf_exponent = None, None
-    else:
+    if TYPE_CHECKING:
+
+        @property
+        def vocab_size(self) -> int:
+            """The vocabulary's size."""
 
         @property
         def n_sequences(self) -> int | None:
             """Sequences that are drawn; None where all are taken."""
-            raise NotImplementedError
 
         @property
         def zipf_exponent(self) -> float | None:
             """Exponent of the sequences' frequencies; None where they are even."""
-            raise NotImplementedError
+
+    else:
+        n_sequences, zipf_exponent = None, None
 
     @property
     def n_choices(self) -> int:
         """Among how many tokens an answer was drawn."""
-        assert self.vocab_size is not None
         return self.vocab_size
 
     @property
     def n_outputs(self) -> int:
         """How many tokens may be answers: the first so many of the vocabulary."""
-        return self.n_tokens
-
-    @property
-    def n_tokens(self) -> int:
-        """The vocabulary's size."""
-        assert self.vocab_size is not None
         return self.vocab_size
 
     @property
@@ -112,7 +108,6 @@ class TokenTask(Task):
 
     @property
     def is_even(self) -> bool:
-        """Whether all examples occur equally often."""
         return self.zipf_exponent is None
 
     @property
@@ -128,22 +123,22 @@ class TokenTask(Task):
 
     def require_sequences(self) -> None:
         """Raises UserError where the sequences are too many to list or fewer than asked for."""
-        n_tokens, length, n_sequences = self.n_tokens, self.context_length, self.n_sequences
+        vocab_size, length, n_sequences = self.vocab_size, self.context_length, self.n_sequences
         require(
-            n_tokens.bit_length() * length <= _MOST_BITS,
+            vocab_size.bit_length() * length <= _MOST_BITS,
             f"context_length={length} is too long to count the sequences; lower it",
         )
-        n_all = n_tokens**length
+        n_all = vocab_size**length
         if n_sequences is None:
             require(
                 n_all <= ENUMERABLE,
-                f"context_length={length}: all {n_tokens}^{length} sequences would be memorized, "
+                f"context_length={length}: all {vocab_size}^{length} sequences would be memorized, "
                 "more than 2^22; give n_sequences",
             )
         else:
             require(
                 n_sequences <= min(n_all, 2**20),
-                f"n_sequences={n_sequences} exceeds 2^20 or all {n_tokens}^{length} sequences; "
+                f"n_sequences={n_sequences} exceeds 2^20 or all {vocab_size}^{length} sequences; "
                 "lower n_sequences",
             )
 
@@ -162,14 +157,14 @@ class TokenTask(Task):
     def sample_sequences(self, key: jax.Array, next_TxK: jax.Array) -> jax.Array:
         """tokens_TxS, distinct, uniformly drawn from all N^S; (0, S) where the task takes all."""
         del next_TxK
-        n_tokens, length, n_sequences = self.n_tokens, self.context_length, self.n_sequences
+        vocab_size, length, n_sequences = self.vocab_size, self.context_length, self.n_sequences
         if n_sequences is None:
             return jnp.zeros((0, length), jnp.int32)
-        if n_tokens**length <= ENUMERABLE:
-            numbers_T = jax.random.choice(key, n_tokens**length, (n_sequences,), replace=False)
-            return tokens_of(numbers_T.astype(jnp.int32), n_tokens, length)
+        if vocab_size**length <= ENUMERABLE:
+            numbers_T = jax.random.choice(key, vocab_size**length, (n_sequences,), replace=False)
+            return tokens_of(numbers_T.astype(jnp.int32), vocab_size, length)
         # Specs hold n_sequences far below N^S here: twice as many draws hold enough distinct ones.
-        drawn = np.asarray(jax.random.randint(key, (2 * n_sequences + 16, length), 0, n_tokens))
+        drawn = np.asarray(jax.random.randint(key, (2 * n_sequences + 16, length), 0, vocab_size))
         _, first = np.unique(drawn, axis=0, return_index=True)
         return jnp.asarray(drawn[np.sort(first)[:n_sequences]], jnp.int32)
 
@@ -189,14 +184,12 @@ class TokenTask(Task):
         return jax.random.choice(key, self.n_examples, (n_draws,), p=prior_T).astype(jnp.int32)
 
     def sample(self) -> Instance:
-        """The instance, drawn from the seed alone."""
         keys = [jax.random.fold_in(jax.random.key(self.seed), i) for i in (0, 2, 3)]
         next_TxK, probability_TxK = self.sample_next(keys[0])
         tokens_TxS = self.sample_sequences(keys[2], next_TxK)
         return Instance(next_TxK, probability_TxK, self._sample_prior(keys[1]), tokens_TxS)
 
     def shapes(self) -> Any:
-        """An Instance of the shapes and dtypes of `sample`, without computing anything."""
         next_TxK, probability_TxK = jax.eval_shape(self.sample_next, jax.random.key(0))
         n_listed = self.n_examples if self.listed else 0
         instance: Any = Instance
@@ -217,11 +210,10 @@ class TokenTask(Task):
     def tokens(self, instance: Instance, example: jax.Array) -> jax.Array:
         """tokens_S of an example number; elementwise on any leading shape."""
         if not self.listed:
-            return tokens_of(example, self.n_tokens, self.context_length)
+            return tokens_of(example, self.vocab_size, self.context_length)
         return instance.tokens_TxS[example]
 
     def inputs(self, data: Instance, example: jax.Array) -> tuple[jax.Array]:
-        """The tokens of one example."""
         return (self.tokens(data, example),)
 
     def objective(
@@ -289,14 +281,12 @@ class TokenTask(Task):
         return loss_T.mean(), accuracy_T.mean()
 
     def outputs(self, module: Any, variables: Any, data: Instance) -> jax.Array:
-        """logits_TxN of all examples."""
         tokens_TxS = self.tokens(data, jnp.arange(self.n_examples))
         if not self.listed:
             return module.all_logits(variables, tokens_TxS)
         return jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
 
     def prior(self, data: Instance) -> np.ndarray:
-        """prior_T, float64, summing to 1."""
         if self.is_even:
             return super().prior(data)
         prior_T = np.asarray(data.prior_T, np.float64)
@@ -307,7 +297,6 @@ class TokenTask(Task):
         return np.asarray(data.next_TxK)[:, 0]
 
     def judge(self, data: Instance, output_TxC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """loss_T (nats) and correct_T, in float64."""
         probability_TxK = np.asarray(data.probability_TxK, np.float64)
         probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
         with jax.enable_x64(True):
@@ -328,7 +317,7 @@ class TokenTask(Task):
         """The logits of all examples, which are evaluated one run at a time."""
         n_rows = EVALUATED_AT_ONCE if self.in_blocks else self.n_examples
         n_logits = min(n_rows, self.n_examples) * self.n_predicted // self.n_examples
-        return 3.0 * n_logits * self.n_tokens
+        return 3.0 * n_logits * self.vocab_size
 
     # --- Parts: the first so many examples, for tasks that have them ----------------------------
 
