@@ -72,17 +72,12 @@ IMAGES = flags.DEFINE_string("images", None, "Folder of images.")
 TEXT = flags.DEFINE_string("text", None, "Folder of UTF-8 texts.")
 LENGTH = flags.DEFINE_integer("length", None, "Tokens of a text; by default all positions.")
 SUBSETS = flags.DEFINE_integer("subsets", 100, "Random subsets of each size.", lower_bound=1)
-EXAMPLES = flags.DEFINE_integer(
-    "examples", None, "Vectors that subsets are drawn from; by default 5/4 of max(n, d)."
-)
-CONTEXTS = flags.DEFINE_integer("contexts", 8, "Context matrices of each set.", lower_bound=1)
 SIZES = flags.DEFINE_integer("sizes", 32, "Subset sizes on an even grid to d.", lower_bound=1)
-PRECISION = flags.DEFINE_enum(
-    "precision", "float64", ["float64", "float32"], "In which models compute."
-)
 SEED = flags.DEFINE_integer("seed", 0, "Of weights, inputs and subsets.", lower_bound=0)
 
 SCRIPT = "experiments/assumptions/kruskal_rank.py"
+# Context matrices of each set.
+CONTEXTS = 8
 # The synthetic task of the paper, and sequences as long as those of the models.
 SYNTHETIC = (32, 64)
 POSITIONS = (512, 768)
@@ -113,7 +108,6 @@ def main(argv: Sequence[str]) -> None:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "numpy": np.__version__,
         **{name: _version(name) for name in ("torch", "transformers")},
-        "precision": PRECISION.value,
         "subsets": SUBSETS.value,
         "command": shlex.join(["python", SCRIPT, *sys.argv[1:]]),
         "seconds": time.perf_counter() - started,
@@ -165,9 +159,8 @@ def measure() -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
 
 
 def tolerances(shape: Sequence[int]) -> dict[float, str]:
-    """The tolerances, each with the precision that it is of: none finer than the computation."""
-    precisions = ["float64", "float32"] if PRECISION.value == "float64" else ["float32"]
-    return {kruskal.relative_tolerance(shape, precision): precision for precision in precisions}
+    """The tolerances, each with the precision that it is of."""
+    return {kruskal.relative_tolerance(shape, x): x for x in ("float64", "float32")}
 
 
 def curve(vectors: Vectors) -> pd.DataFrame:
@@ -213,8 +206,8 @@ def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
     rng = np.random.default_rng(SEED.value)
     if name == "uniform":
         n, width = SYNTHETIC
-        queries_TxD = rng.uniform(size=(EXAMPLES.value or 1000, width))
-        contexts_BxNxD = rng.uniform(size=(CONTEXTS.value, n, width))
+        queries_TxD = rng.uniform(size=(1000, width))
+        contexts_BxNxD = rng.uniform(size=(CONTEXTS, n, width))
         return Vectors(name, "query", queries_TxD, n), [ranks(name, "query", contexts_BxNxD)]
     encodings: dict[str, Callable[[int, int], np.ndarray]] = {
         "sinusoidal": sinusoidal,
@@ -230,18 +223,17 @@ def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
 def of_model(name: str) -> tuple[list[Vectors], list[pd.DataFrame]]:
     """What an untrained model, `MODEL/STYLE`, or the checkpoint makes of its inputs."""
     kind, _, style = name.partition("/")
-    dtype = np.dtype(PRECISION.value)
     if CHECKPOINT.value and kind == "checkpoint":
-        model = models.checkpoint(CHECKPOINT.value, dtype=dtype)
+        model = models.checkpoint(CHECKPOINT.value)
     else:
-        model = models.untrained(kind, SEED.value, dtype=dtype)
+        model = models.untrained(kind, SEED.value)
     if LENGTH.value and model.pixels is None:
         model = dataclasses.replace(model, length=LENGTH.value)
-    n_examples = EXAMPLES.value or 5 * max(model.length, model.width) // 4
+    n_examples = 5 * max(model.length, model.width) // 4
     source, examples = _inputs(model, style or "natural", n_examples)
     name = f"{kind}/{source}"
     started = time.perf_counter()
-    places = representations.represent(model, examples, n_contexts=CONTEXTS.value, seed=SEED.value)
+    places = representations.represent(model, examples, n_contexts=CONTEXTS, seed=SEED.value)
     _say(f"{name}: representations took {time.perf_counter() - started:.0f} s")
     embedding = places["embedding"]
     assert embedding.means_TxD is not None

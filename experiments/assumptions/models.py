@@ -2,16 +2,13 @@
 
 The library is the extra `memobench[pretrained]` and is imported only when a function here needs it.
 Nothing is downloaded: a checkpoint is a folder, of which only safetensors and JSON files are read
-and no code is run. Everything is computed in float64 unless told otherwise.
+and no code is run. Everything is computed in float64.
 """
 
 import dataclasses
 import os
 import pathlib
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from memobench.errors import UserError
 
@@ -54,15 +51,12 @@ class Model:
     folder: pathlib.Path | None = None
 
 
-def untrained(
-    name: str, seed: int = 0, *, dtype: npt.DTypeLike = np.float64, **sizes: Any
-) -> Model:
+def untrained(name: str, seed: int = 0, **sizes: Any) -> Model:
     """A model of `UNTRAINED` at its published sizes with the library's initial weights.
 
     Args:
       name: a key of `UNTRAINED`.
       seed: of the weights.
-      dtype: of weights and arithmetic, float64 or float32.
       **sizes: other values of the configuration, for smaller models.
 
     Raises:
@@ -77,10 +71,10 @@ def untrained(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = transformers.AutoModel.from_config(config, attn_implementation="sdpa")
-    return _cut(module, dtype)
+    return _cut(module)
 
 
-def checkpoint(folder: Path, *, dtype: npt.DTypeLike = np.float64) -> Model:
+def checkpoint(folder: Path) -> Model:
     """A model saved by `save_pretrained` in a folder: `config.json` and safetensors files.
 
     Raises:
@@ -110,7 +104,7 @@ def checkpoint(folder: Path, *, dtype: npt.DTypeLike = np.float64) -> Model:
             f"checkpoint={str(folder)!r} cannot be loaded ({' '.join(reason)}); name a model saved "
             "with save_pretrained"
         ) from error
-    model = dataclasses.replace(_cut(module, dtype), folder=path)
+    model = dataclasses.replace(_cut(module), folder=path)
     kept = set(model.module.state_dict())
     if missing := sorted(key for key in info["missing_keys"] if key in kept and "pool" not in key):
         raise UserError(
@@ -131,7 +125,7 @@ def libraries() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def _cut(module: Any, dtype: npt.DTypeLike) -> Model:
+def _cut(module: Any) -> Model:
     """Drops all layers but the first, and finds out what the model reads."""
     torch, _ = libraries()
     config = module.config
@@ -146,7 +140,7 @@ def _cut(module: Any, dtype: npt.DTypeLike) -> Model:
             "images; choose a model like ViT, BERT or GPT-2"
         )
     del layers[1:]
-    module = module.eval().to(torch.float64 if np.dtype(dtype) == np.float64 else torch.float32)
+    module = module.eval().to(torch.float64)
     causal = any(getattr(part, "is_causal", False) for part in layers[0].modules())
     if pixels is None:
         length, vocab_size = config.max_position_embeddings, config.vocab_size

@@ -1,8 +1,8 @@
 """The page of the Kruskal-rank study: ours beside the published shares, tables and the figure."""
 
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 
@@ -10,7 +10,6 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
-from matplotlib.lines import Line2D
 
 from memobench.experiments.assumptions import kruskal, representations
 from memobench.report import tables
@@ -29,7 +28,7 @@ PUBLISHED: dict[tuple[str, str], dict[str | int, float]] = {
     ("bert-large", "embedding"): {"n": 0.0, "d": 0.0},
     ("bert-large", "layer 1"): {"n": 0.0, "d": 0.0},
 }
-SHARED_PANEL = "data and positions"
+_PRECISIONS = ("float64", "float32")
 
 MARKDOWN = """\
 # Kruskal rank of representations
@@ -41,7 +40,7 @@ Share of {subsets:,} random subsets with full rank, and its 95% interval (Cloppe
 subsets of the vectors that are there). Full rank: the smallest singular value, computed in float64,
 exceeds the tolerance times the largest. The tolerance is d times the epsilon of float64 (2.2e-16)
 or of float32 (1.2e-7): the first asks whether the vectors are independent, the second whether
-float32 could tell. Models computed in {precision}. A share without an interval is certain: the
+float32 could tell. Models computed in float64. A share without an interval is certain: the
 singular values of the whole set decide it.
 
 ![Share of subsets with full rank](kruskal_rank.png)
@@ -99,7 +98,7 @@ def write(
     )
     (output / "kruskal_rank.md").write_text(text)
     for name, table in (("kruskal_rank", curves), ("context_ranks", contexts)):
-        measured = {key: about[key] for key in ("device", "date", "precision")}
+        measured = {key: about[key] for key in ("device", "date")}
         table.assign(**measured).to_csv(output / f"{name}.csv", index=False, float_format="%.6g")
     draw(curves, output / "kruskal_rank.png")
     return text
@@ -118,15 +117,11 @@ def against_published(curves: pd.DataFrame) -> pd.DataFrame:
                 label = f"{size} = {number}" if isinstance(size, str) else str(size)
                 row = {"set": name, "place": place, "size": label, "published": published}
                 found = here[here["size"] == number]
-                for precision in dict.fromkeys(curves["tolerance_of"]):
-                    cells = [_share(cell) for cell in _rows(found, precision)]
-                    row[f"ours, {precision}"] = cells[0] if cells else "not drawn"
+                for precision in _PRECISIONS:
+                    ours = found[found["tolerance_of"] == precision].itertuples()
+                    row[f"ours, {precision}"] = next(map(_share, ours), "not drawn")
                 rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _rows(table: pd.DataFrame, precision: str) -> Iterator[Any]:
-    return table[table["tolerance_of"] == precision].itertuples()
 
 
 def _share(row: Any) -> str:
@@ -182,79 +177,35 @@ def context_summary(contexts: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(curves: pd.DataFrame, path: pathlib.Path) -> None:
-    """Writes the figure: a panel per set."""
+    """Writes the figure: a panel per set of a model, and one for all sets that need none."""
     sns.set_theme(context="notebook", style="whitegrid")
-    # What needs no model has a curve each and shares a panel.
-    panel_of = {
-        name: SHARED_PANEL if name in DATA else name for name in dict.fromkeys(curves["set"])
-    }
-    panels = list(dict.fromkeys(panel_of.values()))
-    n_columns = min(3, len(panels))
-    n_rows = -(-len(panels) // n_columns)
-    figure, axes = plt.subplots(
-        n_rows,
-        n_columns,
-        figsize=(5 * n_columns, 3.3 * n_rows + 1),
-        squeeze=False,
-        sharey=True,
-        layout="constrained",
+    of_data = curves["set"].isin(DATA)
+    curves = curves.assign(
+        panel=curves["set"].mask(of_data, "data and positions"),
+        curve=curves["place"].mask(of_data, curves["set"]),
+        tolerance=curves["tolerance_of"],
     )
-    there = {*curves["set"], *curves["place"]}
-    # Data and places never share a panel, so that both may begin with the first colours.
-    colors = {
-        name: color
-        for names in (DATA, PLACES)
-        for name, color in zip(names, sns.color_palette("colorblind"), strict=False)
-        if name in there
-    }
-    for axis, panel in zip(axes.ravel(), panels, strict=False):
-        here = curves[curves["set"].map(panel_of) == panel]
-        _panel(axis, here, colors)
-        axis.set_title(panel, fontsize="small")
-        if panel == SHARED_PANEL:
-            axis.legend(handles=_lines(colors, DATA), loc="center right", fontsize="small")
-    for axis in axes.ravel()[len(panels) :]:
-        axis.set_visible(False)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("share with full rank")
-    for axis in axes.ravel()[max(0, len(panels) - n_columns) : len(panels)]:
-        axis.set_xlabel("size of the subsets")
-    handles = _lines(colors, PLACES)
-    for precision in dict.fromkeys(curves["tolerance_of"]):
-        style = _style(precision)
-        label = f"tolerance of {precision}"
-        handles.append(Line2D([], [], color="0.3", linestyle=style, label=label))
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize="small"
+    names = [name for name in (*PLACES, *DATA) if (curves["curve"] == name).any()]
+    colors = dict(zip(names, sns.color_palette("colorblind"), strict=False))
+    grid = sns.relplot(
+        curves,
+        **{"x": "size", "y": "full_rank", "hue": "curve", "style": "tolerance", "col": "panel"},
+        **{"kind": "line", "estimator": None, "palette": colors, "style_order": _PRECISIONS},
+        **{"col_wrap": 3, "height": 3.3, "aspect": 1.5, "facet_kws": {"sharex": False}},
+        **{"linewidth": 2.5, "alpha": 0.7},
     )
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-
-
-def _lines(colors: dict[str, Any], names: Sequence[str]) -> list[Line2D]:
-    return [Line2D([], [], color=colors[name], label=name) for name in names if name in colors]
-
-
-def _style(precision: str) -> Literal["-", "--"]:
-    return "-" if precision == "float64" else "--"
-
-
-def _panel(axis: plt.Axes, curves: pd.DataFrame, colors: dict[str, Any]) -> None:
-    groups: Any = curves.groupby(["set", "place", "tolerance_of"], sort=False)
-    for i, ((name, place, precision), line) in enumerate(groups):
-        color = colors[name] if name in DATA else colors[place]
-        # The later the thinner, as curves lie on each other.
-        style: dict[str, Any] = {
-            "linestyle": _style(precision),
-            "linewidth": 1.2 + 0.5 * (len(groups) - 1 - i),
-        }
-        axis.plot(line["size"], line["full_rank"], color=color, **style)
-        axis.fill_between(line["size"], line["low"], line["high"], color=color, alpha=0.15)
-        for size, share in PUBLISHED.get((name.partition("/")[0], place), {}).items():
-            x = line[size].iloc[0] if isinstance(size, str) else size
-            axis.plot(x, share, "x", color=color, markersize=7, markeredgewidth=2, clip_on=False)
-    if curves["set"].nunique() == 1:
-        for letter in ("n", "d"):
-            axis.axvline(curves[letter].iloc[0], color="0.4", linewidth=1, linestyle=":")
-    axis.set_ylim(-0.05, 1.05)
-    axis.set_xlim(0)
+    for panel, axis in grid.axes_dict.items():
+        here = curves[curves["panel"] == panel]
+        for (name, place), lines in here.groupby(["set", "place"], sort=False):
+            color = colors[lines["curve"].iloc[0]]
+            for _, line in lines.groupby("tolerance"):
+                axis.fill_between(line["size"], line["low"], line["high"], color=color, alpha=0.15)
+            for size, share in PUBLISHED.get((name.partition("/")[0], place), {}).items():
+                x = lines[size].iloc[0] if isinstance(size, str) else size
+                axis.plot(x, share, "x", color=color, markersize=7, mew=2, clip_on=False)
+        if here["set"].nunique() == 1:
+            for letter in ("n", "d"):
+                axis.axvline(here[letter].iloc[0], color="0.4", linewidth=1, linestyle=":")
+    grid.set(xlim=(0, None), ylim=(-0.05, 1.05)).set_titles("{col_name}")
+    grid.set_axis_labels("size of the subsets", "share with full rank").savefig(path, dpi=130)
+    plt.close(grid.figure)

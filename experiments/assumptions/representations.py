@@ -93,15 +93,13 @@ def random_attention(model: Model, seed: int) -> Callable[[Any], Any]:
     """A fresh attention layer of the model's width, read at its query: tokens_BxNxD -> outputs_BxD.
 
     Four maps in R^{D x D}, Xavier-uniform as in Mahdavi et al. (2024), scores over the square root
-    of D / H, no bias, no residual connection; the query attends to all N tokens. Takes and returns
-    tensors of the model's dtype.
+    of D / H, no bias, no residual connection; the query attends to all N tokens.
     """
     torch, _ = libraries()
     bound = np.sqrt(6 / (2 * model.width))
     shape = (4, model.width, model.width)
     maps = np.random.default_rng(seed).uniform(-bound, bound, size=shape)
-    dtype = next(model.module.parameters()).dtype
-    query_DxD, key_DxD, value_DxD, output_DxD = torch.from_numpy(maps).to(dtype)
+    query_DxD, key_DxD, value_DxD, output_DxD = torch.from_numpy(maps)
     scale = (model.width // model.n_heads) ** -0.5
 
     def read(tokens_BxNxD: Any) -> Any:
@@ -204,8 +202,7 @@ def _arguments(model: Model, examples: np.ndarray) -> dict[str, Any]:
     if model.pixels is None:
         tokens = torch.from_numpy(examples)
         return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    dtype = next(model.module.parameters()).dtype
-    pixels = torch.from_numpy(examples).permute(0, 3, 1, 2).to(dtype) / 255
+    pixels = torch.from_numpy(examples).permute(0, 3, 1, 2).to(torch.float64) / 255
     return {"pixel_values": (pixels - PIXEL_MEAN) / PIXEL_DEVIATION}
 
 

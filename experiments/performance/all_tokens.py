@@ -137,20 +137,18 @@ def _pytorch_steps(setting: Setting, heads: Any, device: str) -> Iterator[None]:
         torch.tensor(np.asarray(x), device=device) for x in contexts.data(setting.contexts)
     )
     label_T = label_T.long()
+
+    def loss(model: Any, rows_B: np.ndarray) -> Any:
+        batch_B = torch.as_tensor(rows_B, device=device)
+        own = context.expand(len(batch_B), -1, -1) if context.ndim == 2 else context[batch_B]
+        logits_BxC = model(torch.cat([query_TxI[batch_B, None], own], dim=1))
+        return torch.nn.functional.cross_entropy(logits_BxC, label_T[batch_B])
+
     for seed in itertools.count():
         torch.manual_seed(seed)
         model = _pytorch_model(setting, heads).to(device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=METHOD.learning_rate)
-        rows = _batches(np.random.default_rng(seed))
-        for rate, rows_B in zip(_learning_rates(), rows, strict=False):
-            batch_B = torch.as_tensor(rows_B, device=device)
-            own = context.expand(len(batch_B), -1, -1) if context.ndim == 2 else context[batch_B]
-            optimizer.param_groups[0]["lr"] = rate
-            optimizer.zero_grad()
-            logits_BxC = model(torch.cat([query_TxI[batch_B, None], own], dim=1))
-            torch.nn.functional.cross_entropy(logits_BxC, label_T[batch_B]).backward()
-            optimizer.step()
-            yield
+        losses = (loss(model, rows_B) for rows_B in _batches(np.random.default_rng(seed)))
+        yield from pytorch.steps(model, _learning_rates(), losses)
 
 
 def _pytorch_model(setting: Setting, heads: Any) -> Any:
@@ -175,30 +173,7 @@ def _pytorch_model(setting: Setting, heads: Any) -> Any:
 
 def _module_per_head(n_heads: int, d_model: int, n_tokens: int) -> Any:
     """Attention as the sum of one module per head."""
-
-    class Head(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.query = torch.nn.Linear(d_model, d_model, bias=False)
-            self.key = torch.nn.Linear(d_model, d_model, bias=False)
-            self.value = torch.nn.Linear(d_model, 1, bias=False)
-            self.output = torch.nn.Linear(1, d_model, bias=False)
-            self.register_buffer("own", torch.eye(n_tokens, dtype=torch.bool))
-
-        def forward(self, x: Any) -> Any:
-            scores = self.query(x) @ self.key(x).transpose(-2, -1) * d_model**-0.5
-            attention = scores.masked_fill(self.own, -math.inf).softmax(-1)
-            return self.output(attention @ self.value(x))
-
-    class Heads(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.heads = torch.nn.ModuleList(Head() for _ in range(n_heads))
-
-        def forward(self, x: Any) -> Any:
-            return sum(head(x) for head in self.heads)
-
-    return Heads()
+    return pytorch.heads(n_heads, d_model, 1, torch.eye(n_tokens, dtype=torch.bool))
 
 
 def _heads_batched(n_heads: int, d_model: int, n_tokens: int) -> Any:

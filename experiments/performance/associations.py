@@ -123,48 +123,31 @@ def _pytorch_steps(device: str) -> Iterator[None]:
         tokens_MxS = torch.randint(TASK.vocab_size, size, device=device)
         labels_M = torch.randint(TASK.vocab_size, (n_draws,), device=device)
         model = _pytorch_model().to(device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=METHOD.learning_rate)
-        for rate in rates[:-1]:
-            optimizer.param_groups[0]["lr"] = float(rate)
-            for batch_B in torch.randperm(n_draws, device=device).split(METHOD.batch_size):
-                optimizer.zero_grad()
-                logits_BxN = model(tokens_MxS[batch_B])
-                torch.nn.functional.cross_entropy(logits_BxN, labels_M[batch_B]).backward()
-                optimizer.step()
-                yield
+        batches = (
+            batch_B
+            for _ in range(METHOD.epochs)
+            for batch_B in torch.randperm(n_draws, device=device).split(METHOD.batch_size)
+        )
+        cross_entropy = torch.nn.functional.cross_entropy
+        losses = (cross_entropy(model(tokens_MxS[x_B]), labels_M[x_B]) for x_B in batches)
+        yield from pytorch.steps(model, np.repeat(rates[:-1], METHOD.n_batches).tolist(), losses)
 
 
 def _pytorch_model() -> Any:
     """The model of `dana2025/heads` as a PyTorch user would write it, with as many parameters."""
-
-    class Head(torch.nn.Module):
-        def __init__(self, d_model: int, context_length: int) -> None:
-            super().__init__()
-            self.query = torch.nn.Linear(d_model, d_model, bias=False)
-            self.key = torch.nn.Linear(d_model, d_model, bias=False)
-            self.value = torch.nn.Linear(d_model, d_model, bias=False)
-            self.output = torch.nn.Linear(d_model, d_model, bias=False)
-            future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-            self.register_buffer("future", future)
-            self.scale = d_model**-0.5
-
-        def forward(self, x: Any) -> Any:
-            scores = self.query(x) @ self.key(x).transpose(-2, -1) * self.scale
-            attention = scores.masked_fill(self.future, -math.inf).softmax(-1)
-            return self.output(attention @ self.value(x))
 
     class AttentionOnly(torch.nn.Module):
         def __init__(self, vocab_size: int, context_length: int, d_model: int, n_heads: int):
             super().__init__()
             self.token_embedding = torch.nn.Embedding(vocab_size, d_model)
             self.position_embedding = torch.nn.Embedding(context_length, d_model)
-            self.heads = torch.nn.ModuleList(Head(d_model, context_length) for _ in range(n_heads))
+            future_SxS = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
+            self.heads = pytorch.heads(n_heads, d_model, d_model, future_SxS)
             self.unembedding = torch.nn.Linear(d_model, vocab_size, bias=False)
 
         def forward(self, tokens: Any) -> Any:
             x = self.token_embedding(tokens)
-            heads_input = x + self.position_embedding.weight
-            x = x + sum(head(heads_input) for head in self.heads)
+            x = x + self.heads(x + self.position_embedding.weight)
             return self.unembedding(x[:, -1])
 
     model = AttentionOnly(TASK.vocab_size, TASK.context_length, D_MODEL, N_HEADS)

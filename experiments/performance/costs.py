@@ -2,8 +2,8 @@
 
 It prints, and writes to --output as Markdown and CSV, three tables:
 
-1. Predicted against measured: for every experiment and preset of whose runs at least --coverage are
-   in the shards, the seconds of its packs one after another, compilation included; of a pack that
+1. Predicted against measured: for every experiment and preset of whose runs nine tenths are in the
+   shards, the seconds of its packs one after another, compilation included; of a pack that
    several experiments share, each has the share of its runs. `left out` is the prediction of rates
    derived without any pack that holds a run of the experiment, as for an experiment of a user's.
    Equal packs measured several times count once, by the fastest; `spread` is how many times longer
@@ -37,13 +37,13 @@ from memobench.report import tables
 from memobench.table import results
 
 SHARDS = flags.DEFINE_list("shards", ["results/runs"], "Folders of shards.")
-OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of costs.md and costs.csv.")
 WRITE = flags.DEFINE_bool("write", False, "Replace this device's rates in memobench/rates.csv.")
-COVERAGE = flags.DEFINE_float("coverage", 0.9, "Share of a preset's runs that must be measured.")
 SAMPLE = flags.DEFINE_string("sample", None, "CSV file for a few packs of every kind, for tests.")
-ACCELERATORS = flags.DEFINE_integer("accelerators", 8, "How many in the last column.")
 
 SCRIPT = "experiments/performance/costs.py"
+# Share of a preset's runs that must be measured for a comparison.
+COVERAGE = 0.9
+ACCELERATORS = 8
 # How far off a prediction may be.
 FACTOR = 1.5
 
@@ -81,7 +81,7 @@ so and are not measured.
 
 def main(argv: Sequence[str]) -> None:
     """Derives, compares, prints and writes."""
-    output, about = measuring.begin(SCRIPT, OUTPUT.value), measuring.about(SCRIPT)
+    output, about = measuring.begin(SCRIPT), measuring.about(SCRIPT)
     folders = [measured(folder) for folder in SHARDS.value]
     device = about["device"]
     repeated = pd.concat(folders, ignore_index=True)
@@ -90,8 +90,8 @@ def main(argv: Sequence[str]) -> None:
     if packs.empty:
         sys.exit(f"{SCRIPT}: --shards hold no pack measured on {device}; name other folders")
     rates = derive(packs, device)
-    compared = compare(packs, repeated, rates, device, COVERAGE.value)
-    priced = price(rates, device, ACCELERATORS.value)
+    compared = compare(packs, repeated, rates, device)
+    priced = price(rates, device)
     table = costs.to_table(rates)
     if WRITE.value:
         write_rates(table, packs)
@@ -130,7 +130,6 @@ def compare(
     repeated: pd.DataFrame,
     rates: dict[costs.RateKey, costs.Rates],
     device: str,
-    coverage: float,
 ) -> pd.DataFrame:
     """One row per experiment and preset of which enough is measured."""
     spread = repeated.groupby("runs")["seconds"].agg(["min", "max", "size"])
@@ -145,7 +144,7 @@ def compare(
             wanted = {run.run_id for run in runs}
             share = np.array([len(ids & wanted) / len(ids) for ids in ids_of_pack])
             found = sum(len(ids & wanted) for ids in ids_of_pack)
-            if found < coverage * len(wanted):
+            if found < COVERAGE * len(wanted):
                 continue
             seconds = float(share @ packs["seconds"])
             again = spread[spread.index.isin(packs["runs"][share > 0])].sum()
@@ -191,9 +190,7 @@ def _within(ratios: pd.Series) -> int:
     return int((np.log(ratios).abs() <= np.log(FACTOR)).sum())
 
 
-def price(
-    rates: dict[costs.RateKey, costs.Rates], device: str, n_accelerators: int
-) -> pd.DataFrame:
+def price(rates: dict[costs.RateKey, costs.Rates], device: str) -> pd.DataFrame:
     """What both presets of every experiment would take here, and guesses for accelerators."""
     rows = []
     for experiment in EXPERIMENTS.values():
@@ -201,7 +198,7 @@ def price(
             here = costs.predict(packing.plan(runs, "cpu"), rates, device, local.n_workers())
             guess: dict[costs.RateKey, costs.Rates] = {(): costs.GUESSES["gpu"]}
             there = packing.plan(runs, "gpu")
-            one, several = (costs.predict(there, guess, "", n) for n in (1, n_accelerators))
+            one, several = (costs.predict(there, guess, "", n) for n in (1, ACCELERATORS))
             rows.append(
                 {
                     "experiment": experiment.name,
@@ -209,7 +206,7 @@ def price(
                     "runs": len(runs),
                     device: duration(here.wall_seconds),
                     "one H200 (guess)": duration(one.wall_seconds),
-                    f"{n_accelerators} H200 (guess)": duration(several.wall_seconds),
+                    f"{ACCELERATORS} H200 (guess)": duration(several.wall_seconds),
                 }
             )
     return pd.DataFrame(rows)

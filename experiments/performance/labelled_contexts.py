@@ -28,10 +28,8 @@ out. A busy machine makes the numbers worthless; the columns `lowest` and `highe
     python experiments/performance/labelled_contexts.py --rounds=1 --seconds=1 --output=elsewhere
 """
 
-import collections
 import dataclasses
 import functools
-import itertools
 import math
 import statistics
 import time
@@ -50,9 +48,6 @@ from contexts import METHOD, N_EXAMPLES, Setting
 
 from memobench.runs import Run
 
-OUTPUT = flags.DEFINE_string(
-    "output", "results/performance", "Folder of labelled_contexts.md and labelled_contexts.csv."
-)
 ROUNDS = flags.DEFINE_integer("rounds", 3, "How often every rate is measured.", lower_bound=1)
 SECONDS = flags.DEFINE_float(
     "seconds", 5.0, "At least how long a measurement of a rate lasts.", lower_bound=0.1
@@ -95,7 +90,7 @@ SETTINGS = tuple(Setting(contexts, h) for h in (20, 60) for contexts in ("shared
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    output = measuring.begin(SCRIPT, OUTPUT.value)
+    output = measuring.begin(SCRIPT)
     about = measuring.about(SCRIPT) | pytorch.version()
     rates = measure(SETTINGS, ROUNDS.value, SECONDS.value)
     text = MARKDOWN.format(
@@ -111,34 +106,30 @@ def main(argv: Sequence[str]) -> None:
 
 def measure(settings: Sequence[Setting], rounds: int, seconds: float) -> pd.DataFrame:
     """The rows of every setting, measured in turns."""
-    rows: dict[Setting, dict[str, Callable[[float], Rates]]] = {}
+    measures: dict[tuple[Setting, str], Callable[[], Rates]] = {}
     compile_seconds: dict[tuple[Setting, str], float] = {}
     for setting in settings:
-        rows[setting] = {
-            name: functools.partial(_without_evaluation, rate)
-            for name, rate in all_tokens.baselines(setting).items()
-        }
+        for name, rate in all_tokens.baselines(setting).items():
+            measures[setting, name] = functools.partial(_without_evaluation, rate, seconds)
         for width in WIDTHS:
             name = _packed_name(width)
             runs = [setting.run(i, ROUND) for i in range(width)]
             compile_seconds[setting, name] = contexts.lanes(runs).compile_seconds
             measuring.say(f"{setting}, {name}: compiled")
-            rows[setting][name] = functools.partial(packed_rates, setting, width, 1)
-        if jax.default_backend() == "cpu":  # Elsewhere the executor trains one pack at a time.
-            for width in SIDE_BY_SIDE:
-                side_by_side = functools.partial(packed_rates, setting, width, 2)
-                rows[setting][_packed_name(width, 2)] = side_by_side
-
-    rates = collections.defaultdict(list)
-    for turn, (setting, its_rows) in itertools.product(range(rounds), rows.items()):
-        for name, rate in its_rows.items():
-            rates[setting, name].append(rate(seconds))
-            said = f"{rates[setting, name][-1].plain:,.1f} model-steps/s"
-            measuring.say(f"round {turn + 1} of {rounds}: {setting}, {name}: {said}")
+            measures[setting, name] = functools.partial(packed_rates, setting, width, 1, seconds)
+        # Elsewhere than on a CPU the executor trains one pack at a time.
+        for width in SIDE_BY_SIDE if jax.default_backend() == "cpu" else ():
+            both = functools.partial(packed_rates, setting, width, 2, seconds)
+            measures[setting, _packed_name(width, 2)] = both
+    rates = measuring.in_turns(measures, rounds)
     median = {key: Rates(*map(statistics.median, zip(*rates[key], strict=True))) for key in rates}
 
     def fastest(setting: Setting, framework: str) -> float:
-        of = [median[setting, name].plain for name in rows[setting] if name.startswith(framework)]
+        of = [
+            x.plain
+            for (y, name), x in median.items()
+            if y == setting and name.startswith(framework)
+        ]
         return max(of, default=math.nan)
 
     return pd.DataFrame(
@@ -146,9 +137,7 @@ def measure(settings: Sequence[Setting], rounds: int, seconds: float) -> pd.Data
             "contexts": setting.contexts,
             "H": setting.n_heads,
             "configuration": name,
-            "model-steps / s": median[setting, name].plain,
-            "lowest / s": min(rates[setting, name]).plain,
-            "highest / s": max(rates[setting, name]).plain,
+            **measuring.columns([rate.plain for rate in rates[setting, name]]),
             "evaluated / s": median[setting, name].evaluated,
             "× PyTorch": median[setting, name].plain / fastest(setting, "PyTorch"),
             "× JAX": median[setting, name].plain / fastest(setting, "JAX"),

@@ -1,5 +1,6 @@
 """What the scripts of this folder share that is about measuring, not about what is measured."""
 
+import collections
 import concurrent.futures
 import datetime
 import pathlib
@@ -7,29 +8,31 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
 import pandas as pd
-from absl import logging
+from absl import flags, logging
 
 from memobench.errors import UserError
 from memobench.report import tables
 from memobench.runtime import worker
 from memobench.table import results
 
+Key = TypeVar("Key")
 T = TypeVar("T")
 
+OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of what is written.")
 
-def begin(script: str, folder: str) -> pathlib.Path:
+
+def begin(script: str, folder: str | None = None) -> pathlib.Path:
     """The folder that a script writes to; ends the script in a line where it cannot."""
     logging.set_verbosity(logging.WARNING)
     try:
-        output = results.check_writable(folder, "output")
+        return results.check_writable(folder or OUTPUT.value, "output")
     except UserError as error:
         sys.exit(f"{script}: {error}")
-    return output
 
 
 def say(text: str) -> None:
@@ -66,6 +69,22 @@ def write(
 def spread(rates: Sequence[float]) -> dict[str, float]:
     """The median of a rate over rounds, and its ends."""
     return {"rate": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
+
+
+def in_turns(measures: Mapping[Key, Callable[[], T]], rounds: int) -> dict[Key, list[T]]:
+    """What each measure gives, by its key; a round takes every one once."""
+    found = collections.defaultdict(list)
+    for turn in range(rounds):
+        for key, measure in measures.items():
+            found[key].append(measure())
+            say(f"round {turn + 1} of {rounds}: {key}: {found[key][-1]}")
+    return dict(found)
+
+
+def columns(rates: Sequence[float]) -> dict[str, float]:
+    """`spread` as columns of a page."""
+    median, lowest, highest = spread(rates).values()
+    return {"model-steps / s": median, "lowest / s": lowest, "highest / s": highest}
 
 
 def side_by_side(works: Sequence[Callable[[], T]]) -> list[T]:

@@ -23,7 +23,6 @@ out. A busy machine makes the numbers worthless; the columns `lowest` and `highe
     python experiments/performance/packed_vs_alone.py --epochs=64 --output=elsewhere
 """
 
-import collections
 import dataclasses
 import functools
 import itertools
@@ -55,9 +54,6 @@ from memobench.methods import training
 from memobench.planner import packing
 from memobench.runs import Run
 
-OUTPUT = flags.DEFINE_string(
-    "output", "results/performance", "Folder of packed_vs_alone.md and packed_vs_alone.csv."
-)
 ROUNDS = flags.DEFINE_integer("rounds", 2, "How often every rate is measured.", lower_bound=1)
 SECONDS = flags.DEFINE_float(
     "seconds", 5.0, "At least how long a measurement of a rate lasts.", lower_bound=0.1
@@ -97,7 +93,7 @@ that of the training programs alone; initialisation, too, compiles once for ever
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    output = measuring.begin(SCRIPT, OUTPUT.value)
+    output = measuring.begin(SCRIPT)
     about = measuring.about(SCRIPT) | pytorch.version()
     rates = measure_rates(_cases(), ROUNDS.value, SECONDS.value)
     sweeps = measure_sweeps(EPOCHS.value, SOLO_EVERY.value)
@@ -121,10 +117,7 @@ def _cases() -> list[Case]:
     cases = [Case(f"pack of {n}", n) for n in (1, 4, 16, 64)]
     if jax.default_backend() == "cpu":  # Elsewhere the executor trains one pack at a time.
         cases += [Case(f"two packs of {n} side by side", n, n_packs=2) for n in (8, 16)]
-    return [
-        *cases,
-        Case("pack of 16, exact protocol", 16, method=METHOD.exact()),
-    ]
+    return [*cases, Case("pack of 16, exact protocol", 16, method=METHOD.exact())]
 
 
 def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.DataFrame:
@@ -140,20 +133,14 @@ def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.Data
         compile_seconds[case.name] = _compile_seconds(case)
         measures[case.name] = functools.partial(packed_rate, case, _epochs(case, seconds))
 
-    rates = collections.defaultdict(list)
-    for turn in range(rounds):
-        for name, measure in measures.items():
-            rates[name].append(measure())
-            say(f"round {turn + 1} of {rounds}: {name}: {rates[name][-1]:,.1f} model-steps/s")
+    rates = measuring.in_turns(measures, rounds)
     baseline = max((statistics.median(rates[name]) for name in baselines), default=math.nan)
     n_runs = {case.name: case.n_runs * case.n_packs for case in cases}
     return pd.DataFrame(
         {
             "configuration": name,
             "runs": n_runs.get(name, 1),
-            "model-steps / s": statistics.median(rates[name]),
-            "lowest / s": min(rates[name]),
-            "highest / s": max(rates[name]),
+            **measuring.columns(rates[name]),
             "× PyTorch": statistics.median(rates[name]) / baseline,
             "compile s": compile_seconds.get(name, math.nan),
         }

@@ -1,6 +1,7 @@
 """PyTorch as its user would write it, if it is installed: eager, one model after another."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import measuring
@@ -43,6 +44,45 @@ def rate(
         return measuring.steady(steps, seconds, warm_up, wait)
     finally:
         torch.set_num_threads(default)
+
+
+def steps(model: Any, rates: Iterable[float], losses: Iterable[Any]) -> Iterator[None]:
+    """Trains a model by Adam, each step on the next loss at the next rate; yields after each."""
+    optimizer = torch.optim.Adam(model.parameters())
+    for rate, loss in zip(rates, losses, strict=False):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield
+
+
+def heads(n_heads: int, d_model: int, d_value: int, hidden_SxS: Any) -> Any:
+    """Attention as the sum of one module per head; hidden_SxS: what tokens do not attend to."""
+
+    class Head(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query = torch.nn.Linear(d_model, d_model, bias=False)
+            self.key = torch.nn.Linear(d_model, d_model, bias=False)
+            self.value = torch.nn.Linear(d_model, d_value, bias=False)
+            self.output = torch.nn.Linear(d_value, d_model, bias=False)
+            self.register_buffer("hidden", hidden_SxS)
+
+        def forward(self, x: Any) -> Any:
+            scores = self.query(x) @ self.key(x).transpose(-2, -1) * d_model**-0.5
+            attention = scores.masked_fill(self.hidden, -math.inf).softmax(-1)
+            return self.output(attention @ self.value(x))
+
+    class Heads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = torch.nn.ModuleList(Head() for _ in range(n_heads))
+
+        def forward(self, x: Any) -> Any:
+            return sum(head(x) for head in self.heads)
+
+    return Heads()
 
 
 def check_size(model: Any, n_params: int) -> None:

@@ -2,8 +2,9 @@
 
 Four cases: `dana2025/heads` at d = 10, H = 21, N = 50, batch 256, by the published protocol and by
 the exact gradient; labelled contexts as in labelled_contexts.py, H = 20, shared and random. Each in
-packs of 1, --factor, --factor^2, .. runs, up to --most or until one does not fit. Beside them, in
-the same process, the ceilings and PyTorch, one model after another, as in packed_vs_alone.py.
+packs of 1, 2, 4, .. runs (1, 4, 16, .. on accelerators), up to --most or until one does not fit.
+Beside them, in the same process, the ceilings and PyTorch, one model after another, as in
+packed_vs_alone.py.
 
 *Ceilings* are the best of several: a float32 matrix product at the precision we train with, and a
 copy, bytes read and bytes written counted. On a CPU also with two callers side by side, as
@@ -21,7 +22,7 @@ less than is counted, so that small ones may exceed the ceiling of the copy.
 shuffles, no evaluations; the median over rounds. `as run` is `memobench run` from its first report
 of progress to its last but one, with all that happens between chunks; `between` is the share of
 time that this adds. A chunk is one of training's (64 steps, or 500 between two evaluations); on a
-CPU chunks of large packs are cut to --chunk model-steps, and such packs are not measured as run.
+CPU chunks of large packs are cut to 512 model-steps, and such packs are not measured as run.
 
 Every row is appended to roofline.jsonl as it is measured. After --minutes the rest is left, and the
 same command, with the same device and versions, measures on where it stopped; remove the file to
@@ -62,20 +63,17 @@ from memobench.planner import packing
 from memobench.runs import Run
 from memobench.runtime import worker
 
-OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of roofline.*.")
 ROUNDS = flags.DEFINE_integer("rounds", 3, "How often every rate is measured.", lower_bound=1)
 SECONDS = flags.DEFINE_float(
     "seconds", 1.0, "At least how long a measurement of a rate lasts.", lower_bound=0.01
 )
 MOST = flags.DEFINE_integer("most", None, "Runs of the largest pack; 64 on a CPU, else 65536.")
-FACTOR = flags.DEFINE_integer(
-    "factor", None, "From one size of packs to the next; 2 on a CPU, else 4.", lower_bound=2
-)
-CHUNK = flags.DEFINE_integer("chunk", 512, "Model-steps of a chunk on a CPU, at most about.")
 MINUTES = flags.DEFINE_float("minutes", 9.0, "No measurement begins later.", lower_bound=0)
 
 SCRIPT = "experiments/performance/roofline.py"
 SIDE_BY_SIDE = (2, 8)
+# Model-steps of a chunk on a CPU, at most about.
+CHUNK = 512
 # Runs of which a step is counted, and whose weights larger packs repeat.
 COUNTED = 16
 # Larger packs take the host longer to begin than to train a while.
@@ -99,7 +97,7 @@ class Case:
 
     def chunk(self, n: int) -> int:
         """Steps of a chunk of a pack of n, here."""
-        return min(self.whole_chunk, max(4, CHUNK.value // n)) if _on_cpu() else self.whole_chunk
+        return min(self.whole_chunk, max(4, CHUNK // n)) if _on_cpu() else self.whole_chunk
 
     def runs(self, n: int) -> list[Run]:
         """A pack of n, all of whose steps are one chunk."""
@@ -138,7 +136,7 @@ class Loaded(NamedTuple):
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    output = measuring.begin(SCRIPT, OUTPUT.value)
+    output = measuring.begin(SCRIPT)
     about = measuring.about(SCRIPT) | pytorch.version()
     settings = {"seconds": SECONDS.value, "rounds": ROUNDS.value}
     of = {name: about[name] for name in ("device", "jax", "torch")}
@@ -169,7 +167,7 @@ def measure(rows: Rows) -> None:
 
 
 def _sizes() -> Iterator[tuple[int, int]]:
-    most, factor = MOST.value or (64 if _on_cpu() else 65536), FACTOR.value or (4 - 2 * _on_cpu())
+    most, factor = MOST.value or (64 if _on_cpu() else 65536), 2 if _on_cpu() else 4
     for n in itertools.takewhile(lambda n: n <= most, (factor**i for i in itertools.count())):
         yield 1, n
     if _on_cpu():  # Elsewhere the executor trains one pack at a time.

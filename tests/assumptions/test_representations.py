@@ -117,14 +117,7 @@ def test_models_are_read_where_the_paper_reads_them():
 
 
 @pytest.mark.usefixtures("extra")
-def test_seeds_and_precision_are_kept():
-    model = tiny("gpt2", seed=3)
-    assert np.issubdtype(
-        representations.represent(
-            tiny("gpt2", dtype=np.float32), inputs.random_inputs(model, 2, "noise", 0)
-        )["layer 1"].queries_TxD.dtype,
-        np.float32,
-    )
+def test_seeds_are_kept():
     weights = [tiny("gpt2", seed=seed).module.wte.weight for seed in (3, 3, 4)]
     assert (weights[0] == weights[1]).all()
     assert not (weights[0] == weights[2]).all()
