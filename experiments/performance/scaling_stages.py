@@ -76,7 +76,9 @@ def simulated_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
         loss_R=loss_R,
         step_accuracy_RxL=accuracy_R[:, None] * (1 - fall_L),
         step_loss_RxL=loss_R[:, None] + fall_L,
-        **{"compile_seconds": 0.0, "run_seconds": 0.0, "variables": {}},
+        compile_seconds=0.0,
+        run_seconds=0.0,
+        variables={},
     )
     return worker.rows_of(packing.make_pack(runs), made)
 
