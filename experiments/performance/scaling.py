@@ -148,9 +148,9 @@ def _in_child(sender: Any, stage: str, n_packs: int, n_runs: int, folder: str) -
     work = stages.STAGES[stage](n_packs, n_runs, pathlib.Path(folder))
     wall, cpu = time.perf_counter(), time.process_time()
     found = work()
-    found = {"wall s": time.perf_counter() - wall, "CPU s": time.process_time() - cpu}
+    spent = {"wall s": time.perf_counter() - wall, "CPU s": time.process_time() - cpu}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    sender.send({**found, "peak MiB": peak, "found": found})
+    sender.send({**spent, "peak MiB": peak, "found": found})
 
 
 if __name__ == "__main__":

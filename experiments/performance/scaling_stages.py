@@ -70,12 +70,14 @@ def simulated_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     number_R = np.array([int(run.run_id[:8], 16) for run in runs])
     accuracy_R = number_R % (TASK.n_examples + 1) / TASK.n_examples
     loss_R = 3.0 - 2.0 * accuracy_R + number_R % 97 / 1e4
-    fall_L = np.linspace(1, 0, runs[0].method.steps)
+    steps = runs[0].method.steps
+    # Of a batch all is known or nothing.
+    known_RxL = np.random.default_rng(0).random((len(runs), steps)) < accuracy_R[:, None]
     made = PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        step_accuracy_RxL=accuracy_R[:, None] * (1 - fall_L),
-        step_loss_RxL=loss_R[:, None] + fall_L,
+        step_accuracy_RxL=known_RxL.astype(float),
+        step_loss_RxL=loss_R[:, None] + np.linspace(1, 0, steps),
         compile_seconds=0.0,
         run_seconds=0.0,
         variables={},
