@@ -37,12 +37,12 @@ class LinearMemoryModule(TabledModule):
         self.memory_DD = weights["memory"]
 
     def parameters(self) -> Table:
-        """Keys, the memory and values."""
+        """The memory, keys and values, in the order in which they are drawn."""
         directions = Weight((self.vocab_size, self.d_model), unit=True)
         small = SMALL / math.sqrt(self.d_model)
         return {
-            "token_embedding": directions,
             "memory": Weight((self.d_model, self.d_model), deviation=small),
+            "token_embedding": directions,
             "unembedding": directions,
         }
 
