@@ -20,7 +20,7 @@ ORDER = ("dana2025", "mahdavi2024", "constructions", "board", "capacity")
 
 def _modules(package: ModuleType) -> list[ModuleType]:
     """The modules and packages directly within a package, in its order."""
-    order = getattr(package, "ORDER", ())
+    order = vars(package).get("ORDER", ())
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     names.sort(key=lambda name: order.index(name) if name in order else len(order))
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
@@ -28,9 +28,10 @@ def _modules(package: ModuleType) -> list[ModuleType]:
 
 def declared(module: ModuleType) -> tuple[Experiment, ...]:
     """The experiments that a module declares; none for what others share."""
-    if "EXPERIMENT" in vars(module):
-        return (module.EXPERIMENT,)
-    return getattr(module, "EXPERIMENTS", ())
+    constants = vars(module)
+    if "EXPERIMENT" in constants:
+        return (constants["EXPERIMENT"],)
+    return constants.get("EXPERIMENTS", ())
 
 
 def add(experiments: Iterable[Experiment]) -> None:

@@ -282,3 +282,10 @@ RESULT = PackResult(
     run_seconds=0,
     variables={},
 )
+
+
+def test_a_chunk_divides_an_epoch_and_does_not_collapse():
+    for n_batches in range(2, 4097):
+        steps = Training(n_batches=n_batches).chunk_steps
+        assert n_batches % steps == 0
+        assert steps > 1

@@ -7,6 +7,7 @@ time, from keys that are data.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 # As many as a column holds.
 MOST_STEPS = 2**40
-MAX_STEPS_PER_CHUNK = 64
+# Steps that the device takes, about, before the host hears of them.
+STEPS_PER_CHUNK = 64
 
 
 # The labels of rows whose weights are not all trained from random ones.
@@ -158,9 +160,8 @@ class Training(Method):
 
     @property
     def chunk_steps(self) -> int:
-        """The largest number of steps up to MAX_STEPS_PER_CHUNK that divides an epoch."""
-        at_most = min(self.n_batches, MAX_STEPS_PER_CHUNK)
-        return next(c for c in range(at_most, 0, -1) if self.n_batches % c == 0)
+        """The steps of a chunk, which divides an epoch; no result depends on it."""
+        return _chunk_steps(self.n_batches)
 
     @property
     def in_words(self) -> str:
@@ -198,6 +199,20 @@ class Training(Method):
 
         initial = constructions.initial(pack) if self.start else None
         return train_many(pack, on_steps, initial, checkpoints)
+
+
+@functools.cache
+def _chunk_steps(n_batches: int) -> int:
+    """The divisor of an epoch's steps that is nearest to STEPS_PER_CHUNK, as a ratio.
+
+    An epoch without divisors is one chunk; beyond STEPS_PER_CHUNK**2 steps every step is one, and
+    the host's work between them then slows small models.
+
+    >>> [_chunk_steps(n) for n in (10, 64, 100, 67, 1009, 4099)]
+    [10, 64, 50, 67, 1009, 1]
+    """
+    divisors = (c for c in range(1, STEPS_PER_CHUNK**2 + 1) if n_batches % c == 0)
+    return min(divisors, key=lambda c: abs(math.log(c / STEPS_PER_CHUNK)))
 
 
 def rates(first_R: Any, last_R: Any, epoch_R: Any, epochs_R: Any) -> Any:
