@@ -65,12 +65,8 @@ METHODS = {
     ),
 }
 TRACKS = (EXACT, PUBLISHED, CONSTRUCTED)
-# What the constructions of standard entries promise.
-PROMISES = {
-    "dana2025": theory.COROLLARY_2,
-    "random_features": theory.RANDOM_FEATURES,
-    "bubeck2020": theory.BUBECK,
-}
+# The constructions of standard entries.
+THEOREMS = ("dana2025", "random_features", "bubeck2020")
 
 
 def task(vocab_size: int, budget: int, seed: int = 0) -> Task:
@@ -112,9 +108,10 @@ def constructions(
 
     Raises UserError for a theorem that has no place on the board.
     """
-    if theorem not in PROMISES:
-        raise UserError(f"theorem={theorem!r} is unknown here; choose one of {', '.join(PROMISES)}")
-    method, bound = Construction.named(theorem)(), PROMISES[theorem]
+    if theorem not in THEOREMS:
+        raise UserError(f"theorem={theorem!r} is unknown here; choose one of {', '.join(THEOREMS)}")
+    method = Construction.named(theorem)()
+    bound = method.bound
     sizes = cells(
         Run(task=Associations(vocab_size=vocab_size), architecture=architecture, method=method)
     )
@@ -298,7 +295,7 @@ def _track(table: pd.DataFrame) -> pd.Series:
     for name, method in METHODS.items():
         track[pairs & _by(table, method)] = name
     promised = pairs & (table["n_examples"] == table["promises"])
-    for theorem in PROMISES:
+    for theorem in THEOREMS:
         track[promised & _by(table, Construction.named(theorem)())] = CONSTRUCTED
     return track
 

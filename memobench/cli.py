@@ -84,7 +84,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, list[str]]:
     command = known[parsed.command]
     if unknown := [word for word in left if word.startswith("-")]:
         raise UserError(_unknown_flag(parsed.command, command, unknown[0]))
-    # What stands behind a flag that stands behind arguments is left.
+    # argparse leaves over the arguments that follow a flag which follows arguments.
     arguments = [*parsed.arguments, *left]
     if arguments and not command.arguments:
         raise UserError(f"{parsed.command} takes no argument, got {' '.join(arguments)}")
@@ -102,7 +102,7 @@ def _with_underscores(word: str) -> str:
 def _unknown_flag(name: str, command: Command, word: str) -> str:
     flag, known = word.partition("=")[0], [f"--{flag.name}" for flag in command.flags]
     if flag in known:
-        return f"{flag} stands behind the command: memobench {name} {word}"
+        return f"{flag} belongs after the command: memobench {name} {word}"
     return f"{name} knows no flag {flag}{closest(flag, known, 0.6)}"
 
 

@@ -1,8 +1,8 @@
 """Specs: immutable values that say what a run is, and the id that follows from them.
 
 A kind of task, architecture, optimiser or method is one frozen dataclass in one file. The decorator
-`kind` makes it so and registers it under its name; the modules of a family's folder, and whatever
-file of a user's is imported, register theirs when they are imported. Imports no JAX.
+`kind` makes it so and registers it under its name when its module is imported: one of the family's
+folder, or a user's own. Imports no JAX.
 
 Fields are declared with their meaning and range (`memobench.columns`). They are checked and brought
 into one form when a spec is made, so that equal specs have equal ids however they were spelled.

@@ -59,7 +59,7 @@ def test_standard_entries_meet_their_budget_and_are_all_different(vocab_size, bu
         assert abs(n_params / budget - 1) <= board.TOLERANCE, architecture
         if theorem is None:
             continue
-        promise, sizes = board.PROMISES[theorem], _entry(architecture, vocab_size)
+        promise, sizes = Construction.named(theorem).bound, _entry(architecture, vocab_size)
         made = board.constructions(architecture, theorem, vocab_size, 2)
         assert [run.seed for run in made] == ([0, 1] if promise.applies(sizes) else [])
         for run in made:
@@ -68,7 +68,7 @@ def test_standard_entries_meet_their_budget_and_are_all_different(vocab_size, bu
             assert run.method == Construction.named(theorem)()
     kinds = {architecture.name for architecture in architectures}
     assert kinds >= {"attention_only", "mlp"}
-    assert {theorem for _, theorem in entries} - {None} == set(board.PROMISES)
+    assert {theorem for _, theorem in entries} - {None} == set(board.THEOREMS)
 
 
 def test_every_vocabulary_size_of_a_budget_has_a_set():

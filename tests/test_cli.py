@@ -38,7 +38,7 @@ def _memobench(*arguments, cwd):
         (["check-submission", "--results=x"], "check-submission knows no flag --results; choose"),
         (
             ["--results=x", "run", "dana2025/heads"],
-            "--results stands behind the command",
+            "--results belongs after the command",
         ),
         (["run", "dana2025/heads", "--preset=medium"], "value should be one of <quick|full>"),
         (["run", "dana2025/heads", "--seeds=0"], "--seeds=0: 0 is not a positive integer"),

@@ -23,7 +23,7 @@ from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
 # Three chunks of an epoch each: what a resumed lane reads may lie anywhere in its epoch.
-METHOD = Training(batch_size=4, n_batches=130, epochs=2, learning_rate=3e-2)
+METHOD = Training(batch_size=4, n_batches=145, epochs=2, learning_rate=3e-2)
 RUNS = (
     Run(
         task=Associations(vocab_size=5),
@@ -38,7 +38,7 @@ RUNS = (
         seed=2,
     ),
 )
-CHUNK = 26
+CHUNK = 29
 N_CHUNKS = METHOD.steps // CHUNK
 
 

@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 def test_leases_are_renewed_while_they_are_held(tmp_path, monkeypatch):
     monkeypatch.setattr(leases, "BEAT_SECONDS", 0.01)
     lease = Leases(tmp_path).take(["a"], done=0)
-    lease.tell(done=7)
+    lease.update(done=7)
     deadline = time.monotonic() + 60
     while (told := json.loads(lease.path.read_text()))["about"] != {"done": 7}:
         assert time.monotonic() < deadline

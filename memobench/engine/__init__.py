@@ -6,10 +6,10 @@ tells lanes apart is data: initial weights, moments, number of steps taken, lear
 step, batches, which instance, how many of its examples. Only the `Signature` and the number of
 lanes decide a compilation.
 
-A **job** is what a lane trains: a run, or one trial of a search. A **policy** is a method's way
-with its jobs: which comes next, what a step reads, what becomes of what is seen. Plain training has
-one job a run; annealing evaluates after every chunk, keeps the best weights and may end early; a
-search proposes further jobs from what earlier ones knew.
+A **job** is what a lane trains: a run, or one trial of a search. A **policy** is what a method does
+with its jobs: which comes next, what a step reads, what follows from an evaluation. Plain training
+has one job a run; annealing evaluates after every chunk, keeps the best weights and may end early;
+a search proposes further jobs from what earlier ones knew.
 
 The loop (`loop.py`) fills lanes, trains a chunk of steps, evaluates those that are due, and narrows
 to fewer lanes where most are idle; from time to time it hands every job's state, at its true size,

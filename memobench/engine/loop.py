@@ -88,11 +88,12 @@ class Lanes:
         self._unreported, self._unseen = 0, False
 
     def fill(self) -> bool:
-        """Gives free lanes what waits, and narrows where most are idle; False if all are."""
+        """Fills free lanes with waiting jobs, and narrows; returns whether any lane is busy."""
         width = len(self.jobs) or self.policy.width
         places = [i for i in range(width) if not self.jobs or self.jobs[i] is None]
         waiting = iter(self.policy.next, None)
-        # In this order, for a zip takes from its first before it finds its second at an end.
+        # In this order: zip takes from its first before it finds its second at an end, and would
+        # lose a job.
         entering = dict(zip(places, waiting, strict=False))
         if not self.jobs:
             self._begin(list(entering.values()))
@@ -169,7 +170,7 @@ class Lanes:
     # --- Who is in which lane ------------------------------------------------------------------
 
     def _begin(self, jobs: list[Job]) -> None:
-        """The first jobs, in as many lanes as they are worth."""
+        """Makes the lanes, and puts the first jobs into them."""
         if not jobs:
             return
         width = self._width(self.policy.width, len(jobs))
@@ -177,24 +178,24 @@ class Lanes:
         self._enter(dict(enumerate(jobs)))
 
     def _enter(self, entering: dict[int, Job]) -> None:
-        """Jobs into free lanes: from their first weights, or on from a saved state."""
+        """Puts jobs into free lanes, with initial weights or the state that they resume from."""
         for i, job in entering.items():
             self.jobs[i] = job
         self._compile()
         target, width = self.policy.signature.shapes(), len(self.jobs)
-        anew = {i: job for i, job in entering.items() if job.state is None}
-        on = {i: job.state for i, job in entering.items() if job.state is not None}
-        if anew or self.state is None:
-            first = {i: self.policy.variables(job) for i, job in anew.items()}
+        fresh = {i: job for i, job in entering.items() if job.state is None}
+        resumed = {i: job.state for i, job in entering.items() if job.state is not None}
+        if fresh or self.state is None:
+            first = {i: self.policy.variables(job) for i, job in fresh.items()}
             variables = devices.split(lanes.rows(first, width, target.variables))
             if self.state is None:
                 self.state = self.program.begin(variables)
             else:
-                enters_R = devices.split(np.isin(np.arange(width), list(anew)))
+                enters_R = devices.split(np.isin(np.arange(width), list(fresh)))
                 self.state = self.program.enter(self.state, variables, enters_R)
-        if on:
-            where = np.array(list(on))
-            states = lanes.stack(models.pad_to(state, target) for state in on.values())
+        if resumed:
+            where = np.array(list(resumed))
+            states = lanes.stack(models.pad_to(state, target) for state in resumed.values())
             self.state = jax.tree.map(
                 lambda x, y: devices.split(x.at[where].set(y)), self.state, states
             )
@@ -208,7 +209,7 @@ class Lanes:
             return
 
         state, which = self.state, np.array(out)
-        if len(out) == len(self.jobs):  # The state is given away: what comes next begins another.
+        if len(out) == len(self.jobs):  # The next jobs begin a new state.
             self.state = None
 
         def take() -> Any:
@@ -220,7 +221,7 @@ class Lanes:
             self.jobs[i] = None
 
     def _narrow(self) -> None:
-        """Leaves idle lanes out where a narrower program serves the others."""
+        """Drops idle lanes where a narrower program holds the others."""
         n_busy = len(self._busy())
         width = self._width(len(self.jobs), n_busy) if n_busy else len(self.jobs)
         if width < len(self.jobs):

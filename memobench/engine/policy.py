@@ -1,4 +1,4 @@
-"""Policies: a method's way with its jobs, which the loop asks for all that it does not know."""
+"""Policies: what methods do with their jobs; the loop asks them what depends on the method."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _log = logging.getLogger("memobench")
 class Job:
     """What a lane trains until it is done, as the host knows it.
 
-    steps, step: those in all, and those taken. state: at true size on the host, of a job that goes
-    on or has ended; None while it is in a lane and where it begins anew. saved: as one that ended.
+    steps: how many it takes. step: how many it has taken. state: at true size on the host, of a job
+    that resumes or has ended; None for a job in a lane, or one that starts from initial weights.
+    saved: whether a checkpoint holds it as ended.
     """
 
     run: Run
@@ -37,11 +38,12 @@ class Job:
 
 
 class Policy:
-    """A method's way with its jobs.
+    """What a method does with its jobs.
 
-    signature, n_instances, data: what the lanes' program is, and reads. width: how many jobs are
-    trained at a time at most. seconds: the planner's, by which a narrower program is worth its
-    compilation. resumes: whether checkpoints hold the state of jobs in training.
+    signature, n_instances: what the lanes' program is compiled for. data: what all lanes read.
+    width: the most jobs that train at a time. seconds: predicted for the pack; only long packs are
+    worth the compilation of a narrower program. resumes: whether checkpoints hold the state of jobs
+    in training.
     """
 
     signature: Signature
@@ -60,7 +62,7 @@ class Policy:
         return initializing.init_run(job.run)
 
     def seat(self, jobs: Sequence[Job]) -> Lane:
-        """Called with one job per lane whenever that changes; returns their Lane, stacked."""
+        """The Lane of each job, stacked; called with one job per lane whenever that changes."""
         raise NotImplementedError
 
     def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:

@@ -89,7 +89,7 @@ class Annealing(Method):
         )
 
     def target(self, run: Run) -> float:
-        """The accuracy that ends a run, beyond reach where none does."""
+        """The accuracy at which a run stops; infinite where none stops it."""
         return 1.0 if self.stop_early and run.task.one_answer else math.inf
 
     def signature(self, module: Module, task: Any) -> Signature:
@@ -278,7 +278,7 @@ class Annealed(engine.Policy):
         known = round(accuracy * n_examples)
         job.curve.append((job.step, loss, known / n_examples))
         ended = known / n_examples >= _annealing(job.run).target(job.run) or job.step >= job.steps
-        # What is not finite stays so: only earlier weights count.
+        # A loss that is not finite stays so: only earlier weights count.
         job.done = ended or not math.isfinite(loss)
 
     def finished(self, jobs: Sequence[Job], take: Callable[[], Any]) -> None:
@@ -300,7 +300,7 @@ class Annealed(engine.Policy):
                 job.saved = True
 
     def result(self, compile_seconds: float, started: float) -> PackResult:
-        """Everything about runs that are all done."""
+        """The result, once all runs are done."""
         best = [_best_of(job) for job in self.all]
         n_examples = np.array([job.run.task.n_examples for job in self.all])
         loss_R = np.array([float(each.loss) for each in best])
@@ -362,18 +362,18 @@ class _Shuffled:
         self.ready: dict[str, concurrent.futures.Future] = {}
 
     def ahead(self, job: Job) -> None:
-        """Begins with the batches of a run's next chunk, if there may be one."""
+        """Starts to shuffle the batches of a run's next chunk, if it may have one."""
         step = job.step + _annealing(job.run).evaluate_every
         if step < job.steps:
             self.ready[job.run.run_id] = _POOL.submit(batches, job.run, step)
 
     def __call__(self, job: Job) -> np.ndarray:
-        """`batches` of a run's chunk, at once if begun ahead."""
+        """`batches` of a run's chunk, at once if they were shuffled ahead."""
         begun = self.ready.pop(job.run.run_id, None)
         return begun.result() if begun else batches(job.run, job.step)
 
     def forget(self, job: Job) -> None:
-        """Of a run that ended early."""
+        """Drops what was shuffled ahead for a run that ended early."""
         self.ready.pop(job.run.run_id, None)
 
 

@@ -64,7 +64,7 @@ class Method(Spec):
     accuracy_of_final_weights: ClassVar[bool] = True
     # What one weight can hold.
     bits_per_weight: ClassVar[float] = 32.0
-    # Whether its steps are what takes the time.
+    # Whether its time is spent on its steps.
     stepwise: ClassVar[bool] = True
     # Whether it records accuracy and loss of every step.
     has_curve: ClassVar[bool] = False

@@ -177,7 +177,7 @@ class Construction(Method):
             "stored_bits": precision.BITS_PER_WEIGHT[self.weights],
             "promises": constructions.promises(run),
         }
-        # Who aims at all examples, equally often, says accuracy and loss twice.
+        # Aimed at all examples, equally often, its row holds accuracy and loss twice.
         if self.n_aimed is None and run.task.is_even and row["accuracy"] is not None:
             derived |= {"aimed_accuracy": row["accuracy"], "aimed_loss": row["loss"]}
         check_derived(row, derived, REPEATED)

@@ -1,4 +1,4 @@
-"""Search: the capacity of a model, by trainings on ever better chosen subsets of a task.
+"""Search: the capacity of a model, by training it on better and better chosen subsets.
 
 The spec, and its policy over the engine's lanes, whose jobs are trials of all runs of a pack.
 `capacity` says which trials come next; here they are trained. A trial's number of examples is data
@@ -44,7 +44,7 @@ RULES = 1
 
 @kind("searched")
 class Search(Method):
-    """How a capacity comes about: `training`, from the start, on ever better chosen subsets.
+    """A model's capacity, by `training` it anew on better and better chosen subsets.
 
     First on all examples of the task, then on the first so many: a bisection, `sizes` of them at a
     time and each with the learning rates times every one of `rate_factors`, until the largest set
@@ -121,7 +121,7 @@ class Search(Method):
         self.training.check_module(module)
 
     def predicted_steps(self, run: Run) -> int:
-        """About as many: rounds of trials narrow a wide bracket, then later ones open it little."""
+        """An estimate: the first rounds narrow a wide bracket, which later ones hardly widen."""
         rounds = 4 + sum(2 * 2**i for i in range(1, self.doublings + 1))
         return self.lanes * rounds * self.steps
 

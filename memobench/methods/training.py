@@ -276,7 +276,7 @@ class EpochJob(Job):
 
 
 class Epochs(engine.Policy):
-    """What all lanes share that train by the protocols of a Training."""
+    """A policy that trains by the protocols of a Training; subclasses say which jobs there are."""
 
     def __init__(self, pack: packing.Pack) -> None:
         self.signature: Signature = packing.signature(pack)
@@ -337,7 +337,7 @@ class Epochs(engine.Policy):
                 empty = np.zeros((len(epoch_R), chunk_steps, 0), np.int32)
                 self._order_RxLxB = devices.split(empty)
             return self._order_RxLxB
-        # Lanes in the midst of an epoch get the same order again.
+        # Lanes within an epoch get the same order again.
         if self._order_RxLxB is None or not start_R.all():
             epoch_R = devices.split(epoch_R.astype(np.int32))
             self._order_RxLxB = program.shuffle(self._key_R, epoch_R)

@@ -55,12 +55,12 @@ class Rates:
 
     @property
     def seconds(self) -> np.ndarray:
-        """Of one of each of AMOUNTS."""
+        """Seconds of one unit of each of AMOUNTS."""
         each = (self.program_seconds, self.step_seconds, self.flop_seconds, self.float_seconds)
         return np.array(each)
 
 
-# Of an accelerator what some reads and writes of it take at 3e12 bytes per second.
+# On accelerators the time of a few reads and writes at 3e12 bytes per second.
 FLOAT_SECONDS = {"cpu": 5e-9, "gpu": 3e-11, "tpu": 3e-11}
 # From the planner's orders of magnitude; where a step is free to it, next to nothing.
 GUESSES = {
@@ -76,10 +76,11 @@ GUESSES = {
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Seconds of every pack with the compilations it is the first to need, and which are guessed.
+    """Predicted seconds of packs, each with the compilations that it is the first to need.
 
-    device, workers: where, and how many packs side by side. sources: whose rates stand in for those
-    that this device lacks; empty for an order of magnitude. wall_seconds: of all packs.
+    guessed: those for which the device has no rates. device, workers: where, and how many packs
+    train side by side. sources: the devices whose rates were taken instead, empty for an order of
+    magnitude. wall_seconds: of all packs.
     """
 
     seconds: tuple[float, ...]
@@ -142,7 +143,7 @@ def amounts(pack: Pack, n_programs: int) -> np.ndarray:
     runs, of_all = pack.runs, [run.method.predicted_steps(run) for run in pack.runs]
     work = sum(packing.predicted_work(run, pack.module) for run in runs)
     if runs[0].method.solves:
-        # Made one after another, and what each takes at least is a rate here.
+        # Runs are solved one after another; the least that each takes is the rate of a step.
         least = runs[0].method.least_work
         return np.array([n_programs, len(runs), work - len(runs) * least, 0], float)
     floats = sum(
@@ -161,7 +162,7 @@ def measured(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per pack of shards: KEY_COLUMNS, AMOUNTS, `seconds`, where and when, `runs`.
 
     `programs` are those it was the first to compile. Of equal packs the fastest is kept, for what
-    disturbs a pack only slows it. Left out is what can no longer be packed so.
+    disturbs a pack only slows it. Packs that the planner would no longer make are left out.
     """
     shards = collections.defaultdict(list)
     for row in rows:
@@ -206,7 +207,7 @@ def derive(
 ) -> dict[RateKey, Rates]:
     """Rates of a device from packs measured there, of each key and of its starts.
 
-    Few packs move what is known little: that counts as much as one more of them.
+    What is known counts as much as one more pack, so that few packs change it little.
 
     Args:
       packs: as `measured` gives them; those of other devices are left out.

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 # not fit after all is halved by the executor.
 COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
-# What a step takes at least, however small: starting its kernels.
+# The least that a step takes: starting its kernels.
 STEP_SECONDS = {"cpu": 0.0, "gpu": 2e-4, "tpu": 2e-4}
 # Trials of searches that train at a time: more are no faster on a CPU, and others wait for them.
 TRIALS = {"cpu": 8}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
-# What the runs of a pack may take together: a CPU works fastest within its caches.
+# Memory that the runs of a pack may take: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}
 MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
 
@@ -43,7 +43,7 @@ MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
 class Pack:
     """Runs trained together, the module they are padded to, and what that is predicted to cost.
 
-    slots: how many lanes train at a time: one for each run, or fewer where others wait for them.
+    slots: how many lanes train at a time: one for each run, or fewer where runs wait for one.
     waste: share of the arithmetic spent on padding. n_devices: how many share the runs.
     memory_bytes: a prediction for each device. seconds: the planner's rough weight, without
     compilation; `costs.predict` knows better.
@@ -107,7 +107,7 @@ def make_pack(
 
 
 def subset(pack: Pack, runs: Sequence[Run]) -> Pack:
-    """The pack with only these of its runs, which may be none."""
+    """The pack reduced to these of its runs, which may be none."""
     if len(runs) == len(pack.runs) or not runs:
         return dataclasses.replace(pack, runs=tuple(runs))
     smaller = make_pack(runs, pack.module, pack.platform, pack.n_devices)
@@ -184,7 +184,7 @@ def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -
 
 
 def _waits(run: Run) -> bool:
-    """Whether what the run trains may wait for a lane that others leave."""
+    """Whether the run's models may wait for a lane that others leave."""
     return run.method.queues or run.method.lanes > 1
 
 

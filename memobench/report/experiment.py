@@ -26,7 +26,7 @@ CONFIGURATION_COLUMNS = [
 ]
 # Measures of all configurations, before those that only some tasks have.
 MEANS = ("accuracy", "loss")
-# More than a reader would read; the CSV has every run's.
+# A longer table nobody would read; the CSV has every run's.
 MOST_CERTIFICATES = 80
 
 
@@ -36,7 +36,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     Args:
       experiment: what was run.
       preset: its preset, `quick` or `full`.
-      table: the rows of its runs that are there, perhaps not all.
+      table: the rows of those of its runs that are done.
       folder: where `NAME.md`, `NAME.png`, `NAME_runs.csv` and `NAME_verdicts.csv` go, under the
         experiment's own name.
 
@@ -143,7 +143,7 @@ def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
         return []
     parts = []
     made = panels.made(table)
-    # Of trainings that start from constructions; a search has sets of its own choice.
+    # Where trainings start from constructions; a search chooses sets of its own.
     if table["start"].notna().any():
         compared = analysis.over_proven(table, made)
         order = [column for column in claims.MADE if column in compared]
@@ -179,7 +179,7 @@ def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
 
 
 def _shares(compared: pd.DataFrame) -> str:
-    """What the other ways to weights reach of what the exact gradient memorizes from scratch."""
+    """How much the other ways of making weights memorize, as shares of the exact gradient's."""
     others = [made for made in claims.MADE if made in compared and made != claims.EXACT]
     if claims.EXACT not in compared or not others:
         return ""

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Picture(Drawing):
-    """Of runs with saturation: which heads serve which examples, a panel for every size."""
+    """Which heads serve which examples, for runs with saturation; a panel for every size."""
 
     def draw(
         self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
     ) -> None:
         """See `Drawing`; two panels for every size.
 
-        On the left, of the first seed, rows are heads and columns examples, sorted by the head that
-        is the least saturated on them. On the right, of all seeds, the examples by the number of
-        heads that serve them, are not saturated on them.
+        Left, for the first seed: rows are heads, columns examples, sorted by the head that is the
+        least saturated on them. Right, for all seeds: how many examples are served by how many
+        heads. A head serves an example if it is not saturated on it.
         """
         sizes = table[table["status"] == "ok"].dropna(subset=["largest_attention"])
         groups: list[Any] = list(sizes.sort_values("seed").groupby(["n_heads", "n_examples"]))

@@ -8,9 +8,9 @@ import pandas as pd
 
 from memobench.runs import spec_columns
 
-# What would become markup within a cell, where names and prose come out as they went in: d_head,
-# "x < d", "1.9 [1.8, 2.0]" and "Dana & Pydi" are none. Code, emphasis and what a strike or a
-# formula begins with; tags and entities; links and images; addresses that GitHub links by itself.
+# What would become markup within a cell: code, emphasis, the beginning of a strike or a formula;
+# tags and entities; links and images; addresses that GitHub links by itself. Names and prose pass
+# unchanged: d_head, "x < d", "1.9 [1.8, 2.0]" and "Dana & Pydi" are no markup.
 _MARKUP = re.compile(
     r"""[`*~$|]
     | \\(?=[!-/:-@\[-`{-~]|$)
@@ -20,7 +20,7 @@ _MARKUP = re.compile(
     | :(?=//) | (?<=www)\. | @(?=\w)""",
     re.VERBOSE | re.IGNORECASE,
 )
-# A spreadsheet takes a cell that begins so for a formula.
+# A spreadsheet reads a cell that begins with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 

@@ -1,9 +1,9 @@
-"""Leases: which runs somebody has in hand, so that drivers and workers do no work twice.
+"""Leases: which runs somebody is training, so that drivers and workers do no work twice.
 
 Imports no JAX. A lease is a file of its own in the folder `.leases` of a results folder, replaced
-whole every BEAT_SECONDS by its holder. It counts for nothing once its process is gone from this
-machine or, of another machine, once it stays the same for STALE_SECONDS of the reader's own
-monotonic clock. Clocks of two machines are never compared, and a clock that jumps changes nothing.
+whole every BEAT_SECONDS by its holder. It lapses once its process is gone from this machine or, on
+another machine, once its file has not changed for STALE_SECONDS of the reader's own monotonic
+clock. Clocks of two machines are never compared, and a clock that jumps changes nothing.
 
 Each holder writes its lease before it looks for others', so of two that overlap at least one sees
 the other and steps back: no two have one run, where a folder shows at once what is written to it.
@@ -52,7 +52,7 @@ class Held:
 
 
 class Lease:
-    """Runs in hand until `release`; a `with` block releases them."""
+    """A claim on runs until `release`; a `with` block releases them."""
 
     def __init__(self, leases: "Leases", about: dict[str, Any]) -> None:
         self.run_ids, self.about = frozenset[str](), about
@@ -60,7 +60,7 @@ class Lease:
         self.path = leases.folder / f"{uuid.uuid4().hex}.json"
         self._beats = 0
 
-    def tell(self, **about: Any) -> None:
+    def update(self, **about: Any) -> None:
         """Changes what the next beat says of the work."""
         self.about = {**self.about, **about}
 
@@ -73,7 +73,7 @@ class Lease:
             "beats": self._beats,
             "about": self.about,
         }
-        # After a power failure nobody has anything in hand.
+        # After a power failure no lease is valid.
         with atomic.replace(self.path, durable=False) as file:
             file.write(json.dumps(content).encode())
 
@@ -99,7 +99,7 @@ class Leases:
         self._seen: dict[pathlib.Path, tuple[bytes, float]] = {}
 
     def take(self, run_ids: Collection[str], **about: Any) -> Lease:
-        """A lease of those of the runs that nobody has in hand, which may be none of them.
+        """A lease of those of the runs that nobody else has leased, which may be none of them.
 
         Raises UserError where the folder cannot be written.
         """
@@ -117,7 +117,7 @@ class Leases:
             time.sleep(random.uniform(0.01, 0.1))
 
     def taken(self, besides: Lease | None = None) -> frozenset[str]:
-        """The runs that somebody has in hand, this process's other leases among them.
+        """The runs of all valid leases, this process's other leases among them.
 
         besides: a lease that does not count, nor does one of the same pack in the same sweep: that
         was its holder before a scheduler took the work away and handed it out again.
@@ -128,7 +128,7 @@ class Leases:
         return frozenset().union(*(lease.run_ids for lease in held))
 
     def all(self) -> list[Held]:
-        """Every lease of the folder, those that count for nothing too."""
+        """Every lease of the folder, lapsed ones too."""
         if not self.folder.is_dir():
             return []
         found = []
@@ -156,13 +156,13 @@ class Leases:
         return found
 
     def clear(self) -> None:
-        """Removes the leases that count for nothing."""
+        """Removes the leases that have lapsed."""
         for held in self.all():
             if not held.alive:
                 _remove(self.folder / held.name)
 
     def void(self, sweep: str, pack: str) -> None:
-        """Removes the leases of a pack whose worker is known to work no more, on any machine."""
+        """Removes the leases of a pack whose worker is known to have ended, on any machine."""
         for held in self.all():
             if held.about.get("sweep") == sweep and held.about.get("pack") == pack:
                 _remove(self.folder / held.name)

@@ -7,7 +7,7 @@ from memobench.table import results
 
 
 def text(folder: results.Path) -> str:
-    """A line of what is done, then one for each sweep and for each pack in hand.
+    """A line of what is done, then one for each sweep and for each pack in training.
 
     >>> print(text("no/such/folder"))
     no/such/folder: 0 runs are done; nobody works here
@@ -30,7 +30,7 @@ def text(folder: results.Path) -> str:
 
 def _sweep(lease: Held | None) -> str:
     if lease is None:
-        return "its driver is gone; what workers have in hand goes on"
+        return "its driver is gone; its workers go on"
     return f"{lease.about.get('line', 'starting')} ({_who(lease)})"
 
 

@@ -30,7 +30,7 @@ from memobench.table import results as store
 
 # How often a driver looks for what ended and for what others did.
 POLL_SECONDS = 1.0
-# How often a run is handed in that workers leave without a result and without a reason.
+# How often a run is handed in whose workers end without a result and without a reason.
 MOST_WITHOUT_RESULT = 10
 
 _log = logging.getLogger("memobench")
@@ -86,19 +86,21 @@ def run(
     executor.check_machine()
     wanted = {run.run_id: run for run in runs}
     _check(wanted.values())
-    desk = None
+    workspace = None
     if results is not None:
         folder = store.check_writable(results).resolve()
-        desk = worker.Desk(folder, store.Reader(folder), Leases(folder), uuid.uuid4().hex[:8])
+        workspace = worker.Workspace(
+            folder, store.Reader(folder), Leases(folder), uuid.uuid4().hex[:8]
+        )
     rows: dict[str, dict] = {}
     try:
-        for done in _done(wanted, desk, progress, executor):
+        for done in _done(wanted, workspace, progress, executor):
             rows |= done
             theory.check(store.to_table(list(done.values())))
     except KeyboardInterrupt as error:
         kept = "nothing was saved, for no results folder was given"
-        if desk is not None:
-            n_saved = len(wanted.keys() & desk.reader.rows().keys())
+        if workspace is not None:
+            n_saved = len(wanted.keys() & workspace.reader.rows().keys())
             kept = f"{n_saved} of {len(wanted)} runs are saved in {results}; "
             kept += "the same command resumes there"
         raise Interrupted(f"interrupted: {kept}") from error
@@ -117,7 +119,7 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
 
 
 def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
-    """What the packs would take on this machine, of which rows of shards may know more."""
+    """What the packs would take on this machine; rows of its shards make the prediction better."""
     device, packs = jax.devices()[0], list(packs)
     name = worker.device_name(device)
     rates = costs.here(rows, name, device.platform)
@@ -132,32 +134,32 @@ def _check(runs: Iterable[Run]) -> None:
 
 def _done(
     wanted: Mapping[str, Run],
-    desk: worker.Desk | None,
+    workspace: worker.Workspace | None,
     progress: bool,
     executor: executors.Executor,
 ) -> Iterator[dict[str, dict]]:
-    """Yields rows by run id, first those that the folder holds, until all that can be are there."""
-    known = desk.reader.rows() if desk else {}
+    """Yields rows by run id, first those that the folder holds, until no more can be trained."""
+    known = workspace.reader.rows() if workspace else {}
     yield {run_id: known[run_id] for run_id in wanted if run_id in known}
     missing = {run_id: run for run_id, run in wanted.items() if run_id not in known}
     if not missing:
         return
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress(len(wanted), progress))
-        folder = desk.folder if desk else None
-        pool = executor.start(_work(executor, desk), folder, bar.steps_done)
+        folder = workspace.folder if workspace else None
+        pool = executor.start(_work(executor, workspace), folder, bar.steps_done)
         stack.enter_context(contextlib.closing(pool))
-        lease = desk and desk.leases.take((), kind="sweep", sweep=desk.sweep)
+        lease = workspace and workspace.leases.take((), kind="sweep", sweep=workspace.sweep)
         if lease:
             stack.enter_context(lease)
         interrupted = stack.enter_context(_interrupts())
-        driver = _Driver(missing, desk, executor, pool, bar)
+        driver = _Driver(missing, workspace, executor, pool, bar)
         for rows in driver.rows():
             if interrupted.is_set():
                 raise KeyboardInterrupt
             bar.show(len(wanted) - len(missing))
             if lease:
-                lease.tell(line=bar.line)
+                lease.update(line=bar.line)
             if rows:
                 yield rows
     if driver.lost:
@@ -165,14 +167,14 @@ def _done(
         listed = "; ".join(f"{n} runs: {reason}" for reason, n in reasons)
         lost = f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({listed})"
         others = "; the others are done, and the same command tries these again"
-        raise Lost(lost + others * bool(desk))
+        raise Lost(lost + others * bool(workspace))
 
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets beside raising its exception.
+    """An event that Ctrl-C sets beside raising KeyboardInterrupt.
 
-    That is lost where it is raised in a callback of the garbage collector, of which JAX has one.
+    The exception is lost if it is raised in a callback of the garbage collector, and JAX has one.
     """
     happened, before = threading.Event(), signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
@@ -190,14 +192,14 @@ def _interrupts() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(executor: executors.Executor, desk: worker.Desk | None) -> executors.Work:
+def _work(executor: executors.Executor, workspace: worker.Workspace | None) -> executors.Work:
     """The work on a pack; for other processes it can be pickled."""
     if executor.in_process:
-        return functools.partial(worker.work, desk)
-    assert desk is not None
+        return functools.partial(worker.work, workspace)
+    assert workspace is not None
     # A shard's date is older than its name, by as much as it took to write.
-    since = desk.reader.newest - STALE_SECONDS
-    at = functools.partial(worker.work_at, str(desk.folder), since, desk.sweep)
+    since = workspace.reader.newest - STALE_SECONDS
+    at = functools.partial(worker.work_at, str(workspace.folder), since, workspace.sweep)
     return functools.partial(plugins.at_work, plugins.names(), at)
 
 
@@ -210,18 +212,18 @@ class _Driver:
     def __init__(
         self,
         missing: dict[str, Run],
-        desk: worker.Desk | None,
+        workspace: worker.Workspace | None,
         executor: executors.Executor,
         pool: executors.Pool,
         bar: Progress,
     ) -> None:
         self.missing, self.lost = missing, dict[str, str]()
-        self._desk, self._executor, self._pool, self._bar = desk, executor, pool, bar
+        self._workspace, self._executor, self._pool, self._bar = workspace, executor, pool, bar
         self._packs_out = 0
         self._tries = collections.Counter[str]()
 
     def rows(self) -> Iterator[dict[str, dict]]:
-        """Yields rows by run id as they come, now and then none."""
+        """Yields rows by run id as they arrive, and an empty dict now and then."""
         while True:
             if not self._packs_out:
                 left = self._left()
@@ -233,7 +235,7 @@ class _Driver:
                     yield self._found(left)
                     left = self._left()
                 if not self._hand_in(left):
-                    # Others have all of them in hand.
+                    # Others train all of them.
                     time.sleep(POLL_SECONDS)
                     yield self._found(left)
                     continue
@@ -241,18 +243,18 @@ class _Driver:
                 self._packs_out -= 1
                 yield self._settle(ended)
             # Other processes say in their leases what they have done.
-            if self._desk and not self._executor.in_process:
-                self._bar.look(self._desk.leases.all(), self._desk.sweep)
+            if self._workspace and not self._executor.in_process:
+                self._bar.look(self._workspace.leases.all(), self._workspace.sweep)
             yield {}
 
     def _left(self) -> list[Run]:
         return [run for run_id, run in self.missing.items() if run_id not in self.lost]
 
     def _hand_in(self, runs: list[Run]) -> bool:
-        """Submits those of the runs that nobody has in hand; whether there were any."""
-        if self._desk:
-            self._desk.leases.clear()
-            others = self._desk.leases.taken()
+        """Submits those of the runs that nobody has leased; returns whether there were any."""
+        if self._workspace:
+            self._workspace.leases.clear()
+            others = self._workspace.leases.taken()
             runs = [run for run in runs if run.run_id not in others]
         packs = packing.plan(runs, self._pool.platform, self._pool.n_devices)
         self._bar.add(packs, predict(packs))
@@ -261,17 +263,17 @@ class _Driver:
         return bool(packs)
 
     def _settle(self, ended: Ended) -> dict[str, dict]:
-        """What a pack that ended brought; runs of it that nobody has are tried again or lost."""
+        """The rows that a pack brought; its other runs are tried again, or given up as lost."""
         self._bar.ended(ended.pack)
-        if self._desk:
-            # Whatever the worker still had in hand: it works no more.
+        if self._workspace:
+            # Whatever the worker had leased: it has ended.
             name = store.shard_name(run.run_id for run in ended.pack.runs)
-            self._desk.leases.void(self._desk.sweep, name)
+            self._workspace.leases.void(self._workspace.sweep, name)
         # In this order: what is released between the two is in a shard.
-        others = self._desk.leases.taken() if self._desk else frozenset()
+        others = self._workspace.leases.taken() if self._workspace else frozenset()
         rows = self._found(ended.pack.runs, ended.shards)
         left = [x for x in ended.pack.runs if x.run_id in self.missing and x.run_id not in others]
-        # Without an error others may have had runs in hand and died since, which is nobody's fault.
+        # Without an error others may have leased runs and died since, which is nobody's fault.
         most = self._executor.retries if ended.error else MOST_WITHOUT_RESULT
         self._tries.update(run.run_id for run in left)
         again = [run for run in left if self._tries[run.run_id] <= most]
@@ -283,9 +285,9 @@ class _Driver:
         return rows
 
     def _found(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:
-        """The rows of those of the runs that are there now, which then are missing no more."""
-        if self._desk:
-            rows = self._desk.reader.rows()
+        """The rows of the runs that are done now, which `missing` then no longer holds."""
+        if self._workspace:
+            rows = self._workspace.reader.rows()
         else:
             made = (row for shard in shards for row in store.with_provenance(*shard))
             rows = {row["run_id"]: row for row in made}

@@ -38,10 +38,10 @@ _log = logging.getLogger("memobench")
 
 
 @dataclasses.dataclass(frozen=True)
-class Desk:
-    """A results folder as one process works at it: what is done, and what others have in hand.
+class Workspace:
+    """A results folder as one process sees it: which runs are done, and which others train.
 
-    sweep: whose work it is, for whoever reads the leases.
+    sweep: for which sweep it works, as its leases say.
     """
 
     folder: pathlib.Path
@@ -57,22 +57,22 @@ class Desk:
 
 def work_at(folder: str, since: float, sweep: str, pack: packing.Pack) -> None:
     """Does the work in a process of its own; see `work`. since: of shards that may be new."""
-    work(_desk(folder, since, sweep), pack)
+    work(_workspace(folder, since, sweep), pack)
 
 
 @functools.lru_cache(maxsize=1)
-def _desk(folder: str, since: float, sweep: str) -> Desk:
+def _workspace(folder: str, since: float, sweep: str) -> Workspace:
     """Kept for the packs of a sweep, so that each shard is read once in a process."""
-    return Desk(pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep)
+    return Workspace(pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep)
 
 
 def work(
-    desk: Desk | None, pack: packing.Pack, on_steps: OnSteps = lambda steps: None
+    workspace: Workspace | None, pack: packing.Pack, on_steps: OnSteps = lambda steps: None
 ) -> list[Shard]:
-    """Trains those of a pack's runs that are neither done nor in others' hands.
+    """Trains those of a pack's runs that are neither done nor leased elsewhere.
 
     Args:
-      desk: whose folder the shards are written to; None trains all and writes nothing.
+      workspace: the folder the shards are written to; None trains all and writes nothing.
       pack: one pack; where it does not fit in memory it becomes several.
       on_steps: called with the number of model-steps done since its last call.
 
@@ -83,13 +83,13 @@ def work(
       DoesNotFit: a run is too large for the device.
       UserError: the folder can no longer be written.
     """
-    if desk is None:
+    if workspace is None:
         return [_shard(*made) for made in fitting(pack, _training(on_steps))]
     name = store.shard_name(run.run_id for run in pack.runs)
-    lease = desk.leases.take(
+    lease = workspace.leases.take(
         [run.run_id for run in pack.runs],
         kind="pack",
-        sweep=desk.sweep,
+        sweep=workspace.sweep,
         pack=name,
         first=pack.runs[0].run_id,
         protocol=pack.runs[0].method.protocol,
@@ -97,24 +97,24 @@ def work(
         steps=sum(run.method.predicted_steps(run) for run in pack.runs),
     )
     with lease:
-        # Only now: what somebody had in hand until the lease was taken is in a shard.
-        free = lease.run_ids - desk.reader.rows().keys()
+        # Only now: a run that another lease held until this one was taken is in a shard.
+        free = lease.run_ids - workspace.reader.rows().keys()
         pack = packing.subset(pack, [run for run in pack.runs if run.run_id in free])
         if not pack.runs:
             return []
 
         def steps_done(steps: int) -> None:
-            lease.tell(done=lease.about["done"] + steps)
+            lease.update(done=lease.about["done"] + steps)
             on_steps(steps)
 
-        note = functools.partial(_note, desk.folder / ".logs" / f"{name}.log")
+        note = functools.partial(_note, workspace.folder / ".logs" / f"{name}.log")
         note(
             f"{len(pack.runs)} runs by {pack.runs[0].method.protocol}, padded to {pack.module!r}, "
             f"on {device_name(jax.devices()[0])}, process {os.getpid()}"
         )
         try:
-            resumed = _training(steps_done, desk.checkpoints)
-            return [_kept(desk, *made, note) for made in fitting(pack, resumed)]
+            resumed = _training(steps_done, workspace.checkpoints)
+            return [_kept(workspace, *made, note) for made in fitting(pack, resumed)]
         except BaseException:
             note(traceback.format_exc().rstrip())
             raise
@@ -127,18 +127,20 @@ def _training(
     return lambda pack: pack.runs[0].method.train(pack, on_steps, checkpoints)
 
 
-def _kept(desk: Desk, pack: packing.Pack, result: PackResult, note: Callable[[str], None]) -> Shard:
-    """Writes a shard, and then forgets what was kept to make it."""
+def _kept(
+    workspace: Workspace, pack: packing.Pack, result: PackResult, note: Callable[[str], None]
+) -> Shard:
+    """Writes a shard, then discards the checkpoints of its runs."""
     rows, about = shard = _shard(pack, result)
     try:
-        path = store.write_shard(desk.folder, rows, about)
+        path = store.write_shard(workspace.folder, rows, about)
     except OSError as error:
-        raise store.unwritable(desk.folder, error) from error
+        raise store.unwritable(workspace.folder, error) from error
     note(
         f"{len(rows)} runs in {path.name}; compiled for {about['compile_seconds']} s, "
         f"ran for {about['run_seconds']} s"
     )
-    desk.checkpoints.discard(row["run_id"] for row in rows)
+    workspace.checkpoints.discard(row["run_id"] for row in rows)
     return shard
 
 
@@ -147,7 +149,7 @@ def _shard(pack: packing.Pack, result: PackResult) -> Shard:
 
 
 def _note(log: pathlib.Path, text: str) -> None:
-    """Writes a line into a pack's log, where that can be; it costs no work."""
+    """Writes a line into a pack's log; where that fails, training goes on."""
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     with contextlib.suppress(OSError):
         log.parent.mkdir(exist_ok=True)
