@@ -1,13 +1,17 @@
 """Reports and leaderboard on real runs, and the experiments' declarations."""
 
+import csv
 import dataclasses
+import io
 import subprocess
 import sys
 
+import hypothesis
 import matplotlib.figure
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import strategies as st
 
 import memobench
 from memobench import board, capacity, claims
@@ -91,6 +95,44 @@ def test_the_report_writes_figure_tables_and_what_quick_leaves_out(measured, tmp
     assert (tmp_path / "test/tiny.png").read_bytes().startswith(b"\x89PNG")
     assert len(pd.read_csv(tmp_path / "test/tiny_runs.csv")) == 13
     assert "nothing to speak of" not in page.write(experiment, "full", table, tmp_path)
+
+
+def test_devices_are_text_on_every_page_and_no_formula_in_any_table(measured, tmp_path):
+    experiment, table = measured
+    device = "<b>x</b> [a](http://b);=1+1"
+    known = analysis.with_theory(table.assign(device=device))
+    decided = claims.verdicts(experiment.claims_of("quick"), known, experiment.wanted("quick"))
+    pages = [
+        page._page(experiment, "quick", known, decided),
+        configurations.page(configurations.build(known)),
+        verdicts.write({experiment.name: (experiment, known)}, "quick", tmp_path),
+    ]
+    for text in pages:
+        lines = [line for line in text.splitlines() if "easured on:" in line]
+        assert lines
+        assert all(tables.text(device) in line for line in lines)
+        assert device not in text
+    for write in (tables.write_runs, tables.write_csv):
+        write(known[["run_id", "learning_rate", "device", "loss"]], tmp_path / "x.csv")
+        for separator in ",;":
+            with open(tmp_path / "x.csv", newline="") as file:
+                cells_of_all = [x for row in csv.reader(file, delimiter=separator) for x in row]
+            assert not any(x.startswith(("=", "@", "+")) for x in cells_of_all)
+
+
+SEPARATED = st.text(alphabet='=+-@;,|"\t\r\n a1', max_size=12)
+
+
+@hypothesis.settings(max_examples=200, derandomize=True, database=None, deadline=None)
+@hypothesis.given(st.lists(SEPARATED, min_size=1, max_size=3))
+def test_no_text_becomes_a_formula_whatever_separates_cells(values):
+    table = tables.csv_safe(pd.DataFrame({"n": 1, "x": values}))
+    text = table.to_csv(index=False)
+    cells_of_all = [x for row in csv.reader(io.StringIO(text, newline="")) for x in row]
+    # Where others separate cells, lines are split whatever is quoted.
+    for separator in ";\t|":
+        cells_of_all += [cell for line in text.splitlines() for cell in line.split(separator)]
+    assert not [x for x in cells_of_all if x.strip(' "').startswith(("=", "+", "-", "@"))]
 
 
 def test_means_are_over_seeds_and_leave_diverged_runs_out(measured):

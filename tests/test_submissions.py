@@ -599,6 +599,15 @@ def test_a_file_that_grows_meanwhile_is_not_read_beyond_the_limit(tmp_path, monk
         *(["me"], True, "me ", " me"),
         # Letters of several scripts: a Cyrillic e, a Greek omicron, a Latin a among Cyrillic ones.
         *("m\u0435", "memob\u0435nch", "Ann \u03bfNeil", "\u0418v\u0430n", "\uff4de"),
+        # What reads as the project's name, all of one alphabet or not, with more around it.
+        *("The memobench team", "memo-bench", "m.e.m.o bench", "Mem0bench", "rnemobench"),
+        *("mernobench", "m\u00e9mobench", "memobenc\u0127", "\u1d0demobench", "mem\u0585bench"),
+        *(
+            "\u043c\u0435\u043c\u043e\u0432\u0435\u043f\u0441\u043d",
+            "\u039c\u0395\u039c\u039f\u0392\u0395\u039d\u03f9\u0397",
+        ),
+        # A cell of its own where semicolons separate cells.
+        *("Ada;=1+1;x", "Ada; Lovelace"),
     ],
 )
 def test_a_hostile_name_is_refused_and_writes_nothing(document, trained, tmp_path, name):
@@ -615,7 +624,20 @@ def test_a_hostile_name_is_refused_and_writes_nothing(document, trained, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name", ["Ω", "山田 太郎", "O Neil-Smith, 3rd", "a_b", "Zoë Łański", "Иван 2", "김철수"]
+    "name",
+    [
+        *(
+            "Ω",
+            "山田 太郎",
+            "O Neil-Smith, 3rd",
+            "a_b",
+            "Zoë Łański",
+            "Иван 2",
+            "김철수",
+            "山田 Taro",
+        ),
+        *("さくら 花子", "Mnemosyne", "Rembrandt", "Đỗ Thị Hà", "Նարեկ", "משה", "Ελένη", "bench 3"),
+    ],
 )
 def test_names_of_the_world_stay_in_their_folder(name, tmp_path):
     path = submissions.write([_trained_row()], name, tmp_path)

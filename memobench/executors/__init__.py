@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from memobench.columns import matching, require
+from memobench.columns import matching, require, shown
 from memobench.errors import UserError, closest
 from memobench.spec import Spec
 
@@ -103,7 +103,9 @@ class Executor(Spec):
         fields = [field.name for field in dataclasses.fields(cls)]
         for name in options:
             hint = closest(name, fields) if fields else "; it has none"
-            require(name in fields, f"option {name!r} is unknown to executor={cls.name!r}{hint}")
+            require(
+                name in fields, f"option {shown(name)} is unknown to executor={cls.name!r}{hint}"
+            )
         return cls(**options)
 
     @classmethod
@@ -127,7 +129,9 @@ def read(name: str, options: Sequence[str]) -> Executor:
     for text in options:
         field, equals, value = text.partition("=")
         if not equals or not field.isidentifier():
-            raise UserError(f"--option={text} is no NAME=VALUE, such as --option=workers=4")
+            raise UserError(
+                f"--option={shown(text)[1:-1]} is no NAME=VALUE, such as --option=workers=4"
+            )
         values[field] = chosen.read(field, value)
     return chosen.make(values)
 

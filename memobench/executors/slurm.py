@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from memobench.columns import declared, integer, number, satisfying
+from memobench.columns import declared, integer, number, satisfying, shown
 from memobench.errors import UserError
 from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
 from memobench.spec import kind
@@ -111,7 +111,7 @@ class Slurm(Executor):
         known = submitit.SlurmExecutor._valid_parameters()
         for name, value in self.settings.items():
             if name.removeprefix("slurm_") not in known:
-                raise UserError(f"{name}={value!r} is no setting of executor='slurm'")
+                raise UserError(f"{name}={shown(value)} is no setting of executor='slurm'")
 
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Jobs":
         """Raises UserError where Slurm is not here."""

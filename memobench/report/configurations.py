@@ -105,7 +105,7 @@ def page(board: pd.DataFrame) -> str:
             "",
             tables.markdown(rows[shown], {k: v for k, v in MEASURED.items() if v is not None}),
             "",
-            f"Measured on: {'; '.join(sorted(set(rows['device'])))}.",
+            f"Measured on: {tables.listed(rows['device'])}.",
             "",
         ]
     return "\n".join(parts)

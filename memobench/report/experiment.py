@@ -49,7 +49,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     verdicts = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
     experiment.figure.draw(experiment, preset, known, base.with_suffix(".png"))
     tables.write_runs(known.drop(columns=rows.lists()), pathlib.Path(f"{base}_runs.csv"))
-    verdicts.to_csv(f"{base}_verdicts.csv", index=False, float_format="%.6g")
+    tables.write_csv(verdicts, pathlib.Path(f"{base}_verdicts.csv"))
     text = _page(experiment, preset, known, verdicts)
     base.with_suffix(".md").write_text(text)
     return text
@@ -61,7 +61,7 @@ def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd
         f"# {experiment.title}",
         f"`{experiment.name}`, preset `{preset}`: {len(table)} of {n_wanted} runs are here, "
         f"{int((table['status'] == 'diverged').sum())} diverged (they enter no mean).\n"
-        f"Measured on: {'; '.join(sorted(set(table['device'])))}."
+        f"Measured on: {tables.listed(table['device'])}."
         + (
             f"\nLeft out by `quick`: {experiment.left_out}."
             if preset == "quick" and experiment.left_out

@@ -46,15 +46,11 @@ def page(board: pd.DataFrame) -> str:
             "",
             tables.markdown(pd.concat([first, columns[kept]], axis=1).assign(**by), digits),
             "",
-            f"Measured on: {_listed(rows['device'])}; memobench "
-            f"{_listed(rows['memobench'])} ({_listed(rows['commit'])}).",
+            f"Measured on: {tables.listed(rows['device'])}; memobench "
+            f"{tables.listed(rows['memobench'])} ({tables.listed(rows['commit'])}).",
             "",
         ]
     return "\n".join(parts)
-
-
-def _listed(texts: pd.Series) -> str:
-    return tables.text("; ".join(sorted(set(texts))))
 
 
 def write(table: pd.DataFrame, folder: pathlib.Path) -> str:

@@ -20,8 +20,9 @@ _MARKUP = re.compile(
     | :(?=//) | (?<=www)\. | @(?=\w)""",
     re.VERBOSE | re.IGNORECASE,
 )
-# A spreadsheet reads a cell that begins with one of these as a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+# A spreadsheet reads a cell that begins so as a formula. Where semicolons separate cells, as in
+# half of Europe, one begins behind each of them, quoted or not.
+_FORMULA = re.compile(r'(?:^|(?<=[;|\t\r\n]))(?=[" \t\r\n]*[=+@-]|[\t\r\n])')
 
 
 def markdown(table: pd.DataFrame, digits: Mapping[str, int]) -> str:
@@ -69,6 +70,11 @@ def text(value: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(value.splitlines()))
 
 
+def listed(values: Iterable[str]) -> str:
+    """The distinct values in a line of Markdown, as text."""
+    return text("; ".join(sorted(set(values))))
+
+
 def write_csv(table: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes a table for spreadsheets."""
     csv_safe(table).to_csv(path, index=False, float_format="%.6g")
@@ -77,7 +83,7 @@ def write_csv(table: pd.DataFrame, path: pathlib.Path) -> None:
 def write_runs(table: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes rows of runs: specs with all their digits, for an id follows from them."""
     specs = {name: table[name].map(_whole) for name in spec_columns() if name in table}
-    table.assign(**specs).to_csv(path, index=False, float_format="%.6g")
+    csv_safe(table).assign(**specs).to_csv(path, index=False, float_format="%.6g")
 
 
 def _whole(value: object) -> object:
@@ -89,12 +95,12 @@ def _whole(value: object) -> object:
 def csv_safe(table: pd.DataFrame) -> pd.DataFrame:
     """The table for `to_csv`: no text in it can be taken for a formula; numbers stay as they are.
 
-    >>> csv_safe(pd.DataFrame({"who": ["=1+1", "me"], "x": [-1, 2]})).to_dict("list")
-    {'who': ["'=1+1", 'me'], 'x': [-1, 2]}
+    >>> csv_safe(pd.DataFrame({"who": ["=1+1", "me; =2"], "x": [-1, 2]})).to_dict("list")
+    {'who': ["'=1+1", "me;' =2"], 'x': [-1, 2]}
     """
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     return table.assign(**{str(name): table[name].astype(object).map(_quoted) for name in texts})
 
 
 def _quoted(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return _FORMULA.sub("'", value) if isinstance(value, str) else value

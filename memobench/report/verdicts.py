@@ -39,7 +39,7 @@ def write(
 ) -> str:
     """Writes VERDICTS.md of experiments and their runs into the folder and returns its text."""
     devices = {device for _, runs in experiments.values() for device in runs["device"]}
-    parts = [INTRODUCTION, f"Preset `{preset}`, measured on: {'; '.join(sorted(devices))}.\n"]
+    parts = [INTRODUCTION, f"Preset `{preset}`, measured on: {tables.listed(devices)}.\n"]
     by_paper = itertools.groupby(experiments.items(), key=lambda item: item[0].partition("/")[0])
     for paper, items in by_paper:
         rows = [

@@ -27,7 +27,7 @@ from memobench import atomic, board, columns, strict_json, theory
 from memobench.columns import require, shown
 from memobench.errors import UserError
 from memobench.spec import SPEC_VERSION
-from memobench.submissions import checks
+from memobench.submissions import checks, names
 from memobench.table import analysis, consistency
 from memobench.table import results as store
 
@@ -46,7 +46,7 @@ HEADER: dict[str, columns.Domain] = {
     "spec_version": columns.satisfying(
         f"{SPEC_VERSION}", lambda x: type(x) is int and x == SPEC_VERSION
     ),
-    "submitter": columns.text_of(80, "<>|`*[]{}\\$#~/:\"'"),
+    "submitter": columns.text_of(80, "<>|`*[]{}\\$#~/:;\"'"),
     "url": columns.or_null(
         columns.matching(
             r"https?://[A-Za-z0-9.-]{1,100}(:\d{1,5})?(/[A-Za-z0-9._~&+,;=:@%/?#-]{0,200})?",
@@ -261,17 +261,7 @@ def _head(document: Any) -> list[Any]:
         consistency.check_domain(name, domain, document.get(name))
     submitter = document["submitter"]
     require(".." not in submitter, f"submitter={shown(submitter)} holds '..'; write a name")
-    letters = (unicodedata.name(x, "?") for x in submitter if x.isalpha())
-    # Of these three alphabets letters are taken for one another.
-    alike = {name.split()[0] for name in letters} & {"LATIN", "CYRILLIC", "GREEK"}
-    require(
-        len(alike) < 2 and submitter == unicodedata.normalize("NFKC", submitter),
-        f"submitter={shown(submitter)} has letters that look like others; write it in plain ones",
-    )
-    require(
-        any(map(str.isalnum, submitter)) and _slug(submitter) != OWN,
-        f"submitter={shown(submitter)} is no name, or the project's own; write yours",
-    )
+    names.check(submitter, OWN)
     return document["rows"]
 
 

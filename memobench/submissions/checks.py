@@ -23,6 +23,7 @@ from memobench.table.consistency import (
     check_derived,
     check_domain,
     check_loss,
+    within,
 )
 
 # Means over steps in float32 are known to so much.
@@ -198,7 +199,8 @@ def _check_points(run: Run, row: Row) -> None:
             _check_count("curve_accuracy", accuracy, answers * len(span), _OF_STEPS)
     for accuracy, loss in zip(accuracies, row["curve_loss"] or (), strict=False):
         if loss is not None:
-            check_loss(loss, accuracy, task.least_loss_unknown)
+            with within("curve_loss"):
+                check_loss(loss, accuracy, task.least_loss_unknown)
     reported = row["accuracy_protocol"]
     if reported is None:
         return

@@ -1,0 +1,266 @@
+"""Files that others changed: what is read is what was written, or one line names the file.
+
+Random shards, random tables, random edits; of every class of edit many.
+"""
+
+import copy
+import functools
+import json
+import pathlib
+import random
+import tempfile
+
+import pytest
+from hypothesis import strategies as st
+
+from memobench.errors import UserError
+from memobench.runs import cells
+from memobench.runtime import leases, status
+from memobench.table import results, rows, verify
+from tests import small
+from tests.test_specs import JUNK, cases, drawn_runs
+from tests.test_submissions import TASK
+from tests.test_verify import _constructed, _trained
+
+CURVE = {
+    "accuracy": 0.5,
+    "accuracy_protocol": 0.4,
+    "curve_steps": [1, 4, 15, 16],
+    "curve_accuracy": [0.25, 0.25, 5 / 11, 0.5],
+    "curve_loss": [2.5, 2.25, 2.0, 1.75],
+}
+
+
+@functools.cache
+def folder():
+    """For the files of this module, which go when the process ends."""
+    made = tempfile.TemporaryDirectory(prefix="memobench-edits-")
+    folder.kept = made
+    return pathlib.Path(made.name)
+
+
+@functools.cache
+def texts():
+    """Shards as they are written: of trained, constructed and searched runs."""
+    searched = {**_trained(3), "method": "searched", "rate_factors": "0.5 1.0", "converged": True}
+    searched["trials"] = [[16, 40, 1.0, 30, 29, 0.5], [16, 20, 1.0, 20, 20, None]]
+    optimised = {**_trained(4), "start_losses": [0.5, 0.625], "gradient_norm": 1e-9}
+    shards = [[_trained(), _trained(1, **dict.fromkeys(rows.MEASURES), status="diverged")]]
+    shards += [[_constructed()], [searched, optimised]]
+    return [results.write_shard(folder(), shard, small.PROVENANCE).read_text() for shard in shards]
+
+
+# --- Edits -----------------------------------------------------------------------------------
+
+
+def _bytes(draw, data):
+    """A few bytes of a file flipped, taken out, put in, repeated or moved, or its end torn off."""
+    i, j = sorted(draw(st.tuples(*2 * [st.integers(0, len(data))])))
+    j = min(j, i + draw(st.integers(0, 40)))
+    return draw(
+        st.sampled_from(
+            [
+                data[:i],
+                data[:i] + data[j:],
+                data[:j] + data[i:],
+                data[:i] + draw(st.binary(max_size=4)) + data[j:],
+                data[:i]
+                + bytes(x ^ draw(st.integers(1, 255)) for x in data[i : i + 1])
+                + data[i + 1 :],
+                data[j:] + data[:j],
+            ]
+        )
+    )
+
+
+def _places(value, path=()):
+    """The path of every value inside of a JSON value."""
+    for key in value if isinstance(value, dict) else range(len(value)):
+        yield (*path, key)
+        if isinstance(value[key], dict | list):
+            yield from _places(value[key], (*path, key))
+
+
+def _at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _json(draw, shard):
+    """A value of a shard replaced, deleted, retyped, repeated, renamed or swapped with another."""
+    places = list(_places(shard))
+    *path, key = places[draw(st.integers(0, len(places) - 1))]
+    inside, value = _at(shard, path), _at(shard, (*path, key))
+    edit = draw(st.sampled_from(["junk", "delete", "retype", "repeat", "swap", "rename", "nudge"]))
+    if edit == "junk":
+        inside[key] = draw(st.sampled_from(JUNK) | st.text(max_size=5))
+    elif edit == "delete":
+        del inside[key]
+    elif edit == "retype":
+        inside[key] = draw(st.sampled_from([str(value), [value], {"x": value}, None, value == 1]))
+    elif edit == "repeat" and isinstance(inside, list):
+        inside.insert(key, copy.deepcopy(value))
+    elif edit == "swap":
+        *other, name = places[draw(st.integers(0, len(places) - 1))]
+        with_ = _at(shard, other)
+        inside[key], with_[name] = copy.deepcopy(with_[name]), copy.deepcopy(value)
+    elif edit == "rename" and isinstance(inside, dict):
+        inside[draw(st.sampled_from([*rows.all_columns(), "floor", "x"]))] = inside.pop(key)
+    elif edit == "nudge" and isinstance(value, float | int):
+        inside[key] = value + draw(st.sampled_from([1, 0.1, -1, 1e-6]))
+
+
+@st.composite
+def edited(draw, sealed):
+    """The bytes of a shard before and after edits, with the digest of what it then holds or not."""
+    text = draw(st.sampled_from(texts()))
+    if not sealed and draw(st.booleans()):
+        data = text.encode()
+        for _ in range(draw(st.integers(1, 3))):
+            data = _bytes(draw, data)
+        return text, data
+    shard = json.loads(text)
+    for _ in range(draw(st.integers(1, 3))):
+        _json(draw, shard)
+    # Numbers of thousands of digits, and infinity, are written as Python writes them.
+    changed = json.dumps(shard, indent=draw(st.sampled_from([None, 1])))
+    return text, (small.resealed(changed) if sealed else changed).encode("utf-8", "replace")
+
+
+def assert_line(line):
+    assert "\n" not in line
+    assert line.isprintable()
+    assert len(line) < 1000
+
+
+# --- Shards ----------------------------------------------------------------------------------
+
+
+@cases(500, st.deferred(lambda: edited(sealed=False)))
+def test_an_edited_shard_is_refused_in_one_line_or_holds_the_same(made):
+    text, data = made
+    path = folder() / "edited"
+    path.write_bytes(data)
+    try:
+        rows, provenance, sealed = results.read_shard(path)
+    except UserError as error:
+        assert_line(str(error))
+    else:
+        assert sealed
+        assert (
+            results.digest({"provenance": provenance, "rows": rows}) == json.loads(text)["digest"]
+        )
+
+
+@cases(200, st.deferred(lambda: edited(sealed=True)))
+def test_a_shard_that_was_sealed_again_is_refused_in_one_line_or_holds_what_columns_may(made):
+    _, data = made
+    path = folder() / "edited"
+    path.write_bytes(data)
+    try:
+        read, provenance, _ = results.read_shard(path)
+    except (UserError, results.OldSpecs) as error:
+        assert_line(str(error))
+        return
+    table = results.to_table(list(results.with_provenance(read, provenance)))
+    assert table["run_id"].tolist() == [row["run_id"] for row in read]
+    for name, column in rows.all_columns().items():
+        for value in [row.get(name) for row in read] if name not in rows.PROVENANCE else []:
+            assert value is None or column.domain.holds(value)
+    for name in rows.measures():
+        given = [row.get(name) for row in read]
+        assert table[name].tolist() == pytest.approx(
+            [float("nan") if x is None else x for x in given], nan_ok=True
+        )
+
+
+@cases(50, st.deferred(lambda: edited(sealed=True)))
+def test_no_edit_ends_verify_or_a_reader_otherwise_than_in_lines(made):
+    _, data = made
+    with tempfile.TemporaryDirectory(dir=folder()) as name:
+        pathlib.Path(name, "edited.json").write_bytes(data)
+        found = verify.verify(name)
+        for line in (*found.errors, *found.notes):
+            assert_line(line)
+        # Its name is no longer that of its runs, if nothing else is wrong.
+        assert found.errors
+        assert len(results.load_results(name)) <= 2
+        assert "runs are done" in status.text(name)
+
+
+@cases(60, st.lists(drawn_runs(), min_size=1, max_size=3, unique_by=lambda run: run.run_id))
+def test_what_is_written_of_any_run_is_read_to_the_last_bit(runs):
+    chance = random.Random(runs[0].run_id)
+    made = []
+    for run in runs:
+        counts = dict.fromkeys(rows.COUNTS, chance.randrange(2**40))
+        measured = {name: chance.random() for name in rows.MEASURES}
+        made.append({**cells(run), **counts, "status": "ok", **measured})
+    with tempfile.TemporaryDirectory(dir=folder()) as name:
+        path = results.write_shard(name, made, small.PROVENANCE)
+        assert results.read_shard(path) == (made, small.PROVENANCE, True)
+        assert list(results.load_rows(name).values()) == [{**small.PROVENANCE, **x} for x in made]
+
+
+# --- Measures that others determine ------------------------------------------------------------
+
+
+def _whole():
+    return {**_trained(), **CURVE, "memorized": _memorized(0.5)}
+
+
+def _memorized(accuracy):
+    return 40 * (accuracy - TASK.chance) / (1 - TASK.chance)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accuracy_protocol": CURVE["accuracy_protocol"] + 0.1},
+        {"accuracy": 0.61, "memorized": _memorized(0.61)},
+        {"accuracy": 0.1, "memorized": _memorized(0.1), "loss": 0.01, "bits": 40 * 2.9856},
+        {"memorized": 30.0},
+        {"bits": 50.0},
+        {"loss": 1.9},
+        {"curve_accuracy": [0.25, 0.25, 5 / 11 + 0.1, 0.5]},
+        {"curve_accuracy": [0.25, 0.25, 6 / 11, 0.5]},
+        {"curve_accuracy": [0.25, 0.5, 5 / 11, 0.5]},
+        {"curve_accuracy": [0.3, 0.25, 5 / 11, 0.5]},
+        {"curve_accuracy": [0.25, 0.25, 5 / 11]},
+        {"curve_loss": [0.1, 2.25, 2.0, 1.75]},
+        {"curve_steps": [1, 4, 14, 16]},
+        {"curve_steps": [1, 4, 15, 17]},
+    ],
+    ids=lambda changes: " ".join(changes),
+)
+def test_a_measure_that_others_determine_is_not_changed_unnoticed(tmp_path, changes):
+    results.write_shard(tmp_path, [_whole()], small.PROVENANCE)
+    assert verify.verify(tmp_path).errors == ()
+    (path,) = tmp_path.iterdir()
+    small.reseal(path, lambda shard: shard["rows"][0].update(changes))
+    errors = verify.verify(tmp_path).errors
+    assert any(name[:5] in error for name in changes for error in errors), errors
+
+
+# --- Leases ------------------------------------------------------------------------------------
+
+
+@cases(200, st.data())
+def test_no_lease_that_somebody_wrote_ends_a_driver(data):
+    with tempfile.TemporaryDirectory(dir=folder()) as name:
+        told = {
+            **{"host": "h", "boot": "b", "pids": "p", "pid": 1, "started": "1", "beats": 1},
+            "run_ids": ["a"],
+            "about": {"kind": "pack", "sweep": "s", "pack": "p", "done": 1, "steps": 2},
+        }
+        for _ in range(data.draw(st.integers(1, 2))):
+            _json(data.draw, told)
+        path = pathlib.Path(name, ".leases", "other.json")
+        path.parent.mkdir()
+        path.write_text(json.dumps(told), "utf-8", "replace")
+        seen = leases.Leases(name)
+        assert all(isinstance(run_id, str) for run_id in seen.taken())
+        seen.void("s", "p")
+        for line in status.text(name).splitlines():
+            assert_line(line)
