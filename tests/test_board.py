@@ -817,7 +817,11 @@ def test_hostile_text_is_text_in_all_renderings(tmp_path):
     csv = pd.read_csv(tmp_path / "hostile" / "leaderboard.csv")
     assert len(csv) == len(texts)
     for name in ("submitter", "architecture", "device", "family"):
-        assert sorted(csv[name]) == sorted("'" * text.startswith("=") + text for text in texts)
+        # But for the quotes that keep text from being a formula.
+        assert sorted(x.replace("'", "") for x in csv[name]) == sorted(
+            text.replace("'", "") for text in texts
+        )
+        assert not any(x.startswith("=") for x in csv[name])
 
 
 def test_a_board_without_entries_says_so(tmp_path):
