@@ -6,6 +6,7 @@
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
 # make lint             ruff and mypy
 # make performance      packed training against one model at a time, and against the roofline
+# make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
 # make docs             docs/columns.md, from the declarations of columns
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
@@ -29,7 +30,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: bench docs test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
+.PHONY: aot bench docs test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -72,6 +73,9 @@ performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/labelled_contexts.py
 	$(VENV)/bin/python experiments/performance/roofline.py
 
+aot: $(VENV)/.installed-aot
+	JAX_PLATFORMS=cpu $(VENV)/bin/python experiments/performance/accelerators.py
+
 docs: $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m memobench.report.columns > docs/columns.md
 
@@ -92,4 +96,11 @@ $(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml | $(VENV)/bin/pyt
 
 $(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray $(VENV)/.installed-slurm: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
+	@touch $@
+
+# The compilers alone: without --no-deps the libraries of CUDA come with them, 4.7 GB.
+$(VENV)/.installed-aot: $(VENV)/.installed-$(ACCEL)
+	jax=$$($(VENV)/bin/python -c 'import jax; print(jax.__version__)'); \
+	$(VENV)/bin/python -m pip install --quiet --no-deps libtpu nvidia-cuda-nvcc nvidia-nvvm \
+	  "jax-cuda13-plugin==$$jax" "jax-cuda13-pjrt==$$jax"
 	@touch $@

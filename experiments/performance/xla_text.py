@@ -1,10 +1,44 @@
-"""What XLA's text of a program tells that its counts do not."""
+"""What XLA's text of a compiled program shows that its counts do not."""
 
+import collections
 import math
 import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)")
-_FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "call"}
+_INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(.*)")
+_FREE = {
+    *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "call"),
+    # The ends of what was counted where it started.
+    *("copy-done", "async-done", "slice-done"),
+}
+# Kinds that read of their first operand no more than they return.
+_SLICES = {"dynamic-slice", "gather", "slice"}
+
+
+class Instruction(NamedTuple):
+    """One line: `name = shape kind(operands)`; called: the computations that it is made of."""
+
+    name: str
+    shape: str
+    kind: str
+    operands: list[str]
+    called: list[str]
+    is_root: bool
+
+
+class Step(NamedTuple):
+    """What one turn of a program's loop asks of the device.
+
+    launches: of kernels and copies. products: of matrices, by the kind of kernel. bytes: read and
+    written, if every kernel reads its operands and writes its results once.
+    """
+
+    launches: int
+    sorts: int
+    loops: int
+    products: dict[str, int]
+    bytes: float
 
 
 def count(program: str) -> tuple[int, float]:
@@ -18,27 +52,129 @@ def count(program: str) -> tuple[int, float]:
     ... }''')
     (1, 1536)
     """
+    computations = _computations(program)
     # What fusions and reductions are made of is no kernel of its own.
-    callers = (line for line in program.splitlines() if " call(" not in line)
-    within = set(re.findall(r"(?:calls|to_apply)=%?([\w.-]+)", "\n".join(callers)))
-    kernels, by_hand, sizes, counts = 0, 0, dict[str, int](), False
-    for line in program.splitlines():
-        if line[:1] in ("%", "E"):
-            counts = line.split()[line.startswith("ENTRY")].lstrip("%") not in within
-        found = _INSTRUCTION.match(line)
-        if not found:
+    within = {
+        name
+        for lines in computations.values()
+        for x in lines
+        if x.kind not in ("call", "while")
+        for name in x.called
+    }
+    kernels, by_hand = 0, 0
+    for name, lines in computations.items():
+        if name in within:
             continue
-        name, shape, kind, operands = found.groups()
-        sizes[name] = _bytes(shape)
-        kernels += counts and kind not in _FREE
-        if counts and kind == "custom-call":
-            by_hand += sizes[name] + sum(sizes.get(x, 0) for x in re.findall(r"[\w.-]+", operands))
+        sizes = {x.name: _bytes(x.shape) for x in lines}
+        kernels += sum(x.kind not in _FREE for x in lines)
+        calls = [x for x in lines if x.kind == "custom-call"]
+        by_hand += sum(sizes[x.name] + sum(sizes.get(y, 0) for y in x.operands) for x in calls)
     return kernels, by_hand
+
+
+def step(program: str) -> Step:
+    """The work of one turn of the loop that a program's entry runs.
+
+    >>> step('''
+    ... %body (p: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+    ...   %p = (s32[], f32[8,4]{1,0}) parameter(0)
+    ...   %x = f32[8,4]{1,0} get-tuple-element(%p), index=1
+    ...   %s = f32[8,4]{1,0} sort(%x), dimensions={1}, to_apply=%less
+    ... }
+    ... ENTRY %main (a: f32[8,4]) -> f32[8,4] {
+    ...   %w = (s32[], f32[8,4]{1,0}) while(%t), condition=%c, body=%body
+    ... }''')
+    Step(launches=1, sorts=1, loops=0, products={}, bytes=256.0)
+    """
+    computations = _computations(program)
+    entry = computations[re.findall(r"^ENTRY %?([\w.-]+)", program, re.MULTILINE)[0]]
+    (body,) = (name for x in entry if x.kind == "while" for name in x.called if name[:4] != "cond")
+    lines = list(_launched(computations[body], computations))
+    inside = {x.name: list(_inside(x, computations)) for x in lines}
+    products = collections.Counter(
+        "library" if x.kind == "custom-call" else "fused" if x.kind == "fusion" else "alone"
+        for x in lines
+        if any(y.kind in ("dot", "convolution") or "gemm" in y.name for y in inside[x.name])
+    )
+    sizes = {x.name: _bytes(x.shape) for x in computations[body]}
+    return Step(
+        launches=sum(x.kind not in _FREE for x in lines),
+        sorts=sum(y.kind == "sort" for x in lines for y in inside[x.name]),
+        loops=sum(y.kind == "while" for x in lines for y in inside[x.name]),
+        products=dict(products),
+        bytes=float(sum(_moved(x, sizes, computations) for x in lines if x.kind not in _FREE)),
+    )
+
+
+def _computations(program: str) -> dict[str, list[Instruction]]:
+    """The instructions of every computation, by its name."""
+    found: dict[str, list[Instruction]] = {}
+    lines: list[Instruction] = []
+    for line in re.sub(r"/\*.*?\*/", "", program).splitlines():
+        if line[:1] in ("%", "E"):
+            lines = found.setdefault(line.split()[line.startswith("ENTRY")].lstrip("%"), [])
+        elif match := _INSTRUCTION.match(line):
+            root, name, shape, kind, operands, rest = match.groups()
+            # `condition` is left out: it decides and does no work.
+            called = re.findall(r"(?:calls|to_apply|body)=%?([\w.-]+)", rest)
+            names = re.findall(r"[\w.-]+", operands)
+            lines.append(Instruction(name, shape, kind, names, called, bool(root)))
+    return found
+
+
+def _launched(lines: Iterable[Instruction], computations: dict) -> Iterator[Instruction]:
+    """The instructions of a computation and of those that it calls one after another."""
+    for x in lines:
+        if x.kind == "call":
+            yield from _launched(computations.get(x.called[0], ()), computations)
+        else:
+            yield x
+
+
+def _inside(x: Instruction, computations: dict) -> Iterator[Instruction]:
+    """An instruction, and all that it is made of."""
+    yield x
+    for name in x.called:
+        for y in computations.get(name, ()):
+            yield from _inside(y, computations)
+
+
+def _moved(x: Instruction, sizes: dict[str, int], computations: dict) -> float:
+    """Bytes that an instruction reads and writes."""
+    made_of = computations.get(x.called[0], []) if x.kind == "fusion" else [x]
+    shapes = {y.name: _bytes(y.shape) for y in made_of}
+    moved = 0.0
+    for place, operand in enumerate(x.operands):
+        whole = sizes.get(operand, 0)
+        if x.kind != "fusion":
+            moved += min(whole, _bytes(x.shape)) if x.kind in _SLICES else whole
+            continue
+        (parameter,) = (
+            y.name for y in made_of if y.kind == "parameter" and y.operands == [str(place)]
+        )
+        users = [y for y in made_of if parameter in y.operands]
+        if users and all(y.kind in _SLICES and y.operands[0] == parameter for y in users):
+            whole = min(whole, sum(shapes[y.name] for y in users))
+        elif users and all(_updates(y, parameter) for y in users):
+            whole = 0
+        moved += whole
+    updates = [y for y in made_of if y.kind == "dynamic-update-slice"]
+    written = _bytes(x.shape)
+    for y in updates:
+        # Only the slice is written; the rest stays where it is.
+        written += shapes.get(y.operands[1], 0) - _bytes(y.shape)
+    return moved + max(written, 0)
+
+
+def _updates(x: Instruction, name: str) -> bool:
+    return x.kind == "dynamic-update-slice" and x.operands[0] == name
 
 
 def _bytes(shape: str) -> int:
     """Of arrays of numbers; a library's scratch space, s8, is none."""
-    arrays = re.findall(r"\b[a-z]+(16|32|64)\[([\d,]*)\]", shape)
-    return sum(
-        int(bits) // 8 * math.prod(map(int, filter(None, n.split(",")))) for bits, n in arrays
-    )
+    arrays = re.findall(r"\b(pred|[a-z]+(?:16|32|64))\[([\d,]*)\]", shape)
+    return sum(_width(kind) * math.prod(map(int, filter(None, n.split(",")))) for kind, n in arrays)
+
+
+def _width(kind: str) -> int:
+    return 1 if kind == "pred" else int(kind[-2:]) // 8

@@ -22,7 +22,13 @@ M draws.
 from memobench.engine.lanes import Lane, State
 from memobench.engine.loop import Lanes, train
 from memobench.engine.policy import Job, Policy
-from memobench.engine.program import Program, Signature, compile_program, one_step
+from memobench.engine.program import (
+    Program,
+    Signature,
+    compile_program,
+    one_step,
+    to_compile,
+)
 
 __all__ = [
     "Job",
@@ -34,5 +40,6 @@ __all__ = [
     "State",
     "compile_program",
     "one_step",
+    "to_compile",
     "train",
 ]

@@ -1,0 +1,172 @@
+"""What a step asks of accelerators that are not here, seen by compiling for them.
+
+JAX compiles for a described GPU or TPU on a machine that has none. For each program below, in packs
+of several sizes, XLA's compiled text says how many kernels a step launches, whether it sorts or
+loops, how its matrix products are made, and how many bytes move if every kernel reads its operands
+and writes its results once; XLA plans the temporary memory. Operations are XLA's count of the
+program before it is optimised.
+
+*Model-steps per second* are a model and no measurement: a step takes its launches one after
+another, or its bytes at the device's bandwidth, or its operations at its float32 rate, whichever is
+longest, by the figures of `hardware.py`. The parts of a TPU's program follow each other without a
+launch.
+
+Every row is appended to accelerators.jsonl as it is compiled. After --minutes the rest is left, and
+the same command, with the same version of JAX, goes on where it stopped; remove the file to begin
+anew.
+
+    make aot
+    python experiments/performance/accelerators.py --targets=h200 --programs="heads, published"
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import associations
+import contexts
+import hardware
+import jax
+import measuring
+import pandas as pd
+import xla_text
+from absl import app, flags
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from rows import Rows
+
+from memobench.engine import compiling, to_compile
+from memobench.experiments import EXPERIMENTS
+from memobench.models.base import count_parameters
+from memobench.planner import packing
+from memobench.runs import Run
+
+OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of accelerators.*.")
+TARGETS = flags.DEFINE_list("targets", list(hardware.TARGETS), "Accelerators to compile for.")
+PROGRAMS = flags.DEFINE_multi_string("programs", None, "Only the programs of these names.")
+SIZES = flags.DEFINE_list("sizes", ["64", "256", "1024"], "Runs of a pack.")
+MINUTES = flags.DEFINE_float("minutes", 60.0, "No compilation begins later.", lower_bound=0)
+
+SCRIPT = "experiments/performance/accelerators.py"
+
+MARKDOWN = """\
+# What a step asks of accelerators that are not here
+
+Compiled, not run: {date}, jax {jax}, on {device}. Written by `{command}`;
+never edited by hand.
+
+{table}
+
+`launches`: kernels and copies of a step. `products`: matrix products that XLA makes itself
+(`fused`), that stand `alone`, or that it leaves to a `library`. `MB`: bytes of a step if every
+kernel reads its operands and writes its results once. `temporary MB`: of the whole chunk, as XLA
+plans it. `planned MB`: the planner's prediction of all that a pack holds. `k steps / s`: thousands
+of model-steps per second that launches (2 µs each on a GPU), bandwidth and float32 rate allow, a
+model and no measurement; `bound by`: the longest of the three.
+"""
+
+
+def _largest(experiment: str) -> Run:
+    """The largest Transformer of an experiment."""
+    declared = EXPERIMENTS[experiment].presets["full"]
+    return max(
+        (run for run in declared if run.architecture.name in ("attention_only", "mlp")),
+        key=lambda run: count_parameters(run.module(), run.task.context_length)[0],
+    )
+
+
+# The first run of each program's packs.
+FIRST: dict[str, Callable[[], Run]] = {
+    "heads, published": lambda: associations.run(10, 21, associations.METHOD),
+    "heads, exact": lambda: associations.run(10, 21, associations.METHOD.exact()),
+    "shared contexts": lambda: contexts.Setting("shared", 20).run(),
+    "random contexts": lambda: contexts.Setting("random", 20).run(),
+    "deeper": lambda: _largest("dana2025/heads-deeper"),
+    "larger": lambda: _largest("dana2025/heads-larger"),
+    "board search": lambda: _largest("board/1024"),
+}
+
+
+def main(argv: Sequence[str]) -> None:
+    """Compiles what is missing, and writes the page."""
+    # Nobody answers where there is no TPU.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    output = measuring.begin(SCRIPT, OUTPUT.value)
+    about = measuring.about(SCRIPT)
+    rows = Rows(output / "accelerators.jsonl", {"jax": about["jax"]}, MINUTES.value)
+    for n in SIZES.value:
+        for target in TARGETS.value:
+            for program in PROGRAMS.value or FIRST:
+                key = {"kind": "step", "target": target, "program": program, "runs": n}
+                rows.add(key, lambda key=key: compile_one(**key))
+    table = pd.DataFrame([_shown(row) for row in rows.all])
+    text = MARKDOWN.format(table=measuring.markdown(table), **about)
+    measuring.write(output, "accelerators", text, table, about)
+    print(text)
+    if rows.left:
+        print(f"Time was over with {rows.left} programs left: the same command goes on.")
+
+
+def compile_one(kind: str, target: str, program: str, runs: str) -> dict[str, Any]:
+    """The row of one program, for packs of so many runs."""
+    del kind
+    device, n = hardware.TARGETS[target], int(runs)
+    first = FIRST[program]()
+    pack = packing.make_pack(
+        [dataclasses.replace(first, seed=seed) for seed in range(n)], platform=device.planned_as
+    )
+    programs: Any = first.method.programs(pack)
+    ((signature, _, n_instances),) = programs
+    part = to_compile(signature, n, n_instances)["chunk"]
+    place = NamedSharding(Mesh(device.topology().devices[:1], ("runs",)), PartitionSpec())
+    shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), part.arguments
+    )
+    options = compiling.OPTIONS if device.platform == "cuda" else {}
+    jitted = jax.jit(part.function, donate_argnums=part.donate, compiler_options=options)
+    # XLA counts the body of a loop once: a step.
+    counted: Any = jax.jit(part.function).lower(*part.arguments).cost_analysis()
+    lowered = jitted.lower(*shapes)
+    started = time.perf_counter()
+    compiled = lowered.compile()
+    seconds = time.perf_counter() - started
+    memory: Any = compiled.memory_analysis()
+    return {
+        **xla_text.step(compiled.as_text() or "")._asdict(),
+        "flop": counted["flops"],
+        "temporary": memory.temp_size_in_bytes,
+        "planned": pack.memory_bytes,
+        "compile s": seconds,
+    }
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the page has it."""
+    device, n = hardware.TARGETS[row["target"]], int(row["runs"])
+    seconds = {
+        "launches": row["launches"] * device.launch,
+        "bytes": row["bytes"] / device.bandwidth,
+        "FLOP": row["flop"] / device.flops,
+    }
+    longest = max(seconds, key=lambda name: seconds[name])
+    return {
+        "device": device.name,
+        "program": row["program"],
+        "runs": n,
+        "launches": row["launches"],
+        "sorts": row["sorts"],
+        "inner loops": row["loops"],
+        "products": ", ".join(f"{n} {kind}" for kind, n in row["products"].items()),
+        "MB": row["bytes"] / 1e6,
+        "GFLOP": row["flop"] / 1e9,
+        "temporary MB": row["temporary"] / 1e6,
+        "planned MB": row["planned"] / 1e6,
+        "compile s": row["compile s"],
+        "k steps / s": n / seconds[longest] / 1e3,
+        "bound by": longest,
+    }
+
+
+if __name__ == "__main__":
+    app.run(main)
