@@ -8,6 +8,7 @@
 # make performance      packed training against one model at a time, and against the roofline
 # make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
 # make docs             docs/columns.md, from the declarations of columns
+# make intervals       docs/intervals.md, by simulation: ten minutes of CPU
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
 #
@@ -30,7 +31,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot bench docs test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
+.PHONY: aot bench docs intervals test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -78,6 +79,9 @@ aot: $(VENV)/.installed-aot
 
 docs: $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m memobench.report.columns > docs/columns.md
+
+intervals: $(VENV)/.installed-test
+	$(VENV)/bin/python -m tests.coverage > docs/intervals.md
 
 assumptions: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-pretrained
 	$(VENV)/bin/python experiments/assumptions/kruskal_rank.py

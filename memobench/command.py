@@ -47,6 +47,7 @@ class _Folder(flags.ArgumentParser[str]):
 PRESET = flags.DEFINE_enum(
     "preset", "quick", ["quick", "full"], "How much of an experiment: quick, the default, or full."
 )
+SEEDS = flags.DEFINE_integer("seeds", None, "Only the seeds below this.", lower_bound=1)
 RESULTS = flags.DEFINE(
     _Folder(), "results", "results/runs", "Folder of the shards; results/runs by default."
 )

@@ -38,21 +38,25 @@ class Experiment:
     decides: tuple[str, ...] = ("quick", "full")
     notes: str = ""
 
-    def runs(self, preset: str) -> tuple[Run, ...]:
-        """The runs of a preset. Raises UserError for one that the experiment does not have."""
+    def runs(self, preset: str, seeds: int | None = None) -> tuple[Run, ...]:
+        """The runs of a preset, of the first seeds only where so many are asked for.
+
+        Raises UserError for a preset that the experiment does not have.
+        """
         if preset not in self.presets:
             raise UserError(
                 f"preset={preset!r}: {self.name} has none such; choose {' or '.join(self.presets)}"
             )
-        return self.presets[preset]
+        runs = self.presets[preset]
+        return runs if seeds is None else tuple(run for run in runs if run.seed < seeds)
 
     def claims_of(self, preset: str) -> tuple[Claim, ...]:
         """The claims that a preset can decide."""
         return self.claims if preset in self.decides else ()
 
-    def wanted(self, preset: str) -> pd.DataFrame:
+    def wanted(self, preset: str, seeds: int | None = None) -> pd.DataFrame:
         """The specs of a preset's runs as a table."""
-        return pd.DataFrame([cells(run) for run in self.runs(preset)])
+        return pd.DataFrame([cells(run) for run in self.runs(preset, seeds)])
 
     def published_table(self) -> pd.DataFrame:
         """The published accuracies as a table."""

@@ -50,3 +50,12 @@ def sizes(values: Any, columns: Iterable[str]) -> str:
     'd = 3, H = 5, load = 0.5'
     """
     return ", ".join(f"{LETTERS.get(column, column)} = {values[column]}" for column in columns)
+
+
+def plural(n: int, noun: str) -> str:
+    """So many of them.
+
+    >>> plural(1, "seed"), plural(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{n} {noun}" + ("" if n == 1 else "s")

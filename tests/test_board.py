@@ -274,8 +274,9 @@ def test_means_intervals_and_verdicts_by_hand():
     assert row["bits"] == 1240
     deviation = math.sqrt((40**2 + 10**2 + 50**2) / 2)
     assert row["bits_interval"] == pytest.approx(4.302653 * deviation / math.sqrt(3), rel=1e-6)
-    # Equal numbers of all seeds are known exactly.
-    assert (row["memorized"], row["memorized_interval"]) == (250, 0)
+    # Equal numbers show no spread.
+    assert row["memorized"] == 250
+    assert math.isnan(row["memorized_interval"])
     # Single runs gained 3%, nothing and 1.7%; of all 512, 256 are known, and 255 were.
     assert row["gain_99"] == pytest.approx(330 / 325 - 1)
     assert row["gain_known"] == pytest.approx(256 / 255 - 1)
@@ -440,7 +441,7 @@ def test_every_convention_of_counting_is_shown():
         [100 / 99 - 1, 256 / 255 - 1, 1000 / 1190 - 1]
     )
     assert row["rate at edge"] == 0
-    assert row["complete 99%"] == "100 ± 0"
+    assert row["complete 99%"] == "100"
     assert (row["parameters"], row["steps"], row["seeds"]) == (500, 2048, 3)
     (single,) = capacities_page.shown(analysis.capacities(results.to_table(rows[:1])))[0].to_dict(
         "records"
@@ -449,7 +450,7 @@ def test_every_convention_of_counting_is_shown():
     (bound,) = capacities_page.shown(_build([{**x, "lower_bound": True} for x in rows]))[0].to_dict(
         "records"
     )
-    assert bound["bits"] == "≥ 1,000 ± 0"
+    assert bound["bits"] == "≥ 1,000"
 
 
 def test_capacities_of_a_page_are_those_of_searches():
@@ -752,7 +753,8 @@ def test_four_renderings_of_one_board(tmp_path):
         for name in ("bits", "complete_99", "complete_100", "memorized", "n_params", "budget"):
             assert told[name] == pytest.approx(row[name])
         for name in ("bits_interval", "complete_99_interval", "seconds", "proven"):
-            assert told[name] == pytest.approx(row[name])
+            known = math.nan if told[name] is None else told[name]
+            assert known == pytest.approx(row[name], nan_ok=True)
         assert told["steps"] == row["final_steps"]
         assert told["verdict"] == row["verdict"] == cells[-1]
         assert told["family"] == row["family"] == cells[3]
@@ -864,8 +866,9 @@ def _exposures(ratio, noise=0.01, best_rate=1e-2, name="capacity/exposure", **ra
     held = at.where(table["architecture"] == "attention_only", 1.0)
     held = held.where(table["heads"] == "full", 0.1)
     held *= np.where(table["learning_rate"] == best_rate, 1, 0.5)
-    # The same deviations for every configuration, times their own factor.
-    held *= 1 + noise * (table["seed"] - table["seed"].mean())
+    # What both families share by seed would cancel.
+    own = np.where(table["architecture"] == "attention_only", 1.0, -0.5)
+    held *= 1 + noise * own * (table["seed"] - table["seed"].mean())
     return table.assign(memorized=0.3 * held * table["n_params"], bits=held * table["n_params"])
 
 
@@ -901,7 +904,7 @@ def test_an_exposure_is_a_pass_or_a_step_over_all():
     each = {"n64": 0.5, "n256": 1.6, "n1024": 1.0}
     for name in ("capacity/exposure", "capacity/exposure-passes"):
         found = exposure_claims.ratios(_full(_exposures(1.0, name=name, **each)), "bits")
-        assert {f"n{n}": round(ratio_B[0], 1) for n, ratio_B in found.items()} == each
+        assert {f"n{n}": round(ratio_B[0], 1) for n, (ratio_B, _) in found.items()} == each
 
 
 def test_each_family_has_its_best_learning_rate_at_every_exposure():

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from memobench import claims
-from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, Claim
+from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, Claim, counts, statistics
 
 N_HEADS = (1, 6, 11, 16, 21, 26, 31)
 WIDTHS = range(3, 14)
@@ -310,27 +310,23 @@ def test_degenerate_tables_give_a_verdict_and_no_warning(name, spoil):
         (TESTS["gains"], families(lambda steps: steps / 1000, (100, 200), noise=0), 0.1),
     ],
 )
-def test_exact_data_holds_with_an_interval_of_no_width(test, table, estimate):
+def test_exact_data_holds_with_a_narrow_interval_of_some_width(test, table, estimate):
     finding = test(table)
     assert finding.verdict == HOLDS, finding.evidence
-    np.testing.assert_allclose([finding.estimate, finding.low, finding.high], estimate, rtol=1e-6)
+    np.testing.assert_allclose([finding.estimate, finding.low, finding.high], estimate, rtol=0.05)
+    # An exponent and a break are looked for on a grid.
+    assert finding.low < finding.high or test in (TESTS["power"], TESTS["broken"], TESTS["slopes"])
 
 
-def test_the_interval_of_an_exponent_covers_the_truth():
-    test = claims.power_law(0, 10)
-    found = [
-        test(widths_of_heads(XS, quadratic, noise=0.02, number=number)) for number in range(60)
-    ]
-    covered = np.mean([finding.low <= 2 <= finding.high for finding in found])
-    assert covered >= 0.8
-    assert abs(np.mean([finding.estimate for finding in found]) - 2) < 0.1
-
-
-def test_bootstrapped_means_vary_like_means_of_new_seeds():
-    table = along("n_heads", range(400), lambda x: 0.5, noise=0.1)
-    means = claims.bootstrap_means(table, "n_heads")
-    np.testing.assert_allclose(means.mean_X, table.groupby("n_heads")["accuracy"].mean())
-    assert np.sqrt(means.y_BX[1:].var(axis=0).mean()) == pytest.approx(0.1 / np.sqrt(5), rel=0.05)
+@pytest.mark.parametrize("name", [name for name in TESTS if name != "every run"])
+def test_equal_runs_without_a_least_step_decide_nothing(name, monkeypatch):
+    monkeypatch.setattr(statistics, "one_example", lambda table: 0.0)
+    monkeypatch.setattr(counts, "one_example", lambda table: 0.0)
+    _, table, *_ = next(case for case in CASES if case[0] == name and case[2] != UNDECIDED)
+    first = table[table["seed"] == 0]
+    finding = TESTS[name](pd.concat([first.assign(seed=seed) for seed in range(5)]))
+    assert finding.verdict == UNDECIDED
+    assert finding.evidence.startswith("one seed, or equal runs, which show no spread; at least 3")
 
 
 def test_profile_finds_the_nonlinear_parameter_of_every_row():
@@ -470,9 +466,12 @@ def facts(least, seeds=5, n_examples=60):
 def test_the_smallest_memory_that_knows_nearly_all_is_the_densest():
     test = claims.densest((0.12, 0.1875))
     finding = test(facts(lambda seed: 400))
-    assert (finding.verdict, finding.estimate) == (HOLDS, 60 / 400)
+    # Equal seeds show no spread.
+    assert (finding.verdict, finding.estimate) == (UNDECIDED, 60 / 400)
     assert "facts per parameter 0.15, of memories with 400, 400, 400, 400, 400" in finding.evidence
-    assert test(facts(lambda seed: 200)).verdict == FAILS
+    wide = claims.densest((0.05, 0.4))
+    assert wide(facts(lambda seed: 200 if seed == 0 else 400)).verdict == HOLDS
+    assert claims.densest((0.5, 1))(facts(lambda seed: 200 if seed else 400)).verdict == FAILS
     mixed = test(facts(lambda seed: 200 if seed == 0 else 400))
     assert mixed.verdict == UNDECIDED
     assert mixed.estimate == pytest.approx((0.3 + 4 * 0.15) / 5)
@@ -559,13 +558,13 @@ def test_claims_are_decided_on_the_runs_that_are_wanted_alone():
     assert whole.verdict == HOLDS
     (partial,) = claims.verdicts(CLAIMS[:1], table[table["n_heads"] > 6], table).itertuples()
     assert partial.verdict == UNDECIDED
-    told = "undecided while 2 configurations are missing; slope ratio"
-    assert partial.evidence.startswith(told)
-    # Fewer seeds than wanted decide.
-    for some in (table[table["seed"] < 3], table.iloc[1:]):
-        (fewer,) = claims.verdicts(CLAIMS[:1], some, table).itertuples()
-        assert fewer.verdict == HOLDS
-        assert "missing" not in fewer.evidence
+    told = "10 runs are missing, of 2 configurations (seeds 0, 1, 2, 3, 4)"
+    assert partial.evidence == told
+    (fewer,) = claims.verdicts(CLAIMS[:1], table[table["seed"] < 3], table).itertuples()
+    assert fewer.verdict == UNDECIDED
+    assert "14 runs are missing, of 7 configurations (seeds 3, 4)" in fewer.evidence
+    (one,) = claims.verdicts(CLAIMS[:1], table.iloc[1:], table).itertuples()
+    assert one.evidence == "1 run is missing, of 1 configuration (seed 0)"
     # Runs of nobody's asking decide nothing.
     others = table.assign(accuracy=0.5, run_id=[f"{i:016x}" for i in range(100, 135)])
     (same,) = claims.verdicts(CLAIMS[:1], pd.concat([table, others]), table).itertuples()
@@ -579,7 +578,7 @@ def test_a_claim_is_undecided_while_one_of_several_options_is_missing(column):
     both = _named(pd.concat([table.assign(**{column: "a"}), table.assign(**{column: "b"})]))
     (found,) = claims.verdicts(CLAIMS[:1], both[both[column] == "a"], both).itertuples()
     assert found.verdict == UNDECIDED
-    assert f"{len(N_HEADS)} configurations are missing" in found.evidence
+    assert f"of {len(N_HEADS)} configurations" in found.evidence
 
 
 def test_a_claim_across_steps_needs_all_of_them():
@@ -587,7 +586,7 @@ def test_a_claim_across_steps_needs_all_of_them():
     across = CLAIMS[2:]
     assert set(claims.verdicts(across, table, table)["verdict"]) == {HOLDS}
     (found,) = claims.verdicts(across, table[table["steps"] == 100], table).itertuples()
-    assert found.evidence.startswith("undecided while 16 configurations are missing")
+    assert found.evidence.startswith("80 runs are missing, of 16 configurations")
 
 
 def test_the_order_of_rows_does_not_matter():

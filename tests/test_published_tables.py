@@ -4,6 +4,7 @@ import ast
 import csv
 import pathlib
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -77,9 +78,8 @@ def test_tables_of_runs_hold_specs_with_all_their_digits(make_run, tmp_path):
     assert [row["loss"] for _, row in read] == ["0.333333"] * 3
 
 
-@pytest.mark.parametrize("name", VERDICTS)
-def test_published_verdicts_are_what_the_published_runs_make(name):
-    experiment, preset = _experiment(name)
+def _known(name):
+    """The table of runs that belongs to a file of verdicts."""
     texts = dict.fromkeys(("run_id", "commit", "rate_factors", "start"), str)
     runs = pd.read_csv(PUBLISHED / name.replace("_verdicts", "_runs"), dtype=texts)
     rows = [
@@ -87,15 +87,58 @@ def test_published_verdicts_are_what_the_published_runs_make(name):
         for row in runs.to_dict("records")
     ]
     for row in rows:
-        if row.get("start_losses"):
-            row["start_losses"] = ast.literal_eval(row["start_losses"])
-    known = analysis.with_theory(results.to_table(rows))
-    made = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
+        lists = {x: y for x, y in row.items() if isinstance(y, str) and y.startswith("[")}
+        row |= {x: ast.literal_eval(y) for x, y in lists.items()}
+    return analysis.with_theory(results.to_table(rows))
+
+
+def _verdicts(name, known):
+    experiment, preset = _experiment(name)
     published = pd.read_csv(PUBLISHED / name, keep_default_na=False)
+    seeds = int(published["seeds"].max()) if len(published) else None
+    tested = experiment.claims_of(preset)
+    return claims.verdicts(tested, known, experiment.wanted(preset, seeds)), published
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_published_verdicts_are_what_the_published_runs_make(name):
+    made, published = _verdicts(name, _known(name))
     assert len(made) == len(published)
-    for column in ("claim", "variant", "steps", "verdict", "doubling"):
+    for column in ("claim", "variant", "steps", "seeds", "verdict", "doubling"):
         assert made[column].tolist() == published[column].tolist()
     # Tables of runs have six digits, of which differences keep fewer.
     for column in ("estimate", "low", "high"):
         kept = pd.to_numeric(published[column]).to_numpy(float)
         assert made[column].to_numpy(float) == pytest.approx(kept, rel=1e-3, abs=1e-4, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "capacity/exposure_verdicts.csv",
+        "dana2025/distributions_verdicts.csv",
+        "dana2025/embedding-dimension_verdicts.csv",
+        "mahdavi2024/depth_verdicts.csv",
+    ],
+)
+def test_without_some_runs_a_claim_is_undecided_or_as_it_was(name):
+    known, random = _known(name), np.random.default_rng(0)
+    whole, _ = _verdicts(name, known)
+    whole = whole.set_index(["claim", "variant", "steps"])
+    for kept in (0.3, 0.9, 1 - 1 / len(known)):
+        some, _ = _verdicts(name, known.sample(frac=kept, random_state=random))
+        for row in some.set_index(["claim", "variant", "steps"]).itertuples():
+            undecided = row.verdict == claims.UNDECIDED and " missing, of " in row.evidence
+            before = whole.loc[row.Index] if row.Index in whole.index else None
+            assert undecided or (before["verdict"], before["evidence"]) == row[2:4], row
+
+
+def test_a_claim_on_exposures_sees_every_learning_rate():
+    """Of 450 runs with five rates 270 once turned a verdict from fails to holds."""
+    name = "full/capacity/exposure_verdicts.csv"
+    known = _known(name)
+    rates = sorted(set(known["learning_rate"]))
+    some, published = _verdicts(name, known[known["learning_rate"].isin(rates[:3])])
+    assert len(some) == len(published)
+    assert set(some["verdict"]) == {claims.UNDECIDED}
+    assert some["evidence"].str.contains("runs are missing").all()

@@ -33,6 +33,7 @@ SPECIALISE = Claim(
         lambda table: table["saturated"].astype(float),
         (0.5, math.inf),
         ["n_heads", "n_examples"],
+        possible=(0, 1),
     ),
     across_steps=True,
 )

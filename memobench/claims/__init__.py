@@ -1,14 +1,13 @@
 """Decides by statistics whether a claim of a paper holds on a results table.
 
 A claim has a test, a function of the rows of one variant at one number of steps. Most tests
-estimate a statistic by least squares on the means over seeds, take its 95% interval from a
-bootstrap over seeds, and compare it with the region in which the claim is true: it holds where
-the interval lies inside, fails where it lies outside, and is undecided otherwise, since absence of
+estimate a statistic by least squares on the means over seeds, take its 95% interval (Student's,
+docs/intervals.md), and compare it with the region in which the claim is true: it holds where the
+interval lies inside, fails where it lies outside, and is undecided otherwise, since absence of
 evidence is not evidence. Pure functions; no files, no JAX.
 
 `claim` has the words, `statistics` and `evidence` what all tests share; the tests are in `growth`,
-`slopes`,
-`families`, `exposure`, `scaling` and `counts`.
+`slopes`, `families`, `exposure`, `scaling` and `counts`.
 """
 
 from memobench.claims.claim import (
@@ -33,7 +32,7 @@ from memobench.claims.claim import (
     verdicts,
 )
 from memobench.claims.counts import above_bound, every_run, on_average
-from memobench.claims.evidence import MIN_SEEDS, POSITIVE, Region, decide, every
+from memobench.claims.evidence import POSITIVE, Region, decide, every
 from memobench.claims.exposure import attention_over_mlp
 from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
 from memobench.claims.growth import (
@@ -55,6 +54,7 @@ from memobench.claims.slopes import (
     slopes_in_heads,
 )
 from memobench.claims.statistics import (
+    MIN_SEEDS,
     SATURATED,
     aicc,
     bootstrap_means,

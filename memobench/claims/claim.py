@@ -14,6 +14,7 @@ from memobench.methods.construction import CONSTRUCTED, NEAREST
 from memobench.methods.optimum import OPTIMUM
 from memobench.methods.training import FINE_TUNED, FIXED_ATTENTION, READ_OUT
 from memobench.models.base import Architecture
+from memobench.notation import plural
 from memobench.runs import spec_columns
 from memobench.table.rows import configuration
 from memobench.tasks.base import Task
@@ -79,44 +80,55 @@ def findings(
     """Every claim on every variant and number of steps in the table, in this order.
 
     A claim across steps is reported once per variant, at the fewest steps. Where runs are wanted
-    (their rows of `runs.cells`), claims are decided on these alone, and not while a configuration
-    of the variant and number of steps has no run. Fewer seeds than wanted decide: the intervals say
-    how much.
+    (their rows of `runs.cells`), claims are decided on these alone, and not while one of the
+    variant and number of steps is missing.
     """
-    missing: dict[tuple[str, int], int] = {}
+    missing = _missing(table, wanted)
     if wanted is not None:
         table = table[table["run_id"].isin(wanted["run_id"])]
-        missing = _missing(table, wanted)
     for claim, (label, rows) in itertools.product(claims, by_variant(table)):
         if claim.variants and label not in claim.variants:
             continue
         budgets = sorted(set(rows["steps"]))
         for steps in budgets[:1] if claim.across_steps else budgets:
             chosen = rows if claim.across_steps else rows[rows["steps"] == steps]
-            finding = claim.test(chosen)
-            if diverged := int((chosen["status"] == "diverged").sum()):
-                evidence = f"{finding.evidence}; {diverged} of {len(chosen)} runs diverged"
-                finding = dataclasses.replace(finding, evidence=evidence)
-            lacking = sum(
-                count
-                for (of_label, at), count in missing.items()
-                if of_label == label and (claim.across_steps or at == steps)
-            )
-            if lacking:
-                evidence = f"undecided while {lacking} configurations are missing; "
-                evidence += finding.evidence
-                finding = dataclasses.replace(finding, verdict=UNDECIDED, evidence=evidence)
+            lacking = missing[missing["variant"] == label]
+            if not claim.across_steps:
+                lacking = lacking[lacking["steps"] == steps]
+            # The optimum is the floor of all variants.
+            lacking = pd.concat([lacking, missing[missing["variant"] == OPTIMUM]])
+            finding = _undecided(lacking) if len(lacking) else _of_all(claim, chosen)
             yield claim, label, int(steps), finding
 
 
-def _missing(table: pd.DataFrame, wanted: pd.DataFrame) -> dict[tuple[str, int], int]:
-    """Per variant and steps how many configurations no run of the table has."""
-    columns = wanted[[name for name in configuration() if name in wanted]].astype(object)
-    cells = columns.where(columns.notna(), None).itertuples(index=False, name=None)
-    of_run = pd.Series(list(cells), index=wanted.index, dtype=object)
-    known = set(of_run[wanted["run_id"].isin(table["run_id"])])
-    lacking = wanted[~(of_run.isin(known) | of_run.duplicated())]
-    return dict(collections.Counter(zip(variant(lacking), lacking["steps"], strict=True)))
+def _missing(table: pd.DataFrame, wanted: pd.DataFrame | None) -> pd.DataFrame:
+    """The wanted runs that the table has not, with their variants."""
+    if wanted is None:
+        return pd.DataFrame(columns=["variant", "steps"])
+    missing = wanted[~wanted["run_id"].isin(table["run_id"])]
+    return missing.assign(variant=variant(missing))
+
+
+def _undecided(lacking: pd.DataFrame) -> Finding:
+    """What is lacking."""
+    lacking = lacking.drop_duplicates("run_id")
+    keys = [name for name in configuration() if name in lacking]
+    n_configurations = len(lacking[keys].astype(str).drop_duplicates())
+    seeds = sorted(set(lacking["seed"]))
+    return Finding(
+        UNDECIDED,
+        f"{plural(len(lacking), 'run')} {'is' if len(lacking) == 1 else 'are'} missing, of "
+        f"{plural(n_configurations, 'configuration')} "
+        f"(seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})",
+    )
+
+
+def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
+    finding = claim.test(table)
+    if diverged := int((table["status"] == "diverged").sum()):
+        evidence = f"{finding.evidence}; {diverged} of {len(table)} runs diverged"
+        finding = dataclasses.replace(finding, evidence=evidence)
+    return finding
 
 
 def verdicts(
@@ -124,11 +136,13 @@ def verdicts(
 ) -> pd.DataFrame:
     """One row per claim, variant and number of steps, with the verdict and its evidence.
 
+    `seeds` are those that are declared: wanted, or else in the table.
     `doubling` says what twice the steps change: `same verdict`, `becomes VERDICT`, `not run`;
     it is empty where the row itself has twice the steps of another, for claims across steps, and
     for optima, which are certified instead.
     """
     found = list(findings(claims, table, wanted))
+    seeds = (table if wanted is None else wanted)["seed"].nunique()
     known = {(claim.name, label, steps): finding.verdict for claim, label, steps, finding in found}
 
     def doubling(claim: Claim, label: str, steps: int) -> str:
@@ -145,6 +159,7 @@ def verdicts(
             "claim": claim.name,
             "variant": label,
             "steps": steps,
+            "seeds": seeds,
             "verdict": finding.verdict,
             "evidence": finding.evidence,
             "estimate": finding.estimate,
@@ -154,7 +169,7 @@ def verdicts(
         }
         for claim, label, steps, finding in found
     ]
-    names = "claim variant steps verdict evidence estimate low high doubling".split()
+    names = "claim variant steps seeds verdict evidence estimate low high doubling".split()
     return pd.DataFrame(rows, columns=names)
 
 

@@ -11,13 +11,13 @@ from memobench.claims.claim import FAILS, HOLDS, Finding, Test
 from memobench.claims.evidence import (
     Region,
     conclude,
-    plural,
     region_text,
     rounded,
     smallest,
     too_few,
 )
-from memobench.claims.statistics import bootstrap_means, memorized
+from memobench.claims.statistics import bootstrap_means, memorized, one_example, share_interval
+from memobench.notation import plural
 
 
 def above_bound(value: Callable[[Any], Any], name: str) -> Test:
@@ -29,7 +29,7 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
 
     def test(table: pd.DataFrame) -> Finding:
         keys = ["n_examples", "context_length", "d_model", "d_head", "n_heads"]
-        means = bootstrap_means(table, keys, value=lambda table: table["accuracy"])
+        means = bootstrap_means(table, keys, lambda table: table["accuracy"], one_example)
         promised_X = np.minimum(value(means.at).to_numpy(dtype=float), means.x("n_examples"))
         means, promised_X = means.where(promised_X > 0), promised_X[promised_X > 0]
         if not len(means.at):
@@ -42,14 +42,18 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
             f"{plural(len(means.at), 'configuration')}"
         )
         region = (1, np.inf)
-        ratio = smallest("memorized over promised", ratio_BX, region, means.x("runs"), details)
+        ratio = smallest("memorized over promised", ratio_BX, region, means.seeds, details)
         return conclude([ratio])
 
     return test
 
 
 def on_average(
-    name: str, value: Callable[[pd.DataFrame], pd.Series], region: Region, keys: Sequence[str]
+    name: str,
+    value: Callable[[pd.DataFrame], pd.Series],
+    region: Region,
+    keys: Sequence[str],
+    possible: Region = (-np.inf, np.inf),
 ) -> Test:
     """The mean over seeds of a value lies in the region, open above, for every configuration.
 
@@ -58,6 +62,7 @@ def on_average(
       value: from the rows to a number each.
       region: from its lower end on.
       keys: the columns by which configurations differ.
+      possible: from the least to the largest value there can be.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -68,7 +73,8 @@ def on_average(
             f"{rounded(mean)} ({', '.join(f'{key} = {row[key]}' for key in keys)})"
             for mean, (_, row) in zip(means.mean_X, means.at.iterrows(), strict=True)
         )
-        return conclude([smallest(name, means.y_BX, region, means.x("runs"), f"means {each}")])
+        least = smallest(name, means.y_BX, region, means.seeds, f"means {each}", possible)
+        return conclude([least])
 
     return test
 
@@ -98,8 +104,12 @@ def every_run(
         inside = values.between(*region)
         outside = np.maximum(region[0] - values.to_numpy(), values.to_numpy() - region[1])
         worst = float(values.iloc[int(outside.argmax())])
-        evidence = f"{name}: {int(inside.sum())} of {plural(len(values), 'run')} in "
-        evidence += f"{region_text(region)}, worst {rounded(worst)}"
+        low, high = share_interval(int(inside.sum()), len(values))
+        evidence = (
+            f"{name}: {int(inside.sum())} of {plural(len(values), 'run')} in "
+            f"{region_text(region)} ({low:.0%} to {high:.0%} of all such runs), "
+            f"worst {rounded(worst)}"
+        )
         return Finding(
             HOLDS if inside.all() else FAILS, evidence, worst, values.min(), values.max()
         )

@@ -8,14 +8,14 @@ import numpy as np
 import scipy.stats
 
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
-from memobench.claims.statistics import interval
+from memobench.claims.statistics import CONFIDENCE, MIN_SEEDS, NORMAL, interval
+from memobench.notation import plural
 
 SEVERITY = (FAILS, UNDECIDED, HOLDS)
 
 Region = tuple[float, float]  # Closed: both ends belong to it.
 # The least positive number stands for "above 0", so that a tie is not inside.
 POSITIVE: Region = (float(np.finfo(float).tiny), np.inf)
-MIN_SEEDS = 3
 
 
 def decide(low: float, high: float, region: Region) -> str:
@@ -71,29 +71,34 @@ def statistic_of(
     details: str = "",
     fits: tuple[Fit, ...] = (),
 ) -> Statistic:
-    # Too few seeds say nothing of their spread: no interval, hence no verdict.
-    low, high = interval(values_B) if seeds >= MIN_SEEDS else (float("nan"), float("nan"))
+    low, high = interval(values_B, seeds)
     return Statistic(name, float(values_B[0]), low, high, region, seeds, details, fits)
 
 
 def smallest(
-    name: str, values_BX: np.ndarray, region: Region, runs_X: np.ndarray, details: str = ""
+    name: str,
+    values_BX: np.ndarray,
+    region: Region,
+    seeds: int,
+    details: str = "",
+    possible: Region = (-np.inf, np.inf),
 ) -> Statistic:
-    """The smallest of many means, of so many runs each, with Student's intervals.
+    """The smallest of many means of at least so many runs each, with Student's intervals.
 
     The lower end of its interval needs no correction, since one of them is the smallest; the upper
-    end takes Bonferroni's, since any of them may look it.
+    end takes Bonferroni's, since any of them may look it. Neither leaves what is possible.
     """
     low = high = float("nan")
-    if runs_X.min() >= MIN_SEEDS:
-        error_X = values_BX[1:].std(axis=0)
-        below_X, above_X = (
-            scipy.stats.t.ppf(1 - 0.025 / tries, runs_X - 1) * error_X for tries in (1, len(runs_X))
+    if seeds >= MIN_SEEDS:
+        outside = (1 - CONFIDENCE) / 2
+        # Replicates are as wide as one interval.
+        wider = np.divide(*scipy.stats.t.ppf((outside / values_BX.shape[1], outside), seeds - 1))
+        half_X = NORMAL * values_BX[1:].std(axis=0)
+        low, high = np.clip(
+            ((values_BX[0] - half_X).min(), (values_BX[0] + wider * half_X).min()), *possible
         )
-        low = float((values_BX[0] - below_X).min())
-        high = float((values_BX[0] + above_X).min())
     estimate = float(values_BX[0].min())
-    return Statistic(name, estimate, low, high, region, int(runs_X.min()), details)
+    return Statistic(name, estimate, float(low), float(high), region, seeds, details)
 
 
 def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
@@ -103,7 +108,7 @@ def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
     return Finding(
         deciding.verdict,
         joined(
-            f"{plural(deciding.seeds, 'seed')}; at least {MIN_SEEDS} are needed" if few else "",
+            _too_few_seeds(deciding.seeds) if few else "",
             evidence or joined(str(deciding), deciding.details),
         ),
         deciding.estimate,
@@ -111,6 +116,11 @@ def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
         deciding.high,
         tuple(fit for statistic in statistics for fit in statistic.fits),
     )
+
+
+def _too_few_seeds(seeds: int) -> str:
+    found = plural(seeds, "seed") if seeds > 1 else "one seed, or equal runs, which show no spread"
+    return f"{found}; at least {MIN_SEEDS} are needed"
 
 
 def _deciding(statistics: Sequence[Statistic]) -> Statistic:
@@ -173,10 +183,6 @@ def region_text(region: Region) -> str:
     if np.isinf(high):
         return f"at least {low:g}"
     return f"at most {high:g}" if np.isinf(low) else f"{low:g} to {high:g}"
-
-
-def plural(n: int, noun: str) -> str:
-    return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
 def above_best(criteria: dict[str, float]) -> str:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import Region, conclude, statistic_of, too_few
-from memobench.claims.statistics import Means, bootstrap_means
+from memobench.claims.statistics import Means, bootstrap_means, ratio_or
 
 ATTENTION, MLP = "attention_only", "mlp"
 
@@ -33,22 +33,21 @@ def best_rate(means: Means) -> Means:
     return means.where(means.at.index.isin(best))
 
 
-def ratios(table: pd.DataFrame, measure: str) -> dict[int, np.ndarray]:
-    """For every exposure what attention holds over what the MLP holds, and its replicates."""
+def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int]]:
+    """For every exposure attention over MLP, with replicates, and the fewest seeds."""
     means = best_rate(per_parameter(table, measure))
-    found: dict[int, np.ndarray] = {}
+    found: dict[int, tuple[np.ndarray, int]] = {}
     for exposures, at in means.by("exposures").items():
         families = at.by("architecture")
         if ATTENTION in families and MLP in families:
-            attention_B, mlp_B = (
-                families[name]
-                .where(families[name].mean_X == families[name].mean_X.max())
-                .y_BX[:, 0]
+            best = [
+                families[name].where(families[name].mean_X == families[name].mean_X.max())
                 for name in (ATTENTION, MLP)
-            )
+            ]
+            attention_B, mlp_B = (np.maximum(means.y_BX[:, 0], 0) for means in best)
             # Of next to nothing there is no ratio, which then decides nothing.
-            nothing = np.full_like(mlp_B, np.nan)
-            found[int(exposures)] = np.divide(attention_B, mlp_B, where=mlp_B > 0, out=nothing)
+            ratio_B = ratio_or(attention_B, mlp_B, np.inf if mlp_B[0] > 0 else np.nan)
+            found[int(exposures)] = ratio_B, min(means.seeds for means in best)
     return found
 
 
@@ -59,10 +58,10 @@ def attention_over_mlp(exposures: int, region: Region, measure: str = "memorized
         found: dict[int, Any] = ratios(table, measure)
         if exposures not in found:
             return too_few(f"both families at {exposures:,} exposures")
-        each = "; ".join(f"{n:,}: {ratio_B[0]:.2f}" for n, ratio_B in sorted(found.items()))
-        seeds = int(table.groupby(["architecture", "steps", "learning_rate"]).size().min())
+        each = "; ".join(f"{n:,}: {ratio_B[0]:.2f}" for n, (ratio_B, _) in sorted(found.items()))
+        ratio_B, seeds = found[exposures]
         name = f"{measure} per parameter, attention over MLP at {exposures:,} exposures"
         details = f"at other exposures {each}"
-        return conclude([statistic_of(name, found[exposures], region, seeds, details)])
+        return conclude([statistic_of(name, ratio_B, region, seeds, details)])
 
     return test

@@ -14,12 +14,12 @@ from memobench.claims.evidence import (
     Statistic,
     conclude,
     conclude_groups,
-    plural,
     stated,
     statistic_of,
     too_few,
 )
 from memobench.claims.statistics import Means, bootstrap_means
+from memobench.notation import plural
 
 ALL_KNOWN = 0.99  # Where both families know all, none is better.
 SAME_SIZE = 0.07  # Sizes that are meant to be equal differ by the biases of an MLP.

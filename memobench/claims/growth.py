@@ -16,7 +16,6 @@ from memobench.claims.evidence import (
     conclude,
     conclude_groups,
     joined,
-    plural,
     rounded,
     smallest,
     stated,
@@ -26,6 +25,7 @@ from memobench.claims.evidence import (
 from memobench.claims.statistics import (
     SATURATED,
     Means,
+    Profile,
     aicc_of_runs,
     bootstrap_means,
     broken,
@@ -41,6 +41,7 @@ from memobench.claims.statistics import (
     unsaturated,
     varies,
 )
+from memobench.notation import plural
 
 LINEAR: Region = (0.5, 1.5)
 QUADRATIC: Region = (1.5, 2.5)
@@ -76,12 +77,7 @@ def linear_in_heads(group: str = "d_model") -> Test:
 def _straightness(means: Means, group: Any) -> Statistic:
     x_X = means.x("n_heads")
     line_B2 = least_squares(polynomial(x_X, 1), means.y_BX)
-    _, b_B, c_B = least_squares(polynomial(x_X, 2), means.y_BX).T
-    first_B, last_B = b_B + 2 * c_B * x_X[0], b_B + 2 * c_B * x_X[-1]
-    # (last - first) / (last + first) stays finite where the first slope passes through zero; the
-    # ratio is increasing in it, so the quantiles carry over.
-    bend_B = ratio_or(last_B - first_B, last_B + first_B, -1.0)
-    ratio_B = ratio_or(1 + bend_B, 1 - bend_B, np.inf)
+    ratio_B = slope_ratio(x_X, means.y_BX)
     fitted_X = polynomial(x_X, 1) @ line_B2[0]
     residuals = ((means.mean_X - fitted_X) ** 2).sum()
     r_squared = 1 - residuals / ((means.mean_X - means.mean_X.mean()) ** 2).sum()
@@ -97,6 +93,16 @@ def _straightness(means: Means, group: Any) -> Statistic:
     )
     fit = Fit("line", group, x_X, fitted_X)
     return statistic_of("slope ratio", ratio_B, STRAIGHT, means.seeds, details, (fit,))
+
+
+def slope_ratio(x_X: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
+    """The slope at the last x over that at the first, under a quadratic fit."""
+    _, b_B, c_B = least_squares(polynomial(x_X, 2), y_BX).T
+    first_B, last_B = b_B + 2 * c_B * x_X[0], b_B + 2 * c_B * x_X[-1]
+    # (last - first) / (last + first) stays finite where the first slope passes through zero; the
+    # ratio is increasing in it, so the quantiles carry over.
+    bend_B = ratio_or(last_B - first_B, last_B + first_B, -1.0)
+    return ratio_or(1 + bend_B, 1 - bend_B, np.inf)
 
 
 def never_falls(
@@ -125,7 +131,7 @@ def never_falls(
                 f"least step, at {x} = {means.x(x)[lowest + 1]:g},",
                 steps_BX,
                 (-by, np.inf),
-                np.minimum(means.x("runs")[1:], means.x("runs")[:-1]),
+                means.seeds,
                 str(gain),
             )
             both = [gain, step]
@@ -264,6 +270,13 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
     return test
 
 
+def break_of(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
+    """The line of two pieces that fits best, broken between the second x and the last but one."""
+    # Strictly inside, and at every point too, where exact data breaks most often.
+    grid = np.union1d(np.linspace(x_X[1], x_X[-2], 301), x_X[1:-1])
+    return profile(x_X, y_BX, broken, grid)
+
+
 def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
     """Growth slows down to at most half its slope, at a point known up to the tolerance.
 
@@ -280,9 +293,7 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
         if not varies(means.mean_X):
             return Finding(UNDECIDED, "all means are equal, so that no break is defined")
         x_X = means.x(x)
-        # Strictly inside, and at every point too, where exact data breaks most often.
-        grid = np.union1d(np.linspace(x_X[1], x_X[-2], 301), x_X[1:-1])
-        break_B, coefficients_B3, _ = profile(x_X, means.y_BX, broken, grid)
+        break_B, coefficients_B3, _ = break_of(x_X, means.y_BX)
         _, before_B, change_B = coefficients_B3.T
         after_B = before_B + change_B
         # Where nothing grows before the break, nothing slows down at it.

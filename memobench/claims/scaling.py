@@ -9,7 +9,6 @@ import pandas as pd
 from memobench.capacity import NEARLY
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
-    MIN_SEEDS,
     Region,
     conclude,
     decide,
@@ -17,7 +16,7 @@ from memobench.claims.evidence import (
     statistic_of,
     too_few,
 )
-from memobench.claims.statistics import Means, bootstrap_means, least_squares
+from memobench.claims.statistics import MIN_SEEDS, Means, bootstrap_means, least_squares
 from memobench.table.analysis import half_width
 
 Value = Callable[[pd.DataFrame], pd.Series]

@@ -12,7 +12,6 @@ from memobench.claims.evidence import (
     conclude,
     conclude_groups,
     joined,
-    plural,
     rounded,
     stated,
     statistic_of,
@@ -33,6 +32,7 @@ from memobench.claims.statistics import (
     unsaturated,
     varies,
 )
+from memobench.notation import plural
 
 
 def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame:

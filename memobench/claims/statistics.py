@@ -1,26 +1,37 @@
-"""Least squares on means over seeds, with intervals from a bootstrap over seeds.
+"""Least squares on means over seeds, with Student's intervals of whatever follows from them.
 
-Letters in names: X configurations (points), B the estimate (row 0) and its bootstrap replicates,
-G values on a grid, k coefficients.
+Coverage, and why it is done so: docs/intervals.md. Letters in names: S seeds, X configurations
+(points), B the estimate (row 0) and its replicates, G values on a grid, k coefficients.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 
-from memobench.table.analysis import chance
+from memobench.table.analysis import CONFIDENCE, chance
 from memobench.table.rows import configuration
 
-N_BOOTSTRAP = 1000
+REPLICATES = 1024  # Sobol's points are even for powers of two.
+MIN_SEEDS = 3  # Fewer say too little of their spread.
+NORMAL = float(scipy.stats.norm.ppf(0.5 + CONFIDENCE / 2))
 SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.
+
+Value = Callable[[pd.DataFrame], Any]
 
 
 def measured(table: pd.DataFrame) -> pd.Series:
     """What is compared: under the published protocol what the authors' code reports."""
     return table["accuracy_protocol"].where(table["protocol"] == "published", table["accuracy"])
+
+
+def one_example(table: pd.DataFrame) -> pd.Series:
+    """The least step of an accuracy."""
+    return 1 / table["n_examples"]
 
 
 def usable(table: pd.DataFrame) -> pd.DataFrame:
@@ -30,9 +41,10 @@ def usable(table: pd.DataFrame) -> pd.DataFrame:
 
 @dataclasses.dataclass(frozen=True)
 class Means:
-    """Means over seeds of the configurations X, and bootstrap replicates of them.
+    """Means over seeds of the configurations X, and replicates of them.
 
-    at: the columns of each configuration, with `runs` and `squares` (deviations from its mean).
+    at: the columns of each configuration, with `runs`, `squares` (deviations from its mean) and
+    `least_step` (of what is averaged, 0 where that is not known).
     y_BX: row 0 is the means, the other rows are replicates.
     """
 
@@ -46,8 +58,9 @@ class Means:
 
     @property
     def seeds(self) -> int:
-        """The fewest runs of a configuration."""
-        return int(self.at["runs"].min()) if len(self.at) else 0
+        """The fewest runs of a configuration; equal runs without a least step count as one."""
+        spread = (self.at["squares"] > 0) | (self.at["least_step"] > 0)
+        return int(self.at["runs"].where(spread, 1).min()) if len(self.at) else 0
 
     def x(self, column: str) -> np.ndarray:
         """A column of the configurations as numbers."""
@@ -68,20 +81,28 @@ class Means:
 def bootstrap_means(
     table: pd.DataFrame,
     columns: str | Sequence[str],
-    n: int = N_BOOTSTRAP,
-    value: Callable[[pd.DataFrame], pd.Series] = measured,
+    value: Value | None = None,
+    step: Value | None = None,
 ) -> Means:
-    """The means of a value of every run at each distinct value of the columns, resampled n times.
+    """The means of a value of every run at each distinct value of the columns, with replicates.
 
-    All that is compared must be resampled in one call, which keeps it independent.
+    All that is compared must come from one call: runs of one seed may resemble each other.
+
+    Args:
+      table: of runs.
+      columns: by which configurations differ.
+      value: from the rows to a number each; by default what is compared (`measured`).
+      step: from the rows to the least step of the value, where there is one.
 
     Raises:
       ValueError: runs with equal values of the columns are no repetitions of each other.
     """
     columns = [columns] if isinstance(columns, str) else list(columns)
+    if value is None:
+        value, step = measured, one_example
     table = usable(table)
-    # Sorted by value too, so that the order of the rows does not matter.
-    table = table.assign(_y=value(table)).sort_values([*columns, "_y"], ignore_index=True)
+    table = table.assign(_y=value(table), least_step=step(table) if step else 0.0)
+    table = table.sort_values([*columns, *_seeds(table), "_y"], ignore_index=True)
     groups = table.groupby(columns, sort=True, dropna=False)
     others = [column for column in configuration() if column in table and column not in columns]
     mixed = [column for column in others if (groups[column].nunique(dropna=False) > 1).any()]
@@ -90,25 +111,58 @@ def bootstrap_means(
             f"runs with equal {', '.join(columns)} differ in {', '.join(mixed)}; "
             "choose comparable rows with claims.only"
         )
-    random = np.random.default_rng(0)
-    starts = np.flatnonzero(~table.duplicated(columns))
-    samples = np.split(table["_y"].to_numpy(), starts)[1:]
-    replicas = [_replicates(sample, n, random) for sample in samples]
-    at = table.drop_duplicates(columns, ignore_index=True).assign(
-        runs=[len(sample) for sample in samples],
-        squares=[((sample - sample.mean()) ** 2).sum() for sample in samples],
-    )
-    return Means(at, np.stack(replicas, axis=1) if replicas else np.zeros((n + 1, 0)))
+    at = table.drop_duplicates(columns, ignore_index=True)
+    seed_R: Any = table.groupby(_seeds(table), dropna=False).ngroup() if len(table) else []
+    run_SxX = np.full((len(set(seed_R)), len(at)), np.nan)
+    run_SxX[seed_R, table.duplicated(columns).eq(False).cumsum() - 1] = table["_y"]
+    y_BX = replicates(run_SxX, at["least_step"].to_numpy(float))
+    squares_X = np.nansum((run_SxX - y_BX[0]) ** 2, axis=0)
+    return Means(at.assign(runs=np.isfinite(run_SxX).sum(axis=0), squares=squares_X), y_BX)
 
 
-def _replicates(sample: np.ndarray, n: int, random: np.random.Generator) -> np.ndarray:
-    size = len(sample)
-    # From the first value on, so that equal runs have a spread of exactly zero.
-    mean = sample[0] + (sample - sample[0]).mean()
-    deviations = (sample - mean)[random.integers(size, size=(n, size))].mean(axis=1)
-    # A resampled mean varies by (size - 1) / size too little, much for five seeds.
-    deviations *= np.sqrt(size / max(size - 1, 1))
-    return mean + np.concatenate([[0.0], deviations])
+def _seeds(table: pd.DataFrame) -> list[str]:
+    return [column for column in ("seed", "task_seed") if column in table]
+
+
+def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> np.ndarray:
+    """y_BX: the means over seeds, and replicates whose percentiles are Student's.
+
+    A replicate adds up each mean's deviations with Gaussian weights, one for every seed: whatever
+    is linear in the means varies as it does from seed to seed, with whichever variances and
+    correlations configurations have. Deviations are wider than the standard error by the quantile
+    of Student's t, for one run less than there are, over that of the normal distribution.
+
+    Equal runs vary as if one of them were off by the least step.
+
+    Args:
+      run_SxX: a value for every seed, NaN where a configuration has none.
+      least_step_X: of each value, 0 where none is known.
+    """
+    n_X = np.maximum(np.isfinite(run_SxX).sum(axis=0), 1)
+    # From one of the values on, so that equal runs have a spread of exactly zero.
+    first_X = np.fmin.reduce(run_SxX, axis=0, initial=np.nan)
+    mean_X = first_X + np.nansum(run_SxX - first_X, axis=0) / n_X
+    deviation_SxX = np.nan_to_num(run_SxX - mean_X)
+    freedom_X = np.maximum(n_X - 1, 1)
+    widening_X = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, freedom_X) / NORMAL / np.sqrt(n_X)
+    weight_BxS = _gaussian(len(run_SxX))
+    spread_BX = weight_BxS @ (deviation_SxX / np.sqrt(freedom_X))
+    missing_X = least_step_X**2 / n_X - (deviation_SxX**2).sum(axis=0) / freedom_X
+    if (missing_X > 0).any():
+        own_BX = np.random.default_rng(0).normal(size=spread_BX.shape)
+        spread_BX = spread_BX + own_BX * np.sqrt(np.maximum(missing_X, 0))
+    return mean_X + np.concatenate([np.zeros((1, len(n_X))), widening_X * spread_BX])
+
+
+@functools.lru_cache
+def _gaussian(n: int) -> np.ndarray:
+    """Gaussian numbers for n seeds, evener than random ones, so that percentiles vary little."""
+    if n == 0:
+        return np.zeros((REPLICATES, 0))
+    points = scipy.stats.qmc.Sobol(n, seed=0).random(REPLICATES)
+    weight_BxS = scipy.stats.norm.ppf(points)
+    weight_BxS.flags.writeable = False
+    return weight_BxS
 
 
 def grouped(table: pd.DataFrame, group: str, *columns: str) -> dict[Any, Means]:
@@ -211,14 +265,26 @@ def unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
     return np.cumsum(above_X) - above_X == 0
 
 
-def interval(values_B: np.ndarray) -> tuple[float, float]:
-    """95% percentile interval of the replicates, which follow the estimate in values_B."""
-    if np.isnan(values_B).any():
+def interval(values_B: np.ndarray, seeds: int) -> tuple[float, float]:
+    """95% interval of a statistic from its estimate and replicates, NaN of too few seeds."""
+    if seeds < MIN_SEEDS or np.isnan(values_B).any():
         return float("nan"), float("nan")
     # Without interpolation: infinite values have no differences.
-    low, high = np.quantile(values_B[1:], (0.025, 0.975), method="inverted_cdf")
+    outside = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(values_B[1:], (outside, 1 - outside), method="inverted_cdf")
     # At a kink (a break at a point, the best of many) replicates may all lie on one side.
     return float(min(low, values_B[0])), float(max(high, values_B[0]))
+
+
+def share_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The exact interval of a share (Clopper & Pearson 1934).
+
+    >>> low, high = share_interval(40, 40)
+    >>> round(low, 3), high
+    (0.912, 1.0)
+    """
+    found = scipy.stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="exact")
+    return float(found.low), float(found.high)
 
 
 def ratio_or(numerator_B: np.ndarray, denominator_B: np.ndarray, otherwise: float) -> np.ndarray:

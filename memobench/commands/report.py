@@ -2,7 +2,7 @@
 
 from absl import logging
 
-from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, Command, choose
+from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import UserError
 
 
@@ -17,22 +17,22 @@ def run(names: list[str]) -> None:
     output = check_writable(OUTPUT.value, "output")
     found = {}
     for experiment in experiments:
-        wanted = {run.run_id for run in experiment.runs(PRESET.value)}
+        wanted = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
         rows = table[table["run_id"].isin(wanted)].reset_index(drop=True)
         if not rows.empty:
-            found[experiment.name] = (experiment, rows)
+            found[experiment.name] = (experiment, rows, SEEDS.value)
             continue
         missing = f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}"
         first = f"first: memobench run {experiment.name} --preset={PRESET.value}"
         if len(experiments) == 1:
             raise UserError(f"{missing}; {first}")
         logging.warning("left out: %s; %s", missing, first)
-    for experiment, rows in found.values():
-        text = page.write(experiment, PRESET.value, rows, output)
+    for experiment, rows, seeds in found.values():
+        text = page.write(experiment, PRESET.value, rows, output, seeds)
         print(text if len(experiments) == 1 else f"Written to {output / experiment.name}.md")
     if len(found) > 1:
         print(verdicts.write(found, PRESET.value, output))
         print(f"Written to {output / 'VERDICTS.md'}")
 
 
-COMMAND = Command(run, "EXPERIMENT", (PRESET, RESULTS, OUTPUT, PLUGIN))
+COMMAND = Command(run, "EXPERIMENT", (PRESET, SEEDS, RESULTS, OUTPUT, PLUGIN))

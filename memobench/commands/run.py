@@ -7,11 +7,10 @@ from typing import Any
 from absl import flags
 
 from memobench import executors
-from memobench.command import PLUGIN, PRESET, RESULTS, Command, choose
+from memobench.command import PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import UserError
 from memobench.table.results import check_writable, load_rows
 
-SEEDS = flags.DEFINE_integer("seeds", None, "Run only the seeds below this.", lower_bound=1)
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
 EXECUTOR = flags.DEFINE_string(
@@ -31,11 +30,9 @@ def run(names: list[str]) -> None:
         check_writable(RESULTS.value)
     from memobench.runtime import sweep
 
-    presets = (experiment.runs(PRESET.value) for experiment in experiments)
+    presets = (experiment.runs(PRESET.value, SEEDS.value) for experiment in experiments)
     # Experiments may share runs.
     runs = list(dict.fromkeys(itertools.chain.from_iterable(presets)))
-    if SEEDS.value:
-        runs = [run for run in runs if run.seed < SEEDS.value]
     if DRY_RUN.value:
         rows = load_rows(RESULTS.value)
         packs = sweep.plan(runs, done=rows)

@@ -30,7 +30,13 @@ MEANS = ("accuracy", "loss")
 MOST_CERTIFICATES = 80
 
 
-def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: pathlib.Path) -> str:
+def write(
+    experiment: Experiment,
+    preset: str,
+    table: pd.DataFrame,
+    folder: pathlib.Path,
+    seeds: int | None = None,
+) -> str:
     """Writes the figure, the tables and the page of an experiment.
 
     Args:
@@ -39,6 +45,7 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
       table: the rows of those of its runs that are done.
       folder: where `NAME.md`, `NAME.png`, `NAME_runs.csv` and `NAME_verdicts.csv` go, under the
         experiment's own name.
+      seeds: of the preset's seeds so many are declared; all by default.
 
     Returns:
       The page's text.
@@ -46,20 +53,29 @@ def write(experiment: Experiment, preset: str, table: pd.DataFrame, folder: path
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
-    verdicts = claims.verdicts(experiment.claims_of(preset), known, experiment.wanted(preset))
+    wanted = experiment.wanted(preset, seeds)
+    verdicts = claims.verdicts(experiment.claims_of(preset), known, wanted)
     experiment.figure.draw(experiment, preset, known, base.with_suffix(".png"))
     tables.write_runs(known.drop(columns=rows.lists()), pathlib.Path(f"{base}_runs.csv"))
     tables.write_csv(verdicts, pathlib.Path(f"{base}_verdicts.csv"))
-    text = _page(experiment, preset, known, verdicts)
+    text = _page(experiment, preset, known, verdicts, wanted)
     base.with_suffix(".md").write_text(text)
     return text
 
 
-def _page(experiment: Experiment, preset: str, table: pd.DataFrame, verdicts: pd.DataFrame) -> str:
-    n_wanted = len({run.run_id for run in experiment.runs(preset)})
+def _page(
+    experiment: Experiment,
+    preset: str,
+    table: pd.DataFrame,
+    verdicts: pd.DataFrame,
+    wanted: pd.DataFrame,
+) -> str:
+    n_seeds, n_all = wanted["seed"].nunique(), len({run.seed for run in experiment.runs(preset)})
+    first = f", the first {n_seeds} of {n_all} seeds" if n_seeds < n_all else ""
     parts = [
         f"# {experiment.title}",
-        f"`{experiment.name}`, preset `{preset}`: {len(table)} of {n_wanted} runs are here, "
+        f"`{experiment.name}`, preset `{preset}`{first}: "
+        f"{len(table)} of {wanted['run_id'].nunique()} runs are here, "
         f"{int((table['status'] == 'diverged').sum())} diverged (they enter no mean).\n"
         f"Measured on: {tables.listed(table['device'])}."
         + (
@@ -107,10 +123,10 @@ def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
     return [
         "## Verdicts",
         "\n".join(statements),
-        "A verdict compares a 95% interval (bootstrap over seeds) with the range in which the "
+        "A verdict compares a 95% interval (Student's, over seeds) with the range in which the "
         "claim is true: it holds inside, fails outside, and is undecided where the interval "
-        "reaches over the edge or seeds or points are too few. Claims about every run "
-        "are counted instead.",
+        "reaches over the edge, seeds or points are too few, or declared runs are missing. "
+        "Claims about every run are counted instead.",
         *([doubling] if doubling else []),
         tables.markdown(shown.rename(columns={"doubling": "twice the steps"}), {}),
     ]

@@ -46,13 +46,13 @@ class Exposure(Drawing):
             top.set_ylabel(MEASURES[measure])
             found = exposure.ratios(_full(table), measure)
             at = sorted(found)
-            low, high = np.array([interval(found[n]) for n in at]).reshape(-1, 2).T
-            middle = np.array([found[n][0] for n in at])
+            low, high = np.array([interval(*found[n]) for n in at]).reshape(-1, 2).T
+            middle = np.array([found[n][0][0] for n in at])
             spread = [middle - low, high - middle]
             bottom.errorbar(at, middle, yerr=spread, color="black", marker="o", capsize=3)
             bottom.axhspan(1 / 1.1, 1.1, **EQUAL)
             bottom.axhline(1, **ONE)
-            bottom.set_ylim(0, np.nanmax([1.2, *(high * 1.05)]))
+            bottom.set_ylim(0, max([1.2, *(high[np.isfinite(high)] * 1.05)]))
             bottom.set_ylabel("attention over MLP")
             bottom.set_xlabel("exposures of each fact")
             bottom.set_xscale("log", base=2)
@@ -67,8 +67,8 @@ class Exposure(Drawing):
         """See `Drawing`: attention over MLP at every exposure, with what that decides."""
         rows = []
         for measure in MEASURES:
-            for seen, ratio_B in sorted(exposure.ratios(_full(table), measure).items()):
-                low, high = interval(ratio_B)
+            for seen, (ratio_B, seeds) in sorted(exposure.ratios(_full(table), measure).items()):
+                low, high = interval(ratio_B, seeds)
                 rows.append(
                     {
                         "measure": measure,
@@ -82,7 +82,7 @@ class Exposure(Drawing):
         return [
             "## Attention over MLP",
             "Full heads, at equal parameters, each family at its best learning rate; 95% intervals "
-            "(bootstrap over seeds). *Equal* means within a tenth.",
+            "(Student's, over seeds). *Equal* means within a tenth.",
             tables.markdown(
                 pd.DataFrame(rows), dict.fromkeys(("attention / MLP", "low", "high"), 2)
             ),
@@ -101,7 +101,8 @@ def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
         chosen = means.where((families == name).to_numpy())
         order = np.argsort(chosen.x("exposures"))
         y = chosen.mean_X[order]
-        low, high = np.array([interval(y_B) for y_B in chosen.y_BX.T])[order].T
+        each = zip(chosen.y_BX.T, chosen.at["runs"], strict=True)
+        low, high = np.array([interval(y_B, seeds) for y_B, seeds in each])[order].T.clip(min=0)
         axis.errorbar(
             chosen.x("exposures")[order],
             y,

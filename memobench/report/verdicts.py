@@ -35,17 +35,22 @@ _COLUMNS = (*claims.VARIANTS.values(), claims.OPTIMUM)
 
 
 def write(
-    experiments: Mapping[str, tuple[Experiment, pd.DataFrame]], preset: str, folder: pathlib.Path
+    experiments: Mapping[str, tuple[Experiment, pd.DataFrame, int | None]],
+    preset: str,
+    folder: pathlib.Path,
 ) -> str:
-    """Writes VERDICTS.md of experiments and their runs into the folder and returns its text."""
-    devices = {device for _, runs in experiments.values() for device in runs["device"]}
+    """Writes VERDICTS.md into the folder and returns its text.
+
+    Of each experiment, with its runs, as many seeds are declared as are named; all for None.
+    """
+    devices = {device for _, runs, _ in experiments.values() for device in runs["device"]}
     parts = [INTRODUCTION, f"Preset `{preset}`, measured on: {tables.listed(devices)}.\n"]
     by_paper = itertools.groupby(experiments.items(), key=lambda item: item[0].partition("/")[0])
     for paper, items in by_paper:
         rows = [
             {"experiment": name, **row}
-            for name, (experiment, table) in items
-            for row in _rows(experiment, preset, analysis.with_theory(table))
+            for name, (experiment, table, seeds) in items
+            for row in _rows(experiment, preset, seeds, analysis.with_theory(table))
         ]
         if not rows:  # Its experiments decide no claim in this preset.
             continue
@@ -58,9 +63,11 @@ def write(
     return text
 
 
-def _rows(experiment: Experiment, preset: str, table: pd.DataFrame) -> list[dict[str, str]]:
+def _rows(
+    experiment: Experiment, preset: str, seeds: int | None, table: pd.DataFrame
+) -> list[dict[str, str]]:
     tested = experiment.claims_of(preset)
-    verdicts = claims.verdicts(tested, table, experiment.wanted(preset))
+    verdicts = claims.verdicts(tested, table, experiment.wanted(preset, seeds))
     rows: dict[str, dict[str, str]] = {}
     by_steps = verdicts.sort_values("steps", kind="stable")
     groups: Any = by_steps.groupby(["claim", "variant"], sort=False)

@@ -15,20 +15,28 @@ from memobench.methods.base import Method
 from memobench.table.rows import configuration, of_task
 from memobench.tasks.base import Task
 
+CONFIDENCE = 0.95
+# Accuracies are shares: their least step is one example.
+_SHARES = ("accuracy", "accuracy_protocol")
 
-def half_width(values: pd.Series, confidence: float = 0.95) -> float:
-    """Half the width of Student's confidence interval of the mean; NaN below two values.
+
+def half_width(values: pd.Series) -> float:
+    """Half of Student's 95% interval of the mean; NaN below two values and of equal ones.
 
     >>> round(half_width(pd.Series([1.0, 2.0, 3.0])), 3)
     2.484
     """
     values = values.dropna()
-    return float(_half_width(values.std(ddof=1), len(values), confidence))
+    differ = values.nunique() > 1  # Rounding gives equal values a spread.
+    return float(_half_width(values.std(ddof=1) if differ else 0.0, len(values)))
 
 
-def _half_width(deviation: Any, count: Any, confidence: float = 0.95) -> Any:
+def _half_width(deviation: Any, count: Any, least_step: Any = 0.0) -> Any:
+    """Of equal runs as if one of them were off by the least step, NaN where none is known."""
     count = np.where(np.asarray(count) > 1, count, np.nan)
-    return scipy.stats.t.ppf(0.5 + confidence / 2, count - 1) * deviation / np.sqrt(count)
+    deviation = np.maximum(deviation, least_step / np.sqrt(count))
+    quantile = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)
+    return quantile * np.where(deviation > 0, deviation, np.nan) / np.sqrt(count)
 
 
 def over_seeds(
@@ -49,7 +57,10 @@ def over_seeds(
     for measure in measures:
         of_measure = groups[measure]
         columns[measure] = of_measure.mean()
-        columns[f"{measure}_interval"] = _half_width(of_measure.std(ddof=1), of_measure.count())
+        least_step = 1 / groups["n_examples"].max() if measure in _SHARES else 0.0
+        deviation = of_measure.std(ddof=1).where(of_measure.nunique() > 1, 0.0)
+        half = _half_width(deviation, of_measure.count(), least_step)
+        columns[f"{measure}_interval"] = half
     if "device" in table:
         devices = pd.DataFrame({"group": groups.ngroup(), "device": table["device"]})
         listed = devices.drop_duplicates().groupby("group")["device"]
@@ -151,6 +162,10 @@ def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.Dat
         [PROVEN, LOWER_BOUND, CONVERGED],
         NOT_CONVERGED,
     )
+    # What a theorem fixes is the same for every seed.
+    intervals = [f"{measure}_interval" for measure in CAPACITIES]
+    proven = (found["verdict"] == PROVEN) & (found["seeds"] > 1)
+    found.loc[proven, intervals] = found.loc[proven, intervals].fillna(0.0)
     for measure in ("bits", "complete_99", "memorized"):
         found[f"{measure}_per_parameter"] = found[measure] / found["n_params"]
     found["complete_99_over_proven"] = found["complete_99"] / found["proven"]
