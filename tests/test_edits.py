@@ -14,10 +14,12 @@ import pytest
 from hypothesis import strategies as st
 
 from memobench.errors import UserError
+from memobench.report import leaderboard
 from memobench.runs import cells
 from memobench.runtime import leases, status
 from memobench.table import results, rows, verify
 from tests import small
+from tests.test_board import _three
 from tests.test_specs import JUNK, cases, drawn_runs
 from tests.test_submissions import TASK
 from tests.test_verify import _constructed, _trained
@@ -187,6 +189,28 @@ def test_no_edit_ends_verify_or_a_reader_otherwise_than_in_lines(made):
         assert found.errors
         assert len(results.load_results(name)) <= 2
         assert "runs are done" in status.text(name)
+
+
+@cases(10, st.data())
+def test_a_board_of_edited_rows_is_drawn_or_refused_in_one_line(data):
+    shard = json.loads(board_text())
+    for _ in range(data.draw(st.integers(1, 2))):
+        _json(data.draw, shard["rows"][data.draw(st.integers(0, len(shard["rows"]) - 1))])
+    with tempfile.TemporaryDirectory(dir=folder()) as name:
+        text = small.resealed(json.dumps(shard))
+        pathlib.Path(name, "edited.json").write_text(text, "utf-8", "replace")
+        try:
+            leaderboard.write(results.load_results(name), pathlib.Path(name, "pages"))
+        except UserError as error:
+            assert_line(str(error))
+
+
+@functools.cache
+def board_text():
+    """A shard of runs of the standard board."""
+    made = [{k: x for k, x in row.items() if k not in rows.PROVENANCE} for row in _three()]
+    with tempfile.TemporaryDirectory(dir=folder()) as name:
+        return results.write_shard(pathlib.Path(name), made, small.PROVENANCE).read_text()
 
 
 @cases(60, st.lists(drawn_runs(), min_size=1, max_size=3, unique_by=lambda run: run.run_id))

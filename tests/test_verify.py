@@ -3,12 +3,13 @@ import time
 
 import pytest
 
-from memobench import constructions
+import memobench
+from memobench import constructions, metrics
 from memobench.constructions import precision
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.runs import Run
-from memobench.table import results, rows, verify
+from memobench.table import migrate, results, rows, verify
 from tests.small import PROVENANCE, reseal, resealed
 from tests.test_cli import _memobench
 from tests.test_results import SPOILED
@@ -179,6 +180,27 @@ def test_provenance_that_is_missing_or_odd_is_an_error(tmp_path, changes, told):
     assert told in error
 
 
+def test_constructed_weights_are_made_again_and_compared(tmp_path):
+    run = Run(task=TASK, architecture=HEADS, method=Dana2025(n_aimed=4))
+    memobench.run([run], tmp_path, progress=False)
+    assert verify.verify(tmp_path, recompute=True).errors == ()
+    (path,) = tmp_path.glob("*.json")
+    n, chance = TASK.n_predicted, TASK.chance
+
+    def better(shard):
+        """All that any other column determines fits."""
+        (row,) = shard["rows"]
+        row["accuracy"] += 1 / n
+        row["memorized"] = metrics.chance_corrected(row["accuracy"], n, chance)
+        row["accuracy_protocol"], row["curve_accuracy"] = row["accuracy"], [row["accuracy"]]
+
+    reseal(path, better)
+    assert verify.verify(tmp_path).errors == ()
+    accuracy, *_ = verify.verify(tmp_path, recompute=True).errors
+    assert accuracy.startswith(f"{path.name}, row 1 ({run.run_id}): accuracy=")
+    assert "weights that were made again have" in accuracy
+
+
 def test_several_commits_and_devices_are_notes(tmp_path):
     _write(tmp_path, _trained(), commit=None)
     _write(tmp_path, _trained(1), _trained(2), commit="4567def+", device="NVIDIA H200")
@@ -213,9 +235,13 @@ def test_working_files_are_passed_over_and_old_temporary_ones_noted(tmp_path):
     assert ".old.tmp" in found.notes[0]
 
 
-def test_no_folder_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="is no folder"):
-        verify.verify(tmp_path / "none")
+@pytest.mark.parametrize("name", ["none", ""])
+def test_no_folder_is_one_line(tmp_path, monkeypatch, name):
+    """Nor is an empty name, as of a shell's variable without a value, the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for check in (verify.verify, migrate.migrate_folder, results.load_results):
+        with pytest.raises(UserError, match=f"'{name}' is no folder"):
+            check(name)
 
 
 def test_the_command_tells_all_and_fails(tmp_path):

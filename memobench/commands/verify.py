@@ -1,7 +1,13 @@
 """memobench verify: whether the shards of a results folder are sound."""
 
+from absl import flags
+
 from memobench.command import PLUGIN, RESULTS, Command
 from memobench.errors import UserError
+
+RECOMPUTE = flags.DEFINE_bool(
+    "recompute", False, "Make constructed weights again and compare what they know."
+)
 
 
 def run(names: list[str]) -> None:
@@ -11,7 +17,7 @@ def run(names: list[str]) -> None:
     if len(names) > 1:
         raise UserError(f"verify takes one folder, got {' '.join(names)}")
     folder = names[0] if names else RESULTS.value
-    found = verify.verify(folder)
+    found = verify.verify(folder, RECOMPUTE.value)
     for kind, lines in (("error", found.errors), ("note", found.notes)):
         for line in lines:
             print(f"{kind}: {line}")
@@ -20,4 +26,4 @@ def run(names: list[str]) -> None:
         raise UserError(f"{folder} is not sound; every error is named above")
 
 
-COMMAND = Command(run, "FOLDER", (RESULTS, PLUGIN))
+COMMAND = Command(run, "FOLDER", (RESULTS, RECOMPUTE, PLUGIN))

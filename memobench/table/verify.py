@@ -22,7 +22,7 @@ from memobench import atomic, theory
 from memobench.columns import printable, shown
 from memobench.errors import UnknownKind, UserError
 from memobench.methods.base import Method
-from memobench.runs import from_cells
+from memobench.runs import Run, from_cells
 from memobench.submissions import checks
 from memobench.table import results, rows
 from memobench.table.consistency import agree
@@ -59,13 +59,23 @@ class Report:
         return ", ".join(f"{n:,} {name}{'s' * (n != 1)}" for name, n in counts.items())
 
 
-def verify(folder: results.Path) -> Report:
-    """Checks every file and every row of a folder. Raises UserError where there is no folder."""
+def verify(folder: results.Path, recompute: bool = False) -> Report:
+    """Checks every file and every row of a folder.
+
+    Args:
+      folder: of shards.
+      recompute: whether to make weights again that are solved for, not trained: of constructions,
+        and to compare what they know. It takes as long as making them did.
+
+    Raises UserError where there is no folder.
+    """
     folder = results.require_folder(folder, "name one of shards")
     check = _Check(results.migrated(folder))
     for path in results.shard_paths(folder):
         check.file(path)
     check.theory()
+    if recompute:
+        check.recompute()
     check.errors += results.how_to_migrate(folder, check.old, check.unsealed)
     return Report(
         shards=check.n_shards,
@@ -89,6 +99,8 @@ class _Check:
         self.first: dict[str, tuple[str, _Row]] = {}
         self._again: dict[str, list[tuple[str, str, float]]] = collections.defaultdict(list)
         self._waiting: list[tuple[str, _Row]] = []
+        # Runs whose weights are solved for, where they were met first, and their measures.
+        self._solved: dict[str, tuple[str, Run, _Row]] = {}
         self._provenance: dict[str, collections.Counter] = collections.defaultdict(
             collections.Counter
         )
@@ -147,6 +159,9 @@ class _Check:
         except UserError as error:
             yield str(error)
             return
+        place, measures = self.first[row["run_id"]]
+        if run.method.solves and run.run_id not in self._solved:
+            self._solved[run.run_id] = place, run, measures
         for check in checks.CONSISTENCY:
             try:
                 check(run, row)
@@ -178,6 +193,21 @@ class _Check:
                 if is_beyond:
                     self.errors.append(f"{place}: beyond {limit}: {value:.6g} measured")
         self._waiting.clear()
+
+    def recompute(self) -> None:
+        """Makes weights again that are solved for, and compares what they know."""
+        from memobench.planner import packing
+        from memobench.runtime import worker
+
+        for place, run, measures in self._solved.values():
+            pack = packing.make_pack([run])
+            (row,) = worker.rows_of(pack, run.method.train(pack, lambda steps: None))
+            for name in (*rows.MEASURES, "status"):
+                if not agree(measures[name], row[name], **SAME):
+                    self.errors.append(
+                        f"{place}: {name}={shown(measures[name])}, and weights that were made "
+                        f"again have {shown(row[name])}"
+                    )
 
     def _wrong(self, place: str, messages: Iterable[str]) -> None:
         self.errors.extend(f"{place}: {message}" for message in messages)
