@@ -117,8 +117,9 @@ def _finite(text: str) -> float:
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of which no key is there twice."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        require(name not in found, f"{shown(name)} is there twice; leave one out")
-        found[name] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{shown(twice)} is there twice; leave one out")
     return found

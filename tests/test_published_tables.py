@@ -14,6 +14,7 @@ from memobench.experiments import EXPERIMENTS
 from memobench.report import tables
 from memobench.runs import cells, from_cells, spec_columns
 from memobench.spec import SPEC_VERSION
+from memobench.submissions import checks
 from memobench.table import analysis, results
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
@@ -49,7 +50,9 @@ def _read(path):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_published_rows_are_runs_of_their_experiment(name):
+def test_published_rows_are_runs_of_their_experiment_and_their_measures_agree(name, monkeypatch):
+    # Tables of runs have six digits.
+    monkeypatch.setattr(checks, "REPEATED", 2e-5)
     experiment, preset = _experiment(name)
     declared = {run.run_id for run in experiment.presets[preset]}
     seen = set()
@@ -58,6 +61,7 @@ def test_published_rows_are_runs_of_their_experiment(name):
         assert run.run_id == row["run_id"]
         assert cells(run) == spec
         assert int(row["spec_version"]) == SPEC_VERSION
+        checks._check_measures(run, {x: _value(row.get(x) or "") for x in checks.columns()})
         seen.add(run.run_id)
     assert seen
     assert seen <= declared
