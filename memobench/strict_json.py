@@ -103,15 +103,20 @@ def _no_constant(name: str) -> None:
     raise UserError(f"{name} is no JSON number; leave out what was not measured")
 
 
+# Messages are made where they are needed: a file has millions of numbers.
+
+
 def _whole_number(text: str) -> int:
     value = int(text) if len(text) <= MAX_DIGITS else MAX_WHOLE + 1
-    require(abs(value) <= MAX_WHOLE, f"the number {shown(text)} is beyond 2^53; lower it")
+    if abs(value) > MAX_WHOLE:
+        raise UserError(f"the number {shown(text)} is beyond 2^53; lower it")
     return value
 
 
 def _finite(text: str) -> float:
     value = float(text) if len(text) <= MAX_DIGITS else math.inf
-    require(math.isfinite(value), f"the number {shown(text)} is too large or too long; fix it")
+    if not math.isfinite(value):
+        raise UserError(f"the number {shown(text)} is too large or too long; fix it")
     return value
 
 
@@ -119,7 +124,11 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of which no key is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"{shown(twice)} is there twice; leave one out")
+        for name, _ in pairs:
+            # What was met before is gone.
+            if found.pop(name, _MISSING) is _MISSING:
+                raise UserError(f"{shown(name)} is there twice; leave one out")
     return found
+
+
+_MISSING = object()

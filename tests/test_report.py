@@ -101,11 +101,10 @@ def test_devices_are_text_on_every_page_and_no_formula_in_any_table(measured, tm
     experiment, table = measured
     device = "<b>x</b> [a](http://b);=1+1"
     known = analysis.with_theory(table.assign(device=device))
-    decided = claims.verdicts(experiment.claims_of("quick"), known, experiment.wanted("quick"))
     pages = [
-        page._page(experiment, "quick", known, decided),
+        page.write(experiment, "quick", known, tmp_path),
         configurations.page(configurations.build(known)),
-        verdicts.write({experiment.name: (experiment, known)}, "quick", tmp_path),
+        verdicts.write({experiment.name: (experiment, known, None)}, "quick", tmp_path),
     ]
     for text in pages:
         lines = [line for line in text.splitlines() if "easured on:" in line]

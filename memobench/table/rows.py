@@ -153,8 +153,8 @@ def require_whole(rows: Sequence[Any], provenance: Any) -> None:
     for i, row in enumerate(rows, start=1):
         require(isinstance(row, Mapping), f"row {i} is no object")
         for name in _PRESENT:
-            lacks = name not in row or (row[name] is None and name in _REQUIRED)
-            require(not lacks, f"row {i} lacks {name}")
+            if name not in row or (row[name] is None and name in _REQUIRED):
+                raise UserError(f"row {i} lacks {name}")
         _require_domains(f"row {i}", row, known)
         first = places.setdefault(row["run_id"], i)
         require(first == i, f"row {i} is of the run of row {first}")
