@@ -58,6 +58,11 @@ def palette(n: int, name: str = "colorblind") -> list[Any]:
     return sns.color_palette(name, n)
 
 
+def bars(mean: Any, half: Any) -> np.ndarray:
+    """Both arms of error bars that end at 0."""
+    return np.stack([np.clip(half, 0, np.maximum(mean, 0)), half])
+
+
 def key(label: str, **style: Any) -> "Line2D":
     """An entry of a legend; black unless its style says otherwise."""
     from matplotlib.lines import Line2D

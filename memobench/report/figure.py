@@ -164,6 +164,9 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
     low, high = y - half, y + half
     if shown.y == "loss":
         y, low, high = (values.clip(lower=LEAST_LOSS) for values in (y, low, high))
+    elif shown.y in ("accuracy", "known"):
+        most = 1 if shown.y == "accuracy" else summary["n_examples"]
+        low, high = (values.clip(0, most) for values in (low, high))
     columns: dict[str, Any] = {
         "row": summary["row"],
         "variant": summary["variant"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from memobench import board
-from memobench.report.drawing import Drawing, key, palette, subplots
+from memobench.report.drawing import Drawing, bars, key, palette, subplots
 from memobench.table import analysis
 
 if TYPE_CHECKING:
@@ -84,10 +84,11 @@ def _panel(
     for i, track in enumerate(tracks):
         for row in rows[rows["track"] == track].to_dict("records"):
             settled = row["verdict"] in SETTLED
+            mean, half = (row[x] / row["n_params"] for x in (measure, f"{measure}_interval"))
             axis.errorbar(
-                row[measure] / row["n_params"],
+                mean,
                 entries.index(row["entry"]) + _BETWEEN * (i - (len(tracks) - 1) / 2),
-                xerr=row[f"{measure}_interval"] / row["n_params"],
+                xerr=bars([mean], [half]),
                 color=colors[track],
                 marker=_MARKERS[track],
                 markersize=5,

@@ -10,7 +10,7 @@ import pandas as pd
 
 from memobench import claims, notation
 from memobench.methods.construction import WEIGHTS
-from memobench.report.drawing import Drawing, key, palette, subplots, whole_numbers
+from memobench.report.drawing import Drawing, bars, key, palette, subplots, whole_numbers
 from memobench.table import analysis
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def _in_order(values: pd.Series) -> list[Any]:
 def _line(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: dict[str, Any]) -> None:
     groups = runs.assign(y=pd.to_numeric(runs[y])).groupby(x)["y"]
     half = groups.agg(analysis.half_width).fillna(0)
-    axis.errorbar(groups.mean().index, groups.mean(), yerr=half, capsize=2, linewidth=1.3, **style)
+    mean = groups.mean()
+    axis.errorbar(mean.index, mean, yerr=bars(mean, half), capsize=2, linewidth=1.3, **style)
 
 
 def _points(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from memobench import notation
-from memobench.report.drawing import Drawing, palette, subplots
+from memobench.report.drawing import Drawing, bars, palette, subplots
 from memobench.table import analysis
 from memobench.table.rows import configuration
 
@@ -61,7 +61,7 @@ class Scaling(Drawing):
             axis.errorbar(
                 groups.mean().index,
                 groups.mean(),
-                yerr=half,
+                yerr=bars(groups.mean(), half),
                 color=color,
                 marker=marker,
                 linestyle="",
