@@ -118,7 +118,7 @@ def test_rows_that_have_no_run_are_named_and_the_others_kept(tmp_path, capsys):
     path = results.write_shard(tmp_path, [_measured(OLD[0]), wrong], PROVENANCE)
     (tmp_path / "torn.json").write_text("{")
     command, arguments = cli.parse(["memobench", "migrate", str(tmp_path)])
-    with pytest.raises(UserError, match=r"2 of .* were not: every one is named above"):
+    with pytest.raises(UserError, match=r"2 of .* were not rewritten; each is named above"):
         command.run(arguments)
     said = capsys.readouterr().out
     assert f"{path.name}, row 2 ({OLD[1]['run_id']}): run_id=" in said

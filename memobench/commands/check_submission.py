@@ -1,4 +1,4 @@
-"""memobench check-submission: whether files of submitted runs are what they say."""
+"""memobench check-submission: whether files of submitted runs are valid."""
 
 from memobench.command import PLUGIN, Command
 from memobench.errors import UserError

@@ -18,7 +18,7 @@ def run(_: list[str]) -> None:
     output = check_writable(OUTPUT.value, "output")
     table, dropped = submissions.merge(submissions.load_folder(output / "submissions"), table)
     for run_id, kept, left_out in dropped:
-        logging.warning("run %s of %s is left out: %s has it", run_id, left_out, kept)
+        logging.warning("run %s of %s is left out: that of %s is kept", run_id, left_out, kept)
     print(leaderboard.write(table, output))
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
 

@@ -5,7 +5,7 @@ from memobench.errors import UserError
 
 
 def run(names: list[str]) -> None:
-    """Rewrites shards of earlier versions beside themselves: ids and digests, the same measures."""
+    """Rewrites shards of earlier versions into new files: new ids and digests, same measures."""
     from memobench.table import migrate
 
     if len(names) > 1:
@@ -16,7 +16,9 @@ def run(names: list[str]) -> None:
         print(f"error: {line}")
     print(f"{found.runs:,} runs of {found.shards:,} shards were rewritten in {folder}")
     if found.errors:
-        raise UserError(f"{len(found.errors):,} of {folder} were not: every one is named above")
+        raise UserError(
+            f"{len(found.errors):,} of {folder} were not rewritten; each is named above"
+        )
 
 
 COMMAND = Command(run, "FOLDER", (RESULTS, PLUGIN))

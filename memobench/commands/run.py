@@ -24,7 +24,7 @@ def run(names: list[str]) -> None:
     experiments = choose(names)
     executor = executors.read(EXECUTOR.value, OPTION.value)
     if DRY_RUN.value and not executor.in_process:
-        raise UserError("--dry_run knows this machine only; leave out --executor")
+        raise UserError("--dry_run plans for this machine only; leave out --executor")
     executor.check_machine()
     if not DRY_RUN.value:
         check_writable(RESULTS.value)

@@ -8,7 +8,7 @@ from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, Command, choose
 from memobench.errors import UserError
 
 SUBMITTER = flags.DEFINE_string("submitter", None, "Your name.")
-URL = flags.DEFINE_string("url", None, "An address of yours.")
+URL = flags.DEFINE_string("url", None, "A link to you or to your work.")
 NOTE = flags.DEFINE_string("note", None, "A sentence about your runs.")
 
 

@@ -25,7 +25,7 @@ from memobench.tasks.base import Task
 
 _Module = TypeVar("_Module", bound="Module")
 
-# What is no memory: parameters of these names take tokens in and out.
+# Not counted as memory: the parameters of these names take tokens in and out.
 EMBEDDINGS = ("token_embedding", "unembedding")
 
 
@@ -33,7 +33,7 @@ EMBEDDINGS = ("token_embedding", "unembedding")
 class Architecture(Spec):
     """Who memorizes: the model's true sizes and options.
 
-    answers: the questions of tasks (`Task.question`) that its models answer. A kind gives `module`.
+    answers: the questions of tasks (`Task.question`) that its models answer. Kinds define `module`.
     """
 
     noun: ClassVar[str] = "architecture"
@@ -48,30 +48,30 @@ class Architecture(Spec):
         raise NotImplementedError
 
     def made(self, module: type["_Module"], task: Any, **more: Any) -> "_Module":
-        """A module whose fields are `more`, this spec's, and the task's, by their names."""
+        """A module whose fields are taken by name from `more`, this spec, or the task."""
         own = {field.name for field in dataclasses.fields(self)}
         names = {field.name for field in dataclasses.fields(module)} - {"parent", "name", *more}
         return module(**{x: getattr(self if x in own else task, x) for x in names}, **more)
 
     def build(self, task: Task) -> "Module":
-        """The module for a task. Raises UserError for one whose question it does not answer."""
+        """The module for a task. Raises UserError where it does not answer the task's question."""
         return _build(self, task.signature())
 
     def shared_cells(self) -> dict[str, Any]:
-        """The sizes that rows of all architectures have; one that is no field is its least."""
-        # A model without heads has one as wide as its stream, which is the stream.
+        """The sizes in the rows of all architectures; one that is not a field has its minimum."""
+        # A model without heads counts as one head, as wide as the residual stream.
         least = {"d_model": self.d_model, "d_head": self.d_model, "n_heads": 1, "n_layers": 1}
         least |= {"d_mlp": 0}
         return {name: getattr(self, name, value) for name, value in least.items()}
 
     @classmethod
     def shared_columns(cls) -> dict[str, Column]:
-        """What these columns are."""
+        """The declarations of these columns."""
         return _SHARED
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
-        """What a row's label says of the architecture beside the protocol; empty for nothing."""
+        """What a row's label says about the architecture, next to the protocol; may be empty."""
         del row
         return ""
 
@@ -82,7 +82,7 @@ class Architecture(Spec):
 
     @property
     def shown_sizes(self) -> list[str]:
-        """What tells architectures of a family apart, short; options where they are not usual."""
+        """What tells architectures of a family apart, in short; options that are not default."""
         cells = self.shared_cells()
         usual = {field.name: field.default for field in dataclasses.fields(self)}
         options = {x: getattr(self, x) for x in usual if x not in cells}
@@ -93,7 +93,7 @@ class Architecture(Spec):
 class WithHeads(Architecture):
     """Base of architectures with heads of attention.
 
-    heads: their parameterisation; full ones are no wider than the stream that they read.
+    heads: how they are parameterised; full heads are no wider than the residual stream.
     """
 
     heads = "full"
@@ -110,12 +110,12 @@ class WithHeads(Architecture):
 
 
 def in_words(name: str, cells: Mapping[str, Any]) -> str:
-    """A family, and its layers if there are several."""
+    """A family's name, and its number of layers if there are several."""
     return name + (f", {cells['n_layers']} layers" if cells["n_layers"] > 1 else "")
 
 
 def sizes_in_words(cells: Mapping[str, Any], always_heads: bool = False) -> list[str]:
-    """Sizes as short as a table needs them, without those that are the least.
+    """Sizes abbreviated for a table, without those at their minimum.
 
     >>> sizes_in_words({"d_model": 4, "d_head": 2, "n_heads": 1, "d_mlp": 8})
     ['d=4', 'd_h=2', 'w=8']
@@ -162,7 +162,7 @@ def require_one_token(task: Task, architecture: Architecture) -> None:
 
 
 def require_neurons(architecture: Any, activation: str) -> None:
-    """Raises UserError for an activation that no neuron has: equal models have equal specs."""
+    """Raises UserError for an activation without neurons: equal models must have equal specs."""
     require(
         architecture.d_mlp > 0 or architecture.activation == activation,
         f"activation={architecture.activation!r} means nothing with d_mlp=0; leave it out",
@@ -175,9 +175,9 @@ class Module(nn.Module):
     What depends on true sizes and not on parameters (score scales, masks) is kept in the
     "constants" collection, where it survives padding.
 
-    paddable: sizes that may be zero-padded without changing the function: modules that differ in
-    them alone are trained in one program. attends: whether `attention` is offered. deep: whether
-    `streams` is.
+    paddable: sizes that may be zero-padded without changing the function: modules that differ only
+    in them are trained in one program. attends: whether the module has a method `attention`. deep:
+    whether it has a method `streams`.
     """
 
     paddable: ClassVar[tuple[str, ...]] = ()
@@ -189,14 +189,14 @@ class Module(nn.Module):
         return (jnp.zeros(context_length, jnp.int32),)
 
     def parameters(self) -> Table | None:
-        """How every parameter starts out, by name; None leaves that to Flax.
+        """How every parameter is initialised, by name; None leaves that to Flax.
 
-        With it models are drawn without a compilation for every size, and counted without tracing.
+        With a table, no size needs a compilation to be initialised, or a trace to be counted.
         """
         return None
 
     def constants(self) -> dict[str, Any]:
-        """What depends on the true sizes and not on parameters; zeros pad it."""
+        """Arrays that depend on the true sizes and not on parameters; they are zero-padded."""
         return {}
 
     def declared(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -212,7 +212,7 @@ class Module(nn.Module):
         return params, constants
 
     def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over as many examples."""
+        """Multiplications of a forward pass over `n_examples`."""
         n_params, _ = count_parameters(self, context_length)
         return float(n_examples * n_params)
 
@@ -225,10 +225,10 @@ class Module(nn.Module):
         return 4 * n_outputs + 8 * n_places * sum(whole.values())
 
     def floats_per_example(self, context_length: int, shared: bool) -> float:
-        """Numbers that heads and hidden neurons hold of one example, if they hold them for each.
+        """Floats that heads and hidden neurons hold for each example alone.
 
-        shared: whether examples share their tokens' rows in the first layer. Deeper layers share
-        nothing.
+        shared: whether examples share their tokens' rows in the first layer, which then holds
+        none. Deeper layers share nothing.
         """
         n_layers = getattr(self, "n_layers", 1)
         if shared and n_layers == 1:
@@ -242,7 +242,7 @@ class Module(nn.Module):
         return context_length * getattr(self, "d_model", 1)
 
     def read_out(self) -> tuple[str, ...]:
-        """The parameters by which logits are linear in what the last layer offers."""
+        """The parameters that map the last layer's features linearly to logits."""
         return ()
 
     def attention_maps(self) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ class TabledModule(Module):
     """
 
     def tables(self) -> list[Any]:
-        """For each position, what is read of every token: a list of S trees with leading axis N."""
+        """For each position, the rows of every token: a list of S trees with leading axis N."""
         raise NotImplementedError
 
     def read(self, rows: list[Any]) -> jax.Array:
@@ -290,7 +290,7 @@ def init(module: Module, context_length: int, key: jax.Array) -> Any:
 
 
 def init_on_host(module: Module, context_length: int, key: jax.Array) -> Any:
-    """The same as NumPy arrays: what is padded and stacked there need not visit the device."""
+    """The same as NumPy arrays, which are padded and stacked without touching the device."""
     table = module.parameters()
     if table is not None:
         return {"params": draw(table, key), "constants": module.constants()}
@@ -325,7 +325,7 @@ def count_parameters(module: Module, context_length: int) -> tuple[int, int]:
 def _parameter_sizes(module: Module, context_length: int) -> dict[str, int]:
     table = module.parameters()
     if table is not None:
-        # A hundred times faster than tracing, which counts for thousands of sizes.
+        # A hundred times faster than tracing, which matters for thousands of sizes.
         return {name: math.prod(weight.shape) for name, weight in table.items()}
     params = shapes(module, context_length)["params"]
     return {name: sum(x.size for x in jax.tree.leaves(sub)) for name, sub in params.items()}
@@ -333,10 +333,10 @@ def _parameter_sizes(module: Module, context_length: int) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=4096)
 def count_distinct(module: Module, context_length: int) -> int:
-    """Parameters less those that products of matrices make redundant: degrees of freedom.
+    """Degrees of freedom: parameters minus those that products of matrices make redundant.
 
-    A product of an m x r and an r x n matrix has r (m + n - r) of them, or m n where r is no less
-    than both.
+    A product of an m x r and an r x n matrix has r (m + n - r) of them, or m n where r is at least
+    the smaller of both.
     """
     n_params, _ = count_parameters(module, context_length)
     for m, r, n, count in module.products():
@@ -358,7 +358,7 @@ def enclosing(modules: list[Module]) -> Module:
 
 
 def pad_to(tree: Any, shapes: Any) -> Any:
-    """Zero-pads every leaf at the end of each axis to the leaf of the same place in `shapes`."""
+    """Zero-pads every leaf at the end of each axis to the size of its counterpart in `shapes`."""
 
     def pad(x: Any, target: Any) -> np.ndarray:
         padded = np.zeros(target.shape, target.dtype)
@@ -369,16 +369,16 @@ def pad_to(tree: Any, shapes: Any) -> Any:
 
 
 def structure(module: Module) -> Module:
-    """What modules that one program trains agree in: all but what padding makes equal."""
+    """What the modules trained in one program have in common: all but their paddable sizes."""
     zeros: dict[str, Any] = dict.fromkeys(module.paddable, 0)
     return module.clone(**zeros)
 
 
 def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
-    """Whether a method trains a parameter, by its name.
+    """A function of a parameter's name: whether a method trains it.
 
-    trained: `read_out`, `all_but_attention` (queries and keys stay), `memory` (embeddings stay), or
-    None for all. Raises UserError for a module that names no such parameters.
+    trained: `read_out`, `all_but_attention` (queries and keys are fixed), `memory` (embeddings are
+    fixed), or None for all. Raises UserError for a module that names no such parameters.
     """
     if trained is None:
         return lambda name: True

@@ -1,11 +1,11 @@
 """GPT-2 style Transformers (Radford et al. 2019), as Morris et al. (2025) train them on sequences.
 
 Learned positions, blocks of causal multi-head attention and an MLP behind layer norms, a final
-layer norm and an unembedding of its own. Position 0 stands before the first token: from it alone,
-from nothing that was read, the first token is predicted. The MLP's gelu is the exact one.
+layer norm and a separate unembedding. Position 0 comes before the first token, which is predicted
+from it alone, before anything was read. The MLP's gelu is the exact one.
 
-One example, no batch and no pack axis. Layer norms see the width, so that models of different
-d_model or n_layers train in programs of their own; heads and hidden neurons are padded.
+One example, no batch and no pack axis. Layer norms see the width, so models of different d_model
+or n_layers train in separate programs; heads and hidden neurons are padded.
 
 Shape letters: N vocab_size, S context_length, P positions, D d_model, H n_heads, K d_head, W d_mlp.
 """
@@ -30,7 +30,7 @@ EPSILON = 1e-5
 
 
 class GPTModule(Module):
-    """Logits of every token from those before it (`whole`), or of the one after all of them."""
+    """Logits of every token given those before it (`whole`), or of the one after all of them."""
 
     vocab_size: int
     context_length: int
@@ -52,7 +52,7 @@ class GPTModule(Module):
         """Every parameter's shape, and the deviation of its normal entries at the start."""
         n, d_model, d_mlp = self.vocab_size, self.d_model, self.d_mlp
         heads = (self.n_heads, self.d_head, d_model)
-        # What is added to the stream grows with the number of its parts: attention and MLP.
+        # The stream is a sum of 2 n_layers parts: each layer adds its attention and its MLP.
         added = DEVIATION / math.sqrt(2 * self.n_layers)
         n_positions = self.context_length + (not self.whole)
         table: Table = {
@@ -106,7 +106,7 @@ class GPTModule(Module):
         return ((self.d_model, self.d_head, self.d_model, 2 * self.n_layers * self.n_heads),)
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_SxN of every token from those before it, or logits_N of the next one."""
+        """logits_SxN of every token given those before it, or logits_N of the next one."""
         weights = self.weights
         read_P = tokens_S[:-1] if self.whole else tokens_S
         # Nothing was read at position 0.
@@ -162,7 +162,7 @@ def _norm(name: str, d_model: int) -> Table:
 
 @kind("gpt")
 class GPT(WithHeads):
-    """The model of whole sequences, facts or next tokens. d_mlp = 0 leaves attention alone."""
+    """The model of whole sequences, facts or next tokens. d_mlp = 0 means no MLP."""
 
     answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token")
 

@@ -1,4 +1,4 @@
-"""Initial weights: how every parameter of a model starts out, and draws of all of them."""
+"""Initial weights: how every parameter of a model is initialised, and drawing all of them."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ import numpy as np
 class Weight(NamedTuple):
     """A parameter's shape, and the distribution of its entries at the start.
 
-    bound: uniform between -bound and bound; None is normal, with this mean and deviation. unit:
+    bound: uniform between -bound and bound; None means normal, with this mean and deviation. unit:
     whether rows are divided by their norms, which makes them random directions.
     """
 
@@ -23,7 +23,7 @@ class Weight(NamedTuple):
     unit: bool = False
 
     def initialize(self, key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
-        """An initializer of Flax."""
+        """The weight as an initializer of Flax."""
         if self.bound is not None:
             return jax.random.uniform(key, shape, dtype, -self.bound, self.bound)
         entries = self.mean + self.deviation * jax.random.normal(key, shape, dtype)
@@ -60,7 +60,7 @@ def draw(table: Table, key: jax.Array) -> dict[str, np.ndarray]:
 
 
 def _generator(key: jax.Array) -> np.random.Generator:
-    """NumPy's stream of random numbers of a key: it compiles nothing."""
+    """NumPy's generator seeded by a JAX key: drawing from it compiles nothing."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 

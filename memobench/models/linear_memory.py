@@ -2,7 +2,7 @@
 
 The oldest model of memory (Kohonen 1972, Anderson 1972); how many facts it holds is what Nichani,
 Lee & Bietti (2025) and Barnfield et al. (2026) study. As there, keys and values start out as random
-directions: a method with trained='memory' keeps them.
+directions: a method with trained='memory' fixes them.
 
 Shape letters: N vocab_size, D d_model.
 """
@@ -18,7 +18,7 @@ from memobench.models.initial_weights import Table, Weight
 from memobench.models.lookup import rows
 from memobench.spec import kind
 
-# The memory starts out as a map that makes keys this much smaller.
+# The memory starts out as a map that shrinks keys by this factor.
 SMALL = 0.1
 
 
@@ -28,7 +28,7 @@ class LinearMemoryModule(TabledModule):
     vocab_size: int
     d_model: int
 
-    # Of a bijection, where tokens without a prior are no answers; other tasks fix vocab_size.
+    # vocab_size only for bijections, where tokens without a prior cannot be answers.
     paddable = ("vocab_size", "d_model")
 
     def setup(self) -> None:
@@ -50,15 +50,15 @@ class LinearMemoryModule(TabledModule):
         return n_examples * self.d_model * (self.d_model + self.vocab_size)
 
     def read_out(self) -> tuple[str, ...]:
-        """The logits are linear in the memory: keys and values stay as they are."""
+        """The logits are linear in the memory: keys and values are fixed."""
         return ("memory",)
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_N of the token that follows the only one of tokens_S."""
+        """logits_N of the token that follows the single token in tokens_S."""
         return self.value_ND @ (self.memory_DD @ rows(self.key_ND, tokens_S[0]))
 
     def tables(self) -> list[jax.Array]:
-        """What the memory makes of every token's key: recalled_ND of the one position."""
+        """What the memory returns for every token's key: recalled_ND, for the one position."""
         return [self.key_ND @ self.memory_DD.T]
 
     def read(self, rows: list[jax.Array]) -> jax.Array:
@@ -69,11 +69,11 @@ class LinearMemoryModule(TabledModule):
 
 @kind("linear_memory")
 class LinearMemory(Architecture):
-    """A d_model x d_model memory, of tasks with one token to a sequence."""
+    """A d_model x d_model memory, for tasks with one token per sequence."""
 
     theorems: ClassVar[dict] = {
         theory.PROPOSITION_1: theory.always,
-        # Keys are parameters, so that a token's key may be its answer's value.
+        # Keys are parameters, so a token's key may be equal to its answer's value.
         theory.PROPOSITION_3: theory.always,
         theory.LINEAR_LEAST_SQUARES: theory.always,
         theory.OUTER_PRODUCTS: theory.always,

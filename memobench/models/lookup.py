@@ -1,7 +1,7 @@
-"""Rows of a table by their numbers, in the form that each platform differentiates fast.
+"""Rows of a table by index, in the form whose gradient is fast on the platform.
 
 The gradient of a gather is a scatter. CPUs add one row after another at little cost. GPUs, asked to
-be deterministic, sort all numbers first, and TPUs take one row at a time: there a row is a product
+be deterministic, sort all indices first, and TPUs take one row at a time: there a row is a product
 with a one-hot vector, whose gradient is a product as well. Values agree to the last bit, gradients
 to rounding.
 """
@@ -17,7 +17,7 @@ MOST_ROWS = 2**15
 
 
 def rows(table_NxX: jax.Array, number: jax.Array) -> jax.Array:
-    """The rows of a table: table_NxX[number], of any shape of numbers in [0, N).
+    """The rows of a table: table_NxX[number], for indices in [0, N) of any shape.
 
     >>> rows(jnp.eye(3), jnp.array([2, 0])).tolist()
     [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]

@@ -1,7 +1,7 @@
 """MLP associative memory: hidden neurons between a token's key and the value of the next token.
 
 Nichani, Lee & Bietti (2025), section 3.2: with m neurons it holds about m d facts. Keys and values
-are random directions, which a method with trained='memory' keeps.
+are random directions, which a method with trained='memory' fixes.
 
 Shape letters: N vocab_size, D d_model, W d_mlp.
 """
@@ -26,7 +26,7 @@ class MLPMemoryModule(TabledModule):
     d_mlp: int
     activation: str = "relu"
 
-    # Of a bijection, where tokens without a prior are no answers; other tasks fix vocab_size.
+    # vocab_size only for bijections, where tokens without a prior cannot be answers.
     paddable = ("vocab_size", "d_model", "d_mlp")
 
     def setup(self) -> None:
@@ -36,7 +36,7 @@ class MLPMemoryModule(TabledModule):
         self.out_DW = weights["mlp_out"]
 
     def parameters(self) -> Table:
-        """Keys and values, and between them weights with their bounds."""
+        """Keys and values, and the weights between them with the bounds of their entries."""
         d_model, d_mlp = self.d_model, self.d_mlp
         directions = Weight((self.vocab_size, d_model), unit=True)
         return {
@@ -51,15 +51,15 @@ class MLPMemoryModule(TabledModule):
         return n_examples * self.d_model * (2 * self.d_mlp + self.vocab_size)
 
     def read_out(self) -> tuple[str, ...]:
-        """The parameters by which logits are linear in what the neurons offer."""
+        """The parameters that map the neurons linearly to logits; values are fixed."""
         return ("mlp_out",)
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_N of the token that follows the only one of tokens_S."""
+        """logits_N of the token that follows the single token in tokens_S."""
         return self.value_ND @ self._recall(rows(self.key_ND, tokens_S[0]))
 
     def tables(self) -> list[jax.Array]:
-        """What the memory makes of every token's key: recalled_ND of the one position."""
+        """What the memory returns for every token's key: recalled_ND, for the one position."""
         return [jax.vmap(self._recall)(self.key_ND)]
 
     def read(self, rows: list[jax.Array]) -> jax.Array:
@@ -74,7 +74,7 @@ class MLPMemoryModule(TabledModule):
 
 @kind("mlp_memory")
 class MLPMemory(Architecture):
-    """A memory of `d_mlp` hidden neurons, of tasks with one token to a sequence."""
+    """A memory of `d_mlp` hidden neurons, for tasks with one token per sequence."""
 
     d_mlp: int = integer("hidden neurons of a layer's MLP", 1, most=2**24)
     activation: str = choice("of hidden neurons", *ACTIVATIONS, default="relu")

@@ -1,9 +1,9 @@
 """Attention read out at a query, as in Mahdavi, Liao & Thrampoulidis (2024).
 
-One example: a query and a context of vectors, no batch and no pack axis. In one layer only the
-query's output is read, so that the maps of queries and keys (and the context, where all examples
-share it) are multiplied before they meet the example: under a `vmap` over examples that is done
-once, and what remains is the same function with a thirtieth of the arithmetic and less.
+One example: a query and a context of vectors, no batch and no pack axis. With one layer only the
+query's output is read, so the maps of queries and keys (and the context, where all examples share
+it) are multiplied with each other first: under a `vmap` over examples that is done once, and the
+same function takes a thirtieth of the arithmetic or less.
 
 Shape letters: I input_dim, J input_dim and a constant 1, D d_model, H n_heads, K d_head, V d_value,
 N context_length, M = N + 1 tokens, C outputs.
@@ -43,7 +43,7 @@ class QueryAttentionModule(Module):
     residual: bool
     shared_context: bool
 
-    # What zero-padding leaves the same function: positions and the mask are constants.
+    # Zero-padding these does not change the function: positions and the mask are constants.
     paddable = ("d_model", "d_head", "n_heads", "d_value", "context_length")
     attends = True
     deep = True
@@ -76,7 +76,7 @@ class QueryAttentionModule(Module):
         return table
 
     def constants(self) -> dict[str, Any]:
-        """What depends on the true sizes and not on parameters; zeros pad it."""
+        """Arrays that depend on the true sizes and not on parameters; they are zero-padded."""
         scaled_by = self.d_model if self.score_scale == "d_model" else self.d_head
         table = {
             "score_scale": np.float32(1 / math.sqrt(scaled_by)),
@@ -169,7 +169,7 @@ class QueryAttentionModule(Module):
         return attention_HxMxN, jnp.einsum("hmn,hnv->hmv", attention_HxMxN, value_HxNxV)
 
     def _folded(self, query_I: jax.Array, context_NxI: jax.Array) -> tuple[Any, Any]:
-        """attention_HxN and head_HxV of a single layer; what `_plain` gives, weights first.
+        """attention_HxN and head_HxV of a single layer: as `_plain`, but multiplies weights first.
 
         A score is q^T (W_q W_k^T) x. For a shared context x is known before the query; otherwise
         x = W^T c + offset, the maps are multiplied down to the raw vectors c, and these are mixed
@@ -217,8 +217,9 @@ def _passes_queries_on(sizes: theory.Sizes) -> Any:
 class QueryAttention(WithHeads):
     """Attention that answers queries about a context.
 
-    The defaults are what Mahdavi et al. (2024) did. `positions`: sinusoidal, learned or none.
-    `d_value`: dimensions of a head's values. Scores are scaled by 1/sqrt of `score_scale`.
+    The defaults are those of Mahdavi et al. (2024). `positions`: sinusoidal, learned or none.
+    `d_value`: dimensions of a head's values. Scores are divided by the square root of the size that
+    `score_scale` names.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("query",)

@@ -1,9 +1,9 @@
 """The Transformer of Nichani, Lee & Bietti (2025), section 4, which recalls facts from noise.
 
 One layer of attention without positions, read at the end, and a residual MLP. Embeddings are
-random, directions of norm 1 or standard normal entries, and a method with trained='memory' keeps
-them; answers are scored by their embeddings. Only the end asks, and it is always the same token:
-its queries, taken back through the maps of keys, are computed once for all examples.
+random, directions of norm 1 or standard normal entries, and a method with trained='memory' fixes
+them; answers are scored by their embeddings. Only the end token, always the same, has queries:
+their products with the key maps are computed once for all examples.
 
     z = sum_h W_O^T W_V X softmax(X^T W_K^T W_Q x_end),    logits_C = A (z + W_2 relu(W_1 z))
 
@@ -26,7 +26,7 @@ from memobench.spec import kind
 
 
 class RecallTransformerModule(Module):
-    """logits_C of the answers, which are the first tokens, to sequences that stop at the end."""
+    """logits_C of the answers, the first tokens of the vocabulary, to sequences with an end."""
 
     vocab_size: int
     n_outputs: int
@@ -80,7 +80,7 @@ class RecallTransformerModule(Module):
         return ((self.d_model, self.d_head, self.d_model, 2 * self.n_heads),)
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_C of the answers to tokens_S, of which the last must be the end."""
+        """logits_C of the answers to tokens_S, whose last must be the end token."""
         token_SxD = lookup.rows(self.embedding_ND, tokens_S)
         # In this order of factors a vmap over examples and models makes fast products on CPUs.
         recalled_HxD = self._attention_SxH(token_SxD).T @ token_SxD
@@ -94,8 +94,8 @@ class RecallTransformerModule(Module):
         return self._attention_SxH(self.embedding_ND[tokens_S]).T
 
     def _attention_SxH(self, token_SxD: jax.Array) -> jax.Array:
-        # The end's embedding, and not the last token's: no example enters, and one product serves
-        # all of them.
+        # The end token's embedding and not the last token's, though they are the same: without the
+        # example in it, one product serves all examples.
         query_HxK = self.query_HKD @ self.embedding_ND[-1]
         asked_HxD = jnp.einsum("hk,hkd->hd", query_HxK, self.key_HKD)
         return jax.nn.softmax(token_SxD @ asked_HxD.T, axis=0)
@@ -103,7 +103,7 @@ class RecallTransformerModule(Module):
 
 @kind("recall_transformer")
 class RecallTransformer(WithHeads):
-    """The Transformer of a task of facts. d_mlp = 0 leaves attention alone.
+    """The Transformer of a task of facts. d_mlp = 0 means no MLP.
 
     `embeddings` are random directions of norm 1, `unit`, or have standard `normal` entries.
     """

@@ -1,6 +1,6 @@
 """The Transformers of Dana, Pydi & Chevaleyre (2025), attention-only and with an MLP.
 
-One example, no batch and no pack axis. The work is split where a token's own part ends:
+One example, no batch and no pack axis. What depends on a single token is computed apart:
 `tables` projects every token of the vocabulary once, `read` combines the rows of one example.
 Under a `vmap` over examples the tables do not depend on the example and are computed once.
 
@@ -42,7 +42,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class Layer(NamedTuple):
-    """One layer's weights, with W_Q^T W_K and W_O W_V folded: only these products matter."""
+    """One layer's weights, with W_Q^T W_K and W_O W_V multiplied: only these products matter."""
 
     query_key_HIJ: jax.Array
     output_value_HIJ: jax.Array
@@ -116,7 +116,7 @@ class Transformer(TabledModule):
         return {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
 
     def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over as many examples; each token is projected once."""
+        """Multiplications of a forward pass over `n_examples`; each token is projected once."""
         n, length, d_model = self.vocab_size, context_length, self.d_model
         d_in = self.d_head if self.compress else d_model
         compress = d_model * d_in * self.compress
@@ -131,7 +131,7 @@ class Transformer(TabledModule):
         return 8192 * context_length * (1 + (self.n_layers - 1) * context_length)
 
     def read_out(self) -> tuple[str, ...]:
-        """The parameters by which logits are linear in what the last heads and MLP offer."""
+        """The parameters that map what the last heads and neurons hold linearly to logits."""
         last = f"layer{self.n_layers - 1}"
         names = (f"{last}_output", f"{last}_mlp_out", "unembedding")
         return ("decompress", *names) if self.compress else names
@@ -193,7 +193,7 @@ class Transformer(TabledModule):
         ]
 
     def _first(self, position: int, embedding_D: jax.Array, values: bool) -> Rows:
-        """What the first layer needs of a token at a position."""
+        """What the first layer needs to know about a token at a position."""
         position_D = self.position_embedding_SI[position] if self.full else 0.0
         return self._project(0, position, embedding_D + position_D, values)
 
@@ -210,11 +210,11 @@ class Transformer(TabledModule):
         return rows
 
     def _project(self, layer: int, position: int, x_D: jax.Array, values: bool) -> Rows:
-        """What attention needs of one row of the stream.
+        """What attention needs to know about one row of the stream.
 
-        query_HI is such that its product with a key row is the head's score; value_HI is what the
-        head adds to the output where its whole attention is on this row. Values pay where many
-        examples share the row; without them heads mix keys and map the mixture.
+        The product of query_HI and a key row is the head's score; value_HI is what the head adds to
+        the output where its whole attention is on this row. Values pay off where many examples
+        share the row; without them heads mix keys and map the mixture.
         """
         weights = self.layers[layer]
         x_I = self.compress_KD @ x_D if self.compress else x_D
@@ -256,7 +256,7 @@ class Transformer(TabledModule):
 
 
 def _writes_two(sizes: theory.Sizes) -> Any:
-    # Compressed heads of one dimension write one coordinate, which tells two tokens apart.
+    # Compressed heads of one dimension write one coordinate, which tells only two tokens apart.
     return (sizes["heads"] == "full") | (sizes["d_head"] > 1)
 
 

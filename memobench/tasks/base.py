@@ -31,9 +31,9 @@ class Task(Spec):
     of_tokens: ClassVar[bool] = False
     # Whether its first examples are a task of their own, so that capacities can be searched.
     has_parts: ClassVar[bool] = False
-    # Whether theorems can be aimed at its examples.
+    # Whether weights can be constructed for its examples.
     constructible: ClassVar[bool] = False
-    # Whether examples are evaluated block by block, for they are many or long.
+    # Whether examples are evaluated block by block, because they are many or long.
     in_blocks: ClassVar[bool] = False
     # Whether examples share tokens or vectors, so that these are projected once.
     shares_inputs: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class Task(Spec):
 
         @property
         def vocab_size(self) -> int | None:
-            """How many tokens there are; None where inputs are no tokens."""
+            """How many tokens there are; None where inputs are not tokens."""
 
         @property
         def context_length(self) -> int:
@@ -65,7 +65,7 @@ class Task(Spec):
 
     @property
     def n_predicted(self) -> int:
-        """How many answers are asked for; one of every example by default."""
+        """How many answers are asked for; one per example by default."""
         return self.n_examples
 
     @property
@@ -80,7 +80,7 @@ class Task(Spec):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures that mean something for it."""
+        """The measures that are meaningful for the task."""
         return ("accuracy", "accuracy_protocol", "memorized", "bits", "loss")
 
     @property
@@ -95,7 +95,7 @@ class Task(Spec):
 
     @property
     def least_loss_unknown(self) -> float:
-        """The least loss of an example that is not known: the right answer's probability is 1/2."""
+        """The least loss of an example not known: that of a right answer of probability 1/2."""
         return float(np.log(2))
 
     def shared_cells(self) -> dict[str, Any]:
@@ -105,11 +105,11 @@ class Task(Spec):
 
     @classmethod
     def shared_columns(cls) -> dict[str, Column]:
-        """What these columns are."""
+        """The declarations of these columns."""
         return _SHARED
 
     def is_one_of(self, tasks: tuple[type["Task"], ...]) -> bool:
-        """Whether it is of these kinds or derives from them, as measures of a user's own ask."""
+        """Whether it is of these kinds or derives from them; a user's own measures ask this."""
         return isinstance(self, tasks)
 
     @classmethod
@@ -119,7 +119,7 @@ class Task(Spec):
         return ""
 
     def signature(self) -> Self:
-        """What of the task decides a compiled program: all but its seed."""
+        """The part of the task that decides a compiled program: all but its seed."""
         return self.replace(seed=0)
 
     def pack_key(self) -> Self:
@@ -140,7 +140,7 @@ class Task(Spec):
         raise NotImplementedError
 
     def inputs(self, data: Any, example: jax.Array) -> tuple[Any, ...]:
-        """What a module reads of one example, by its number."""
+        """What a module reads of the example with this index."""
         raise NotImplementedError
 
     def outputs(self, module: Any, variables: Any, data: Any) -> jax.Array:
@@ -164,15 +164,15 @@ class Task(Spec):
         raise NotImplementedError
 
     def to_construct(self, data: Any, aimed_A: np.ndarray) -> Any:
-        """The examples of these numbers as constructions read them, in float64."""
+        """The examples with these indices as constructions read them, in float64."""
         raise NotImplementedError
 
     def floats_shared(self) -> float:
-        """Numbers that a pack holds once, however many runs train."""
+        """Floats that a pack holds once, however many runs train."""
         raise NotImplementedError
 
     def largest(self, tasks: Sequence[Any]) -> Any:
-        """The task of which all of these, but for their seeds, are the first examples."""
+        """The task whose first examples are those of each of these tasks, apart from seeds."""
         raise NotImplementedError
 
 

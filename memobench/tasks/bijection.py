@@ -1,8 +1,8 @@
 """Bijection: token i is followed by token i of another set, for all N of them.
 
 Nichani, Lee & Bietti (2025), section 3: as many answers as questions, none of them used twice.
-Where embeddings are random and kept, which token answers which is no choice: renaming the answers
-makes any bijection this one.
+Where embeddings are random and fixed, it does not matter which token answers which: renaming the
+answers makes any bijection this one.
 """
 
 from typing import Any, ClassVar, Self
@@ -17,7 +17,7 @@ from memobench.tasks.tokens import TokenTask
 
 @kind("bijection")
 class Bijection(TokenTask):
-    """Every token alone is followed by one that follows no other."""
+    """Every sequence is a single token, and no two have the same next token."""
 
     has_parts: ClassVar[bool] = True
     only_asked: ClassVar[bool] = True
@@ -31,12 +31,12 @@ class Bijection(TokenTask):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Its answers are known beforehand; which belongs where is not counted in bits."""
+        """No bits: the set of answers is known beforehand, and their order is not counted."""
         return ("accuracy", "accuracy_protocol", "loss", "memorized")
 
     @property
     def parts(self) -> bool:
-        """The first tokens are a bijection of their own."""
+        """The first tokens are a smaller bijection."""
         return True
 
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:

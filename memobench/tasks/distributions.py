@@ -47,7 +47,7 @@ class Distributions(SampledTask):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """With several right answers only the divergence means something."""
+        """With several right answers only the divergence is meaningful."""
         return ("loss",)
 
     @property
@@ -68,7 +68,7 @@ class Distributions(SampledTask):
             rank_K = jnp.arange(1, self.n_next + 1, dtype=jnp.float32)
             weight_TxK = jnp.tile(rank_K**-parameter, (n_examples, 1))
         else:
-            # Logarithms: small concentrations give weights below the least float32.
+            # Logarithms: small concentrations give weights below the smallest float32.
             shape = (n_examples, self.n_next)
             log_TxK = jax.random.loggamma(weights_key, parameter, shape)
             weight_TxK = jax.nn.softmax(-jnp.sort(-log_TxK, axis=1), axis=1)

@@ -68,7 +68,7 @@ class FactualRecall(TokenTask):
 
     @property
     def n_choices(self) -> int:
-        """The relation's answers: which of all answers are a relation's is no fact."""
+        """The relation's answers: which answers belong to a relation is not a fact to memorize."""
         return self.n_answers
 
     @property
@@ -104,14 +104,14 @@ class FactualRecall(TokenTask):
         random_BxS = jax.random.bits(key, (n_facts, length + 1), jnp.uint32)
 
         def below(limit: int, words_BxS: jax.Array) -> jax.Array:
-            # Uniform up to limit in 2^32.
+            # Uniform up to a relative error of limit / 2^32.
             return (words_BxS % jnp.uint32(limit)).astype(jnp.int32)
 
         # Two distinct places before the end.
         place_B = below(length - 1, random_BxS[:, -1])
         other_B = below(length - 2, random_BxS[:, -2])
         other_B = other_B + (other_B >= place_B)
-        # The word of the last place is free for a place: the end stands there.
+        # The end takes the last place, whose random word is therefore free to draw `other_B`.
         tokens_BxS = first_noise + below(max(self.n_noise, 1), random_BxS[:, :-1])
         number_1xS = jnp.arange(length)[None]
         for at_B, token_B in (

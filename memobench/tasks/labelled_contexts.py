@@ -1,8 +1,8 @@
 """Labelled contexts: every pair of a query and a context has a label.
 
 Mahdavi, Liao & Thrampoulidis (2024), section 6. Position 0 is the query, 1 .. n are the context;
-each position, and the labels, are drawn from a stream of their own, so that of two tasks that
-differ in their sizes alone the smaller is a prefix of the larger. Runs of a pack share one set.
+each position has its own random stream, and so have the labels: of two tasks that differ only in
+size, the smaller is a prefix of the larger. Runs of a pack share one set.
 
 Shape letters: T examples, N context_length, I input_dim, B vectors in the bag.
 """
@@ -27,7 +27,7 @@ class Labelled(NamedTuple):
     """One set of labelled contexts.
 
     query_TxI: float32. context: float32, (T, N, I), or (N, I) where one is shared, or (B, I), the
-    bag, where place_TxN, int32, says which of its vectors stand where; place_TxN is empty (T, 0)
+    bag, where place_TxN, int32, says which of its vectors is at a place; place_TxN is empty (T, 0)
     otherwise. label_T: int32 classes or float32 scalars.
     """
 
@@ -38,7 +38,7 @@ class Labelled(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """What is constructed for: query_TxI, context_TxNxI, label_T (classes or float scalars)."""
+    """What weights are made for: query_TxI, context_TxNxI, label_T (classes or float scalars)."""
 
     query_TxI: np.ndarray
     context_TxNxI: np.ndarray
@@ -52,8 +52,8 @@ class LabelledContexts(Task):
     A query is a vector in R^input_dim, a context `context_length` of them, all entries
     uniform(0, 1). `contexts` says whether one is `shared` by all examples, every example has a
     `random` one, or it arranges vectors from one `bag` of `n_bag`. A label is one of `n_classes`,
-    or where that is None a scalar uniform(0, 1). Of two such tasks that differ in n_examples or
-    context_length alone, the smaller is a prefix of the larger (Mahdavi et al. 2024, section 6).
+    or where that is None a scalar uniform(0, 1). Of two tasks that differ only in n_examples or
+    context_length, the smaller is a prefix of the larger (Mahdavi et al. 2024, section 6).
     """
 
     question: ClassVar[str] = "query"
@@ -97,7 +97,7 @@ class LabelledContexts(Task):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Scalars carry no number of bits."""
+        """The bits of a scalar are not counted."""
         bits = ("bits",) if self.n_classes else ()
         return ("accuracy", "accuracy_protocol", "loss", "memorized", *bits)
 
@@ -116,13 +116,13 @@ class LabelledContexts(Task):
         return f"{row['contexts']} contexts" if row["contexts"] else ""
 
     def pack_key(self) -> Self:
-        """Without sizes, for how many examples and vectors a run reads is data."""
+        """Without sizes: how many examples and vectors a run reads is data, not shape."""
         return self.replace(n_examples=1, context_length=1, seed=0)
 
     def largest(self, tasks: Sequence[Self]) -> Self:
-        """The task of which all of these, but for their seeds, are prefixes.
+        """The task that has each of these as a prefix, apart from seeds.
 
-        Their number is rounded up to 2^i or 3 * 2^i, so that more packs share a compilation.
+        Its n_examples is rounded up to 2^i or 3 * 2^i, so that more packs share a compilation.
         """
         return self.replace(
             n_examples=rounded(max(task.n_examples for task in tasks)),
@@ -182,7 +182,7 @@ class LabelledContexts(Task):
         return float(rounded(self.n_examples) * (self.input_dim + own.get(self.contexts, 0)))
 
     def to_construct(self, data: Labelled, aimed_A: np.ndarray) -> Contexts:
-        """The queries of these numbers, each with its context, and their labels."""
+        """The queries with these indices, each with its context, and their labels."""
         context = data.context
         if self.contexts == "bag":
             context = context[data.place_TxN]
@@ -201,7 +201,7 @@ class LabelledContexts(Task):
         stream = self._stream(_LABELS, 0)
         if self.n_classes is None:
             return stream.random(self.n_examples, np.float32)
-        # Scaled uniforms: bounded integers may take several words each, which would break prefixes.
+        # Scaled uniforms: a bounded integer may take several random words, which breaks prefixes.
         return (stream.random(self.n_examples) * self.n_classes).astype(np.int32)
 
     def _sample_places(self) -> np.ndarray:
@@ -226,7 +226,7 @@ def rounded(n_examples: int) -> int:
 
 
 def inputs(data: Labelled, *index: Any) -> tuple[Any, Any]:
-    """query_I and context_NxI of example i of one set, or of example k, i of sets stacked along k.
+    """query_I and context_NxI of example i of one set, or of example i of set k, stacked along k.
 
     A shared context does not depend on i.
     """

@@ -1,8 +1,8 @@
 """Sequences: all tokens of uniformly random sequences, each predicted from those before it.
 
 Morris et al. (2025), "How much do language models memorize?", section 3: there is nothing to
-generalise from, so that n sequences hold n S log2 N bits and what a model's likelihood saves of
-them it has memorized. The first token is predicted from nothing.
+generalise from, so n sequences hold n S log2 N bits, and the bits that a model's likelihood saves
+are those it has memorized. The first token is predicted from nothing.
 
 Shape letters: T sequences, S context_length, M draws, K = 1 token at a place.
 """
@@ -19,7 +19,7 @@ from memobench.tasks.tokens import TokenTask
 
 @kind("sequences")
 class Sequences(TokenTask):
-    """Every token of `n_sequences` uniformly random ones follows those before it."""
+    """Every token of `n_sequences` random sequences is predicted from those before it."""
 
     question: ClassVar[str] = "every token"
     in_blocks: ClassVar[bool] = True

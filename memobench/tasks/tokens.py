@@ -16,18 +16,18 @@ from memobench import metrics
 from memobench.columns import integer, number, require
 from memobench.tasks.base import Task
 
-# Sequences are numbered in int32, and beyond this many are drawn token by token.
+# Sequences are numbered in int32; where there are more than this, they are drawn token by token.
 ENUMERABLE = 2**22
-# How many examples are evaluated together at most, where evaluation goes block by block.
+# The most examples in a block, where evaluation goes block by block.
 EVALUATED_AT_ONCE = 1024
-# A task counts its sequences, N^S; beyond so many bits that takes for ever.
+# A task computes the number of its sequences, N^S; beyond this many bits that takes too long.
 _MOST_BITS = 2**17
 
 
 class Instance(NamedTuple):
     """One instance of a task.
 
-    next_TxK: int32 tokens that may follow, the likeliest first, or (T, S, K) those that may stand
+    next_TxK: int32 tokens that may follow, the likeliest first, or (T, S, K) those that may occur
     at every place; probability_TxK: how likely, summing to 1; prior_T: how often each sequence
     occurs, summing to 1. tokens_TxS: int32, the sequences; empty (0, S) where they are all N^S in
     lexicographic order.
@@ -40,14 +40,14 @@ class Instance(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """A batch drawn for one step: example_B, numbers of examples, and their tokens_BxS."""
+    """A batch drawn for one step: example_B, indices of examples, and their tokens_BxS."""
 
     example_B: jax.Array
     tokens_BxS: jax.Array
 
 
 class Tokens(NamedTuple):
-    """What is constructed for: tokens_TxS, what follows, how likely, and how often they occur."""
+    """What weights are made for: tokens_TxS, what follows, how likely, and how often they occur."""
 
     tokens_TxS: np.ndarray
     next_TxK: np.ndarray
@@ -59,13 +59,13 @@ class Tokens(NamedTuple):
 class TokenTask(Task):
     """Base of tasks whose inputs are sequences of tokens.
 
-    A kind gives `sample_next`, and where its sequences are not drawn uniformly `sample_sequences`.
+    A kind defines `sample_next`, and `sample_sequences` where sequences are not drawn uniformly.
     """
 
     of_tokens: ClassVar[bool] = True
-    # Whether the task lists its sequences whatever their number is.
+    # Whether the task lists its sequences even if they are all N^S.
     always_listed: ClassVar[bool] = False
-    # Whether only answers whose question has a prior are possible.
+    # Whether only tokens with a prior, as sequences, are possible answers.
     only_asked: ClassVar[bool] = False
 
     # Fields of some kinds, and constants of others.
@@ -81,19 +81,19 @@ class TokenTask(Task):
 
         @property
         def zipf_exponent(self) -> float | None:
-            """Exponent of the sequences' frequencies; None where they are even."""
+            """Exponent of the sequences' frequencies; None where they are equal."""
 
     else:
         n_sequences, zipf_exponent = None, None
 
     @property
     def n_choices(self) -> int:
-        """Among how many tokens an answer was drawn."""
+        """How many tokens an answer is drawn from."""
         return self.vocab_size
 
     @property
     def n_outputs(self) -> int:
-        """How many tokens may be answers: the first so many of the vocabulary."""
+        """How many tokens may be answers; they come first in the vocabulary."""
         return self.vocab_size
 
     @property
@@ -112,12 +112,12 @@ class TokenTask(Task):
 
     @property
     def counts_examples(self) -> bool:
-        """Weighed by a prior, accuracy and loss do not count sequences."""
+        """Weighted by an uneven prior, accuracy and loss do not count sequences."""
         return self.is_even
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Weighed by a prior, nothing is counted."""
+        """Weighted by an uneven prior, nothing is counted."""
         counts = ("memorized", "bits") if self.is_even else ()
         return ("accuracy", "accuracy_protocol", "loss", *counts)
 
@@ -150,7 +150,7 @@ class TokenTask(Task):
 
         Returns:
           next_TxK, int32, the likeliest first, and probability_TxK, float32. Where the task takes
-          all sequences they count up lexicographically, the last token fastest.
+          all sequences, they are in lexicographic order: the last token changes fastest.
         """
         raise NotImplementedError
 
@@ -163,7 +163,7 @@ class TokenTask(Task):
         if vocab_size**length <= ENUMERABLE:
             numbers_T = jax.random.choice(key, vocab_size**length, (n_sequences,), replace=False)
             return tokens_of(numbers_T.astype(jnp.int32), vocab_size, length)
-        # Specs hold n_sequences far below N^S here: twice as many draws hold enough distinct ones.
+        # Here n_sequences is far below N^S: twice as many draws contain enough distinct ones.
         drawn = np.asarray(jax.random.randint(key, (2 * n_sequences + 16, length), 0, vocab_size))
         _, first = np.unique(drawn, axis=0, return_index=True)
         return jnp.asarray(drawn[np.sort(first)[:n_sequences]], jnp.int32)
@@ -208,7 +208,7 @@ class TokenTask(Task):
         return weight_T / weight_T.sum()
 
     def tokens(self, instance: Instance, example: jax.Array) -> jax.Array:
-        """tokens_S of an example number; elementwise on any leading shape."""
+        """tokens_S of the example with this index; elementwise on any leading shape."""
         if not self.listed:
             return tokens_of(example, self.vocab_size, self.context_length)
         return instance.tokens_TxS[example]
@@ -229,13 +229,12 @@ class TokenTask(Task):
         For one next token the divergence is the cross-entropy.
 
         Args:
-          module: of which these are the variables.
-          variables: of one model.
-          instance: of the task.
-          examples_B: their numbers, or a `Fresh` batch with tokens of its own; None stands for all
-            examples, each weighed by the prior: the true objective.
-          weighted: whether the prior decides the weights of all examples; by default where it is
-            not even.
+          module: the model.
+          variables: those of one model.
+          instance: the task's.
+          examples_B: indices of examples, or a `Fresh` batch with its own tokens; None means all
+            examples, each weighted by the prior: the true objective.
+          weighted: whether the prior weights all examples; by default, whether it is uneven.
         """
         exact, weighted = examples_B is None, not self.is_even if weighted is None else weighted
         if isinstance(examples_B, Fresh):
@@ -250,18 +249,18 @@ class TokenTask(Task):
                 logits_BxN = jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(
                     tokens_BxS
                 )
-        # Some modules have logits for the tokens only that may be answers.
+        # Some modules have logits only for the tokens that may be answers.
         logits_BxN = logits_BxN[..., : self.n_outputs]
         if self.only_asked:
             logits_BxN = jnp.where(instance.prior_T > 0, logits_BxN, -jnp.inf)
         next_BxK, probability_BxK = (x if exact else x[examples_B] for x in instance[:2])
         chex.assert_shape(logits_BxN, (*next_BxK.shape[:-1], self.n_outputs))
-        # Every place of a whole sequence stands for itself.
+        # Every place of a whole sequence is a prediction like any other.
         kl_B, correct_B = jax.vmap(metrics.kl_and_correct)(
             *(x.reshape(-1, x.shape[-1]) for x in (logits_BxN, next_BxK, probability_BxK))
         )
         if exact and weighted:
-            # What never occurs may have an infinite divergence.
+            # Sequences that never occur may have an infinite divergence.
             kl_B = jnp.where(instance.prior_T > 0, kl_B, 0.0)
             return (instance.prior_T * kl_B).sum(), (instance.prior_T * correct_B).sum()
         return kl_B.mean(), correct_B.mean()
@@ -306,7 +305,7 @@ class TokenTask(Task):
             return np.asarray(loss_T), np.asarray(correct_T)
 
     def to_construct(self, data: Instance, aimed_A: np.ndarray) -> Tokens:
-        """The sequences of these numbers, and what follows them."""
+        """The sequences with these indices, and what follows them."""
         probability_TxK = np.asarray(data.probability_TxK).astype(np.float64)
         probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
         tokens_AxS = np.asarray(self.tokens(data, jnp.asarray(aimed_A)))
@@ -327,11 +326,11 @@ class TokenTask(Task):
         return self.has_parts and self.is_even and self.n_sequences is not None
 
     def without_count(self) -> Self:
-        """The task but for how many examples it has: what searches that share a pack agree in."""
+        """The task without its number of examples: searches share a pack where these are equal."""
         raise NotImplementedError
 
     def padded(self, module: Any) -> Self:
-        """The largest task of searches, of which every trial is on a part, as the module reads."""
+        """The largest task of a pack's searches, as the module reads it; a trial is on a part."""
         del module
         return self.replace(seed=0)
 
@@ -368,7 +367,7 @@ class SampledTask(TokenTask):
 
 
 def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.Array:
-    """tokens_S of an example number; works elementwise on any leading shape.
+    """tokens_S of the example with this index; works elementwise on any leading shape.
 
     >>> tokens_of(jnp.asarray(7), vocab_size=5, context_length=2).tolist()
     [1, 2]
