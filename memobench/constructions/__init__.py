@@ -1,9 +1,10 @@
 """Weights that a proof promises, made and checked. One file per paper, listed once.
 
-A construction solves for the parameters of the project's own modules in float64. What it made is
-judged as trained weights are: by the module's forward pass on all examples of the task.
+A construction solves for the parameters of the project's own modules in float64. Its weights are
+judged as trained ones are: by the module's forward pass on all examples of the task.
 
-Shape letters: T examples of the task, A of them aimed at, C outputs.
+Shape letters: T examples of the task, A of them aimed at (those the weights are made for), C
+outputs.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 def check(run: Run) -> None:
     """Raises UserError for a construction that no theorem promises; computes nothing.
 
-    That of the run's method, or of the weights from which its training starts.
+    Checks the run's method, or the construction from which its training starts.
     """
     if run.method.start is not None:
         run = dataclasses.replace(run, method=run.method.start)
@@ -56,8 +57,8 @@ def construct(run: Run) -> Constructed:
     """The weights that the theorem of the run's method promises, at their true size.
 
     Raises:
-      UserError: the theorem is unknown, says nothing about this architecture or so many examples,
-        or its features lose rank in float64 at the chosen scale; the line names one that works.
+      UserError: the theorem is unknown, says nothing about this architecture or this many examples,
+        or its features lose rank in float64 at the chosen scale; the message names one that works.
 
     >>> from memobench.constructions.dana2025 import Dana2025
     >>> from memobench.models.transformer import AttentionOnly
@@ -111,9 +112,9 @@ def construct_pack(
     """Constructs the weights of every run of a pack and judges them, one after another.
 
     Returns:
-      A PackResult whose `certificates` hold what the construction said of itself, and:
+      A PackResult whose `certificates` hold the construction's own certificate, and:
       aimed_accuracy, the share known of the examples aimed at; aimed_loss (nats), by their prior;
-      margin: the least of theirs, as a share of the largest output; gamma: by how much their loss
+      margin: their smallest, as a share of the largest output; gamma: by how much their loss
       exceeds the sequence encoder's; promises, the theorem's number; largest_weight; stored_bits
       of one weight; seconds to construct and judge. A run that cannot be made is named in a warning
       and has neither measures nor certificate.
@@ -141,7 +142,7 @@ def construct_pack(
     return PackResult(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        # What could not be made knew nothing, and a curve has no other way to say it.
+        # A run that could not be made knows nothing: a curve cannot hold NaN.
         step_accuracy_RxL=np.nan_to_num(accuracy_R)[:, None],
         step_loss_RxL=loss_R[:, None],
         compile_seconds=0.0,
@@ -181,7 +182,7 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
 
 
 def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
-    """Variables as the weights are stored, output_TxC, and the scale at which logits are judged."""
+    """Variables rounded as stored, output_TxC, and the scale at which logits are judged."""
     task, weights = run.task, _method(run).weights
     data = task.sample()
     held = {name: precision.stored(x, weights) for name, x in made.params.items()}
@@ -195,7 +196,7 @@ def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
 
 
 def initial(pack: packing.Pack) -> Any:
-    """Variables of every run as the construction its training starts from makes them: axis R.
+    """Variables of every run, made by the construction from which its training starts: axis R.
 
     Float32, padded and stacked. Where it aims at all examples, logits have the scale at which it is
     judged.
@@ -209,9 +210,9 @@ def initial(pack: packing.Pack) -> Any:
 
 
 def _as_judged(run: Run) -> Any:
-    """Variables as the weights are stored, and if all examples are aimed at, with logits scaled.
+    """Variables rounded as stored, with logits scaled if all examples are aimed at.
 
-    Without all, the best scale is that of examples which nothing was made for: often next to zero.
+    Otherwise the examples not aimed at decide the best scale, which is then often close to zero.
     """
     made = construct(run)
     variables, _, scale = _loaded(run, made)
@@ -221,7 +222,7 @@ def _as_judged(run: Run) -> Any:
 
 
 def aimed(run: Run) -> np.ndarray:
-    """aimed_A: the numbers of the examples that the weights are made for.
+    """aimed_A: the indices of the examples that the weights are made for.
 
     The most frequent ones; ties are broken at random by the task's seed.
     """
@@ -246,7 +247,7 @@ def _problem(run: Run) -> Problem:
 
 
 def promises(run: Run) -> int | None:
-    """How many examples the theorem promises; None where it says nothing of these sizes."""
+    """How many examples the theorem promises; None where it says nothing about these sizes."""
     bound, sizes = _method(run).bound, runs.cells(run)
     return int(bound.value(sizes)) if bound.applies(sizes) else None
 

@@ -13,11 +13,11 @@ relu(s - eps) the neurons of
 
 add up to v.x where |u.x| + delta |v.x| <= eps, that is on the hyperplane, and to zero where
 |u.x| >= eps + delta |v.x|, that is at all other points for a small delta. The MLP writes the number
-z of the next token into the first coordinate, numbers lying evenly about zero. The unembedding
-makes the nearest one the top logit: 2 m z - m^2 = z^2 - (z - m)^2.
+z of the next token into the first coordinate; these numbers are evenly spaced around zero. The
+unembedding makes the nearest one the top logit: 2 m z - m^2 = z^2 - (z - m)^2.
 
-Arithmetic is as exact as delta is large, by which all is divided. Of many groups of points, at
-random from those that are left, the one with the largest delta is taken, again and again.
+Everything is divided by delta: the larger it is, the more exact the arithmetic. Again and again,
+many random groups of the remaining points are tried, and the one with the largest delta is taken.
 
 Shape letters: T sequences, D d_model, G points of a group (up to d_model - 1), C candidate groups,
 W neurons.
@@ -34,12 +34,12 @@ from memobench.methods.construction import Construction, scale_of
 from memobench.models.transformer import Transformer
 from memobench.spec import kind
 
-# The standard deviation of attention scores: large ones look at a single token, and sequences that
-# differ in another cannot be told apart.
+# The standard deviation of attention scores: with large scores heads look at a single token, and
+# sequences that differ in another one cannot be told apart.
 SCALE = 0.3
 # How many groups are tried for each one taken.
 _CANDIDATES = 64
-# By how much delta stays below the largest that would do, so that rounding does no harm.
+# Delta as a share of the largest that is allowed, so that rounding does no harm.
 _SLACK = 0.9
 
 
@@ -80,7 +80,7 @@ class Bubeck2020(Construction):
         params, x_TxD = _points(problem, module)
         number_N = np.arange(module.vocab_size) - (module.vocab_size - 1) / 2
         target_T = number_N[problem.examples.next_TxK[:, 0]]
-        # The skip connection brings the first coordinate to the end as it is.
+        # The skip connection adds the first coordinate as it is.
         groups = partition(x_TxD, target_T - x_TxD[:, 0], problem.rng)
 
         in_WxD, bias_W, out_DxW = (
@@ -105,7 +105,7 @@ class Bubeck2020(Construction):
             "fit_error": float(np.abs(z_T - target_T).max(initial=0)),
             "condition": float(max((group.condition for group in groups), default=1)),
         }
-        # Half the distance of two numbers would be too much.
+        # An error of 0.5, half the distance of two numbers, would change the answer.
         problem.require(
             certificate["fit_error"] < 0.25,
             "hyperplanes come too close to other points for float64; take another seed",
@@ -114,7 +114,7 @@ class Bubeck2020(Construction):
 
 
 def partition(x_TxD: np.ndarray, target_T: np.ndarray, rng: np.random.Generator) -> list[Group]:
-    """Groups of d_model - 1 points, the last of what is left, and neurons that fit their targets.
+    """Groups of d_model - 1 points (the last may be smaller), and neurons that fit their targets.
 
     The last coordinate of the points is 1.
     """
@@ -125,7 +125,7 @@ def partition(x_TxD: np.ndarray, target_T: np.ndarray, rng: np.random.Generator)
         tried = _tried(x_TxD, target_T, candidates_CxL[:, :size])
         delta_C = tried.delta
         if size < len(left_L) <= 2 * size:
-            # The last group has no choice: it is chosen with the one before.
+            # What remains is the last group: it is chosen together with this one.
             delta_C = np.minimum(delta_C, _tried(x_TxD, target_T, candidates_CxL[:, size:]).delta)
         groups.append(Group(*(of_C[delta_C.argmax()] for of_C in tried)))
         left_L = np.setdiff1d(left_L, groups[-1].members_G)
@@ -147,7 +147,7 @@ def _tried(x_TxD: np.ndarray, target_T: np.ndarray, members_CxG: np.ndarray) -> 
     bound_CxT = np.abs(off_CxT) / (largest_Cx1 + np.abs(value_CxT))
     np.put_along_axis(bound_CxT, members_CxG, np.inf, axis=1)
     delta_C = _SLACK * np.minimum(bound_CxT.min(axis=1), 1)
-    # Where relu is off nothing is rounded: most points shall be on that side.
+    # Where relu is off nothing is rounded: most points should be on that side.
     sign_Cx1 = np.where(np.median(off_CxT, axis=1, keepdims=True) > 0, -1, 1)
     return Group(
         members_G=members_CxG,
@@ -173,7 +173,7 @@ def _points(problem: Problem, module: Transformer) -> tuple[random_attention.Par
 
 
 def _module(problem: Problem) -> Transformer:
-    """The run's module, if this is about it."""
+    """The run's module. Raises UserError where the theorem says nothing about it."""
     module = random_attention.transformer(problem)
     problem.require(
         module.d_mlp > 0 and module.activation == "relu",

@@ -1,6 +1,6 @@
-"""Outputs that tell tokens or classes apart: unit vectors, each the nearest to itself.
+"""Outputs that tell tokens or classes apart: distinct unit vectors.
 
-Where the stream ends in the vector of a token, that token has the top logit. Shape letters: N
+Where the stream ends as the vector of a token, that token has the top logit. Shape letters: N
 tokens, D width.
 """
 
@@ -27,8 +27,8 @@ def circle(n: int, d_model: int = 2) -> np.ndarray:
 def spread(n: int, d_model: int, rng: np.random.Generator) -> np.ndarray:
     """codes_NxD: unit vectors that repel each other, on the circle where d_model is 2.
 
-    The farther they are apart, the more error an answer survives. No more vectors than dimensions
-    are orthonormal: they span as many dimensions as they can, which the change of basis needs.
+    The farther they are apart, the larger the errors that an answer survives. Where there are at
+    most d_model vectors they are orthonormal: the change of basis needs the dimensions they span.
     """
     if n <= d_model:
         return np.linalg.qr(rng.standard_normal((d_model, n)))[0].T

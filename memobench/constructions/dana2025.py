@@ -1,12 +1,12 @@
 """Theorem 1 and Corollary 1 of Dana, Pydi & Chevaleyre (2025): H d_h + d sequences by rank.
 
 Random embeddings and random attention give every sequence H d_h + d features: what the heads'
-values read, and the skip connection. Where the sequences are no more than that the features are
-independent (Lemma 2), and linear maps take them to any stream: for one next token to that token's
-code (Corollary 1), for several to the vector of the best sequence encoder (Theorem 1).
+values read, and the skip connection. For at most that many sequences the features are independent
+(Lemma 2), and linear maps take them to any stream: for one next token to that token's code
+(Corollary 1), for several to the vector of the best sequence encoder (Theorem 1).
 
-The paper lets the skip join the system by changing the basis of the embeddings, which all heads
-undo; `random_attention` changes that of the unembedding, which leaves attention alone. Both are
+The paper includes the skip connection by changing the basis of the embeddings, which all heads
+undo; `random_attention` changes that of the unembedding, so attention stays as it is. Both are
 exact.
 
 Shape letters: T sequences, N vocab_size, D d_model, H n_heads, K d_head, C coordinates that heads
@@ -25,7 +25,7 @@ from memobench.methods.construction import Solved, scale_of
 from memobench.spec import kind
 from memobench.tasks.tokens import Tokens
 
-# The standard deviation of attention scores: small ones make features nearly dependent.
+# The standard deviation of attention scores: small scores make features nearly dependent.
 SCALE = 16.0
 
 
@@ -75,7 +75,7 @@ class Dana2025(Solved):
         examples: Tokens = problem.examples
         if examples.next_TxK.shape[1] == 1:
             return Constructed(params, solved.certificate, read_out=("unembedding",))
-        # The encoder's logits are to be met as they are.
+        # The logits must equal the encoder's, scale included.
         encoder_loss = _divergence(targets_TxC @ unembedding_NxC.T, examples)
         return Constructed(params, {**solved.certificate, "encoder_loss": encoder_loss})
 

@@ -61,7 +61,7 @@ def judge(task: Any, data: Any, output_TxC: np.ndarray) -> Judged:
 
 
 def doublings(task: Any, data: Any, output_TxC: np.ndarray, prior_T: np.ndarray) -> int:
-    """The k for which the logits times 2^k have the least loss, or are all SURE.
+    """The k for which the logits times 2^k have the least loss, or all have the advantage SURE.
 
     A power of two changes no digit of any weight. Zero where there is more than one right answer.
     """
@@ -82,7 +82,7 @@ def doublings(task: Any, data: Any, output_TxC: np.ndarray, prior_T: np.ndarray)
     best = round(-np.log2(np.abs(output_TxC).max()))
     direction = 1 if loss(best + 1) < loss(best) else -1
     for _ in range(_MOST_DOUBLINGS):
-        # The loss is convex in the scale, so that the first rise is behind the least.
+        # The loss is convex in the scale, so it first rises right after its minimum.
         if (direction > 0 and sure(best)) or loss(best + direction) >= loss(best):
             break
         best += direction

@@ -4,10 +4,10 @@
 scores a null token 0 and its own token s, and whose value there is s, gives s sigmoid(s) = SiLU(s).
 So a layer of attention with one head for each neuron does what an MLP does.
 
-Limits: it is exact for SiLU alone; GELU is s sigmoid(1.702 s) nearly, ReLU the limit of sharper and
+Limits: it is exact for SiLU only; GELU is nearly s sigmoid(1.702 s), ReLU the limit of sharper and
 sharper sigmoids, neither exactly. Every sequence has to begin with the null token, which takes the
-first of two positions, so that the model answers single tokens; and a neuron's 2 d + 1 parameters
-become the 4 (d + 1) d_h of a head.
+first of two positions, so the model answers single tokens; and a neuron's 2 d + 1 parameters become
+the 4 (d + 1) d_h of a head.
 
 Shape letters: N vocab_size, S tokens, D d_model, W d_mlp, H heads, K d_head.
 """
@@ -23,14 +23,14 @@ Params = dict[str, np.ndarray]
 
 
 def with_null_token(params: Params) -> Params:
-    """The same weights, but that token 0 leaves the stream of the first position zero."""
+    """The same weights, except that token 0 makes the stream zero at the first position."""
     embedding_ND = params["token_embedding"].copy()
     embedding_ND[0] = -params["position_embedding"][0]
     return params | {"token_embedding": embedding_ND}
 
 
 def neurons_as_heads(architecture: MLP, params: Params) -> tuple[AttentionOnly, Params]:
-    """An attention-only Transformer of two layers that is a one-layer MLP Transformer.
+    """A two-layer attention-only Transformer that computes what a one-layer MLP Transformer does.
 
     Layer 1 has the heads of the given one, layer 2 a head for each of its neurons. A new last
     coordinate of the stream flags the last position. Logits are equal on all sequences that begin
@@ -81,7 +81,7 @@ def _same_heads(architecture: AttentionOnly, params: Params) -> Params:
 def _heads_of_neurons(architecture: AttentionOnly, params: Params) -> Params:
     """Heads whose score from the last position to itself, and whose value there, are W_1 x + b.
 
-    The null token has a stream of zero, and so are its score and its value.
+    The null token's stream is zero, and so are its score and its value.
     """
     h, d_head, d_model = architecture.n_heads, architecture.d_head, architecture.d_model
     in_WxD, bias_W = params["layer0_mlp_in"], params["layer0_mlp_in_bias"]

@@ -17,7 +17,7 @@ EXACT = 1e-5
 class Lost(UserError):
     """What should be exact is not, to the precision of float64.
 
-    usable: how many examples are thought to be within reach.
+    usable: an estimate of how many examples can be fitted.
     """
 
     def __init__(self, message: str, usable: int) -> None:
@@ -53,7 +53,7 @@ def solve(features_TxF: np.ndarray, targets_TxD: np.ndarray, how: str) -> Soluti
     Args:
       features_TxF: float64.
       targets_TxD: float64.
-      how: `exact`, or `least_squares` for the weights that come nearest.
+      how: `exact`, or `least_squares` for the weights with the least squared error.
 
     Raises:
       RankLost: `exact`, and the features' rank is below T. A singular value counts if it exceeds
@@ -79,7 +79,7 @@ def solve(features_TxF: np.ndarray, targets_TxD: np.ndarray, how: str) -> Soluti
         weights_FxD = np.linalg.lstsq(features_TxF, targets_TxD, rcond=None)[0]
     error = float(np.abs(features_TxF @ weights_FxD - targets_TxD).max())
     if how == "exact" and not error <= EXACT * max(np.abs(targets_TxD).max(), 1):
-        # Rank on paper, lost in the arithmetic.
+        # The features have full rank, but rounding loses the solution.
         usable = int((singular > singular[0] * 1e-12).sum())
         raise RankLost(min(usable, n_examples - 1), n_examples)
     return Solution(weights_FxD, rank, condition, error)

@@ -2,8 +2,8 @@
 
 Keys and values are random directions. Outer products (Kohonen 1972, Anderson 1972) add v k^T for
 every association and solve nothing; the others' crosstalk is noise, and `theory.OUTER_PRODUCTS`
-tells how many associations survive it. Least squares makes W k = v exact for as many as d_model
-keys, which are independent, and beyond comes as near as it can.
+says how many associations survive it. Least squares makes W k = v exact for up to d_model keys,
+which are independent, and beyond that has the least error.
 
 Shape letters: T associations, N vocab_size, D d_model.
 """
@@ -23,7 +23,7 @@ from memobench.spec import kind
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _LinearMemory(Solved):
-    """What both share: random keys and values. A kind gives `memorize`."""
+    """What both share: random keys and values. A kind defines `memorize`."""
 
     def memorize(
         self, key_TxD: np.ndarray, value_TxD: np.ndarray
@@ -52,7 +52,7 @@ class _LinearMemory(Solved):
 
 @kind("linear_least_squares")
 class LinearLeastSquares(_LinearMemory):
-    """W_DxD of the least sum of |W k - v|^2 over the associations, of them that of least norm."""
+    """W_DxD of least norm among those that minimise the sum of |W k - v|^2 over associations."""
 
     bound: ClassVar[theory.Bound] = theory.LINEAR_LEAST_SQUARES
 
@@ -67,8 +67,8 @@ class LinearLeastSquares(_LinearMemory):
 class OuterProducts(_LinearMemory):
     """W_DxD = sum of v k^T over the associations.
 
-    Nothing is solved for: solve='exact' keeps to the guide's number of them, 'least_squares' takes
-    any, and the weights of one set are the same.
+    Nothing is solved for: solve='exact' allows at most as many as the guide says, 'least_squares'
+    any number; the weights are the same.
     """
 
     bound: ClassVar[theory.Bound] = theory.OUTER_PRODUCTS

@@ -1,20 +1,20 @@
 """Theorem 1 of Mahdavi, Liao & Thrampoulidis (2024): H (min(n, d_h) - 1) + 1 labelled contexts.
 
 Every head owns r - 1 examples, r = min(n, d_h). On each of these it attends as required, on all
-others it looks at a single vector, so that what the heads see is independent over all examples and
-one linear map takes it to any labels. Scores of one head are
+others it looks at a single vector, so what the heads see is linearly independent over all examples
+and one linear map takes it to any labels. Scores of one head are
 
     q^T (Q^+ K^T + c w k^T) x,
 
 Q the queries that it owns, K their keys, and w orthogonal to Q: with c large enough all others
 saturate. The paper asks owned scores to be generic. Here an owned query looks at one vector too,
-each at another: the features are nearly a permutation, hence far better conditioned, and saturated
-attention does not pass on what rounding does to scores.
+each query at a different one: the features are nearly a permutation, hence far better conditioned,
+and saturated attention does not pass on the rounding of scores.
 
 In a shared context of n = r vectors the others look at the last or, where w^T q < 0, at the one
-before. So does one owned query, at both by halves: what elimination leaves of the system, one row
-of each head, is odd on its diagonal and even elsewhere once it is doubled, hence never singular.
-Which of its queries that is every head chooses so that these rows are far from dependent.
+before. One owned query looks half at each of these two: what elimination leaves of the system, one
+row of each head, is, when doubled, odd on its diagonal and even elsewhere, hence never singular.
+Every head chooses that query such that these rows are far from dependent.
 
 Shape letters: T examples aimed at, I input_dim, D d_model, N context vectors, C contexts (T, or one
 that all share), H n_heads, K d_head, V d_value, G queries that a head owns, O others, B dimensions
@@ -33,9 +33,10 @@ from memobench.methods.construction import Solved, scale_of
 from memobench.spec import kind
 from memobench.tasks.labelled_contexts import Contexts
 
-# By how many nats the vector looked at is ahead, on the least saturated query. From 7 on conditions
-# no longer change; and the more, the less of the scores' rounding attention passes on. Arrangements
-# of one bag share vectors, so that looking at single ones may leave two examples nearly alike.
+# By how many nats the vector looked at is ahead, on the least saturated query. From 7 on condition
+# numbers no longer change, and the larger it is, the less attention passes on of the scores'
+# rounding. Arrangements of one bag share vectors: heads that look at single ones may leave two
+# examples nearly alike.
 SCALE = {"shared": 10.0, "random": 10.0, "bag": 5.0}
 # Singular values count from this share of the largest.
 _INDEPENDENT = 1e-6
@@ -158,7 +159,7 @@ def _positions(problem: Problem) -> np.ndarray:
 def _maps(
     problem: Problem, query_TxD: np.ndarray, context_CxNxD: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """query_HxDxK and key_HxDxK; the last examples are owned by nobody."""
+    """query_HxDxK and key_HxDxK; the last examples are owned by no head."""
     module: Any = problem.module
     task: Any = problem.run.task
     shape = (module.n_heads, module.d_model, module.d_head)
@@ -208,10 +209,10 @@ def _head(
 
 
 def _halves_last(groups: list[np.ndarray], before_TxH: np.ndarray) -> list[np.ndarray]:
-    """The groups, last in each the query that looks at two vectors by halves.
+    """The groups, each ending with the query that looks half at each of two vectors.
 
     before_TxH: whether the head looks at the last vector but one. The rows of these queries, and
-    of one that nobody owns, are chosen one by one, each the farthest from the span of its
+    of one that no head owns, are chosen one by one, each the farthest from the span of its
     predecessors.
     """
     row_TxJ = np.column_stack([np.ones(len(before_TxH)), before_TxH])
@@ -256,7 +257,7 @@ def _apart(
 ) -> np.ndarray:
     """w_D, a unit vector orthogonal to the owned queries and to none of the others.
 
-    Of random ones that whose least product with another query is the largest.
+    Of random candidates it is the one whose smallest product with another query is the largest.
     """
     other_OxD = np.delete(query_TxD, own_G, axis=0)
     if not len(other_OxD):
@@ -327,13 +328,13 @@ def _whitening(context_CxNxD: np.ndarray) -> np.ndarray:
 
 
 def _span(rows_TxD: np.ndarray) -> np.ndarray:
-    """basis_DxB: orthonormal, of what the rows span."""
+    """basis_DxB: an orthonormal basis of the rows' span."""
     _, singular, basis = np.linalg.svd(rows_TxD, full_matrices=False)
     return basis[singular > _INDEPENDENT * singular.max(initial=0)].T
 
 
 def _balanced(query_DxR: np.ndarray, key_DxR: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same products of columns, both factors of one length."""
+    """The same products of columns, both factors of equal length."""
     length_R, other_R = np.linalg.norm(query_DxR, axis=0), np.linalg.norm(key_DxR, axis=0)
     ratio_R = np.sqrt(np.divide(other_R, length_R, out=np.ones_like(length_R), where=other_R > 0))
     return query_DxR * ratio_R, key_DxR / ratio_R

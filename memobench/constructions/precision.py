@@ -1,4 +1,4 @@
-"""Weights as fewer bits hold them."""
+"""Weights rounded to fewer bits."""
 
 import ml_dtypes
 import numpy as np
@@ -19,8 +19,8 @@ BITS_PER_WEIGHT = {
 def stored(weights: np.ndarray, precision: str) -> np.ndarray:
     """The weights, float64, rounded to what the precision can hold.
 
-    Integers are symmetric: of each block of BLOCK weights in memory order the largest magnitude is
-    the largest level.
+    Integers are symmetric: in each block of BLOCK weights, in memory order, the largest magnitude
+    becomes the largest level.
 
     >>> stored(np.array([1.0, 0.4, 0.2]), "int4").round(2).tolist()
     [1.0, 0.43, 0.14]
@@ -39,7 +39,7 @@ def _in_blocks(weights: np.ndarray, most: int) -> np.ndarray:
     blocks_BxW.flat[: weights.size] = weights.ravel()
     largest_Bx1 = np.abs(blocks_BxW).max(axis=1, keepdims=True, initial=0)
     scale_Bx1 = (largest_Bx1 / most).astype(np.float32)
-    # A block of zeros, or of what is below the least float32, holds zeros whatever its scale.
+    # A block of zeros, or of values below the smallest float32, holds zeros whatever its scale.
     scale_Bx1[scale_Bx1 == 0] = 1
     rounded_BxW = np.rint(blocks_BxW / scale_Bx1).clip(-most, most) * scale_Bx1
     return rounded_BxW.flat[: weights.size].reshape(weights.shape)

@@ -18,7 +18,7 @@ from memobench.tasks.tokens import Tokens
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """The examples that weights are wanted for, and whose weights.
+    """What to solve: weights of a module for examples.
 
     constants: of the module, as its forward pass will read them. rng: derived from the run's seed.
     """
@@ -36,11 +36,11 @@ class Problem:
         return made
 
     def held(self, weights: np.ndarray) -> np.ndarray:
-        """The weights as they will be stored: what is solved for next makes up for the rounding."""
+        """The weights as they will be stored: whatever is solved next corrects the rounding."""
         return precision.stored(weights, self.method.weights)
 
     def one_answer_each(self, d_model: int) -> Tokens:
-        """The examples, or UserError where there are several answers or one dimension for them."""
+        """The examples. Raises UserError for several answers, or a single dimension for them."""
         examples: Tokens = self.examples
         n_next = examples.next_TxK.shape[1]
         self.require(n_next == 1, f"n_next={n_next}; it is about one next token, set n_next=1")
@@ -58,8 +58,8 @@ class Constructed:
     """Weights, float64, at the module's true size.
 
     certificate: columns for the run's row, such as `feature_rank`, `condition`, `fit_error`.
-    read_out: the parameters that multiply the logits, in which they are linear together; scaling
-    all of them changes no answer. Empty where the logits' scale is part of the construction.
+    read_out: parameters such that scaling all of them scales the logits, which changes no answer.
+    Empty where the logits' scale is part of the construction.
     """
 
     params: dict[str, np.ndarray]

@@ -1,7 +1,7 @@
-"""Proposition 3 of Dana, Pydi & Chevaleyre (2025): two dimensions encode what is certain.
+"""Proposition 3 of Dana, Pydi & Chevaleyre (2025): two dimensions encode certain answers.
 
 The best encoding where each sequence has one next token: the unembedding lies on a circle, a
-sequence's vector is that of its next token, and the longer it is the surer the answer.
+sequence's vector is that of its next token, and the longer the vector, the surer the answer.
 
 Shape letters: T sequences, K next tokens, N vocab_size, D d_model.
 """

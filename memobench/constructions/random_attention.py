@@ -4,8 +4,8 @@ Random embeddings, positions and attention give every sequence a stream and what
 read of it. Linear maps take independent features to any stream: for one next token to that token's
 code, for several to the vector of the best sequence encoder.
 
-The skip connection joins the linear system exactly by a change of basis. A stream x + W Z is wanted
-to be M^-1 E for an invertible M, with W_U = U M: then the logits are U E, and what is to be solved,
+The skip connection joins the linear system exactly by a change of basis. The stream x + W Z shall
+equal M^-1 E for an invertible M, with W_U = U M: then the logits are U E, and the system to solve,
 M x + (M W) Z = E, is linear in the unknowns M and M W.
 
 Shape letters: T sequences, S tokens, N vocab_size, D d_model, I width of a head's input, H n_heads,
@@ -29,7 +29,7 @@ from memobench.tasks.tokens import Tokens
 
 Params = dict[str, np.ndarray]
 
-# What answers may be off, where their codes are orthogonal to each other.
+# The deviation of answers from their codes, where these are orthogonal to each other.
 _BLUR = 0.1
 # Random sequences on which the deviation of scores is measured.
 _SAMPLED = 512
@@ -61,7 +61,7 @@ def draw(problem: Problem) -> Params:
 
 
 def with_scores(problem: Problem, params: Params, scale: float) -> Params:
-    """The same, as it is stored, with queries that give scores the standard deviation `scale`."""
+    """The weights as stored, with queries scaled to give scores the standard deviation `scale`."""
     module = transformer(problem)
     sample_TxS = problem.rng.integers(module.vocab_size, size=(_SAMPLED, module.context_length))
     score_TxHxS = _scores(problem, params, _seen(problem, params, sample_TxS)[1])

@@ -1,9 +1,9 @@
 """The rank argument for an MLP Transformer: w + d sequences with any activation.
 
 Random embeddings, attention and hidden neurons give every sequence d + w features: the stream after
-attention, which the MLP's skip connection keeps, and the neurons. Where the sequences are no more
-than that the features are independent, and linear maps take them to the answers, with the change of
-basis that `random_attention` explains.
+attention, which the MLP's skip connection keeps, and the neurons. For at most that many sequences
+the features are independent, and linear maps take them to the answers, with the change of basis
+that `random_attention` explains.
 
 Shape letters: T sequences, D d_model, W d_mlp, C coordinates written: all of D.
 """
@@ -20,12 +20,12 @@ from memobench.methods.construction import Solved, scale_of
 from memobench.models.transformer import ACTIVATIONS, Transformer
 from memobench.spec import kind
 
-# The standard deviation of what hidden neurons read; small ones make them nearly linear.
+# The standard deviation of what hidden neurons read: small values make them nearly linear.
 SCALE = 4.0
-# That of attention scores: large ones look at a single token, and sequences that differ in another
-# cannot be told apart.
+# That of attention scores: with large scores heads look at a single token, and sequences that
+# differ in another one cannot be told apart.
 _SCORES = 0.3
-# That of thresholds, as a share of SCALE: no neuron shall be off on all sequences.
+# That of thresholds, as a share of SCALE: no neuron should be off on all sequences.
 _THRESHOLDS = 0.5
 
 
