@@ -780,15 +780,22 @@ def _read_or_told(path):
 
 def test_a_row_of_random_sizes_ends_in_one_line(document, tmp_path):
     chance = random.Random(1)
-    names = [name for name in cells(OTHERS[0]) if name != "run_id"]
+    # No measure follows from the seed of initial weights: another one is another run, on no board.
+    names = [name for name in cells(OTHERS[0]) if name not in ("run_id", "seed")]
     for _ in range(80):
         changes = {name: chance.choice(_VALUES) for name in chance.sample(names, 2)}
         try:
             changed = _with_run(document, **changes)
         except UserError:
             continue
-        if changed != document:
+        # A column without a value says no more than none.
+        if _values(changed) != _values(document):
             _refuses(tmp_path, changed)
+
+
+def _values(document):
+    """What a submission's rows say."""
+    return [{k: x for k, x in row.items() if x is not None} for row in document["rows"]]
 
 
 # A folder of them.
