@@ -43,7 +43,7 @@ from memobench.models.base import count_parameters
 from memobench.planner import packing
 from memobench.runs import Run
 
-OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of accelerators.*.")
+OUTPUT = measuring.output_flag()
 TARGETS = flags.DEFINE_list("targets", list(hardware.TARGETS), "Accelerators to compile for.")
 PROGRAMS = flags.DEFINE_multi_string("programs", None, "Only the programs of these names.")
 SIZES = flags.DEFINE_list("sizes", ["64", "256", "1024"], "Runs of a pack.")

@@ -36,6 +36,7 @@ from memobench.planner import costs, packing
 from memobench.report import tables
 from memobench.table import results
 
+OUTPUT = measuring.output_flag()
 SHARDS = flags.DEFINE_list("shards", ["results/runs"], "Folders of shards.")
 WRITE = flags.DEFINE_bool("write", False, "Replace this device's rates in memobench/rates.csv.")
 SAMPLE = flags.DEFINE_string("sample", None, "CSV file for a few packs of every kind, for tests.")
@@ -81,7 +82,7 @@ so and are not measured.
 
 def main(argv: Sequence[str]) -> None:
     """Derives, compares, prints and writes."""
-    output, about = measuring.begin(SCRIPT), measuring.about(SCRIPT)
+    output, about = measuring.begin(SCRIPT, OUTPUT.value), measuring.about(SCRIPT)
     folders = [measured(folder) for folder in SHARDS.value]
     device = about["device"]
     repeated = pd.concat(folders, ignore_index=True)

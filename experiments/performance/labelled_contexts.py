@@ -48,6 +48,7 @@ from contexts import METHOD, N_EXAMPLES, Setting
 
 from memobench.runs import Run
 
+OUTPUT = measuring.output_flag()
 ROUNDS = flags.DEFINE_integer("rounds", 3, "How often every rate is measured.", lower_bound=1)
 SECONDS = flags.DEFINE_float(
     "seconds", 5.0, "At least how long a measurement of a rate lasts.", lower_bound=0.1
@@ -90,7 +91,7 @@ SETTINGS = tuple(Setting(contexts, h) for h in (20, 60) for contexts in ("shared
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    output = measuring.begin(SCRIPT)
+    output = measuring.begin(SCRIPT, OUTPUT.value)
     about = measuring.about(SCRIPT) | pytorch.version()
     rates = measure(SETTINGS, ROUNDS.value, SECONDS.value)
     text = MARKDOWN.format(

@@ -23,14 +23,17 @@ from memobench.table import results
 Key = TypeVar("Key")
 T = TypeVar("T")
 
-OUTPUT = flags.DEFINE_string("output", "results/performance", "Folder of what is written.")
+
+def output_flag() -> flags.FlagHolder:
+    """The flag of the folder that a script writes to; only scripts define flags."""
+    return flags.DEFINE_string("output", "results/performance", "Folder of what is written.")
 
 
-def begin(script: str, folder: str | None = None) -> pathlib.Path:
+def begin(script: str, folder: Any) -> pathlib.Path:
     """The folder that a script writes to; ends the script in a line where it cannot."""
     logging.set_verbosity(logging.WARNING)
     try:
-        return results.check_writable(folder or OUTPUT.value, "output")
+        return results.check_writable(folder, "output")
     except UserError as error:
         sys.exit(f"{script}: {error}")
 

@@ -54,6 +54,7 @@ from memobench.methods import training
 from memobench.planner import packing
 from memobench.runs import Run
 
+OUTPUT = measuring.output_flag()
 ROUNDS = flags.DEFINE_integer("rounds", 2, "How often every rate is measured.", lower_bound=1)
 SECONDS = flags.DEFINE_float(
     "seconds", 5.0, "At least how long a measurement of a rate lasts.", lower_bound=0.1
@@ -93,7 +94,7 @@ that of the training programs alone; initialisation, too, compiles once for ever
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    output = measuring.begin(SCRIPT)
+    output = measuring.begin(SCRIPT, OUTPUT.value)
     about = measuring.about(SCRIPT) | pytorch.version()
     rates = measure_rates(_cases(), ROUNDS.value, SECONDS.value)
     sweeps = measure_sweeps(EPOCHS.value, SOLO_EVERY.value)

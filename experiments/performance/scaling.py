@@ -43,6 +43,7 @@ from absl import app, flags
 from memobench.errors import UserError
 from memobench.report import tables
 
+OUTPUT = measuring.output_flag()
 PACKS = flags.DEFINE_list("packs", ["1000", "10000", "100000"], "Numbers of packs.")
 RUNS_PER_PACK = flags.DEFINE_list("runs_per_pack", ["1", "10"], "Runs in each pack.")
 STAGES = flags.DEFINE_list("stages", None, "Only these stages, the first words of their names.")
@@ -68,7 +69,7 @@ What breaks first stands in [docs/scaling.md](../../docs/scaling.md).
 
 def main(argv: Sequence[str]) -> None:
     """Measures, prints and writes."""
-    output = measuring.begin(SCRIPT)
+    output = measuring.begin(SCRIPT, OUTPUT.value)
     try:
         chosen = stages.chosen(STAGES.value)
     except UserError as error:
