@@ -87,7 +87,9 @@ def searches(
     """
     if (vocab_size, budget) not in WIDTHS:
         sets = ", ".join(f"{n} with {parameters:,}" for n, parameters in WIDTHS)
-        raise UserError(f"vocab_size={vocab_size}, budget={budget} is no set of the board: {sets}")
+        raise UserError(
+            f"vocab_size={vocab_size}, budget={budget} is not a set of the board: {sets}"
+        )
     if track not in METHODS:
         raise UserError(f"track={track!r} is not searched; choose one of {', '.join(METHODS)}")
     return [

@@ -58,7 +58,7 @@ def load(file: str | os.PathLike[str]) -> tuple["Experiment", ...]:
     """
     path = pathlib.Path(file).resolve()
     if not path.is_file():
-        raise UserError(f"plugin={str(file)!r} is no file")
+        raise UserError(f"plugin={str(file)!r} is not a file")
     # A dot would part the name.
     name = str(path).replace("%", "%25").replace(".", "%2E")
     return _register(f"{__name__}.{name}", path)

@@ -55,7 +55,7 @@ def contents(path: pathlib.Path, most: int, follow: bool = True) -> bytes:
     return data
 
 
-_NOT_REGULAR = "is no regular file; name one"
+_NOT_REGULAR = "is not a regular file; name one"
 
 
 def require_small(size: int, most: int) -> None:
@@ -94,13 +94,15 @@ def parsed(data: bytes) -> Any:
     except UserError:
         raise
     except UnicodeDecodeError as error:
-        raise UserError("is not UTF-8; it is no file of memobench or damaged") from error
+        raise UserError("is not UTF-8; it is not a file of memobench, or damaged") from error
     except json.JSONDecodeError as error:
-        raise UserError(f"is no JSON ({error}); it is no file of memobench or damaged") from error
+        raise UserError(
+            f"is not JSON ({error}); it is not a file of memobench, or damaged"
+        ) from error
 
 
 def _no_constant(name: str) -> None:
-    raise UserError(f"{name} is no JSON number; leave out what was not measured")
+    raise UserError(f"{name} is not a JSON number; leave out what was not measured")
 
 
 # Messages are made where they are needed: a file has millions of numbers.

@@ -138,7 +138,7 @@ def test_an_mlp_with_compressed_heads_is_another_entry():
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: board.searches(MLP, 31, BUDGET), "vocab_size=31, budget=512 is no set"),
+        (lambda: board.searches(MLP, 31, BUDGET), "vocab_size=31, budget=512 is not a set"),
         (lambda: board.searches(MLP, N, 8192), "64 with 8,192, 128 with 8,192"),
         (lambda: board.searches(MLP, N, BUDGET, board.CONSTRUCTED), "track='constructed'"),
         (lambda: board.searches(MLP, N, BUDGET, "exact"), "trained-published, trained-exact"),

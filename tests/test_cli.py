@@ -45,7 +45,10 @@ def _memobench(*arguments, cwd):
         (["run", "dana2025/heads", "--seeds"], "--seeds: expected one argument"),
         (["run", "dana2025/heads", "--results="], "flag --results=: name a folder"),
         (["run", "dana2025/heads", "--results=file/below"], "cannot be written"),
-        (["report", "dana2025/heads", "--results=none"], "'none' is no folder; first: memobench"),
+        (
+            ["report", "dana2025/heads", "--results=none"],
+            "'none' is not a folder; first: memobench",
+        ),
         (["report", "dana2025/heads"], "first: memobench run dana2025/heads --preset=quick"),
         (["leaderboard"], "holds no run; first: memobench run"),
         (["leaderboard", "--output=file"], "first: memobench run"),

@@ -211,7 +211,7 @@ SEVERAL_OF_ONE = Distributions(vocab_size=9, context_length=1, conditional="unif
     [
         (_encoder(d=1), "one dimension holds two answers; take d_model >= 2"),
         (_encoder(task=SEVERAL), "n_next=2; it is about one next token, set n_next=1"),
-        (_memory(ENCODER), "linear_memory is no sequence encoder"),
+        (_memory(ENCODER), "linear_memory is not a sequence encoder"),
         (_memory("linear_least_squares", d=1, n=2, n_aimed=1), "take d_model >= 2"),
         (
             Run(
@@ -227,7 +227,7 @@ SEVERAL_OF_ONE = Distributions(vocab_size=9, context_length=1, conditional="unif
                 architecture=SequenceEncoder(d_model=16),
                 method=LinearLeastSquares(),
             ),
-            "sequence_encoder is no linear memory",
+            "sequence_encoder is not a linear memory",
         ),
         (_memory("outer_products"), "promises 3 examples at these sizes and 64 are wanted"),
         (

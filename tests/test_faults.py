@@ -13,7 +13,7 @@ def test_no_kill_loses_or_doubles_anything(tmp_path, caplog, kills):
     # Or else nothing was tried.
     assert counts.in_flight > 0
     assert counts.torn > 0
-    assert caplog.text.count("is no JSON") >= counts.torn
+    assert caplog.text.count("is not JSON") >= counts.torn
     happened = {"rounds", "kills", "in_flight", "torn"}
     wrong = {k: v for k, v in dataclasses.asdict(counts).items() if v and k not in happened}
     assert wrong == {}

@@ -172,7 +172,7 @@ MISTAKES = {
     "method: an Optimum does not serve the task 'labelled_contexts'": lambda: _run(
         _task(), Optimum()
     ),
-    "steps=12 is no multiple of evaluate_every=5": lambda: Annealing(steps=12, evaluate_every=5),
+    "steps=12 is not a multiple of evaluate_every=5": lambda: Annealing(steps=12, evaluate_every=5),
     "batch_size=0 is not an integer from 1 to": lambda: Annealing(batch_size=0),
     "learning_rate=0 is not a number > 0": lambda: Annealing(learning_rate=0),
     "first_share=inf is not a number > 0": lambda: Annealing(first_share=float("inf")),

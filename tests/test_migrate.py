@@ -68,7 +68,7 @@ def test_what_meant_nothing_is_gone_and_what_was_implied_is_there():
         ({"d_model": 11}, "run_id='.*' is not that of its columns in version 1"),
         ({"run_id": None}, "run_id=None is not that of its columns"),
         ({"task": "poems"}, "run_id="),
-        ({"start": 7}, "start=7 is no construction"),
+        ({"start": 7}, "start=7 is not a construction"),
     ],
 )
 def test_a_row_of_no_run_is_refused(changes, said):
@@ -122,14 +122,14 @@ def test_rows_that_have_no_run_are_named_and_the_others_kept(tmp_path, capsys):
         command.run(arguments)
     said = capsys.readouterr().out
     assert f"{path.name}, row 2 ({OLD[1]['run_id']}): run_id=" in said
-    assert "torn.json: is no JSON" in said
+    assert "torn.json: is not JSON" in said
     assert "1 runs of 1 shards were rewritten" in said
     kept = migrate.migrate_row(OLD[0])["run_id"]
     assert list(results.load_rows(tmp_path)) == [kept]
 
 
 def test_only_folders_are_migrated(tmp_path):
-    with pytest.raises(UserError, match="is no folder; name one of shards"):
+    with pytest.raises(UserError, match="is not a folder; name one of shards"):
         migrate.migrate_folder(tmp_path / "none")
     command, arguments = cli.parse(["memobench", "migrate", "a", "b"])
     with pytest.raises(UserError, match="migrate takes one folder, got a b"):

@@ -167,8 +167,8 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):
 def test_a_file_that_is_none_or_has_no_experiment_is_one_line(write, tmp_path):
     write("")
     for line, said in [
-        (["run", "none.py"], "plugin='none.py' is no file"),
-        (["list", "--plugin=none.py"], "plugin='none.py' is no file"),
+        (["run", "none.py"], "plugin='none.py' is not a file"),
+        (["list", "--plugin=none.py"], "plugin='none.py' is not a file"),
         (["run", "mine.py"], "mine.py: no experiment; declare one as EXPERIMENT"),
     ]:
         done = _memobench(*line, cwd=tmp_path)

@@ -313,15 +313,17 @@ def test_an_empty_folder_is_an_empty_table(tmp_path):
 @pytest.mark.parametrize("name", ["none", "file"])
 def test_a_missing_folder_is_one_line(name, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=f"/{name}' is no folder; first: memobench run EXPERIMENT"):
+    with pytest.raises(
+        UserError, match=f"/{name}' is not a folder; first: memobench run EXPERIMENT"
+    ):
         results.load_results(tmp_path / name)
-    with pytest.raises(UserError, match="results='' is no folder"):
+    with pytest.raises(UserError, match="results='' is not a folder"):
         results.load_results("")
 
 
 def test_an_unwritable_folder_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="output='' is no folder; name one"):
+    with pytest.raises(UserError, match="output='' is not a folder; name one"):
         results.check_writable("", "output")
     with pytest.raises(UserError, match="cannot be written"):
         results.check_writable(tmp_path / "file")

@@ -414,7 +414,7 @@ TAMPERED = {
     "empty rows": (lambda d: {**d, "rows": []}, "a list of 1 to"),
     "no means": (lambda d: _without("aggregates", d), "aggregates is missing"),
     "a field more": (lambda d: {**d, "price": 1}, "'price' is unknown"),
-    "rows of numbers": (lambda d: {**d, "rows": [1]}, "row 1: 1 is no object"),
+    "rows of numbers": (lambda d: {**d, "rows": [1]}, "row 1: 1 is not an object"),
     "a column more": (_first_row(price=1), "row 1: the column 'price' is unknown"),
     "no row left out": (lambda d: {**d, "rows": d["rows"][1:]}, "aggregates: "),
     "a row twice": (lambda d: {**d, "rows": [*d["rows"], d["rows"][0]]}, "row 4: run_id="),
@@ -424,14 +424,14 @@ TAMPERED = {
     "a mean less": (_mean(lambda m: m.pop()), "aggregates: 1 means but 2"),
     "a mean's field": (_mean(lambda m: m[0].pop("bits")), "number 1 has bits=None"),
     "a mean's field more": (_mean(lambda m: m[1].update(rank=1)), "number 2 has rank=1"),
-    "no mean": (_mean(lambda m: m.__setitem__(0, 3)), "number 1 is no object"),
+    "no mean": (_mean(lambda m: m.__setitem__(0, 3)), "number 1 is not an object"),
     "another size": (lambda d: _with_run(d, n_heads=3), "n_params="),
     "another rate": (lambda d: _with_run(d, rate_factors="1.0 2.0"), "trials: the search would"),
     "fewer rounds": (lambda d: _with_run(d, sizes=1), "trials: "),
     "another file's model": (_first_row(architecture="mine"), "architecture='mine' is unknown"),
     "a long search": (_first_row(sizes=10**9), "sizes=1000000000 is not"),
     "a deep search": (_first_row(doublings=10**9), "doublings=1000000000 is not"),
-    "a coarse search": (_first_row(resolution=1), "resolution=1.0 is no share"),
+    "a coarse search": (_first_row(resolution=1), "resolution=1.0 is not a share"),
     "many rates": (_first_row(rate_factors=" ".join(map(str, range(1, 18)))), "1 to 16 distinct"),
     "other rules": (_first_row(rules=2), "rules=2 are not those of this version"),
     "no rules": (_first_row(rules=None), "rules is missing"),
@@ -443,7 +443,7 @@ TAMPERED = {
     "no measure": (_first_row(accuracy=None), "accuracy=None with status='ok'"),
     "a day ahead": (_first_row(date="2999-01-01T00:00:00+00:00"), "or in the future"),
     "long ago": (_first_row(date="2001-01-01T00:00:00+00:00"), "before 2025"),
-    "no day": (_first_row(date="2026-02-31T00:00:00+00:00"), "is no date"),
+    "no day": (_first_row(date="2026-02-31T00:00:00+00:00"), "is not a date"),
     "local time": (_first_row(date="2026-01-31T00:00:00+01:00"), "a UTC date"),
     "another machine": (_first_row(platform="abacus"), "platform='abacus'"),
     "no device": (_first_row(device=""), "device=''"),
@@ -538,16 +538,16 @@ def _text(document):
 
 
 HOSTILE = {
-    "empty": (lambda d: b"", "is no JSON"),
-    "half": (lambda d: _text(d)[: len(_text(d)) // 2].encode(), "is no JSON"),
+    "empty": (lambda d: b"", "is not JSON"),
+    "half": (lambda d: _text(d)[: len(_text(d)) // 2].encode(), "is not JSON"),
     "no unicode": (lambda d: _text(d).replace("0.1.0", "\xff").encode("latin-1"), "is not UTF-8"),
     "another unicode": (lambda d: _text(d).encode("utf-16"), "is not UTF-8"),
-    "a mark before": (lambda d: _text(d).encode("utf-8-sig"), "is no JSON"),
+    "a mark before": (lambda d: _text(d).encode("utf-8-sig"), "is not JSON"),
     "pickle": (lambda d: pickle.dumps(d), ""),
     "zip": (lambda d: b"PK\x03\x04" + bytes(100), ""),
     "NaN": (lambda d: _text(d).replace('"loss": ', '"loss": NaN, "x": ').encode(), "NaN is no"),
-    "infinity": (lambda d: b'{"rows": [Infinity]}', "Infinity is no JSON number"),
-    "minus infinity": (lambda d: b'{"rows": [-Infinity]}', "-Infinity is no JSON number"),
+    "infinity": (lambda d: b'{"rows": [Infinity]}', "Infinity is not a JSON number"),
+    "minus infinity": (lambda d: b'{"rows": [-Infinity]}', "-Infinity is not a JSON number"),
     "1e999": (lambda d: b'{"rows": [{"loss": 1e999}]}', "'1e999' is too large"),
     "-1e999": (lambda d: b'{"rows": [{"loss": -1e999}]}', "'-1e999' is too large"),
     "many digits": (lambda d: b'{"rows": ' + b"9" * 5000 + b"}", "beyond 2^53"),
@@ -559,7 +559,7 @@ HOSTILE = {
     "many rows": (lambda d: b'{"rows": [' + b"{}," * 10**5 + b"{}]}", "missing"),
     "many lists": (lambda d: b'{"rows": [' + b"[]," * 4_000_001 + b"[]]}", "than 4,000,000 lists"),
     "a key twice": (lambda d: b'{"board": "v1", "board": "v1"}', "'board' is there twice"),
-    "an open string": (lambda d: b'"' + rb"\"" * 500_000, "is no JSON"),
+    "an open string": (lambda d: b'"' + rb"\"" * 500_000, "is not JSON"),
     "brackets in a string": (lambda d: b'{"board": "' + b"[" * 10**6 + b'"}', "missing"),
     "a surrogate": (lambda d: rb'{"board": "\ud800"}', "submission is missing"),
 }
@@ -919,7 +919,7 @@ def test_runs_are_submitted_and_checked_by_two_commands(trained, tmp_path):
     assert done.returncode == 1
     assert done.stdout == f"ok: {path}: 3 runs by Zoë\nok: {copied[0]}: 3 runs by Amy\n"
     first, second = done.stderr.splitlines()
-    assert f"{bad}: is no JSON" in first
+    assert f"{bad}: is not JSON" in first
     assert f"{beside}: 3 of its runs are in {copied[1].name} too" in second
 
 

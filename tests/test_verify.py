@@ -169,7 +169,7 @@ def test_training_twice_may_differ_and_solving_twice_may_not(tmp_path):
         ({"device": None}, "lacks device"),
         ({"jax": "new"}, "jax='new', not a version"),
         ({"instruction_set": "fast!"}, "instruction_set='fast!', not an instruction set"),
-        ({"date": "2026-13-01T00:00:00+00:00"}, "is no date"),
+        ({"date": "2026-13-01T00:00:00+00:00"}, "is not a date"),
         ({"spec_version": 99}, "spec_version=99"),
     ],
 )
@@ -240,7 +240,7 @@ def test_no_folder_is_one_line(tmp_path, monkeypatch, name):
     """Nor is an empty name, as of a shell's variable without a value, the working directory."""
     monkeypatch.chdir(tmp_path)
     for check in (verify.verify, migrate.migrate_folder, results.load_results):
-        with pytest.raises(UserError, match=f"'{name}' is no folder"):
+        with pytest.raises(UserError, match=f"'{name}' is not a folder"):
             check(name)
 
 

@@ -161,5 +161,5 @@ def _cut(module: Any) -> Model:
 def existing_folder(name: str, folder: Path) -> pathlib.Path:
     path = pathlib.Path(folder)
     if not path.is_dir():
-        raise UserError(f"{name}={str(folder)!r} is no folder; name one, nothing is downloaded")
+        raise UserError(f"{name}={str(folder)!r} is not a folder; name one, nothing is downloaded")
     return path

@@ -35,7 +35,7 @@ class _LinearMemory(Solved):
         module: Any = problem.module
         problem.require(
             isinstance(module, LinearMemoryModule),
-            f"{problem.run.architecture.name} is no linear memory; take the architecture "
+            f"{problem.run.architecture.name} is not a linear memory; take the architecture "
             "linear_memory",
         )
         examples = problem.one_answer_each(module.d_model)

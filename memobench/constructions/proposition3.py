@@ -29,7 +29,7 @@ class Proposition3(Construction):
         module: Any = problem.module
         problem.require(
             isinstance(module, SequenceEncoderModule),
-            f"{problem.run.architecture.name} is no sequence encoder; take sequence_encoder",
+            f"{problem.run.architecture.name} is not a sequence encoder; take sequence_encoder",
         )
         examples = problem.one_answer_each(module.d_model)
         code_NxD = codes.circle(module.vocab_size, module.d_model)

@@ -111,7 +111,7 @@ class Slurm(Executor):
         known = submitit.SlurmExecutor._valid_parameters()
         for name, value in self.settings.items():
             if name.removeprefix("slurm_") not in known:
-                raise UserError(f"{name}={shown(value)} is no setting of executor='slurm'")
+                raise UserError(f"{name}={shown(value)} is not a setting of executor='slurm'")
 
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Jobs":
         """Raises UserError where Slurm is not here."""

@@ -69,7 +69,7 @@ class Annealing(Method):
         )
         require(
             self.steps % self.evaluate_every == 0,
-            f"steps={self.steps} is no multiple of evaluate_every={self.evaluate_every}; round it",
+            f"steps={self.steps} is not a multiple of evaluate_every={self.evaluate_every}; fix it",
         )
 
     def for_examples(self, n_examples: int, epochs: int = 500) -> Self:

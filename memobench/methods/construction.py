@@ -131,7 +131,7 @@ class Construction(Method):
             start = cls.named(theorem)(**{name: _value(x) for name, x in given.items()})
         except (TypeError, ValueError) as error:
             raise UserError(
-                f"start={shown(text)} is no construction; write a theorem and what differs from "
+                f"start={shown(text)} is not a construction; write a theorem and what differs from "
                 "the defaults, as in 'dana2025 n_aimed=0'"
             ) from error
         require(str(start) == text, f"start={shown(text)} is written {shown(str(start))}")

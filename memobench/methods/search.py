@@ -70,7 +70,9 @@ class Search(Method):
             "training must not be of protocol='passes': batches would not fit every trial's "
             "examples; use protocol='published' or the exact one",
         )
-        require(self.resolution < 1, f"resolution={self.resolution} is no share; give one below 1")
+        require(
+            self.resolution < 1, f"resolution={self.resolution} is not a share; give one below 1"
+        )
         require(
             self.rules == RULES,
             f"rules={self.rules!r} are not those of this version, {RULES}; leave rules out",

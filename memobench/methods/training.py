@@ -146,7 +146,7 @@ class Training(Method):
         drawn = self.n_batches * (self.batch_size or 0)
         require(
             drawn % run.task.n_examples == 0,
-            f"n_batches * batch_size = {drawn} is no multiple of the {run.task.n_examples} "
+            f"n_batches * batch_size = {drawn} is not a multiple of the {run.task.n_examples} "
             "examples, which protocol='passes' shows equally often in an epoch; change n_batches",
         )
 

@@ -229,7 +229,7 @@ MAX_BYTES = 2**30
 
 def _checked(content: Any) -> dict[str, Any]:
     """The lease. Raises UserError for any other JSON: whoever can write to the folder wrote it."""
-    require(type(content) is dict and content.keys() >= _FIELDS.keys(), "is no lease")
+    require(type(content) is dict and content.keys() >= _FIELDS.keys(), "is not a lease")
     about = content["about"]
     cells = {(name, domain): content[name] for name, domain in _FIELDS.items()}
     if type(about) is dict:

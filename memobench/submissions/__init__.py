@@ -251,7 +251,7 @@ def _checked(document: Any) -> Submission:
 
 def _head(document: Any) -> list[Any]:
     """The rows of a document whose other fields are as they should be."""
-    require(isinstance(document, dict), "is no submission; write it with memobench submit")
+    require(isinstance(document, dict), "is not a submission; write it with memobench submit")
     for name in document:
         require(name in HEADER, f"the field {shown(name)} is unknown; leave it out")
     for name, domain in HEADER.items():
@@ -295,7 +295,7 @@ def _check_aggregates(given: Sequence[Any], derived: Sequence[dict[str, Any]]) -
         f"{len(given)} means but {len(derived)} follow from rows; {anew}",
     )
     for i, (mine, theirs) in enumerate(zip(derived, given, strict=True), start=1):
-        require(isinstance(theirs, dict), f"number {i} is no object; {anew}")
+        require(isinstance(theirs, dict), f"number {i} is not an object; {anew}")
         for name in sorted(mine.keys() | theirs.keys()):
             a, b = theirs.get(name), mine.get(name)
             require(

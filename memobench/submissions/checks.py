@@ -52,7 +52,7 @@ def required() -> list[str]:
 
 def checked_row(row: Any) -> dict[str, Any]:
     """The row with all columns, None where it has none."""
-    require(isinstance(row, dict), f"{shown(row)} is no object of columns; make it one")
+    require(isinstance(row, dict), f"{shown(row)} is not an object of columns; make it one")
     known = columns()
     for name, value in row.items():
         require(name in known, f"the column {shown(name)} is unknown; leave it out")
@@ -99,7 +99,7 @@ def check_date(text: str) -> None:
     try:
         date = datetime.datetime.fromisoformat(text)
     except ValueError as error:
-        raise UserError(f"date={text!r} is no date ({error}); fix it") from error
+        raise UserError(f"date={text!r} is not a date ({error}); fix it") from error
     latest = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     require(
         date.year >= FIRST_YEAR and date <= latest,
@@ -159,7 +159,7 @@ def _check_count(name: str, share: float, n_answers: int, within: float = REPEAT
     count = share * n_answers
     require(
         abs(count - round(count)) <= max(1e-3, within * n_answers),
-        f"{name}={share} of {n_answers} is no whole number of answers; fix {name}",
+        f"{name}={share} of {n_answers} is not a whole number of answers; fix {name}",
     )
 
 

@@ -32,7 +32,7 @@ def check(name: str, own: str) -> None:
     )
     require(
         any(map(str.isalnum, name)) and not looks_like(name, own),
-        f"submitter={shown(name)} is no name, or looks like the project's own; write yours",
+        f"submitter={shown(name)} is not a name, or looks like the project's own; write yours",
     )
 
 

@@ -177,7 +177,7 @@ def _options(text: str) -> dict[str, Any]:
         given: dict[str, Any] = dict(option.split("=") for option in options)
         numbers = {name: float(given[name]) for name in ("n_aimed", "scale") if name in given}
     except (AttributeError, ValueError) as error:
-        raise UserError(f"start={shown(text)} is no construction") from error
+        raise UserError(f"start={shown(text)} is not a construction") from error
     return {"theorem": theorem, **given, **{name: _plain(x) for name, x in numbers.items()}}
 
 

@@ -60,14 +60,14 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
     """The folder. Raises UserError, which names it and ends in the fix, where there is none."""
     # An empty path would be taken for the working directory.
     is_one = os.fspath(folder) and os.path.isdir(folder)
-    require(is_one, f"{name}{os.fspath(folder)!r} is no folder; {fix}")
+    require(is_one, f"{name}{os.fspath(folder)!r} is not a folder; {fix}")
     return pathlib.Path(folder)
 
 
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     """Makes the folder, and raises UserError now rather than after the first pack if it cannot."""
     if not os.fspath(folder):
-        raise UserError(f"{name}='' is no folder; name one")
+        raise UserError(f"{name}='' is not a folder; name one")
     folder = pathlib.Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

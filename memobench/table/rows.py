@@ -151,7 +151,7 @@ def require_whole(rows: Sequence[Any], provenance: Any) -> None:
     known = row_columns()
     places: dict[str, int] = {}
     for i, row in enumerate(rows, start=1):
-        require(isinstance(row, Mapping), f"row {i} is no object")
+        require(isinstance(row, Mapping), f"row {i} is not an object")
         for name in _PRESENT:
             if name not in row or (row[name] is None and name in _REQUIRED):
                 raise UserError(f"row {i} lacks {name}")
@@ -171,7 +171,7 @@ def require_apart(rows: Sequence[Mapping[str, Any]], provenance: Mapping[str, An
     A row of the table has both, so that one would be read for the other.
     """
     for name in provenance.keys() - PROVENANCE:
-        raise UserError(f"its provenance has {shown(name)}, which is no column of provenance")
+        raise UserError(f"its provenance has {shown(name)}, which is not a column of provenance")
     for name in set(itertools.chain(*rows)) & PROVENANCE.keys():
         raise UserError(f"its rows have {name}, a column of provenance")
 

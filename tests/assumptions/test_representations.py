@@ -197,7 +197,7 @@ def test_empty_and_missing_folders_are_mistakes(tmp_path):
     (empty / "short.txt").write_text("short")
     with pytest.raises(UserError, match="5 tokens, less than one sequence of 12"):
         list(inputs.texts(tiny("gpt2"), empty))
-    with pytest.raises(UserError, match=r"images=.*is no folder"):
+    with pytest.raises(UserError, match=r"images=.*is not a folder"):
         list(inputs.images(tiny("vit-base"), tmp_path / "missing"))
     with pytest.raises(UserError, match="reads text"):
         inputs.images(tiny("gpt2"), empty)
@@ -208,8 +208,8 @@ def test_empty_and_missing_folders_are_mistakes(tmp_path):
 def test_only_whole_safetensors_checkpoints_in_folders_are_loaded(tmp_path, extra):
     import torch
 
-    # A name on a hub is no folder, and is never looked up.
-    with pytest.raises(UserError, match="is no folder"):
+    # A name on a hub is not a folder, and is never looked up.
+    with pytest.raises(UserError, match="is not a folder"):
         models.checkpoint("gpt2")
     pickled = saved("gpt2", tmp_path / "pickled", extra)
     state = extra.AutoModel.from_pretrained(pickled).state_dict()

@@ -171,7 +171,7 @@ def test_closing_cancels_what_runs_and_waits(start, cluster, packs, at, tmp_path
 def test_what_slurm_refuses(start, packs, at, monkeypatch):
     with pytest.raises(UserError, match=r"could not hand in jobs: .*invalid partition"):
         start(at("nothing"), partition="none").submit(packs(1))
-    with pytest.raises(UserError, match="slurm_colour='red' is no setting of executor='slurm'"):
+    with pytest.raises(UserError, match="slurm_colour='red' is not a setting of executor='slurm'"):
         start(at("nothing"), slurm_colour="red")
     with monkeypatch.context() as without:
         without.setenv("PATH", "")
