@@ -218,7 +218,7 @@ def test_what_is_no_regular_file_keeps_nobody_waiting(tmp_path, caplog, name):
             (os.mkfifo if name == "pipe" else pathlib.Path.touch)(path)
     for _ in range(2):
         assert results.load_results(folder)["run_id"].tolist() == [_id("good")]
-    (error,) = [x for x in verify.verify(folder).errors if "no row of it is read" in x]
+    (error,) = [x for x in verify.verify(folder).errors if "none of its rows is read" in x]
     for line in (error, *(record.getMessage() for record in caplog.records)):
         assert line.isprintable()
     assert f"{folder}: 1 runs are done" in status.text(folder)

@@ -144,7 +144,7 @@ def test_a_run_that_is_there_twice_is_a_note(tmp_path):
     _write(tmp_path, _trained())
     found = verify.verify(tmp_path)
     assert (found.errors, found.runs) == ((), 2)
-    assert "1 runs are there again" in _only(found.notes)
+    assert "1 runs are in several shards" in _only(found.notes)
     assert "alike" in found.notes[0]
 
 
@@ -160,7 +160,7 @@ def test_training_twice_may_differ_and_solving_twice_may_not(tmp_path):
     changed |= {"aimed_accuracy": 0.3, "aimed_loss": 1.9}
     _write(tmp_path, _constructed(), _trained(2))
     _write(tmp_path, _constructed(**changed))
-    assert "measured otherwise in" in _only(verify.verify(tmp_path).errors)
+    assert "weights do not depend on chance" in _only(verify.verify(tmp_path).errors)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_several_commits_and_devices_are_notes(tmp_path):
     commits, devices, changed = found.notes
     assert "2 values of commit: 4567def+ (2 runs), None (1 runs)" in commits
     assert "NVIDIA H200 (2 runs)" in devices
-    assert "2 runs are of code that differed from its commit" in changed
+    assert "2 runs are by code that differed from its commit" in changed
 
 
 def test_what_cannot_be_derived_here_is_a_note(tmp_path):
@@ -249,7 +249,7 @@ def test_the_command_tells_all_and_fails(tmp_path):
     done = _memobench("verify", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        "error: foreign.json: not a memobench shard; no row of it is read",
+        "error: foreign.json: not a memobench shard; none of its rows is read",
         "0 shards, 0 runs, 1 error, 0 notes",
     ]
     assert done.stderr == f"memobench: {tmp_path} is not sound; every error is named above\n"

@@ -1,4 +1,4 @@
-"""What a paper says, and what was found of it, on every variant and number of steps."""
+"""What a paper claims, and the findings on it, for every variant and number of steps."""
 
 import collections
 import dataclasses
@@ -44,7 +44,7 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A verdict, the line of evidence for it, and the statistic that decided, NaN where none."""
+    """A verdict, one line of evidence, and the statistic that decided it, NaN if there is none."""
 
     verdict: str
     evidence: str
@@ -63,7 +63,7 @@ class Claim:
 
     name: short, unique within an experiment.
     test: takes the rows of one variant at one number of steps, or, with `across_steps`, at all.
-    variants: the labels of those it speaks of; empty for all.
+    variants: the labels of those it is about; empty for all.
     """
 
     name: str
@@ -79,9 +79,9 @@ def findings(
 ) -> Iterator[tuple[Claim, str, int, Finding]]:
     """Every claim on every variant and number of steps in the table, in this order.
 
-    A claim across steps is reported once per variant, at the fewest steps. Where runs are wanted
-    (their rows of `runs.cells`), claims are decided on these alone, and not while one of the
-    variant and number of steps is missing.
+    A claim across steps is reported once per variant, at the fewest steps. With `wanted`, the rows
+    of the wanted runs (`runs.cells`), claims are decided on these runs only, and are undecided
+    while one of the variant and number of steps is missing.
     """
     missing = _missing(table, wanted)
     if wanted is not None:
@@ -95,14 +95,14 @@ def findings(
             lacking = missing[missing["variant"] == label]
             if not claim.across_steps:
                 lacking = lacking[lacking["steps"] == steps]
-            # The optimum is the floor of all variants.
+            # All variants are compared with the optimum, their floor.
             lacking = pd.concat([lacking, missing[missing["variant"] == OPTIMUM]])
             finding = _undecided(lacking) if len(lacking) else _of_all(claim, chosen)
             yield claim, label, int(steps), finding
 
 
 def _missing(table: pd.DataFrame, wanted: pd.DataFrame | None) -> pd.DataFrame:
-    """The wanted runs that the table has not, with their variants."""
+    """The wanted runs that are not in the table, with their variants."""
     if wanted is None:
         return pd.DataFrame(columns=["variant", "steps"])
     missing = wanted[~wanted["run_id"].isin(table["run_id"])]
@@ -110,7 +110,7 @@ def _missing(table: pd.DataFrame, wanted: pd.DataFrame | None) -> pd.DataFrame:
 
 
 def _undecided(lacking: pd.DataFrame) -> Finding:
-    """What is lacking."""
+    """The finding while these runs are missing."""
     lacking = lacking.drop_duplicates("run_id")
     keys = [name for name in configuration() if name in lacking]
     n_configurations = len(lacking[keys].astype(str).drop_duplicates())
@@ -136,7 +136,7 @@ def verdicts(
 ) -> pd.DataFrame:
     """One row per claim, variant and number of steps, with the verdict and its evidence.
 
-    `seeds` are those that are declared: wanted, or else in the table.
+    `seeds` is the number of seeds: of the wanted runs, or else in the table.
     `doubling` says what twice the steps change: `same verdict`, `becomes VERDICT`, `not run`;
     it is empty where the row itself has twice the steps of another, for claims across steps, and
     for optima, which are certified instead.
@@ -192,7 +192,7 @@ def only(test: Test, **values: Any) -> Test:
 
 
 def variant(table: pd.DataFrame) -> pd.Series:
-    """Every row's label: its method's or task's, or else its protocol and what the model adds."""
+    """The label of every row: its method's or task's, else its protocol and its architecture's."""
     columns = table[[name for name in spec_columns() if name in table]]
     cells = columns.astype(object).where(columns.notna(), None)
     # Tables may lack columns.
@@ -201,7 +201,7 @@ def variant(table: pd.DataFrame) -> pd.Series:
 
 
 def _label(row: Mapping[Any, Any]) -> str:
-    # Kinds that are not registered here have the label of their protocol.
+    # Kinds that are not registered here are labelled by their protocol.
     task = Task.kinds().get(row["task"], Task)
     architecture = Architecture.kinds().get(row["architecture"], Architecture)
     method = Method.kinds().get(row["method"], Method)

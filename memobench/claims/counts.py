@@ -23,8 +23,8 @@ from memobench.notation import plural
 def above_bound(value: Callable[[Any], Any], name: str) -> Test:
     """Every configuration memorizes at least value(sizes) examples, or all there are.
 
-    Of all sequences at the final weights, whatever the protocol. Decides on the smallest ratio of
-    memorized to promised; its interval allows for the smallest of many looking small by chance.
+    On all sequences and with the final weights, under every protocol. Decides on the smallest ratio
+    of memorized to promised; its interval allows for the smallest of many being small by chance.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -60,9 +60,9 @@ def on_average(
     Args:
       name: of the value.
       value: from the rows to a number each.
-      region: from its lower end on.
+      region: only its lower end decides.
       keys: the columns by which configurations differ.
-      possible: from the least to the largest value there can be.
+      possible: the least and the largest value that are possible.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -85,13 +85,13 @@ def every_run(
     region: Region,
     where: Callable[[pd.DataFrame], pd.Series] | None = None,
 ) -> Test:
-    """Without exception: a value of every run that did not diverge lies in the region.
+    """A value lies in the region for every run that did not diverge, without exception.
 
     Args:
       name: of the value.
       value: from the rows to a number each.
       region: where it must lie.
-      where: from the rows to a mask of those that the claim speaks of; all without it.
+      where: from the rows to a mask of those that the claim is about; by default all.
     """
 
     def test(table: pd.DataFrame) -> Finding:

@@ -83,10 +83,10 @@ def smallest(
     details: str = "",
     possible: Region = (-np.inf, np.inf),
 ) -> Statistic:
-    """The smallest of many means of at least so many runs each, with Student's intervals.
+    """The smallest of many means of at least `seeds` runs each, with Student's intervals.
 
     The lower end of its interval needs no correction, since one of them is the smallest; the upper
-    end takes Bonferroni's, since any of them may look it. Neither leaves what is possible.
+    end has Bonferroni's, since any of them may look smallest. Both are clipped to `possible`.
     """
     low = high = float("nan")
     if seeds >= MIN_SEEDS:
@@ -102,7 +102,7 @@ def smallest(
 
 
 def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
-    """All statistics must lie in their regions; the one that decides stands for them."""
+    """All statistics must lie in their regions; the finding is that of the deciding one."""
     deciding = _deciding(statistics)
     few = deciding.seeds < MIN_SEEDS
     return Finding(
@@ -131,7 +131,7 @@ def _deciding(statistics: Sequence[Statistic]) -> Statistic:
 
 
 def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed: str) -> Finding:
-    """The finding over all groups that have enough points: how many hold, and the extremest."""
+    """The finding over all groups with enough points: how many hold, and the most extreme one."""
     if not statistics:
         return too_few(needed)
     if group is None or len(statistics) == 1:
@@ -141,14 +141,14 @@ def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed:
         (verdict, sum(statistic.verdict == verdict for statistic in statistics.values()))
         for verdict in (HOLDS, FAILS, UNDECIDED)
     ]
-    told = ", ".join(
+    listed = ", ".join(
         f"{verdict} for {count}" + (f" of {len(statistics)} {nouns}" if verdict == HOLDS else "")
         for verdict, count in counts
         if count or verdict == HOLDS
     )
     deciding = _deciding(list(statistics.values()))
     value = next(value for value, statistic in statistics.items() if statistic is deciding)
-    evidence = joined(told, f"{letter} = {value}: {deciding}", deciding.details)
+    evidence = joined(listed, f"{letter} = {value}: {deciding}", deciding.details)
     return conclude(list(statistics.values()), evidence)
 
 

@@ -15,7 +15,8 @@ ATTENTION, MLP = "attention_only", "mlp"
 def per_parameter(table: pd.DataFrame, measure: str) -> Means:
     """Bootstrapped means per parameter of every architecture, exposure and learning rate.
 
-    A fact was seen as often as steps took it into their batch; one over all facts takes it once.
+    A fact is exposed once for every time that a step's batch contains it; a step over all facts is
+    one exposure of each.
     """
     keys = ["architecture", "heads", "d_model", "n_heads", "d_mlp", "exposures", "learning_rate"]
     keys += ["final_learning_rate", "n_params", "n_params_memory"]
@@ -26,7 +27,7 @@ def per_parameter(table: pd.DataFrame, measure: str) -> Means:
 
 
 def best_rate(means: Means) -> Means:
-    """Of each architecture and exposure the learning rate with the best mean."""
+    """The learning rate with the best mean, for each architecture and exposure."""
     order = means.at.assign(mean=means.mean_X)
     sizes = ["architecture", "heads", "d_mlp", "exposures"]
     best = order.groupby(sizes, dropna=False)["mean"].idxmax()
@@ -34,7 +35,7 @@ def best_rate(means: Means) -> Means:
 
 
 def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int]]:
-    """For every exposure attention over MLP, with replicates, and the fewest seeds."""
+    """For every exposure the ratio of attention to MLP, with replicates, and the fewest seeds."""
     means = best_rate(per_parameter(table, measure))
     found: dict[int, tuple[np.ndarray, int]] = {}
     for exposures, at in means.by("exposures").items():
@@ -45,14 +46,14 @@ def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int
                 for name in (ATTENTION, MLP)
             ]
             attention_B, mlp_B = (np.maximum(means.y_BX[:, 0], 0) for means in best)
-            # Of next to nothing there is no ratio, which then decides nothing.
+            # Over an MLP that memorizes nothing there is no ratio, and nothing is decided.
             ratio_B = ratio_or(attention_B, mlp_B, np.inf if mlp_B[0] > 0 else np.nan)
             found[int(exposures)] = ratio_B, min(means.seeds for means in best)
     return found
 
 
 def attention_over_mlp(exposures: int, region: Region, measure: str = "memorized") -> Test:
-    """At so many exposures attention holds so many times as much per parameter as the MLP."""
+    """At this many exposures, attention over MLP, per parameter, lies in the region."""
 
     def test(table: pd.DataFrame) -> Finding:
         found: dict[int, Any] = ratios(table, measure)

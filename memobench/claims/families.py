@@ -21,8 +21,8 @@ from memobench.claims.evidence import (
 from memobench.claims.statistics import Means, bootstrap_means
 from memobench.notation import plural
 
-ALL_KNOWN = 0.99  # Where both families know all, none is better.
-SAME_SIZE = 0.07  # Sizes that are meant to be equal differ by the biases of an MLP.
+ALL_KNOWN = 0.99  # Where both families know all, neither is better.
+SAME_SIZE = 0.07  # Sizes that should be equal differ by the biases of an MLP.
 
 
 def better_at_equal_parameters(
@@ -31,11 +31,11 @@ def better_at_equal_parameters(
     n_params: str = "n_params",
     group: str | None = "d_model",
 ) -> Test:
-    """The first family is more accurate than the second with as many parameters.
+    """The first family is more accurate than the second at equal numbers of parameters.
 
     Decides on the mean difference over the first family's sizes, at which the second family's
     curve is interpolated; with group=None over 25 budgets, at which the best width of each family
-    is taken. Where both know all there is to know, nothing is compared.
+    is taken. Points where both know nearly all are left out.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -121,8 +121,8 @@ def _not_all_known(first_BI: np.ndarray, second_BI: np.ndarray) -> tuple[np.ndar
 def gains_more_from_steps(first: str = "mlp", second: str = "attention_only") -> Test:
     """Twice the steps raise the first family's accuracy by more than the second's, on average.
 
-    For a claim across steps; a configuration counts where it ran with both numbers of steps and
-    had something left to gain.
+    For a claim across steps; a configuration counts if it ran with both numbers of steps and had
+    something left to gain.
     """
 
     def test(table: pd.DataFrame) -> Finding:

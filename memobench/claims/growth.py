@@ -60,7 +60,7 @@ def linear_in_heads(group: str = "d_model") -> Test:
 
     def test(table: pd.DataFrame) -> Finding:
         groups = {
-            # Without the first point above, which the fits of slopes take in: it bends already.
+            # Without the first saturated point, which `unsaturated` keeps: the curve bends there.
             value: means.where(unsaturated(means.mean_X) & (means.mean_X <= SATURATED))
             for value, means in grouped(table, group, "n_heads").items()
         }
@@ -108,10 +108,10 @@ def slope_ratio(x_X: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
 def never_falls(
     x: str, group: str | None = "n_examples", by: float = 0.02, least_gain: float = 0.02
 ) -> Test:
-    """Accuracy grows with x: in every group it gains in all, and falls nowhere.
+    """Accuracy grows with x: in every group it gains from first to last, and falls nowhere.
 
-    A step down by up to `by` counts as none, and so does a gain below `least_gain`. Where the first
-    point is saturated there is nothing to gain.
+    A step down by up to `by` does not count as a fall, nor a gain below `least_gain` as a gain.
+    Where the first point is saturated there is nothing to gain.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -142,9 +142,9 @@ def never_falls(
 
 
 def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") -> Test:
-    """From where x first reaches the column `at` on, accuracy gains at most a share of all before.
+    """Once x has reached the column `at`, accuracy gains at most a share of its gain before.
 
-    In every group that is not saturated there.
+    In every group that is not yet saturated there.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -162,7 +162,7 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
                 f"{rounded(before_B[0])} gained up to {x} = {means.x(x)[there]:g}, "
                 f"{rounded(after_B[0])} from there to {means.x(x)[-1]:g}"
             )
-            # Without any gain before there is nothing that could level off.
+            # Without any gain before, nothing can level off.
             share_B = ratio_or(after_B, before_B, np.inf)
             region = (-np.inf, most)
             statistics[value] = statistic_of(
@@ -176,7 +176,7 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
 def power_law(low: float, high: float, narrow: bool = False) -> Test:
     """Accuracy follows a + b d_h^p with p between low and high; p is 0 where there is no growth.
 
-    Up to the first saturated point; with `narrow` of heads narrower than the stream alone.
+    Up to the first saturated point; with `narrow`, only of heads narrower than the stream.
     """
     x = "d_head"
 
@@ -229,9 +229,9 @@ def _power_fit(
 
 
 def jump_at_full_width(threshold: float = 0.03) -> Test:
-    """At d_h = d accuracy lies above what narrower heads predict, by the threshold.
+    """At d_h = d accuracy lies above what narrower heads predict, by at least the threshold.
 
-    They predict by a power law, or by a parabola where they are only four; up to the first
+    The prediction is a power law, or a parabola where there are only four of them; up to the first
     saturated point.
     """
     x = "d_head"
@@ -254,7 +254,7 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
             def curve(at_X: np.ndarray) -> np.ndarray:
                 return coefficients_Bk @ polynomial(at_X, 2).T
 
-        # No model can do better than predicted where that is more than everything.
+        # No accuracy exceeds 1.
         predicted_B = np.minimum(curve(x_X[-1:])[:, 0], 1)
         fit = Fit(f"{name} without the last point", None, dense(x_X), curve(dense(x_X))[0])
         details = (
@@ -271,16 +271,16 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
 
 
 def break_of(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
-    """The line of two pieces that fits best, broken between the second x and the last but one."""
-    # Strictly inside, and at every point too, where exact data breaks most often.
+    """The best fit of a broken line, its break between the second x and the last but one."""
+    # Strictly inside, and at every point, where the break of exact data usually is.
     grid = np.union1d(np.linspace(x_X[1], x_X[-2], 301), x_X[1:-1])
     return profile(x_X, y_BX, broken, grid)
 
 
 def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
-    """Growth slows down to at most half its slope, at a point known up to the tolerance.
+    """Growth slows down to at most half its slope, at the given x up to the tolerance.
 
-    Without saturated points: where all is known, growth ends without saying anything.
+    Without saturated points: that growth ends where all is known says nothing.
     """
 
     def test(table: pd.DataFrame) -> Finding:

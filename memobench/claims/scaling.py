@@ -30,7 +30,7 @@ def constant(
     Args:
       name: of the value.
       value: from the rows to a number each.
-      region: where it is to lie.
+      region: where it must lie.
       size: the column that tells sizes apart.
       others: columns that differ with it.
     """
@@ -50,7 +50,7 @@ def constant(
 
 
 def _measured(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Without sizes of which a search used up its set, whose size then is what it found."""
+    """Without sizes at which a search used up its set: it then measured the set's size."""
     used_up = table.assign(used_up=table["lower_bound"].eq(True)).groupby(keys)["used_up"]
     return table[~used_up.transform("any")]
 
@@ -76,12 +76,12 @@ def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str])
 
 _SIZES = ["n_heads", "d_mlp", "d_model", "d_head", "n_params", "n_params_memory"]
 _RATES = ["learning_rate", "final_learning_rate"]
-# Where nearly all facts are known, more parameters know no more.
+# Where nearly all facts are known, more parameters cannot help.
 _UNSATURATED = 0.95
 
 
 def _facts(table: pd.DataFrame) -> Means:
-    """Facts known, of every size at its best learning rate, where not nearly all are."""
+    """Facts known for every size at its best learning rate, where these are not nearly all."""
     means = bootstrap_means(table, [*_SIZES, *_RATES], value=lambda rows: rows["memorized"])
     order = means.at.assign(mean=means.mean_X)
     best = means.where(means.at.index.isin(order.groupby(_SIZES)["mean"].idxmax()))
@@ -89,9 +89,9 @@ def _facts(table: pd.DataFrame) -> Means:
 
 
 def exchange(region: Region) -> Test:
-    """Facts that a parameter of attention adds over those that one of the MLP adds.
+    """The ratio of the facts that a parameter of attention adds to those that one of the MLP adds.
 
-    By least squares on both, of one layer: 4 H d_h d parameters of attention and 2 m d of the MLP.
+    By least squares on both, for one layer: 4 H d_h d parameters of attention, 2 m d of the MLP.
     """
 
     def test(table: pd.DataFrame) -> Finding:

@@ -36,7 +36,7 @@ from memobench.notation import plural
 
 
 def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame:
-    """Slope of accuracy on the heads over unsaturated points, per variant, steps and group."""
+    """Slope of accuracy in the heads over unsaturated points, per variant, steps and group."""
     rows = []
     for label, of_variant in by_variant(table):
         for steps in sorted(set(of_variant["steps"])):
@@ -50,7 +50,7 @@ def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame
 
 
 def _slopes(table: pd.DataFrame, group: str) -> dict[Any, tuple[np.ndarray, Means]]:
-    """Per group the slopes_B on the heads, NaN for a single point, and the points."""
+    """Per group the slopes_B in the heads, NaN for a single point, and the points."""
     found = {}
     for value, means in grouped(table, group, "n_heads").items():
         means = means.where(unsaturated(means.mean_X))
@@ -103,9 +103,9 @@ def exponent_of_slopes(low: float = 2, high: float = 3) -> Test:
 
 
 def equal_slopes(group: str) -> Test:
-    """The slope of accuracy on the heads is the same at the last value of a column as at its first.
+    """The slope of accuracy in the heads is the same at the last value of a column as at its first.
 
-    The same means within a quarter of each other.
+    Slopes count as the same within a factor of 1.5.
     """
 
     def test(table: pd.DataFrame) -> Finding:

@@ -1,6 +1,6 @@
 """Least squares on means over seeds, with Student's intervals of whatever follows from them.
 
-Coverage, and why it is done so: docs/intervals.md. Letters in names: S seeds, X configurations
+Coverage, and the reasons for this method: docs/intervals.md. Letters: S seeds, X configurations
 (points), B the estimate (row 0) and its replicates, G values on a grid, k coefficients.
 """
 
@@ -17,7 +17,7 @@ from memobench.table.analysis import CONFIDENCE, chance
 from memobench.table.rows import configuration
 
 REPLICATES = 1024  # Sobol's points are even for powers of two.
-MIN_SEEDS = 3  # Fewer say too little of their spread.
+MIN_SEEDS = 3  # Fewer say too little about their spread.
 NORMAL = float(scipy.stats.norm.ppf(0.5 + CONFIDENCE / 2))
 SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.
 
@@ -25,7 +25,7 @@ Value = Callable[[pd.DataFrame], Any]
 
 
 def measured(table: pd.DataFrame) -> pd.Series:
-    """What is compared: under the published protocol what the authors' code reports."""
+    """The accuracy that is compared: for the published protocol as the authors' code reports it."""
     return table["accuracy_protocol"].where(table["protocol"] == "published", table["accuracy"])
 
 
@@ -44,7 +44,7 @@ class Means:
     """Means over seeds of the configurations X, and replicates of them.
 
     at: the columns of each configuration, with `runs`, `squares` (deviations from its mean) and
-    `least_step` (of what is averaged, 0 where that is not known).
+    `least_step` (of the averaged value, 0 where it is unknown).
     y_BX: row 0 is the means, the other rows are replicates.
     """
 
@@ -86,7 +86,7 @@ def bootstrap_means(
 ) -> Means:
     """The means of a value of every run at each distinct value of the columns, with replicates.
 
-    All that is compared must come from one call: runs of one seed may resemble each other.
+    Means that are compared must come from one call: runs of the same seed may be correlated.
 
     Args:
       table: of runs.
@@ -95,7 +95,7 @@ def bootstrap_means(
       step: from the rows to the least step of the value, where there is one.
 
     Raises:
-      ValueError: runs with equal values of the columns are no repetitions of each other.
+      ValueError: runs with equal values of the columns are not repetitions of each other.
     """
     columns = [columns] if isinstance(columns, str) else list(columns)
     if value is None:
@@ -128,9 +128,9 @@ def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> n
     """y_BX: the means over seeds, and replicates whose percentiles are Student's.
 
     A replicate adds up each mean's deviations with Gaussian weights, one for every seed: whatever
-    is linear in the means varies as it does from seed to seed, with whichever variances and
-    correlations configurations have. Deviations are wider than the standard error by the quantile
-    of Student's t, for one run less than there are, over that of the normal distribution.
+    is linear in the means varies as it does from seed to seed, whatever the variances and
+    correlations of configurations are. Deviations are wider than the standard error by the quantile
+    of Student's t, with one degree of freedom less than runs, over that of the normal distribution.
 
     Equal runs vary as if one of them were off by the least step.
 
@@ -139,7 +139,7 @@ def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> n
       least_step_X: of each value, 0 where none is known.
     """
     n_X = np.maximum(np.isfinite(run_SxX).sum(axis=0), 1)
-    # From one of the values on, so that equal runs have a spread of exactly zero.
+    # Relative to one of the values, so that equal runs have a spread of exactly zero.
     first_X = np.fmin.reduce(run_SxX, axis=0, initial=np.nan)
     mean_X = first_X + np.nansum(run_SxX - first_X, axis=0) / n_X
     deviation_SxX = np.nan_to_num(run_SxX - mean_X)
@@ -156,7 +156,7 @@ def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> n
 
 @functools.lru_cache
 def _gaussian(n: int) -> np.ndarray:
-    """Gaussian numbers for n seeds, evener than random ones, so that percentiles vary little."""
+    """Gaussian numbers for n seeds, more even than random ones, so percentiles vary little."""
     if n == 0:
         return np.zeros((REPLICATES, 0))
     points = scipy.stats.qmc.Sobol(n, seed=0).random(REPLICATES)
@@ -212,7 +212,7 @@ def profile(
     basis: Callable[[np.ndarray, float], np.ndarray],
     grid: Iterable[float],
 ) -> Profile:
-    """Separable least squares: the nonlinear parameter on a grid, all else linear in closed form.
+    """Separable least squares: the nonlinear parameter on a grid, the linear ones in closed form.
 
     basis(x_X, value) returns a design_Xk that spans the constants.
     """
@@ -222,7 +222,7 @@ def profile(
     )
     kept_Gk = s_Gk > 1e-12 * s_Gk[:, :1]
     u_GXk = u_GXk * kept_Gk[:, None, :]
-    # Constants are fitted exactly; without them less is lost in the difference of squares.
+    # Constants are fitted exactly; subtracting them keeps the difference of squares precise.
     centred_BX = y_BX - y_BX.mean(axis=1, keepdims=True)
     explained_BG = (np.tensordot(centred_BX, u_GXk, axes=(1, 1)) ** 2).sum(axis=2)
     best_B = explained_BG.argmax(axis=1)
@@ -266,7 +266,7 @@ def unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
 
 
 def interval(values_B: np.ndarray, seeds: int) -> tuple[float, float]:
-    """95% interval of a statistic from its estimate and replicates, NaN of too few seeds."""
+    """95% interval of a statistic from its estimate and replicates, NaN with too few seeds."""
     if seeds < MIN_SEEDS or np.isnan(values_B).any():
         return float("nan"), float("nan")
     # Without interpolation: infinite values have no differences.
@@ -288,7 +288,7 @@ def share_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def ratio_or(numerator_B: np.ndarray, denominator_B: np.ndarray, otherwise: float) -> np.ndarray:
-    """The ratio where the denominator is positive."""
+    """The ratio where the denominator is positive, and `otherwise` elsewhere."""
     out_B = np.full_like(numerator_B, otherwise)
     return np.divide(numerator_B, denominator_B, where=denominator_B > 0, out=out_B)
 
@@ -302,6 +302,6 @@ def dense(x_X: np.ndarray) -> np.ndarray:
 
 
 def memorized(means: Means) -> np.ndarray:
-    """Associations known beyond guessing, of every row."""
+    """Associations known beyond guessing, for the estimate and every replicate."""
     chance_X = chance(means.at).to_numpy()
     return means.x("n_examples") * (means.y_BX - chance_X) / (1 - chance_X)

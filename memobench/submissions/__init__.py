@@ -1,12 +1,12 @@
-"""Results of others: one JSON file per submission, every number of which can be checked is.
+"""Results of others: one JSON file per submission, in which every derivable number is checked.
 
 A user runs experiments, `write` makes a file of them, and a pull request adds it to
-`results/submissions/`. What a stranger sends is data: `read` believes nothing in it that it can
-derive again, and says in one line what is wrong with it. JAX is imported only to count parameters.
+`results/submissions/`. What a stranger sends is data: `read` trusts nothing in it that it can
+derive, and says in one line what is wrong with it. JAX is imported only to count parameters.
 
 A file is {"submission", "board", "spec_version", "submitter", "url", "note", "rows", "aggregates"}:
-rows as those of a shard, each with its provenance, and the means that follow from them. It is named
-after its content, so that what was changed by accident is noticed.
+rows like those of a shard, each with its provenance, and the means that follow from them. Its name
+contains a hash of its content, so accidental changes are noticed.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ _OPTIONAL = ("url", "note")
 class Submission:
     """A file that passed every check.
 
-    rows: with all of `checks.columns()`, None where a run has none. aggregates: as in the file.
+    rows: with all of `checks.columns()`, None where a run has no value. aggregates: as in the file.
     """
 
     file: str
@@ -81,7 +81,7 @@ class Submission:
 
 
 class Dropped(NamedTuple):
-    """A row that counts no more because the same run was measured by others too.
+    """A row that does not count because the same run was measured by others too.
 
     kept, dropped: `memobench`, or a file's name.
     """
@@ -101,21 +101,21 @@ def write(
     """Writes a submission of these rows, whole or not at all, and returns its path.
 
     Args:
-      table_rows: as `results.load_rows` gives them; columns that the format has not are left out.
+      table_rows: from `results.load_rows`; columns that are not part of the format are left out.
       submitter: who ran them; the file is named after them and after its content.
       path: the folder to write into.
-      url: an address of theirs, http or https.
+      url: a link to them or their work, http or https.
       note: a sentence about the runs.
 
     Raises:
-      UserError: the file would not pass `read`, it is there already (nothing is overwritten), or
-        the folder is none, cannot be written or is a symbolic link.
+      UserError: the file would not pass `read`, it already exists (nothing is overwritten), or the
+        folder is not a folder, cannot be written or is a symbolic link.
     """
     rows = [_submitted(row) for row in table_rows]
     versions = {row.pop("spec_version", SPEC_VERSION) for row in rows}
     require(
         versions <= {SPEC_VERSION},
-        f"runs of other specs than version {SPEC_VERSION} cannot be submitted; run them anew",
+        f"only runs of specs of version {SPEC_VERSION} can be submitted; run the others again",
     )
     document: dict[str, Any] = {
         "submission": SUBMISSION,
@@ -125,7 +125,7 @@ def write(
     }
     document |= {name: value for name, value in (("url", url), ("note", note)) if value}
     document["rows"] = rows
-    # What cannot be checked yet has no means yet.
+    # The means are added once the rows are checked.
     document["aggregates"] = _records(aggregates(_table(_checked_rows(_head(document)))))
     text = _as_text(document)
     _checked(strict_json.parsed(text.encode()))
@@ -144,8 +144,8 @@ def read(path: store.Path) -> Submission:
         submission = _checked(document)
         require(
             path.name == submission.file,
-            "its name does not fit its content: it was changed or renamed after it was written; "
-            "write it anew with memobench submit",
+            "its name does not match its content: it was changed or renamed after it was written; "
+            "write it again with memobench submit",
         )
     except UserError as error:
         raise UserError(f"{columns.printable(path)}: {error}") from error
@@ -179,16 +179,16 @@ def merge(
 ) -> tuple[pd.DataFrame, list[Dropped]]:
     """One table of the project's runs and all submitted ones, and what was left out of it.
 
-    A run counts once. Where it was measured several times the project's own row counts; else that
-    of the earliest date; and among equal dates that of the file whose name comes first.
+    A run counts once. If it was measured several times, the project's own row counts; otherwise
+    the one with the earliest date, and among equal dates that of the file whose name comes first.
 
     Args:
       submissions: from `read` or `load_folder`.
       own_table: from `results.load_results`.
 
     Returns:
-      The table, whose columns `submitter` and `source`, a file's name, say whose a row is,
-      `memobench` and nothing for the project's; and every row that was dropped.
+      The table, whose columns `submitter` and `source` (a file's name) say whose row it is: for the
+      project's `memobench` and an empty source; and every row that was dropped.
     """
     kept: dict[str, tuple[str, dict[str, Any]]] = {}
     dropped = []
@@ -210,7 +210,7 @@ def merge(
 
 
 def _of(submission: Submission) -> dict[str, str]:
-    # Two files are never averaged together, whatever name is on them.
+    # Rows of two files are never averaged together, even if the submitter's name is the same.
     return {"submitter": submission.submitter, "source": submission.file}
 
 
@@ -227,7 +227,7 @@ def require_new(path: store.Path, submission: Submission) -> None:
 
 
 def aggregates(table: pd.DataFrame) -> pd.DataFrame:
-    """The means of a table over seeds, with their intervals; what a submission's file repeats."""
+    """The means of a table over seeds, with their intervals; a submission's file repeats them."""
     names = ("accuracy", "memorized", "bits", "complete_99", "complete_100")
     numeric = table.assign(**{name: table[name].astype(float) for name in names})
     present = tuple(name for name in names if numeric[name].notna().any())
@@ -250,7 +250,7 @@ def _checked(document: Any) -> Submission:
 
 
 def _head(document: Any) -> list[Any]:
-    """The rows of a document whose other fields are as they should be."""
+    """The rows of a document. Raises UserError unless its other fields are valid."""
     require(isinstance(document, dict), "is not a submission; write it with memobench submit")
     for name in document:
         require(name in HEADER, f"the field {shown(name)} is unknown; leave it out")
@@ -266,7 +266,7 @@ def _head(document: Any) -> list[Any]:
 
 
 def _checked_rows(rows: list[Any]) -> list[dict[str, Any]]:
-    """The rows with all columns, None where a run has none."""
+    """The rows with all columns, None where a run has no value."""
     checked, ids = [], set()
     for i, row in enumerate(rows, start=1):
         with consistency.within(f"row {i}"):
@@ -310,27 +310,27 @@ def _check_aggregates(given: Sequence[Any], derived: Sequence[dict[str, Any]]) -
 
 
 def _submitted(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a row that a submission has, as JSON has them; what is None is left out."""
+    """The columns of a row that a submission has, as JSON values; what is None is left out."""
     plain = {name: _plain(row.get(name)) for name in (*checks.columns(), "spec_version")}
     return {name: _exact(name, x) for name, x in plain.items() if x is not None}
 
 
 def _plain(value: Any) -> Any:
-    """A table's value as JSON has it; NaN, which stands for nothing, as None."""
+    """A table's value as a JSON value; NaN, which means a missing value, as None."""
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _exact(name: str, value: Any) -> Any:
-    """2.0 as 2 where a whole number is wanted: tables turn columns with gaps into floats."""
+    """2.0 as 2 in columns of whole numbers: tables turn columns with gaps into floats."""
     known = checks.columns()
     read = known[name].domain.read(value) if name in known else value
     return read if type(read) is int else value
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as JSON has them; what is missing is left out."""
+    """The rows of a table as JSON values; what is missing is left out."""
     return [{name: x for name, x in row.items() if x is not None} for row in _plain_rows(table)]
 
 
@@ -340,14 +340,14 @@ def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _name(document: Mapping[str, Any]) -> str:
-    """A file's name: its submitter's, as far as plain letters can, and a hash of its content."""
+    """A file's name: its submitter's name in plain letters, and a hash of its content."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
     return f"{_slug(document['submitter'])}-{digest}.json"
 
 
 def _slug(name: str) -> str:
-    """Letters a to z and digits only: nothing that a path could take for anything else.
+    """Letters a to z and digits, joined by hyphens: nothing that has a meaning in a path.
 
     >>> _slug("Zoë & Co."), _slug("../../etc")
     ('zoe-co', 'etc')
@@ -382,6 +382,6 @@ def _publish(text: str, name: str, folder: store.Path) -> pathlib.Path:
             file.write(text.encode())
     except FileExistsError as error:
         raise UserError(
-            f"{path} is there already and nothing is overwritten; submit it as it is"
+            f"{path} already exists and nothing is overwritten; submit it as it is"
         ) from error
     return path

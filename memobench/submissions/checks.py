@@ -1,7 +1,7 @@
-"""What is checked of a row that somebody submits: its columns, and that they are one run's.
+"""Checks of a submitted row: its columns, and that they are those of one run.
 
-Whatever can be derived again is: the run and its id, the number of parameters, one measure from
-another, all that a method says of its runs.
+Whatever can be derived is derived again: the run and its id, the number of parameters, one measure
+from another, all that a method says about its runs.
 """
 
 import datetime
@@ -26,12 +26,12 @@ from memobench.table.consistency import (
     within,
 )
 
-# Means over steps in float32 are known to so much.
+# The precision of means over steps in float32.
 _OF_STEPS = 1e-5
 FIRST_YEAR = 2025
-# Beyond it even counting parameters takes seconds.
+# With more cells to trace, even counting parameters takes seconds.
 MAX_CELLS = 2**22
-# A picture too large for what it tells, how a pack was shared, and what the file says once.
+# A picture too large for its use, how a pack was shared, and what the file states once.
 _LEFT_OUT = ("largest_attention", "n_devices", "spec_version")
 
 
@@ -51,7 +51,7 @@ def required() -> list[str]:
 
 
 def checked_row(row: Any) -> dict[str, Any]:
-    """The row with all columns, None where it has none."""
+    """The row with all columns, None where it has no value."""
     require(isinstance(row, dict), f"{shown(row)} is not an object of columns; make it one")
     known = columns()
     for name, value in row.items():
@@ -69,11 +69,11 @@ def checked_row(row: Any) -> dict[str, Any]:
 
 
 class Unchecked(UserError):
-    """A model of which nothing can be derived here: it may be right nevertheless."""
+    """A model about which nothing can be derived here; its row may still be right."""
 
 
 def _check_model(run: Run, row: Row) -> None:
-    """The run could be made, and its model has as many parameters as it says."""
+    """Raises UserError unless the run can be made and its model has the row's parameter counts."""
     from memobench import constructions
     from memobench.models import base as models
 
@@ -81,7 +81,7 @@ def _check_model(run: Run, row: Row) -> None:
     module = run.module()
     if module.cells_to_trace(length) > MAX_CELLS:
         raise Unchecked(
-            f"context_length={length} is too long for such a model to be checked; lower it"
+            f"context_length={length} is too long for this model to be checked; lower it"
         )
     run.method.check_module(module)
     constructions.check(run)
@@ -91,7 +91,7 @@ def _check_model(run: Run, row: Row) -> None:
         "n_params_memory": n_params_memory,
         "n_params_distinct": models.count_distinct(module, length),
     }
-    # Rows that are no submissions may be older than a count.
+    # Rows that are not submitted may be older than a column of counts.
     check_derived(row, {name: x for name, x in counts.items() if row[name] is not None}, 0)
 
 
@@ -108,7 +108,7 @@ def check_date(text: str) -> None:
 
 
 def _check_measures(run: Run, row: Row) -> None:
-    """The measures are those of such a task, and consistent with each other."""
+    """Raises UserError unless the measures are the task's and consistent with each other."""
     task, accuracy = run.task, row["accuracy"]
     known = () if row["status"] == "diverged" else task.measures
     for name in rows.MEASURES:
@@ -135,7 +135,7 @@ def _check_measures(run: Run, row: Row) -> None:
             f"memorized={row['memorized']} but {memorized:.6g} follows from accuracy; "
             "fix the one that is wrong",
         )
-    # The accuracy of a search is that of its best check, its loss that of final weights.
+    # The accuracy of a search is the best that it saw, its loss is that of the final weights.
     if run.method.accuracy_of_final_weights:
         check_loss(row["loss"], accuracy, task.least_loss_unknown)
     reported = row["accuracy_protocol"]
@@ -147,7 +147,7 @@ def _check_measures(run: Run, row: Row) -> None:
 
 
 def _check_own_measures(run: Run, row: Row) -> None:
-    """Measures of few tasks stand in rows of no others."""
+    """Raises UserError where a row has a user's own measure that its task does not have."""
     for name in measures.registered():
         if row[name] is not None:
             own = name in measures.of(run.task) and row["status"] == "ok"
@@ -188,7 +188,7 @@ def _check_curve(run: Run, row: Row) -> None:
 
 
 def _check_points(run: Run, row: Row) -> None:
-    """Points of a curve are means of batches, and the reported accuracy is what they allow."""
+    """Raises UserError unless points can be means of batches and allow the reported accuracy."""
     task, accuracies = run.task, row["curve_accuracy"]
     if "accuracy" not in task.measures or accuracies is None:
         return
@@ -213,7 +213,7 @@ def _check_points(run: Run, row: Row) -> None:
 
 
 def _answers_per_step(run: Run) -> int | None:
-    """Answers of equal weight that a step's accuracy is taken over; None where weights differ."""
+    """How many equally weighted answers a step's accuracy averages; None where weights differ."""
     task, n_examples = run.task, run.method.batch_size
     if n_examples is None:
         return task.n_predicted if task.counts_examples else None
@@ -221,7 +221,7 @@ def _answers_per_step(run: Run) -> int | None:
 
 
 def _check_method(run: Run, row: Row) -> None:
-    """What runs of its method say beside their measures, and that it says nothing else."""
+    """Raises UserError for wrong columns of the run's method, or any of another method."""
     mine = run.method.columns_of_rows()
     for other, of_other in rows.method_columns().items():
         for name in of_other:

@@ -1,11 +1,11 @@
-"""Names of submitters: whether one could be read as the project's, or as another's."""
+"""Names of submitters: whether one could be mistaken for the project's, or for another's."""
 
 import re
 import unicodedata
 
 from memobench.columns import require, shown
 
-# Alphabets that are written in one name, also beside another.
+# Alphabets that are mixed with each other, or with another one, in ordinary names.
 _TOGETHER = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC", "HANGUL"}
 # What looks like the letters of the project's name, in small or in capital letters: in Cyrillic,
 # Greek, Armenian, Hebrew, Georgian, Cherokee, Coptic, in phonetic alphabets and among digits.
@@ -37,7 +37,7 @@ def check(name: str, own: str) -> None:
 
 
 def looks_like(name: str, own: str) -> bool:
-    """Whether a reader could take some part of a name for the project's.
+    """Whether a reader could mistake some part of a name for the project's.
 
     >>> [looks_like(name, "memobench") for name in ("Ann", "The MemoBénch-team", "rnem0 bench")]
     [False, True, True]
@@ -49,6 +49,6 @@ def looks_like(name: str, own: str) -> bool:
 
 
 def _base(character: str) -> str:
-    """A Latin letter without what was added to it: its bar, its hook, its form as a capital."""
+    """A Latin letter without bar, hook or other additions, and in lower case."""
     found = _LATIN.match(unicodedata.name(character, ""))
     return found[1].lower() if found else character

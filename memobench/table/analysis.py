@@ -16,12 +16,12 @@ from memobench.table.rows import configuration, of_task
 from memobench.tasks.base import Task
 
 CONFIDENCE = 0.95
-# Accuracies are shares: their least step is one example.
+# Accuracies are shares: they change in steps of at least one example.
 _SHARES = ("accuracy", "accuracy_protocol")
 
 
 def half_width(values: pd.Series) -> float:
-    """Half of Student's 95% interval of the mean; NaN below two values and of equal ones.
+    """Half of Student's 95% interval of the mean; NaN for fewer than two values or equal ones.
 
     >>> round(half_width(pd.Series([1.0, 2.0, 3.0])), 3)
     2.484
@@ -32,7 +32,7 @@ def half_width(values: pd.Series) -> float:
 
 
 def _half_width(deviation: Any, count: Any, least_step: Any = 0.0) -> Any:
-    """Of equal runs as if one of them were off by the least step, NaN where none is known."""
+    """Equal runs count as if one of them were off by the least step; NaN where none is known."""
     count = np.where(np.asarray(count) > 1, count, np.nan)
     deviation = np.maximum(deviation, least_step / np.sqrt(count))
     quantile = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)
@@ -44,10 +44,10 @@ def over_seeds(
 ) -> pd.DataFrame:
     """One row per configuration: mean and interval of each measure over its seeds.
 
-    Diverged runs have no measures and enter no mean; `seeds` counts the runs that do and
-    `diverged` those that do not.
+    Diverged runs have no measures and are not in the means; `seeds` counts the runs that are, and
+    `diverged` those that are not.
     """
-    # Nothing is called group by group: of many configurations that would take hours.
+    # No function is called group by group: with many configurations that would take hours.
     counted = {
         name: (table["status"] == status).astype(int)
         for name, status in (("seeds", "ok"), ("diverged", "diverged"))
@@ -68,16 +68,16 @@ def over_seeds(
     return pd.DataFrame(columns).reset_index().sort_values(ORDER, ignore_index=True)
 
 
-# By what configurations are listed.
+# The columns by which configurations are sorted.
 ORDER = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architecture", "heads"]
 ORDER += ["protocol", "steps", "d_model", "n_params"]
 
 
 def telling(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
-    """The columns that tell the rows of a table apart: some that readers look for, and all others.
+    """The columns that tell the rows of a table apart: those in `always`, and all others needed.
 
-    Of those that are always shown, those that say anything; then every other column of
-    configurations in which rows differ that look alike without it.
+    Those in `always` that are not empty; then every other column of configurations in which rows
+    differ that would look alike without it.
     """
     shown = [name for name in always if table[name].notna().any()]
     for name in configuration():
@@ -103,9 +103,9 @@ def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.Dat
     A construction's complete set is the one it was made for. gain_99, gain_known, gain_bits: by
     how much the last doubling of the steps raised the sums over seeds of `complete_99`, of what is
     known of all examples and of its bits. `verdict` says whether all are less than GAIN
-    (`converged`), the set was used up in some run, so that all is a lower bound, or a theorem fixes
-    the number (`proven`). rate_at_edge: the share of seeds whose best learning rate is the least or
-    the largest that was tried, NaN where one was. `seconds` are of one run.
+    (`converged`), the set was used up in some run (`lower bound`), or a theorem fixes the number
+    (`proven`). rate_at_edge: the share of seeds whose best learning rate is the least or the
+    largest that was tried, NaN where only one was tried. `seconds` are of one run.
     """
     made = table["theorem"].notna()
     keys = [*configuration(), "n_params_distinct"] if keys is None else list(keys)
@@ -124,7 +124,7 @@ def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.Dat
     for name, now in _GAINS.items():
         before = numbers[f"previous_{name}"].where(table["status"] == "ok")
         numbers[f"previous_{name}"] = before
-        # Seeds that were never doubled say nothing of it.
+        # Seeds whose steps were never doubled say nothing about the gain.
         numbers[f"last_{name}"] = numbers[now].where(before.notna())
     for name in ("complete_99", "complete_100"):
         numbers[name] = numbers[name].where(table["status"] == "ok")
@@ -155,7 +155,7 @@ def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.Dat
     columns = {name: column for name, column in columns.items() if name not in keys}
     found = pd.DataFrame(columns).reset_index().copy()
     gains = found[[f"gain_{name}" for name in _GAINS]]
-    # Tasks without bits gain none.
+    # Tasks without bits have no gain in bits.
     gained = gains.fillna({"gain_bits": 0.0}).lt(GAIN).all(axis=1) & (found["diverged"] == 0)
     found["verdict"] = np.select(
         [found.pop("proves"), found.pop("bounds"), gained],
@@ -172,7 +172,7 @@ def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.Dat
     return found
 
 
-# What a doubling may raise, and the column that says what it raised it to.
+# What a doubling of steps may raise, and the column with its value afterwards.
 _GAINS = {"99": "complete_99", "known": "known", "bits": "bits"}
 
 
@@ -194,20 +194,20 @@ def _at_edge(table: pd.DataFrame) -> pd.Series:
     return pd.Series([one(*pair) for pair in pairs], index=table.index, dtype=float)
 
 
-# Of the sequences' mass, what T_eps may leave out.
+# The share of the sequences' mass that T_eps may leave out.
 EPS = 0.1
 
 
 def with_theory(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with what theory says of its rows, runs or means, in further columns.
+    """The table with what theory says about its rows, runs or means, in further columns.
 
     promised: the examples that some weights of these sizes are proven to memorize
-    (`theory.lower_bounds`), NaN where no theorem is about them; of a construction what its own
+    (`theory.lower_bounds`), NaN where no theorem is about them; for a construction, what its own
     theorem promises. load: examples over promised.
     proven_ratio: memorized over promised, where the table has it. t_eps: T_eps of the task's prior
     for EPS. floor: the loss of the best sequence encoder of the same width on the same task, NaN
-    where the table has no optimised one. certified_floor: of those that `theory.certified` is true
-    of; no run may be below it.
+    where the table has no optimised one. certified_floor: the same among those for which
+    `theory.certified` is true; no run may be below it.
 
     Raises theory.Violation where a run is beyond what is possible.
     """
@@ -242,9 +242,9 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def certificates(table: pd.DataFrame) -> pd.DataFrame:
-    """Constructed weights, one row per configuration: the worst that any seed's certificate says.
+    """Constructed weights, one row per configuration: the worst of all seeds' certificates.
 
-    accuracy: of the examples aimed at. seconds: to construct and judge, the mean of seeds.
+    accuracy: on the examples aimed at. seconds: to construct and judge, the mean of seeds.
     """
     made = table[table["theorem"].notna()]
     numeric = ["aimed_accuracy", "margin", "condition", "basis_condition", "fit_error", "seconds"]
@@ -281,7 +281,7 @@ MARGINS += ["largest_weight", "gamma", "seconds"]
 
 
 def survival(table: pd.DataFrame) -> pd.DataFrame:
-    """For every construction and precision the load at which most bits per parameter survive."""
+    """For every construction and precision, the load at which most bits per parameter survive."""
     made = table[table["theorem"].notna() & table["bits"].notna()]
     made = made.assign(per_parameter=made["bits"] / made["n_params"])
     keys = ["theorem", "weights", "stored_bits", "n_examples", "promised"]
@@ -302,7 +302,7 @@ def survival(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_proven(known: pd.DataFrame, made: pd.Series) -> pd.DataFrame:
-    """Memorized over proven, the mean over seeds: a row for every size, a column for every making.
+    """Memorized over proven, the mean over seeds: a row for every size, a column for every `made`.
 
     Args:
       known: from `with_theory`.
@@ -314,10 +314,10 @@ def over_proven(known: pd.DataFrame, made: pd.Series) -> pd.DataFrame:
 
 
 def bounds(known: pd.DataFrame) -> pd.DataFrame:
-    """What theorems say of the runs of a table from `with_theory`: one row per theorem.
+    """What theorems say about the runs of a table from `with_theory`: one row per theorem.
 
-    `least` and `most` are the extremes of memorized over proven, or for what a theorem forbids of
-    measured over the limit.
+    `least` and `most` are the extremes of memorized over proven, or of measured over the limit for
+    a theorem that sets one.
     """
     rows: list[tuple[str, Any, Any, Any]] = []
     for bound in theory.lower_bounds():
@@ -343,7 +343,7 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
 
 
 def chance(table: pd.DataFrame) -> pd.Series:
-    """The accuracy of guessing, of every row; NaN for tasks that are not registered here."""
+    """The accuracy of guessing, for every row; NaN for tasks that are not registered here."""
     names = [name for name in of_task() if name in table]
     rows = table[names].itertuples(index=False, name=None)
     chances = [_chance(tuple(names), tuple(_plain(x) for x in row)) for row in rows]
@@ -366,7 +366,7 @@ def _chance(names: tuple[str, ...], cells: tuple[Any, ...]) -> float:
 def cost(table: pd.DataFrame) -> pd.DataFrame:
     """Model-steps and seconds per protocol, heads and number of steps.
 
-    A pack's seconds are shared out evenly among its runs; packs side by side count each in full.
+    A pack's seconds are divided evenly among its runs; packs side by side each count in full.
     """
     # Searches train many models, annealed runs may end early.
     searched = table["trials"].map(lambda x: sum(made[0] for made in x), na_action="ignore")
@@ -428,6 +428,6 @@ def against_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.Data
 
 
 def predicted_accuracy(memorized: pd.Series, summary: pd.DataFrame) -> pd.Series:
-    """The accuracy of models that memorized so many associations and guess the rest, at most 1."""
+    """The accuracy of models that know `memorized` associations and guess the rest, at most 1."""
     by_guessing = chance(summary)
     return by_guessing + (1 - by_guessing) * (memorized / summary["n_examples"]).clip(0, 1)

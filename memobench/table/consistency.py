@@ -1,6 +1,7 @@
-"""Whether the numbers of a row fit together: what checks of rows share.
+"""Whether the numbers of a row are consistent: what checks of rows share.
 
-A row has all columns, None where a run has none. Each check raises UserError for what does not fit.
+A row has all columns, None where a run has no value. Each check raises UserError for what is
+inconsistent.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ from typing import Any
 from memobench.columns import Domain, require, shown
 from memobench.errors import UserError
 
-# Float32 arithmetic stands behind some measures; the others are written as they were.
+# Tolerances: of measures that follow from others in float32, and of numbers that are repeated.
 MEASURED = 1e-4
 REPEATED = 1e-6
 
@@ -20,7 +21,7 @@ Row = Mapping[str, Any]
 
 @contextlib.contextmanager
 def within(place: str) -> Iterator[None]:
-    """Messages of mistakes inside say where they are."""
+    """Puts a place in front of the messages of UserErrors raised inside."""
     try:
         yield
     except UserError as error:
@@ -35,7 +36,7 @@ def check_domain(name: str, domain: Domain, value: Any) -> None:
 
 
 def check_derived(row: Row, derived: Row, within: float) -> None:
-    """What the row says is what follows from its other columns."""
+    """Raises UserError where a value differs from the one that other columns determine."""
     for name, value in derived.items():
         if not agree(row[name], value, within):
             raise UserError(
@@ -45,7 +46,7 @@ def check_derived(row: Row, derived: Row, within: float) -> None:
 
 
 def agree(a: Any, b: Any, within: float, zero: float = 0.0) -> bool:
-    """Whether two JSON values are the same, numbers up to a share, or `zero` where they cancel."""
+    """Whether two JSON values agree, numbers up to a relative `within` or an absolute `zero`."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(
             agree(x, y, within, zero) for x, y in zip(a, b, strict=True)

@@ -1,8 +1,8 @@
-"""Training curves: the points that are kept of all steps, and what they say of other measures.
+"""Training curves: at which steps points are kept, and what they say about other measures.
 
-A point is the mean over the steps since the one before it. The accuracy that the published code
-reports is a mean over steps too, so that points bound it; those that are kept since schema 2 begin
-and end where it does, and give it.
+A point is the mean over the steps since the previous point. The accuracy that the published code
+reports is a mean over steps too, so the points bound it; since schema 2 there are points where it
+begins and ends, which determine it.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Log-spaced points at most.
+# The most log-spaced points.
 POINTS = 24
 
 
@@ -27,7 +27,7 @@ def reported(n_steps: int) -> range:
 
 
 def stops(n_steps: int) -> list[int]:
-    """Numbers of steps at which points are kept: log-spaced, and around `reported`.
+    """The steps after which points are kept: log-spaced, and at both ends of `reported`.
 
     >>> stops(5)
     [1, 2, 3, 4, 5]
@@ -38,7 +38,7 @@ def stops(n_steps: int) -> list[int]:
 
 
 def spans(steps: Sequence[int]) -> list[range]:
-    """The steps that each point is the mean of.
+    """The steps over which each point is the mean.
 
     >>> spans([1, 2, 5])
     [range(0, 1), range(1, 2), range(2, 5)]
@@ -47,9 +47,9 @@ def spans(steps: Sequence[int]) -> list[range]:
 
 
 def bounds(steps: Sequence[int], mean_P: Sequence[float]) -> tuple[float, float]:
-    """The least and the largest accuracy that the published code can report where it has points.
+    """The least and the largest accuracy that the published code can report, given the points.
 
-    Of each span the steps outside of `reported` may have been all right or all wrong.
+    The steps of a span that are outside of `reported` may have been all right or all wrong.
 
     >>> bounds([2, 5], [0.5, 0.5]), bounds([2, 4, 5], [0.5, 0.5, 0.5])
     ((0.375, 0.625), (0.5, 0.5))

@@ -1,8 +1,8 @@
-"""Measures of a user's own: numbers that some tasks have beside those of every run.
+"""A user's own measures: numbers of some tasks, in addition to those of every run.
 
-A function becomes one by the decorator `measure`, in the file of a task or in any other that is
-imported: it is computed once of every run of these tasks that is done and did not diverge, and is a
-column of rows, tables, pages and checks from then on. Searches, whose rows are not of one model's
+The decorator `measure` makes one of a function, in the file of a task or in any other that is
+imported: it is computed once for every run of these tasks that is done and did not diverge, and is
+a column of rows, tables, pages and checks from then on. Searches, whose rows are not of one model's
 weights, have none.
 
 Shape letters: T examples, C outputs.
@@ -51,7 +51,7 @@ def measure(
       domain: what its values must be; any finite number by default.
       unit: of the number.
       digits: on pages.
-      over_seeds: `mean`, or `none` where a mean says nothing.
+      over_seeds: `mean`, or `none` where a mean is meaningless.
     """
 
     def register(value: Value) -> Value:
@@ -78,7 +78,7 @@ def of(task: Task) -> dict[str, Measure]:
 
 
 def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
-    """What a task's measures are of outputs. Raises UserError for one that its column forbids."""
+    """A task's measures of outputs. Raises UserError for a value outside its column's domain."""
     return {
         name: each.column.domain.checked(name, _plain(each.value(task, data, output_TxC)))
         for name, each in of(task).items()
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 
 def of_weights(task: Task, module: Any, variables: Mapping[str, Any]) -> dict[str, float]:
-    """What a task's measures are of weights, true or padded to the module's size."""
+    """A task's measures of weights, at their true size or padded to the module's."""
     from memobench.constructions import evaluation
 
     data = task.sample()

@@ -1,9 +1,9 @@
 """Results of earlier versions, rewritten as this version writes them.
 
 Shards without a digest get one. Version 1 of the specs had one class for all tasks and one for all
-architectures. A field that was empty stood for a default, some fields meant nothing to some kinds,
-and annealing was a protocol of `trained`. Ids and spec columns change; what was measured stays as
-it is.
+architectures. An empty field meant a default, some fields meant nothing to some kinds, and
+annealing was a protocol of `trained`. Ids and spec columns change; what was measured stays as it
+is.
 """
 
 import dataclasses
@@ -64,13 +64,13 @@ _MEANT_NOTHING = {"heads": ("full", "compressed"), "solve": ("exact",)}
 
 
 def migrate_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of version 1 as this version writes it; other columns than the spec's are kept.
+    """A row of version 1 as this version writes it; columns that are not the spec's are kept.
 
-    Numbers may have come through JSON or a table, where 2.0 stands for 2 and NaN for None. Columns
-    that tables had only later may be missing.
+    Numbers may have come through JSON or a table, which make 2 a 2.0 and None a NaN. Columns that
+    were added to tables later may be missing.
 
     Raises:
-      UserError: the columns are of no run, or of another than `run_id` names.
+      UserError: no run has these columns, or another run than that of `run_id`.
     """
     old = {name: _plain(row.get(name)) for name in COLUMNS}
     expected = _id(old)
@@ -94,7 +94,7 @@ def migrate_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What became of a folder: counts, and a line for each row that has no run any more."""
+    """What became of a folder: counts, and a line for each row that is no longer a run."""
 
     shards: int
     runs: int
@@ -102,10 +102,10 @@ class Report:
 
 
 def migrate_folder(folder: results.Path) -> Report:
-    """Writes shards of version 1, and those without a digest, anew beside themselves.
+    """Rewrites shards of version 1, and those without a digest, as new files in the same folder.
 
-    They stay as they are, and count no more. What was migrated before is left alone. Raises
-    UserError where there is no folder.
+    The old files are kept as they are, and no longer count. Shards that were migrated before are
+    skipped. Raises UserError where there is no folder.
     """
     folder = results.require_folder(folder, "name one of shards")
     known = results.migrated(folder)
@@ -116,7 +116,7 @@ def migrate_folder(folder: results.Path) -> Report:
             rows, provenance, sealed = results.read_shard(path, oldest=_VERSION)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            errors.append(f"{name}: {reason}; no row of it is read")
+            errors.append(f"{name}: {reason}; none of its rows is read")
             continue
         old = provenance["spec_version"] == _VERSION
         if path.stem in known or (sealed and not old):
@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
 
 
 def _run(old: Mapping[str, Any]) -> Run:
-    """The run of which a row tells."""
+    """The run that a row describes."""
     spec = {**old, **{name: x for name, x in _MEANT.items() if old.get(name) is None}}
     if old["task"] == "factual_recall":
         others = old["n_relations"] * old["n_answers"] + old["n_subjects"] + old["n_relations"] + 1
@@ -171,7 +171,7 @@ def _start(text: str) -> Construction:
 
 
 def _options(text: str) -> dict[str, Any]:
-    """What differs from a construction's defaults."""
+    """The options that differ from a construction's defaults."""
     try:
         theorem, *options = text.split(" ")
         given: dict[str, Any] = dict(option.split("=") for option in options)

@@ -1,4 +1,4 @@
-"""The trials of a search, checked: each is one that the outcomes of those before it ask for."""
+"""The trials of a search, checked: each must follow from the outcomes of those before it."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _TRIAL = (whole(1), whole(1), real(0), whole(0), whole(0), _LOSS)
 
 
 def check(search: Search, task: Any, row: Row) -> None:
-    """The trials are those that such a search makes, and all else follows from them."""
+    """Raises UserError unless such a search makes these trials and the row follows from them."""
     n_examples = task.n_examples
     require(row["trials"], "trials are missing; put them in")
     trials = [trial_of(search, i, values) for i, values in enumerate(row["trials"])]
@@ -30,7 +30,7 @@ def check(search: Search, task: Any, row: Row) -> None:
 
 
 def trial_of(search: Search, number: int, values: Any) -> Trial:
-    """A trial from its list, whose counts can be those of such a search."""
+    """A trial from its list. Raises UserError for counts that no such search has."""
     with within(f"trials[{number}]={shown(values)}"):
         require(
             isinstance(values, list)
@@ -41,21 +41,21 @@ def trial_of(search: Search, number: int, values: Any) -> Trial:
         trial = Trial(*values)
         require(
             trial.last_known <= trial.known <= trial.n_examples,
-            "knows more examples than there are, or in the end more than ever; fix it",
+            "knows more examples than there are, or more at the end than at its best; fix it",
         )
         require(
             search.protocol == "exact" or trial.known == trial.last_known,
-            "knew more than in the end, which only the exact protocol sees; fix it",
+            "knew more than at the end, which only the exact protocol can tell; fix it",
         )
         if trial.loss is None:
-            require(trial.last_known == 0, "has no loss and knows something; fix it")
+            require(trial.last_known == 0, "has no loss but knows examples; fix it")
             return trial._replace(loss=math.nan)
         check_loss(trial.loss, trial.last_known / trial.n_examples, math.log(2))
         return trial
 
 
 def replay(search: Search, n_examples: int, trials: Sequence[Trial]) -> None:
-    """Proposes the trials of a search again, each round from the outcomes of those before."""
+    """Proposes the trials of a search again, each round from the outcomes of earlier ones."""
     made: list[Trial] = []
     while proposals := capacity.next_trials(search, n_examples, made):
         made += _round(proposals, trials[len(made) :])
@@ -66,7 +66,7 @@ def replay(search: Search, n_examples: int, trials: Sequence[Trial]) -> None:
 
 
 def _round(proposals: Sequence[Proposal], left: Sequence[Trial]) -> list[Trial]:
-    """The trials of a round; one proposed twice that ended alike is kept once."""
+    """The trials of a round; one that was proposed twice may be listed once."""
     made: list[Trial] = []
     known: set[tuple] = set()
     for proposal in proposals:

@@ -36,7 +36,7 @@ _FIELDS = {_UNSEALED: {"schema", "provenance", "rows"}}
 _FIELDS[SCHEMA] = {*_FIELDS[_UNSEALED], "digest"}
 # More than any pack writes.
 MAX_BYTES = 2**30
-# Stands between the name of a shard and that of the older one from which it was migrated.
+# Separates the name of a shard from that of the older one from which it was migrated.
 _MIGRATED = "-from-"
 
 Path = str | os.PathLike[str]
@@ -49,7 +49,7 @@ class OldSpecs(ValueError):
 
 
 class Shard(NamedTuple):
-    """What a shard holds. sealed: whether by a digest of that."""
+    """What a shard holds. sealed: whether the file has a digest of it."""
 
     rows: list[dict[str, Any]]
     provenance: dict[str, Any]
@@ -57,7 +57,7 @@ class Shard(NamedTuple):
 
 
 def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
-    """The folder. Raises UserError, which names it and ends in the fix, where there is none."""
+    """The folder. Where there is none, raises UserError that names it and ends with the fix."""
     # An empty path would be taken for the working directory.
     is_one = os.fspath(folder) and os.path.isdir(folder)
     require(is_one, f"{name}{os.fspath(folder)!r} is not a folder; {fix}")
@@ -65,7 +65,7 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
 
 
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
-    """Makes the folder, and raises UserError now rather than after the first pack if it cannot."""
+    """Makes the folder, or raises UserError now rather than after the first pack."""
     if not os.fspath(folder):
         raise UserError(f"{name}='' is not a folder; name one")
     folder = pathlib.Path(folder)
@@ -85,7 +85,7 @@ def unwritable(folder: Path, error: OSError) -> UserError:
     """What to raise where a folder that was writable no longer is."""
     return UserError(
         f"results={str(folder)!r} can no longer be written ({error.strerror}); "
-        "what it holds is whole: fix it and the same command resumes"
+        "no result in it is damaged: fix it and the same command resumes"
     )
 
 
@@ -94,11 +94,11 @@ def write_shard(
 ) -> pathlib.Path:
     """Writes one shard, whole or not at all, and returns where it is.
 
-    The name is a hash of the run ids; `migrated` names the shard of an earlier version that these
-    rows were, and stands behind it. A whole shard already there is kept as it is, and beside a
-    corrupt one the new shard gets a name of its own: nothing measured is ever overwritten. NaN and
-    infinity are refused (ValueError), and provenance with the name of a column of rows; a diverged
-    run's measures are None.
+    The name is a hash of the run ids, followed by `migrated`, the name of the shard of an earlier
+    version that held these rows. A valid shard of that name is kept as it is, and next to a corrupt
+    one the new shard gets another name: nothing measured is ever overwritten. NaN and infinity are
+    refused (ValueError), and provenance with the name of a column of rows; a diverged run's
+    measures are None.
     """
     schema.require_apart(rows, provenance)
     stem = shard_name(row["run_id"] for row in rows)
@@ -118,7 +118,7 @@ def write_shard(
                 read_shard(path)
             except (OSError, ValueError):
                 continue
-            _log.warning("%s is there already and was kept", path)
+            _log.warning("%s already exists and was kept", path)
             return path
     raise AssertionError("unreachable")
 
@@ -134,14 +134,14 @@ def digest(content: Mapping[str, Any]) -> str:
 
 
 def migrated(folder: Path) -> set[str]:
-    """The names, without endings, of shards of which a migrated one lies in the folder."""
+    """The names, without endings, of shards whose migrated version lies in the folder."""
     return {path.stem.partition(_MIGRATED)[2] for path in shard_paths(folder)} - {""}
 
 
 def how_to_migrate(folder: Path, old: Collection[str], unsealed: Collection[str]) -> Iterator[str]:
     """A line for shards of an earlier version and one for those without a digest, by names.
 
-    Shards of which a migrated one lies in the folder count no more.
+    Shards whose migrated version lies in the folder no longer count.
     """
     known = migrated(folder) if old or unsealed else set()
     for names, what in (
@@ -163,7 +163,7 @@ def shard_name(run_ids: Iterable[str]) -> str:
 
 
 def load_results(folder: Path) -> pd.DataFrame:
-    """The table of a results folder: one row per run, provenance in columns of its own.
+    """The table of a results folder: one row per run, with its provenance in further columns.
 
     A file that is torn, changed, foreign or outdated is named in a warning and skipped; where two
     shards hold the same run, the first by name counts. Raises UserError for a folder that does not
@@ -179,10 +179,10 @@ def load_rows(folder: Path) -> dict[str, dict]:
 
 
 class Reader:
-    """A results folder that others write to meanwhile: each of its files is read once.
+    """A results folder to which others may be writing: each of its files is read once.
 
-    since: files last changed before (seconds by the file system's clock) are left out.
-    newest: when the youngest file that was read had last changed.
+    since: files last changed before this time (seconds, the file system's clock) are left out.
+    newest: when the newest file that was read was last changed.
     """
 
     def __init__(self, folder: Path, since: float = 0.0) -> None:
@@ -191,7 +191,7 @@ class Reader:
         self._lock = threading.Lock()
         self._rows: dict[str, dict] = {}
         self._read: set[str] = set()
-        # By size: what somebody copies here may be whole when it is looked at again.
+        # With its size: a file that is still being copied here may be whole next time.
         self._skipped: dict[str, int] = {}
         self._old: set[str] = set()
         self._unsealed: set[str] = set()
@@ -233,7 +233,7 @@ class Reader:
 
 
 def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:
-    """All that is no working file, by name, but for some names: these should be shards."""
+    """All entries but hidden ones and those named in `besides`, sorted: these should be shards."""
     try:
         names = set(os.listdir(folder)).difference(besides)
     except (FileNotFoundError, NotADirectoryError):
@@ -242,20 +242,20 @@ def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Pat
 
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:
-    """Rows as a table whose columns stand as they are declared, unknown ones last.
+    """Rows as a table whose columns are in the order of their declaration, unknown ones last.
 
-    Measures of diverged runs are NaN, columns younger than a shard None.
+    Measures of diverged runs are NaN, columns that are newer than a shard None.
     """
     table, known = pd.DataFrame(rows), all_columns()
     younger = {name: [None] * len(table) for name in known if name not in table}
     whole = pd.concat([table, pd.DataFrame(younger, index=table.index, dtype=object)], axis=1)
     order = [*known, *(name for name in table if name not in known)]
-    # Copied into one piece: a table of many columns, each apart, is slow and warns of it.
+    # Copied into one block: pandas is slow with many separate columns, and warns about them.
     return whole[order].astype(dict.fromkeys(measures(), float)).copy()
 
 
 def _shared(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with names and texts that all rows share: every file brings copies of its own."""
+    """The row with names and texts interned, as every file brings its own copies of them."""
     texts = (x if type(x) is not str else sys.intern(x) for x in row.values())
     return dict(zip(map(sys.intern, row), texts, strict=True))
 
@@ -266,16 +266,16 @@ def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterato
 
 
 def read_shard(path: pathlib.Path, oldest: int = SPEC_VERSION) -> Shard:
-    """A shard, of which digest and kinds of values were checked.
+    """A shard whose digest and domains of values were checked.
 
     Args:
       path: of the file.
-      oldest: version of the specs that it may be of.
+      oldest: the earliest version of the specs that is accepted.
 
     Raises:
       OSError: it cannot be read.
       OldSpecs: it is of an earlier version.
-      UserError: it is no shard, no longer the one that was written, or of a later version.
+      UserError: it is not a shard, was changed after it was written, or is of a later version.
     """
     shard = strict_json.parsed(strict_json.contents(path, MAX_BYTES))
     require(isinstance(shard, dict) and "schema" in shard, "not a memobench shard")

@@ -1,7 +1,7 @@
 """The columns of a row: of its spec, its measures, its method and its provenance.
 
-Each is declared where it is produced; here they are put together. What tables, boards, submissions
-and checks know of columns they know from here, and so does whoever reads a shard: `require_whole`.
+Each is declared where it is produced; here they are put together. Tables, boards, submissions and
+checks take the columns from here, and so do readers of shards: `require_whole`.
 """
 
 import collections
@@ -20,7 +20,7 @@ from memobench.table import measures as extra
 from memobench.tasks.base import Task
 
 STATUSES = ("ok", "diverged")
-# Points of a training curve at most.
+# The most points of a training curve.
 _CURVE = 64
 _SHARE = col.real(0, 1)
 # Losses are divergences or squares; rounding may take them below zero.
@@ -99,22 +99,22 @@ PROVENANCE = by_name(
     Column("compile_seconds", "of the pack", col.real(0, 1e9), "s", 1),
     Column("run_seconds", "of the pack", col.real(0, 1e9), "s", 1),
 )
-# No checkout of git, no commit; a GPU, or a shard from before it was recorded, has none of these.
+# Missing without a git checkout, on a GPU, or in shards written before the column was recorded.
 OPTIONAL_PROVENANCE = ("commit", "instruction_set", "n_devices")
-# What a reader cannot do without, and what a row says of every run, be it that there is none.
+# Columns that must have a value in every row, and columns that must be present, even if empty.
 _REQUIRED = (*OF_RUNS, "task_seed", "status", "n_examples", "n_params", "n_params_memory")
 _PRESENT = (*_REQUIRED, *Task.shared_columns(), *Architecture.shared_columns(), *MEASURES)
 
 
 @derived
 def measures() -> dict[str, Column]:
-    """What was measured of a run: what all tasks may have, then what few have."""
+    """The measures of runs: those that all tasks may have, then those of a user's own."""
     own = {name: each.column for name, each in extra.registered().items()}
     return _disjoint(MEASURES, own)
 
 
 def of_few() -> list[str]:
-    """The measures of a user's own that have means over seeds."""
+    """A user's own measures that have means over seeds."""
     columns = extra.registered().items()
     return [name for name, each in columns if each.column.over_seeds == "mean"]
 
@@ -127,7 +127,7 @@ def method_columns() -> dict[str, dict[str, Column]]:
 
 @derived
 def row_columns() -> dict[str, Column]:
-    """Every column of a row but its provenance, in the order of the table."""
+    """Every column of a row except its provenance, in the order of the table."""
     groups = (spec_columns(), COUNTS, measures(), OTHERS, *method_columns().values())
     return _disjoint(*groups)
 
@@ -136,7 +136,7 @@ def row_columns() -> dict[str, Column]:
 def all_columns() -> dict[str, Column]:
     """Every column of the results table.
 
-    Raises UserError where two things have one name: a measure, say, and a field of a spec.
+    Raises UserError where two columns have the same name: a measure, say, and a field of a spec.
     """
     return _disjoint(row_columns(), PROVENANCE)
 
@@ -144,7 +144,7 @@ def all_columns() -> dict[str, Column]:
 def require_whole(rows: Sequence[Any], provenance: Any) -> None:
     """Raises UserError unless these may be the rows and the provenance of a shard.
 
-    Columns that this version does not know, those of another's kinds, are not looked at.
+    Columns that this version does not know, as those of other people's kinds, are not checked.
     """
     require(isinstance(rows, list | tuple), "rows are missing")
     require(isinstance(provenance, Mapping), "provenance is missing")
@@ -157,7 +157,7 @@ def require_whole(rows: Sequence[Any], provenance: Any) -> None:
                 raise UserError(f"row {i} lacks {name}")
         _require_domains(f"row {i}", row, known)
         first = places.setdefault(row["run_id"], i)
-        require(first == i, f"row {i} is of the run of row {first}")
+        require(first == i, f"row {i} is of the same run as row {first}")
     require_apart(rows, provenance)
     for name in PROVENANCE:
         lacks = provenance.get(name) is None and name not in OPTIONAL_PROVENANCE
@@ -166,9 +166,9 @@ def require_whole(rows: Sequence[Any], provenance: Any) -> None:
 
 
 def require_apart(rows: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]) -> None:
-    """Raises UserError where the provenance has another name than its own: a column of rows, say.
+    """Raises UserError where the provenance has a column that is not its own: one of rows, say.
 
-    A row of the table has both, so that one would be read for the other.
+    A row of the table holds both, so one would be taken for the other.
     """
     for name in provenance.keys() - PROVENANCE:
         raise UserError(f"its provenance has {shown(name)}, which is not a column of provenance")
@@ -187,7 +187,7 @@ def _require_domains(place: str, cells: Mapping[str, Any], known: Mapping[str, C
 def _disjoint(*groups: dict[str, Column]) -> dict[str, Column]:
     counts = collections.Counter(name for group in groups for name in group)
     for name, count in counts.items():
-        require(count == 1, f"two columns are named {name!r}; rename that of your own")
+        require(count == 1, f"two columns are named {name!r}; rename yours")
     return {name: column for group in groups for name, column in group.items()}
 
 
@@ -200,13 +200,13 @@ def configuration() -> list[str]:
 
 @derived
 def of_task() -> list[str]:
-    """What tells tasks apart, but for the seed of their instance."""
+    """The columns that tell tasks apart, except the seed of their instance."""
     return _same(Task)
 
 
 @derived
 def of_architecture() -> list[str]:
-    """What tells architectures apart."""
+    """The columns that tell architectures apart."""
     return _same(Architecture)
 
 
@@ -219,7 +219,7 @@ def _same(family: type[Task] | type[Architecture]) -> list[str]:
 
 @derived
 def digits() -> dict[str, int]:
-    """Digits of numbers on pages, of their means and of half their intervals."""
+    """How many digits pages show of numbers, of their means and of half their intervals."""
     found = {name: x.digits for name, x in all_columns().items() if x.digits is not None}
     return found | {f"{name}_interval": number for name, number in found.items()}
 

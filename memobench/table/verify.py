@@ -1,11 +1,11 @@
-"""A results folder checked again: its files, ids, measures and provenance. It changes nothing.
+"""Checks a results folder: its files, ids, measures and provenance. It changes nothing.
 
-Whatever can be derived again is, with the checks that submissions pass. JAX is imported only to
-count parameters. An error is what no sweep writes, so that a file or the code is wrong; a note is
+Whatever can be derived is derived again, with the checks that submissions pass. JAX is imported
+only to count parameters. An error is what no sweep writes: a file or the code is wrong. A note is
 what a reader of the table should know.
 
-The same run in two shards is a note: readers take the first by name. Its measures may differ, for
-other packs, devices and versions round otherwise and training makes much of it. What is solved or
+The same run in two shards is a note: readers take the first by name. Its measures may differ,
+since packs, devices and versions round differently and training amplifies that. What is solved or
 written down in one go does not drift: there a difference is an error.
 """
 
@@ -27,13 +27,13 @@ from memobench.submissions import checks
 from memobench.table import results, rows
 from memobench.table.consistency import agree
 
-# Rows whose measures are held against theorems together; a table of them costs little memory.
+# Rows that are compared with theorems together; a table of them takes little memory.
 ROWS_AT_ONCE = 4096
 # A temporary file older than this was left by a writer that was killed.
 LEFTOVER_SECONDS = 3600.0
-# What one run's measures may differ by: a share, and where they vanish a number.
+# How far two measurements of a run may differ: relatively, or absolutely close to zero.
 SAME = {"within": 1e-4, "zero": 1e-6}
-# What few would miss in a list that is long.
+# How many items of a long list are shown.
 _SHOWN = 5
 
 _Row = dict[str, Any]
@@ -41,7 +41,7 @@ _Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What is wrong with a folder and what is to be known of it, a line each."""
+    """What is wrong with a folder, and what readers should know about it, a line each."""
 
     shards: int
     runs: int
@@ -64,8 +64,8 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
 
     Args:
       folder: of shards.
-      recompute: whether to make weights again that are solved for, not trained: of constructions,
-        and to compare what they know. It takes as long as making them did.
+      recompute: whether to make the weights of constructions, which are not trained, again, and
+        to compare what they know. It takes as long as making them did.
 
     Raises UserError where there is no folder.
     """
@@ -91,15 +91,15 @@ class _Check:
     def __init__(self, migrated: Collection[str]) -> None:
         self.errors: list[str] = []
         self.n_shards = 0
-        # Shards of earlier versions and without a digest, and those that count no more.
+        # Shards of earlier versions, shards without a digest, and shards that were migrated.
         self.old: list[str] = []
         self.unsealed: list[str] = []
         self._migrated = migrated
-        # Of every run its place and its measures, where it was met first.
+        # The place and the measures of every run, where it was found first.
         self.first: dict[str, tuple[str, _Row]] = {}
         self._again: dict[str, list[tuple[str, str, float]]] = collections.defaultdict(list)
         self._waiting: list[tuple[str, _Row]] = []
-        # Runs whose weights are solved for, where they were met first, and their measures.
+        # Runs whose weights are solved for: where they were found first, and their measures.
         self._solved: dict[str, tuple[str, Run, _Row]] = {}
         self._provenance: dict[str, collections.Counter] = collections.defaultdict(
             collections.Counter
@@ -116,7 +116,7 @@ class _Check:
             return
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            self.errors.append(f"{name}: {reason}; no row of it is read")
+            self.errors.append(f"{name}: {reason}; none of its rows is read")
             return
         if not sealed:
             self.unsealed.append(path.name)
@@ -129,8 +129,8 @@ class _Check:
         stem = results.shard_name(row["run_id"] for row in read)
         if path.stem != stem and not path.stem.startswith(f"{stem}-"):
             self.errors.append(
-                f"{name}: its runs give the name {stem}.json; it was renamed, or rows were "
-                "taken out or added"
+                f"{name}: a shard of its runs is named {stem}.json; it was renamed, or rows were "
+                "removed or added"
             )
         for i, row in enumerate(read, start=1):
             self._row(f"{name}, row {i} ({row['run_id']})", row)
@@ -149,11 +149,11 @@ class _Check:
             self.theory()
 
     def _contradictions(self, row: _Row) -> Iterator[str]:
-        """What does not fit in a row that has all columns, of the right domains."""
+        """What is inconsistent in a row that has all columns, with values in their domains."""
         try:
             run = from_cells(row)
         except UnknownKind as error:
-            # Whoever has the file that defines it can tell.
+            # Only with the file that defines the kind can it be checked.
             self._unchecked[str(error)].append(row["run_id"])
             return
         except UserError as error:
@@ -179,14 +179,14 @@ class _Check:
         known = Method.kinds().get(measures["method"], Method)
         if not same and not known.stepwise:
             self.errors.append(
-                f"{place}: measured otherwise in {before}, by {apart:.3g} in accuracy or loss, and "
+                f"{place}: differs from {before} by {apart:.3g} in accuracy or loss, though "
                 f"{measures['method']} weights do not depend on chance; delete the wrong one"
             )
             return
         self._again[kind].append((place, before, apart))
 
     def theory(self) -> None:
-        """Holds the rows that wait against theorems, and forgets them."""
+        """Compares the waiting rows with theorems, and forgets them."""
         table = results.to_table([row for _, row in self._waiting])
         for limit, measured, beyond in theory.violations(table):
             for (place, _), value, is_beyond in zip(self._waiting, measured, beyond, strict=True):
@@ -205,7 +205,7 @@ class _Check:
             for name in (*rows.MEASURES, "status"):
                 if not agree(measures[name], row[name], **SAME):
                     self.errors.append(
-                        f"{place}: {name}={shown(measures[name])}, and weights that were made "
+                        f"{place}: {name}={shown(measures[name])}, but weights that were made "
                         f"again have {shown(row[name])}"
                     )
 
@@ -218,10 +218,10 @@ class _Check:
             apart = max(apart for _, _, apart in found)
             note = f"their measures are {kind}"
             if kind == "differing":
-                note += f", by at most {apart:.3g} in accuracy or loss, as training's rounding does"
+                note += f", by at most {apart:.3g} in accuracy or loss, as rounding in training may"
             yield (
-                f"{len(found):,} runs are there again, and readers take the first by name; {note} "
-                f"({place}, and {before})"
+                f"{len(found):,} runs are in several shards, and readers take the first by name; "
+                f"{note} ({place}, and {before})"
             )
         for name, counts in self._provenance.items():
             if len(counts) > 1:
@@ -232,7 +232,7 @@ class _Check:
         }
         if changed:
             yield (
-                f"{sum(changed.values()):,} runs are of code that differed from its commit: "
+                f"{sum(changed.values()):,} runs are by code that differed from its commit: "
                 f"{_some(changed)}"
             )
         if self._unknown:
@@ -267,9 +267,9 @@ def _some(texts: Iterable[str]) -> str:
 def _leftovers(folder: pathlib.Path) -> Iterator[str]:
     latest, old = time.time() - LEFTOVER_SECONDS, []
     for path in atomic.leftovers(folder):
-        # One that is just being written may be gone.
+        # One that was just being written may be gone by now.
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime < latest:
                 old.append(path.name)
     if old:
-        yield f"{len(old):,} temporary files of writers that were killed can go: {_some(old)}"
+        yield f"{len(old):,} temporary files of killed writers can be deleted: {_some(old)}"
