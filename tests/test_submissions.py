@@ -238,7 +238,7 @@ def test_nothing_is_overwritten_and_nothing_unfinished_stays(trained, tmp_path, 
     rows = results.load_rows(trained).values()
     path = submissions.write(rows, "me", tmp_path)
     before = path.read_bytes()
-    with pytest.raises(UserError, match="there already"):
+    with pytest.raises(UserError, match="already exists"):
         submissions.write(rows, "me", tmp_path)
     assert path.read_bytes() == before
 
@@ -404,7 +404,7 @@ def _mean(change):
 
 
 TAMPERED = {
-    "no object": (lambda d: [d], "no submission"),
+    "no object": (lambda d: [d], "not a submission"),
     "another version": (lambda d: {**d, "submission": 2}, "submission=2 is not 1"),
     "true for 1": (lambda d: {**d, "submission": True}, "submission=True is not 1"),
     "another board": (lambda d: {**d, "board": "v2"}, "board='v2' is not 'v1'"),
@@ -438,7 +438,7 @@ TAMPERED = {
     "other bits before": (_first_row(previous_bits=1.5), "previous_bits=1.5"),
     "no distinct parameters": (_first_row(n_params_distinct=None), "n_params_distinct is missing"),
     "too few distinct ones": (_first_row(n_params_distinct=1), "n_params_distinct=1"),
-    "accuracy of no example": (_first_row(accuracy=0.3141), "no whole number of answers"),
+    "accuracy of no example": (_first_row(accuracy=0.3141), "not a whole number of answers"),
     "accuracy above 1": (_first_row(accuracy=1.025), "accuracy=1.025 is not a number from 0"),
     "no measure": (_first_row(accuracy=None), "accuracy=None with status='ok'"),
     "a day ahead": (_first_row(date="2999-01-01T00:00:00+00:00"), "or in the future"),
@@ -675,9 +675,9 @@ def test_links_and_what_is_no_file_are_not_followed(trained, tmp_path, caplog):
     link.symlink_to(path)
     assert "symbolic link" in _refused(link)
     os.mkfifo(inside / "fifo.json")
-    assert "no regular file" in _refused(inside / "fifo.json")
+    assert "not a regular file" in _refused(inside / "fifo.json")
     (inside / "folder.json").mkdir()
-    assert "no regular file" in _refused(inside / "folder.json")
+    assert "not a regular file" in _refused(inside / "folder.json")
     assert "No such file" in _refused(inside / "none.json")
     with pytest.raises(UserError, match="cannot be read"):
         submissions.read(inside / "a\0b.json")
@@ -687,7 +687,7 @@ def test_links_and_what_is_no_file_are_not_followed(trained, tmp_path, caplog):
     # A name that is taken by a link to nowhere is taken.
     link.unlink()
     link.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="there already"):
+    with pytest.raises(UserError, match="already exists"):
         submissions.write(rows, "me", inside)
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "elsewhere").symlink_to(outside)

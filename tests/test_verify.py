@@ -79,7 +79,7 @@ def test_what_is_no_whole_shard_is_named_and_the_others_are_read(tmp_path, spoil
         ({"n_params": 5}, "n_params=5 but"),
         ({"bits": 1.0}, "follows from loss"),
         ({"memorized": 1.0}, "follows from accuracy"),
-        ({"accuracy": 0.251}, "no whole number of answers"),
+        ({"accuracy": 0.251}, "not a whole number of answers"),
         ({"loss": None}, "loss=None with status='ok'"),
         ({"status": "diverged"}, "such runs have no measures"),
         ({"curve_steps": [3, 2]}, "do not rise to the last step"),
@@ -136,7 +136,7 @@ def test_rows_taken_out_are_noticed_and_a_second_shard_of_a_name_is_not(tmp_path
     second = path.rename(path.with_stem(f"{path.stem}-1"))
     assert verify.verify(tmp_path).errors == ()
     reseal(second, lambda shard: shard["rows"].pop())
-    assert "rows were taken out" in _only(verify.verify(tmp_path).errors)
+    assert "rows were removed" in _only(verify.verify(tmp_path).errors)
 
 
 def test_a_run_that_is_there_twice_is_a_note(tmp_path):
