@@ -422,7 +422,7 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
         ),
         (
             _run(d_model=4, d_head=4, n_heads=5, d_mlp=3, name="mlp"),
-            "d_mlp=3; it is about attention alone, set d_mlp=0",
+            "d_mlp=3; it is about attention only, set d_mlp=0",
         ),
         (
             _run(d_model=4, d_head=1, n_heads=20, heads="compressed"),

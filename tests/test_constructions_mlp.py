@@ -108,7 +108,7 @@ def test_a_group_leaves_all_other_points_alone():
         (bubeck(activation="silu"), "activation='relu'"),
         (bubeck(activation="gelu"), "activation='relu'"),
         (bubeck(n_layers=2), "n_layers=1"),
-        (bubeck(1, d_model=1, d_head=1, method={"n_aimed": 0}), "beside the constant one"),
+        (bubeck(1, d_model=1, d_head=1, method={"n_aimed": 0}), "besides the constant one"),
         (features(24), "promises 23 examples"),
         (features(5, d_mlp=0), "d_mlp >= 1"),
         (features(n_layers=2), "n_layers=1"),

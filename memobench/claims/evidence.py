@@ -14,7 +14,7 @@ from memobench.notation import plural
 SEVERITY = (FAILS, UNDECIDED, HOLDS)
 
 Region = tuple[float, float]  # Closed: both ends belong to it.
-# The least positive number stands for "above 0", so that a tie is not inside.
+# "Above 0" starts at the least positive number, so that a tie is not inside.
 POSITIVE: Region = (float(np.finfo(float).tiny), np.inf)
 
 

@@ -133,7 +133,7 @@ def partition(x_TxD: np.ndarray, target_T: np.ndarray, rng: np.random.Generator)
 
 
 def _tried(x_TxD: np.ndarray, target_T: np.ndarray, members_CxG: np.ndarray) -> Group:
-    """The candidates' neurons, each with the largest delta that leaves all other points alone."""
+    """The candidates' neurons, each with the largest delta that does not change other points."""
     size = members_CxG.shape[1]
     target_CxG = target_T[members_CxG]
     # x_GxD = left_GxG diag(singular_G) right_GxD; a row of right_DxD beyond is normal to the group.
@@ -167,7 +167,7 @@ def _points(problem: Problem, module: Transformer) -> tuple[random_attention.Par
         params["position_embedding"][:, -1] = 0
     params = random_attention.with_scores(problem, params, problem.method.scale or SCALE)
     params |= random_attention.draw_output(problem)
-    # Heads leave that coordinate alone.
+    # Heads do not change that coordinate.
     params["decompress" if "decompress" in params else "layer0_output"][..., -1, :] = 0
     return params, random_attention.attended(params, *random_attention.read(problem, params))
 
@@ -180,7 +180,7 @@ def _module(problem: Problem) -> Transformer:
         f"d_mlp={module.d_mlp}, activation={module.activation!r}; its neurons are relu, take the "
         "architecture 'mlp' with activation='relu'",
     )
-    problem.require(module.d_model >= 2, "points need a coordinate beside the constant one")
+    problem.require(module.d_model >= 2, "points need a coordinate besides the constant one")
     problem.require(
         problem.examples.next_TxK.shape[1] == 1,
         "its MLP writes the number of one next token; take n_next=1",

@@ -42,7 +42,7 @@ class Dana2025(Solved):
         """Weights of a one-layer attention-only Transformer, with full or compressed heads."""
         module = random_attention.transformer(problem)
         problem.require(
-            module.d_mlp == 0, f"d_mlp={module.d_mlp}; it is about attention alone, set d_mlp=0"
+            module.d_mlp == 0, f"d_mlp={module.d_mlp}; it is about attention only, set d_mlp=0"
         )
         problem.require(
             module.d_head <= module.d_model,

@@ -107,6 +107,6 @@ def _require(architecture: MLP, params: Params) -> None:
             f"activation={architecture.activation!r}: heads are SiLU neurons; take 'silu'"
         )
     if len(params["position_embedding"]) != 2:
-        raise UserError("heads weigh a token against the null token alone; take context_length=2")
+        raise UserError("heads weigh a token against the null token only; take context_length=2")
     if (params["token_embedding"][0] != -params["position_embedding"][0]).any():
         raise UserError("token 0 is not a null token; take the weights of with_null_token")

@@ -4,12 +4,12 @@ Random embeddings, positions and attention give every sequence a stream and what
 read of it. Linear maps take independent features to any stream: for one next token to that token's
 code, for several to the vector of the best sequence encoder.
 
-The skip connection joins the linear system exactly by a change of basis. The stream x + W Z shall
+The skip connection joins the linear system exactly by a change of basis. The stream x + W Z should
 equal M^-1 E for an invertible M, with W_U = U M: then the logits are U E, and the system to solve,
 M x + (M W) Z = E, is linear in the unknowns M and M W.
 
 Shape letters: T sequences, S tokens, N vocab_size, D d_model, I width of a head's input, H n_heads,
-K d_head, F features beside the stream, C coordinates that can be written.
+K d_head, F features besides the stream, C coordinates that can be written.
 """
 
 from typing import NamedTuple

@@ -225,7 +225,7 @@ class Module(nn.Module):
         return 4 * n_outputs + 8 * n_places * sum(whole.values())
 
     def floats_per_example(self, context_length: int, shared: bool) -> float:
-        """Floats that heads and hidden neurons hold for each example alone.
+        """Floats of heads and hidden neurons that each example holds for itself.
 
         shared: whether examples share their tokens' rows in the first layer, which then holds
         none. Deeper layers share nothing.

@@ -289,20 +289,20 @@ def _table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _check_aggregates(given: Sequence[Any], derived: Sequence[dict[str, Any]]) -> None:
-    anew = "write the file anew with memobench submit"
+    fix = "write the file again with memobench submit"
     require(
         len(given) == len(derived),
-        f"{len(given)} means but {len(derived)} follow from rows; {anew}",
+        f"{len(given)} means but {len(derived)} follow from rows; {fix}",
     )
     for i, (mine, theirs) in enumerate(zip(derived, given, strict=True), start=1):
-        require(isinstance(theirs, dict), f"number {i} is not an object; {anew}")
+        require(isinstance(theirs, dict), f"number {i} is not an object; {fix}")
         for name in sorted(mine.keys() | theirs.keys()):
             a, b = theirs.get(name), mine.get(name)
             require(
                 (name in mine) == (name in theirs)
                 and consistency.agree(a, b, consistency.REPEATED, 1e-9),
                 f"number {i} has {shown(name)[1:-1]}={shown(a)} but {shown(b)} follows from rows; "
-                f"{anew}",
+                f"{fix}",
             )
 
 

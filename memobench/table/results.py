@@ -1,11 +1,11 @@
 """Results as immutable shards: one JSON file per pack, written whole or not at all.
 
 Imports no JAX. A shard is {"schema", "digest", "provenance", "rows"}; `load_results` reads a folder
-of them into one table with a row per run and the shard's provenance beside it.
+of them into one table with a row per run, which includes the shard's provenance.
 
-The digest is of all else in the file, so that whatever is changed in it by hand or by accident is
-noticed by whoever reads it. It is no signature: who means to deceive computes it anew. Against that
-stand the numbers that others determine, which `memobench verify` derives again.
+The digest is of everything else in the file, so every reader notices what was changed in it by hand
+or by accident. It is not a signature: someone who wants to deceive can compute it again. Against
+that `memobench verify` derives again the numbers that others determine.
 """
 
 import hashlib

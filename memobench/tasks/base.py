@@ -37,7 +37,7 @@ class Task(Spec):
     in_blocks: ClassVar[bool] = False
     # Whether examples share tokens or vectors, so that these are projected once.
     shares_inputs: ClassVar[bool] = True
-    # Whether every step draws its batch anew instead of from a fixed training set.
+    # Whether every step draws a new batch instead of taking one from a fixed training set.
     is_fresh: ClassVar[bool] = False
 
     seed: int = integer(
