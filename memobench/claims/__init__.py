@@ -6,8 +6,9 @@ docs/intervals.md), and compare it with the region in which the claim is true: i
 interval lies inside, fails where it lies outside, and is undecided otherwise, since absence of
 evidence is not evidence. Pure functions; no files, no JAX.
 
-`claim` defines claims, findings and verdicts, `statistics` and `evidence` what all tests share; the
-tests are in `growth`, `slopes`, `families`, `exposure`, `scaling` and `counts`.
+`claim` defines claims, findings and verdicts, `statistics` the means and their intervals (how many
+seeds they need; 95% is `table.analysis.CONFIDENCE`), `evidence` how an interval decides; the tests
+are in `growth`, `slopes`, `families`, `exposure`, `scaling` and `counts`.
 """
 
 from memobench.claims.claim import (

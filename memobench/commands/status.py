@@ -1,4 +1,4 @@
-"""memobench status: what is going on in a results folder."""
+"""memobench status: what is going on in a results folder, as `runtime.status` puts it."""
 
 from memobench.command import RESULTS, Command
 

@@ -1,1 +1,1 @@
-"""The planner: which runs train together in one program, and what that costs."""
+"""The planner: which runs, and how many, train together in one program; what that costs."""

@@ -1,1 +1,1 @@
-"""Reports: figures and tables, made from the results table alone."""
+"""Reports: figures (`figure`) and tables (`tables`), made from the results table alone."""

@@ -6,7 +6,8 @@ derive, and says in one line what is wrong with it. JAX is imported only to coun
 
 A file is {"submission", "board", "spec_version", "submitter", "url", "note", "rows", "aggregates"}:
 rows like those of a shard, each with its provenance, and the means that follow from them. Its name
-contains a hash of its content, so accidental changes are noticed.
+contains a hash of its content, so accidental changes are noticed. `HEADER` says
+which fields a file must have, `checks.required` which columns a row must have.
 """
 
 import dataclasses
