@@ -71,7 +71,8 @@ def test_a_story_trains_resumes_after_a_kill_reports_ranks_and_verifies(path, tm
         assert (tmp_path / f"{name}{ending}").exists()
     assert "*(no rows)*" not in (tmp_path / f"{name}.md").read_text()
     _memobench("leaderboard", plugin, f"--results={folder}", f"--output={tmp_path}")
-    assert "0 errors, 0 notes" in _memobench("verify", folder, plugin).stdout
+    # Where the checkout was edited a note says so.
+    assert "0 errors" in _memobench("verify", folder, plugin).stdout
 
 
 def _killed_after_its_first_shard(path: pathlib.Path, folder: pathlib.Path) -> None:

@@ -257,7 +257,7 @@ def _theorem_2(axis: "Axes", summary: pd.DataFrame, colors: dict[Any, Any]) -> N
     n = int(summary["vocab_size"].iloc[0])
     axis.axvline(n - 1, color="0.4", linewidth=1, linestyle=":")
     widths = np.geomspace(10, 100 * summary["d_model"].max(), 200).astype(int)
-    distributions = summary.dropna(subset=["conditional"]).drop_duplicates("conditional")
+    distributions = summary.dropna(subset=["n_next"]).drop_duplicates("conditional")
     rows: Any = distributions.itertuples()
     for row in rows:
         parameter = None if pd.isna(row.conditional_parameter) else row.conditional_parameter
