@@ -96,7 +96,8 @@ def _json(draw, shard):
     inside, value = _at(shard, path), _at(shard, (*path, key))
     edit = draw(st.sampled_from(["junk", "delete", "retype", "repeat", "swap", "rename", "nudge"]))
     if edit == "junk":
-        inside[key] = draw(st.sampled_from(JUNK) | st.text(max_size=5))
+        # A copy: what is drawn next may edit it.
+        inside[key] = copy.deepcopy(draw(st.sampled_from(JUNK) | st.text(max_size=5)))
     elif edit == "delete":
         del inside[key]
     elif edit == "retype":
