@@ -64,7 +64,8 @@ never edited by hand.
 kernel reads its operands and writes its results once. `temporary MB`: of the whole chunk, as XLA
 plans it. `planned MB`: the planner's prediction of all that a pack holds. `k steps / s`: thousands
 of model-steps per second that launches (2 µs each on a GPU), bandwidth and float32 rate allow, a
-model and no measurement; `bound by`: the longest of the three.
+model and no measurement; `bound by`: the longest of the three. `compile s`: on that machine, which
+may have been busy with other work.
 
 ## Bars
 
