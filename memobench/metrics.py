@@ -26,7 +26,7 @@ def kl_and_correct(
 
 @jax.custom_vjp
 def _entries(x_N: jax.Array, number_K: jax.Array) -> jax.Array:
-    """x_N[number_K], with a gradient of comparisons: that of a gather is a scatter."""
+    """x_N[number_K], whose gradient compares numbers; that of a plain gather is a scatter."""
     return x_N[number_K]
 
 

@@ -83,7 +83,7 @@ def _largest(experiment: str) -> Run:
     """The largest Transformer of an experiment."""
     declared = EXPERIMENTS[experiment].presets["full"]
     return max(
-        (run for run in declared if run.architecture.name in ("attention_only", "mlp")),
+        (run for run in declared if run.module().attends),
         key=lambda run: count_parameters(run.module(), run.task.context_length)[0],
     )
 
@@ -102,7 +102,7 @@ FIRST: dict[str, Callable[[], Run]] = {
 
 def main(argv: Sequence[str]) -> None:
     """Compiles what is missing, and writes the page."""
-    # Nobody answers where there is no TPU.
+    # Without a TPU there is no metadata server to ask.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     output = measuring.begin(SCRIPT, OUTPUT.value)
     about = measuring.about(SCRIPT)

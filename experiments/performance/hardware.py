@@ -9,7 +9,7 @@ from typing import Any
 
 from jax.experimental import topologies
 
-# XLA's text format of a GPU; what is left out it does not ask for when it compiles.
+# XLA's text format of a GPU, with the fields that compiling needs.
 _GPU = """\
 gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048

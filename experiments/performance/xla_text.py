@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(.*)")
+_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(.*)")
 _FREE = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "call"),
-    # The ends of what was counted where it started.
+    # Ends of asynchronous copies, which are counted at their start.
     *("copy-done", "async-done", "slice-done"),
 }
-# Kinds that read of their first operand no more than they return.
+# Instructions that read no more of their first operand than they return.
 _SLICES = {"dynamic-slice", "gather", "slice"}
 
 
@@ -24,7 +24,6 @@ class Instruction(NamedTuple):
     kind: str
     operands: list[str]
     called: list[str]
-    is_root: bool
 
 
 class Step(NamedTuple):
@@ -53,7 +52,7 @@ def count(program: str) -> tuple[int, float]:
     (1, 1536)
     """
     computations = _computations(program)
-    # What fusions and reductions are made of is no kernel of its own.
+    # The computations inside fusions and reductions are not kernels of their own.
     within = {
         name
         for lines in computations.values()
@@ -88,7 +87,7 @@ def step(program: str) -> Step:
     """
     computations = _computations(program)
     entry = computations[re.findall(r"^ENTRY %?([\w.-]+)", program, re.MULTILINE)[0]]
-    (body,) = (name for x in entry if x.kind == "while" for name in x.called if name[:4] != "cond")
+    (body,) = (name for x in entry if x.kind == "while" for name in x.called)
     lines = list(_launched(computations[body], computations))
     inside = {x.name: list(_inside(x, computations)) for x in lines}
     products = collections.Counter(
@@ -114,11 +113,11 @@ def _computations(program: str) -> dict[str, list[Instruction]]:
         if line[:1] in ("%", "E"):
             lines = found.setdefault(line.split()[line.startswith("ENTRY")].lstrip("%"), [])
         elif match := _INSTRUCTION.match(line):
-            root, name, shape, kind, operands, rest = match.groups()
+            name, shape, kind, operands, rest = match.groups()
             # `condition` is left out: it decides and does no work.
             called = re.findall(r"(?:calls|to_apply|body)=%?([\w.-]+)", rest)
             names = re.findall(r"[\w.-]+", operands)
-            lines.append(Instruction(name, shape, kind, names, called, bool(root)))
+            lines.append(Instruction(name, shape, kind, names, called))
     return found
 
 
