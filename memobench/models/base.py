@@ -33,13 +33,15 @@ EMBEDDINGS = ("token_embedding", "unembedding")
 class Architecture(Spec):
     """Who memorizes: the model's true sizes and options.
 
-    answers: the questions of tasks (`Task.question`) that its models answer. Kinds define `module`.
+    answers: the questions of tasks (`Task.question`) that its models answer. is_floor: whether no
+    model of the same d_model has less loss than its optimum. Kinds define `module`.
     """
 
     noun: ClassVar[str] = "architecture"
     package: ClassVar[str] = "memobench.models"
     registry: ClassVar[dict[str, type[Spec]]] = {}
     answers: ClassVar[tuple[str, ...]] = ("next token",)
+    is_floor: ClassVar[bool] = False
 
     d_model: int = integer("width of the residual stream", 1, most=2**20)
 

@@ -49,6 +49,7 @@ class SequenceEncoderModule(Module):
 class SequenceEncoder(Architecture):
     """The encoder of all sequences, of width `d_model`."""
 
+    is_floor: ClassVar[bool] = True
     theorems: ClassVar[dict] = {
         theory.PROPOSITION_1: theory.always,
         theory.PROPOSITION_3: theory.always,

@@ -12,6 +12,7 @@ from memobench import theory
 from memobench.capacity import GAIN, NEARLY
 from memobench.errors import UserError
 from memobench.methods.base import Method
+from memobench.models.base import Architecture
 from memobench.table.rows import configuration, of_task
 from memobench.tasks.base import Task
 
@@ -221,7 +222,8 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
         tuple(None if pd.isna(value) else value for value in row)
         for row in table[keys].itertuples(index=False, name=None)
     ]
-    encoders = (table["architecture"] == "sequence_encoder") & (table["protocol"] == "optimal")
+    floors_of = [name for name, kind in Architecture.kinds().items() if kind.is_floor]
+    encoders = table["architecture"].isin(floors_of) & (table["protocol"] == "optimal")
     floors: dict[str, dict[tuple, float]] = {"floor": {}, "certified_floor": {}}
     for i in np.flatnonzero(encoders & table["loss"].notna()):
         row = table.iloc[i]
