@@ -2,7 +2,7 @@
 
 Version v1, never mixed with another. Associations of pairs of tokens; as many of them as an entry
 may have parameters, far more than any memorizes; budgets of parameters, all counted, which an entry
-meets within 5%. An entry is any architecture searched by a track's method (`memobench.capacity`),
+meets within 5%. An entry is any architecture searched by a track's method (`memobench.bisection`),
 or constructed at the number that its theorem promises.
 """
 

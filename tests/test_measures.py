@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import capacity, metrics, spec, submissions
+from memobench import bisection, metrics, spec, submissions
 from memobench.columns import real
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
@@ -148,12 +148,12 @@ def test_bits_have_one_convention(choices):
     loss, n_examples = 0.1, 40
     bits = metrics.memorized_bits(loss, n_examples, choices)
     assert bits == pytest.approx(n_examples * (np.log(choices) - loss) / np.log(2))
-    trials = [capacity.Trial(steps, n_examples, 1.0, 30, 30, loss) for steps in (1, 2)]
-    found = capacity.columns(n_examples, trials, choices)
+    trials = [bisection.Trial(steps, n_examples, 1.0, 30, 30, loss) for steps in (1, 2)]
+    found = bisection.columns(n_examples, trials, choices)
     assert found["previous_bits"] == pytest.approx(bits, rel=1e-12)
 
 
 def test_scalars_have_no_bits():
     assert np.isnan(metrics.memorized_bits(0.1, 40, None))
-    trials = [capacity.Trial(steps, 40, 1.0, 30, 30, 0.1) for steps in (1, 2)]
-    assert capacity.columns(40, trials, None)["previous_bits"] is None
+    trials = [bisection.Trial(steps, 40, 1.0, 30, 30, 0.1) for steps in (1, 2)]
+    assert bisection.columns(40, trials, None)["previous_bits"] is None

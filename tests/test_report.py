@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 import memobench
-from memobench import board, capacity, claims
+from memobench import bisection, board, claims
 from memobench.constructions.dana2025 import Dana2025
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
@@ -374,11 +374,11 @@ def _found(run):
     """A search that ended after one doubling, which gained little."""
     n, steps = run.task.n_examples, run.method.steps
     trials = [
-        capacity.Trial(steps * times, size, 1.0, known, known, 1.0)
+        bisection.Trial(steps * times, size, 1.0, known, known, 1.0)
         for times in (1, 2)
         for size, known in ((n, n // 3 + times), (n // 4, n // 4), (n // 4 + 1, n // 8))
     ]
-    return {**capacity.columns(n, trials, 2), "n_params_distinct": 1}
+    return {**bisection.columns(n, trials, 2), "n_params_distinct": 1}
 
 
 _CERTIFICATE = {

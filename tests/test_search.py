@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import capacity
-from memobench.capacity import Trial
+from memobench import bisection
+from memobench.bisection import Trial
 from memobench.constructions.dana2025 import Dana2025
 from memobench.engine import compiling, initializing, loop, program, reading
 from memobench.errors import UserError
@@ -174,8 +174,8 @@ def test_packed_equals_alone(mixed, alone):
 def test_the_result_is_what_the_trials_say(mixed):
     for i, run in enumerate(MIX):
         n, trials = run.task.n_examples, _trials(mixed, i)
-        assert mixed.certificates[i] == capacity.columns(n, trials, run.task.vocab_size)
-        assert (mixed.accuracy_R[i], mixed.loss_R[i]) == capacity.best_of_whole(trials, n)
+        assert mixed.certificates[i] == bisection.columns(n, trials, run.task.vocab_size)
+        assert (mixed.accuracy_R[i], mixed.loss_R[i]) == bisection.best_of_whole(trials, n)
         low, high = (mixed.certificates[i][f"{x}complete_99"] for x in ("", "in"))
         assert low + 1 == high
 
@@ -386,12 +386,12 @@ def test_a_learning_rate_that_diverges_spoils_nothing():
     alone = _trials(searching.search(packing.make_pack([sane])))
     assert len(alone) > 4
     _assert_same_trials([trial for trial in trials if trial.factor == 1.0], alone)
-    found = capacity.columns(n, alone, run.task.vocab_size)
+    found = bisection.columns(n, alone, run.task.vocab_size)
     theirs = beside.certificates[0]
     assert theirs["previous_bits"] == pytest.approx(found["previous_bits"], abs=1e-3)
     rounded = dict.fromkeys(("previous_bits", "trials"))
     assert {**theirs, **rounded} == {**found, **rounded}
-    np.testing.assert_allclose(beside.loss_R[0], capacity.best_of_whole(alone, n)[1], atol=1e-5)
+    np.testing.assert_allclose(beside.loss_R[0], bisection.best_of_whole(alone, n)[1], atol=1e-5)
 
 
 def test_where_all_diverge_the_run_does():
@@ -473,10 +473,10 @@ def test_searches_have_rows_like_any_run(tmp_path):
         assert (row["protocol"], row["sizes"], row["resolution"]) == ("exact", 2, 0.02)
         assert (row["doublings"], row["steps"], row["epochs"]) == (1, 16, 2)
         trials = [Trial(*x) for x in row["trials"]]
-        found = capacity.columns(n, trials, run.task.vocab_size)
+        found = bisection.columns(n, trials, run.task.vocab_size)
         for name in Search.columns_of_rows():
             assert row[name] == found[name] == read[name], name
-        accuracy, loss = capacity.best_of_whole(trials, n)
+        accuracy, loss = bisection.best_of_whole(trials, n)
         assert row["loss"] == loss
         assert row["accuracy"] == pytest.approx(accuracy) == row["best_accuracy"]
         memorized = n * (accuracy - 1 / 7) / (1 - 1 / 7)

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import board, capacity, metrics, submissions, theory
-from memobench.capacity import Trial
+from memobench import bisection, board, metrics, submissions, theory
+from memobench.bisection import Trial
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
@@ -492,7 +492,7 @@ def test_trials_that_no_search_makes_are_refused(document, tmp_path, forge, said
 def _played(search, n_examples, capacity_of, chance):
     """The trials of a search whose model knows so many of any set; some are there twice."""
     made = []
-    while proposals := capacity.next_trials(search, n_examples, made):
+    while proposals := bisection.next_trials(search, n_examples, made):
         now = []
         for steps, n, factor in proposals:
             known = min(n, int(capacity_of(steps)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from memobench.capacity import NEARLY
+from memobench.bisection import NEARLY
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
     Region,

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import numpy as np
 
-from memobench import capacity, engine
+from memobench import bisection, engine
 from memobench import columns as col
-from memobench.capacity import Proposal, Trial
+from memobench.bisection import Proposal, Trial
 from memobench.columns import Column, by_name, declared, integer, number, require
 from memobench.engine import initializing
 from memobench.methods import training
@@ -49,8 +49,8 @@ class Search(Method):
     First on all examples of the task, then on the first so many: a bisection, `sizes` of them at a
     time and each with the learning rates times every one of `rate_factors`, until the largest set
     memorized completely is known within `resolution` of itself (or one example). The steps are
-    then doubled, up to `doublings` times, until that gains less than `capacity.GAIN`. See
-    `memobench.capacity`, whose version of proposing trials `rules` is.
+    then doubled, up to `doublings` times, until that gains less than `bisection.GAIN`. See
+    `memobench.bisection`, whose version of proposing trials `rules` is.
     """
 
     accuracy_of_final_weights: ClassVar[bool] = False
@@ -292,7 +292,7 @@ class Searches(training.Epochs):
         """Queues the next trials of a run, each once."""
         run = self.runs[i]
         method = _method(run)
-        proposals = capacity.next_trials(method, run.task.n_examples, self.trials[i])
+        proposals = bisection.next_trials(method, run.task.n_examples, self.trials[i])
         self._round[i] = dict.fromkeys(proposals)
         self._waiting += [
             _TrialJob(
@@ -322,7 +322,7 @@ def _result(
     runs: Sequence[Run], trials: list[list[Trial]], compile_seconds: float, seconds: float
 ) -> PackResult:
     found = [
-        capacity.best_of_whole(trial, run.task.n_examples)
+        bisection.best_of_whole(trial, run.task.n_examples)
         for trial, run in zip(trials, runs, strict=True)
     ]
     accuracy_R, loss_R = np.array(found).T
@@ -335,7 +335,7 @@ def _result(
         run_seconds=seconds,
         variables=None,
         certificates=tuple(
-            capacity.columns(run.task.n_examples, made, run.task.n_choices)
+            bisection.columns(run.task.n_examples, made, run.task.n_choices)
             for run, made in zip(runs, trials, strict=True)
         ),
     )

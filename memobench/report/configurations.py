@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from memobench import theory
-from memobench.capacity import NEARLY
+from memobench.bisection import NEARLY
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
 from memobench.report import tables

@@ -9,7 +9,7 @@ import pandas as pd
 import scipy.stats
 
 from memobench import theory
-from memobench.capacity import GAIN, NEARLY
+from memobench.bisection import GAIN, NEARLY
 from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.models.base import Architecture

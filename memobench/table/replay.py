@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from memobench import capacity
-from memobench.capacity import Proposal, Trial
+from memobench import bisection
+from memobench.bisection import Proposal, Trial
 from memobench.columns import or_null, real, require, shown, whole
 from memobench.errors import UserError
 from memobench.methods.search import Search
@@ -21,8 +21,8 @@ def check(search: Search, task: Any, row: Row) -> None:
     require(row["trials"], "trials are missing; put them in")
     trials = [trial_of(search, i, values) for i, values in enumerate(row["trials"])]
     replay(search, n_examples, trials)
-    check_derived(row, capacity.columns(n_examples, trials, task.n_choices), REPEATED)
-    accuracy, loss = capacity.best_of_whole(trials, n_examples)
+    check_derived(row, bisection.columns(n_examples, trials, task.n_choices), REPEATED)
+    accuracy, loss = bisection.best_of_whole(trials, n_examples)
     if not math.isfinite(loss):
         require(row["status"] == "diverged", "status='ok' but no trial of all examples has a loss")
         return
@@ -57,7 +57,7 @@ def trial_of(search: Search, number: int, values: Any) -> Trial:
 def replay(search: Search, n_examples: int, trials: Sequence[Trial]) -> None:
     """Proposes the trials of a search again, each round from the outcomes of earlier ones."""
     made: list[Trial] = []
-    while proposals := capacity.next_trials(search, n_examples, made):
+    while proposals := bisection.next_trials(search, n_examples, made):
         made += _round(proposals, trials[len(made) :])
     require(
         len(made) == len(trials),

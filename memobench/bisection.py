@@ -1,4 +1,4 @@
-"""Capacity: what it is, and which trials find it. Pure functions; no files.
+"""Bisection: the trials by which a search finds a capacity. Pure functions; no files.
 
 How much an architecture memorizes at one size, from one initialisation and by one way of training:
 

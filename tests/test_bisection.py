@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from memobench import capacity
-from memobench.capacity import Proposal, Trial
+from memobench import bisection
+from memobench.bisection import Proposal, Trial
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 
@@ -54,8 +54,8 @@ class Monotone:
 def _rounds(search, n_examples, oracle, history=()):
     """All trials of a search and its rounds of proposals; sane at every step."""
     trials, rounds = list(history), []
-    while proposals := capacity.next_trials(search, n_examples, trials):
-        assert proposals == capacity.next_trials(search, n_examples, tuple(trials))
+    while proposals := bisection.next_trials(search, n_examples, trials):
+        assert proposals == bisection.next_trials(search, n_examples, tuple(trials))
         _check_round(search, n_examples, trials, proposals)
         rounds.append(proposals)
         trials += [oracle(proposal) for proposal in proposals]
@@ -112,7 +112,7 @@ def test_a_monotone_capacity_is_found(seed):
         works=random.choice(search.rate_factors),
     )
     trials, rounds = _rounds(search, n_examples, oracle)
-    found = capacity.columns(n_examples, trials, 2)
+    found = bisection.columns(n_examples, trials, 2)
     json.dumps(found, allow_nan=False)
     budgets = [proposals[0].steps for proposals in rounds]
     assert budgets == sorted(budgets)
@@ -147,7 +147,7 @@ def test_noise_ends_too(seed):
         return _trial(proposal, min(known, int(0.9 * n)) if n == n_examples else known, loss)
 
     trials, _ = _rounds(search, n_examples, oracle)
-    found = capacity.columns(n_examples, trials, 2)
+    found = bisection.columns(n_examples, trials, 2)
     json.dumps(found, allow_nan=False)
     for target in (99, 100):
         low, high = found[f"complete_{target}"], found[f"incomplete_{target}"]
@@ -173,7 +173,7 @@ def test_what_memorizes_everything_is_a_lower_bound_at_once():
     search = _search(sizes=3, rate_factors=(0.3, 1.0))
     trials, rounds = _rounds(search, 50, lambda p: _trial(p, p.n_examples))
     assert len(rounds) == 1
-    assert capacity.columns(50, trials, 2) == {
+    assert bisection.columns(50, trials, 2) == {
         **{"complete_99": 50, "complete_100": 50, "incomplete_99": 51, "incomplete_100": 51},
         **{"best_accuracy": 1.0, "rate_factor": 0.3, "final_steps": STEPS, "gain": None},
         **{"previous_99": None, "previous_known": None, "previous_bits": None},
@@ -183,13 +183,13 @@ def test_what_memorizes_everything_is_a_lower_bound_at_once():
 
 def test_99_of_100_used_up_are_a_lower_bound_and_98_are_not():
     search = _search(sizes=1, doublings=0)
-    (proposal,) = capacity.next_trials(search, 100, [])
+    (proposal,) = bisection.next_trials(search, 100, [])
     for known, ends in ((99, True), (98, False)):
         trials = [_trial(proposal, known)]
-        assert (capacity.next_trials(search, 100, trials) == []) == ends
-        assert capacity.columns(100, trials, 2)["lower_bound"] == ends
+        assert (bisection.next_trials(search, 100, trials) == []) == ends
+        assert bisection.columns(100, trials, 2)["lower_bound"] == ends
     # To 99% only: of the complete set nothing is known above.
-    found = capacity.columns(100, [_trial(proposal, 99)], 2)
+    found = bisection.columns(100, [_trial(proposal, 99)], 2)
     assert (found["complete_99"], found["complete_100"]) == (100, 0)
     assert (found["incomplete_99"], found["incomplete_100"]) == (101, 100)
 
@@ -198,7 +198,7 @@ def test_99_of_100_used_up_are_a_lower_bound_and_98_are_not():
 def test_what_knows_nothing_has_no_capacity(doublings):
     search = _search(sizes=2, doublings=doublings)
     trials, _ = _rounds(search, 64, lambda p: _trial(p, 0, math.nan))
-    found = capacity.columns(64, trials, 2)
+    found = bisection.columns(64, trials, 2)
     for target in (99, 100):
         assert (found[f"complete_{target}"], found[f"incomplete_{target}"]) == (0, 1)
     assert found["best_accuracy"] == 0
@@ -208,7 +208,7 @@ def test_what_knows_nothing_has_no_capacity(doublings):
     assert found["final_steps"] == STEPS * min(2, 2**doublings)
     assert found["gain"] == (0 if doublings else None)
     assert found["converged"] == (doublings > 0)
-    accuracy, loss = capacity.best_of_whole(trials, 64)
+    accuracy, loss = bisection.best_of_whole(trials, 64)
     assert accuracy == 0
     assert math.isnan(loss)
 
@@ -221,7 +221,7 @@ def test_steps_are_doubled_while_that_gains(growth, doublings, budgets, converge
     search = _search(sizes=3, doublings=doublings, resolution=1e-6)
     oracle = Monotone(1000, 1000, growth)
     trials, _ = _rounds(search, 5000, oracle)
-    found = capacity.columns(5000, trials, 2)
+    found = bisection.columns(5000, trials, 2)
     assert {trial.steps for trial in trials} == {STEPS * 2**i for i in range(budgets)}
     assert found["converged"] == converged
     last, before = (oracle.capacities(STEPS * 2**i)[0] for i in (budgets - 1, budgets - 2))
@@ -239,7 +239,7 @@ def test_a_gain_in_what_is_known_of_the_whole_goes_on():
         n, times = proposal.n_examples, proposal.steps // STEPS
         return _trial(proposal, n if n <= 20 else min(n // 2, 20 + 4 * times))
 
-    found = capacity.columns(400, _rounds(search, 400, oracle)[0], 2)
+    found = bisection.columns(400, _rounds(search, 400, oracle)[0], 2)
     assert found["complete_99"] == 20
     assert found["final_steps"] == 4 * STEPS
     assert found["gain"] == pytest.approx((20 + 16) / (20 + 8) - 1)
@@ -260,20 +260,20 @@ def test_the_gain_of_the_last_doubling_by_hand():
         Trial(16, 45, 1.0, 44, 44, 0.1),
     ]
     search = _search(sizes=1, doublings=2)
-    told = [capacity.columns(100, trials[:n], 2) for n in (3, 6, 8)]
+    told = [bisection.columns(100, trials[:n], 2) for n in (3, 6, 8)]
     assert [found["gain"] for found in told] == [None, pytest.approx(0.1), pytest.approx(0.0)]
     assert [found["converged"] for found in told] == [False, False, True]
     # Before the last doubling there were all budgets before it.
     assert [found["previous_99"] for found in told] == [None, 40, 44]
     assert [found["previous_known"] for found in told] == [None, 50, 52]
-    assert capacity.next_trials(search, 100, trials[:3])[0].steps == 8
-    assert capacity.next_trials(search, 100, trials[:6])[0].steps == 16
-    assert capacity.next_trials(search, 100, trials) == []
+    assert bisection.next_trials(search, 100, trials[:3])[0].steps == 8
+    assert bisection.next_trials(search, 100, trials[:6])[0].steps == 16
+    assert bisection.next_trials(search, 100, trials) == []
 
 
 def test_a_gain_from_nothing_is_no_number_and_no_convergence():
     trials = [Trial(4, 10, 1.0, 0, 0, 2.0), Trial(8, 10, 1.0, 3, 3, 1.0)]
-    found = capacity.columns(10, trials, 2)
+    found = bisection.columns(10, trials, 2)
     assert found["gain"] is None
     assert not found["converged"]
 
@@ -282,11 +282,11 @@ def test_a_gain_from_nothing_is_no_number_and_no_convergence():
 def test_the_only_rate_that_works_is_reported(works):
     search = _search(sizes=2, rate_factors=(0.1, 1.0, 10.0), doublings=1)
     trials, _ = _rounds(search, 300, Monotone(77, 60, works=works))
-    found = capacity.columns(300, trials, 2)
+    found = bisection.columns(300, trials, 2)
     assert found["rate_factor"] == works
     assert found["complete_99"] <= 77 < found["incomplete_99"]
     # A diverged learning rate leaves no mark on the whole.
-    accuracy, loss = capacity.best_of_whole(trials, 300)
+    accuracy, loss = bisection.best_of_whole(trials, 300)
     assert accuracy == int(77 / 2) / 300
     assert loss == 1.0
     told = [row for row in found["trials"] if row[2] != works]
@@ -339,7 +339,7 @@ def test_columns_by_hand():
         Trial(8, 152, 1.0, 100, 100, 0.7),
         Trial(8, 152, 3.0, 148, 100, 0.7),
     ]
-    found = capacity.columns(200, trials, 64)
+    found = bisection.columns(200, trials, 64)
     assert found.keys() == Search.columns_of_rows().keys()
     told = found.pop("trials")
     assert Found(**found) == Found(
@@ -361,15 +361,15 @@ def test_columns_by_hand():
     assert told[0] == [4, 200, 1.0, 100, 90, 3.0]
     assert [row[-1] for row in told[1:6]] == [None, 0.2, 0.1, 1.0, None]
     # Each by its own best rate: known by the second, the loss by the first.
-    assert capacity.best_of_whole(trials, 200) == (121 / 200, 2.5)
+    assert bisection.best_of_whole(trials, 200) == (121 / 200, 2.5)
     # With the first steps: what diverged has no loss, and 100 examples were known by both rates.
-    assert capacity.best_of_whole(trials[:6], 200) == (110 / 200, 3.0)
-    before = capacity.columns(200, trials[:6], 8)
+    assert bisection.best_of_whole(trials[:6], 200) == (110 / 200, 3.0)
+    before = bisection.columns(200, trials[:6], 8)
     assert (before["complete_99"], before["incomplete_99"]) == (100, 150)
     assert before["rate_factor"] == 1.0
     # The set of 100 is known and that of 150 is not, by either target: what is between is split.
     search = _search(sizes=2, rate_factors=(1.0, 3.0))
-    assert capacity.next_trials(search, 200, trials[:6]) == [
+    assert bisection.next_trials(search, 200, trials[:6]) == [
         Proposal(4, n, factor) for n in (116, 133) for factor in (1.0, 3.0)
     ]
 
@@ -378,12 +378,12 @@ def test_more_steps_first_try_the_whole_and_a_little_more():
     search = _search(sizes=4, resolution=0.02, doublings=1)
     trials = [Trial(4, 1000, 1.0, 300, 300, 2.0), Trial(4, 100, 1.0, 100, 100, 0.0)]
     trials.append(Trial(4, 102, 1.0, 50, 50, 0.0))
-    sizes = [proposal.n_examples for proposal in capacity.next_trials(search, 1000, trials)]
+    sizes = [proposal.n_examples for proposal in bisection.next_trials(search, 1000, trials)]
     # One hundredth is two examples; each step ahead four times as far.
     assert sizes == [1000, 102, 108, 132]
     sizes = [
         proposal.n_examples
-        for proposal in capacity.next_trials(search, 1000, [*trials, Trial(8, 1000, 1.0, 1, 1, 2)])
+        for proposal in bisection.next_trials(search, 1000, [*trials, Trial(8, 1000, 1.0, 1, 1, 2)])
     ]
     assert sizes[:2] == [102, 108]
 
@@ -394,7 +394,7 @@ def test_more_steps_first_try_the_whole_and_a_little_more():
 def test_the_smallest_sets(n_examples, sizes, true):
     search = _search(sizes=sizes, doublings=1)
     trials, _ = _rounds(search, n_examples, Monotone(true, true, known=0))
-    found = capacity.columns(n_examples, trials, 2)
+    found = bisection.columns(n_examples, trials, 2)
     assert found["complete_99"] == min(true, n_examples)
     assert found["incomplete_99"] == found["complete_99"] + 1
     assert found["lower_bound"] == (true >= n_examples)
