@@ -2,6 +2,7 @@
 
 import atexit
 import dataclasses
+import gc
 import os
 import shutil
 import sys
@@ -10,6 +11,8 @@ import tempfile
 from tests import xla
 
 os.environ["XLA_FLAGS"] = xla.flags(os.environ.get("XLA_FLAGS", ""))
+# Nobody reads where in Python an operation of a test came from, and noting it takes long.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 # The cases that hypothesis draws are always the same: it has nothing to remember.
 os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-cases-")
@@ -32,8 +35,21 @@ atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignor
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+PROCESSES = {"test_readme", "test_extending", "test_devices", "test_plugins", "test_performance"}
+
 # Files of users, which register kinds wherever they are imported.
 collect_ignore_glob = ["extending/*"]
+
+
+def pytest_collection_modifyitems(items):
+    """Files whose tests start processes come first, so that none of these is the last to end."""
+    items.sort(key=lambda item: item.path.stem not in PROCESSES)
+
+
+def pytest_collection_finish():
+    """What collecting made stays: traces make many objects, and would search it again and again."""
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture
