@@ -11,16 +11,7 @@ import memobench
 from memobench import cli
 from memobench.command import choose
 from memobench.experiments import EXPERIMENTS
-
-
-def _memobench(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "memobench", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=300,
-    )
+from tests.command_line import command_line
 
 
 @pytest.mark.parametrize(
@@ -59,7 +50,7 @@ def _memobench(*arguments, cwd):
 def test_a_mistake_gets_a_clear_line_and_no_traceback(arguments, said, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "results" / "runs").mkdir(parents=True)
-    done = _memobench(*arguments, cwd=tmp_path)
+    done = command_line(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
@@ -80,7 +71,7 @@ def test_a_mistake_is_found_before_any_work():
 
 def test_every_command_has_its_own_help(tmp_path):
     """A line each in the general help; in its own its flags and no other's."""
-    general = _memobench("--help", cwd=tmp_path)
+    general = command_line("--help", cwd=tmp_path)
     assert general.returncode == 0
     for name, command in cli.find().items():
         first, *_ = command.run.__doc__.splitlines()
@@ -94,7 +85,7 @@ def test_every_command_has_its_own_help(tmp_path):
 
 
 def test_the_version_is_told(tmp_path):
-    done = _memobench("--version", cwd=tmp_path)
+    done = command_line("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"memobench {memobench.__version__}\n")
 
 
@@ -108,7 +99,7 @@ def test_arguments_and_flags_stand_in_any_order():
 
 
 def test_list_names_every_experiment(tmp_path):
-    done = _memobench("list", cwd=tmp_path)
+    done = command_line("list", cwd=tmp_path)
     assert all(name in done.stdout for name in EXPERIMENTS)
 
 
@@ -127,19 +118,19 @@ def test_a_name_may_be_a_pattern_or_a_paper(names, chosen):
 
 
 def test_experiments_that_share_runs_run_them_once(tmp_path):
-    done = _memobench("run", "dana2025/heads*", "dana2025/heads", "--dry-run", cwd=tmp_path)
+    done = command_line("run", "dana2025/heads*", "dana2025/heads", "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "138 runs in" in done.stdout
 
 
 def test_fewer_seeds_are_fewer_runs(tmp_path):
-    done = _memobench("run", "mahdavi2024/saturation", "--dry_run", "--seeds=1", cwd=tmp_path)
+    done = command_line("run", "mahdavi2024/saturation", "--dry_run", "--seeds=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 runs in" in done.stdout
 
 
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(tmp_path):
-    done = _memobench("run", "dana2025/heads", "--preset=quick", "--dry_run", cwd=tmp_path)
+    done = command_line("run", "dana2025/heads", "--preset=quick", "--dry_run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for word in ("runs", "waste", "memory", "MiB", "seconds", "90 runs in", "with compilation"):
         assert word in done.stdout

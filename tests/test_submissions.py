@@ -32,6 +32,7 @@ from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests.command_line import command_line
 from tests.small import PROVENANCE
 
 TASK = Associations(vocab_size=8, n_sequences=40)
@@ -892,18 +893,8 @@ def test_checking_files_starts_no_device():
 # The commands.
 
 
-def _memobench(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "memobench", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=300,
-    )
-
-
 def test_runs_are_submitted_and_checked_by_two_commands(trained, tmp_path):
-    done = _memobench("submit", "--submitter=Zoë", f"--results={trained}", cwd=tmp_path)
+    done = command_line("submit", "--submitter=Zoë", f"--results={trained}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "results" / "submissions").iterdir()
     assert str(path.relative_to(tmp_path)) in done.stdout
@@ -915,7 +906,7 @@ def test_runs_are_submitted_and_checked_by_two_commands(trained, tmp_path):
     copied = [submissions.write(rows, "Amy", x) for x in (tmp_path / "other", tmp_path / "beside")]
     beside = submissions.write(rows, "Bob", tmp_path / "beside")
     files = [str(x) for x in (bad, path, copied[0], beside)]
-    done = _memobench("check-submission", *files, cwd=tmp_path)
+    done = command_line("check-submission", *files, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout == f"ok: {path}: 3 runs by Zoë\nok: {copied[0]}: 3 runs by Amy\n"
     first, second = done.stderr.splitlines()
@@ -934,7 +925,7 @@ def test_runs_are_submitted_and_checked_by_two_commands(trained, tmp_path):
     ],
 )
 def test_a_mistake_gets_a_clear_line_and_no_traceback(arguments, said, tmp_path):
-    done = _memobench(*arguments, cwd=tmp_path)
+    done = command_line(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -10,8 +10,8 @@ from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.runs import Run
 from memobench.table import migrate, results, rows, verify
+from tests.command_line import command_line
 from tests.small import PROVENANCE, reseal, resealed
-from tests.test_cli import _memobench
 from tests.test_results import SPOILED
 from tests.test_submissions import HEADS, TASK, _row, _trained_row
 
@@ -246,7 +246,7 @@ def test_no_folder_is_one_line(tmp_path, monkeypatch, name):
 
 def test_the_command_tells_all_and_fails(tmp_path):
     (tmp_path / "foreign.json").write_text("{}")
-    done = _memobench("verify", str(tmp_path), cwd=tmp_path)
+    done = command_line("verify", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         "error: foreign.json: not a memobench shard; none of its rows is read",
