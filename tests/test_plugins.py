@@ -16,7 +16,7 @@ from memobench.command import choose
 from memobench.errors import UserError
 from memobench.executors import Executor
 from memobench.experiments import EXPERIMENTS
-from tests.test_cli import _memobench
+from tests.command_line import command_line
 
 EXTENDING = pathlib.Path(__file__).parent / "extending"
 MINE = """
@@ -46,29 +46,16 @@ def test_a_file_runs_in_processes_of_their_own(tmp_path):
     """Its architecture and its experiment, on an executor from another file."""
     line = [str(EXTENDING / "architecture.py"), "mine/g*", "--results=runs"]
     there = [f"--plugin={EXTENDING / 'executor.py'}", "--executor=processes", "--option=workers=1"]
-    done = _memobench("run", *line, *there, cwd=tmp_path)
+    done = command_line("run", *line, *there, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "8 runs are in runs\n"), done.stderr
     table = memobench.load_results(tmp_path / "runs")
     assert table["architecture"].tolist() == ["gated"] * 8
     assert table["status"].tolist() == ["ok"] * 8
     logs = "".join(path.read_text() for path in (tmp_path / "runs" / ".logs").iterdir())
     assert "padded to GatedModule(" in logs
-    again = _memobench("run", *line, *there, cwd=tmp_path)
+    again = command_line("run", *line, *there, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "".join(x.read_text() for x in (tmp_path / "runs" / ".logs").iterdir()) == logs
-
-
-def test_an_experiment_of_a_users_own_has_a_page_with_its_figure(tmp_path):
-    """Nothing of its kind of figure is known to memobench."""
-    line = [str(EXTENDING / "experiment.py"), "--results=runs"]
-    done = _memobench("run", *line, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "6 runs are in runs\n"), done.stderr
-    done = _memobench("report", *line, "--output=pages", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "\n\n## Best\n\nThe mean loss is smallest at n_heads = " in done.stdout
-    assert "| two beat one |" in done.stdout
-    picture = (tmp_path / "pages" / "mine" / "two-heads.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
 
 
 def test_another_process_finds_what_a_file_defines(write):
@@ -171,7 +158,7 @@ def test_a_file_that_is_none_or_has_no_experiment_is_one_line(write, tmp_path):
         (["list", "--plugin=none.py"], "plugin='none.py' is not a file"),
         (["run", "mine.py"], "mine.py: no experiment; declare one as EXPERIMENT"),
     ]:
-        done = _memobench(*line, cwd=tmp_path)
+        done = command_line(*line, cwd=tmp_path)
         assert done.returncode == 1
         assert done.stderr.startswith(f"memobench: {said}")
         assert done.stderr.count("\n") == 1
@@ -182,13 +169,16 @@ def test_an_installed_package_registers_its_modules(write, tmp_path, monkeypatch
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (installed / "entry_points.txt").write_text("[memobench]\nmine = mine\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(tmp_path)
+    # Once in a process is enough elsewhere.
+    monkeypatch.setattr(plugins, "load_installed", plugins.load_installed.__wrapped__)
     write(MINE)
-    done = _memobench("list", "mine", cwd=tmp_path)
+    done = command_line("list", "mine", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["mine/squares", "mine/others"]
     write("1 / 0")
-    done = _memobench("list", cwd=tmp_path)
+    monkeypatch.delitem(sys.modules, "mine")
+    done = command_line("list", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr == (
         "memobench: the installed module mine: ZeroDivisionError: division by zero\n"

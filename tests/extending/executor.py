@@ -46,7 +46,8 @@ class _Pool(Pool):
             time.sleep(0.05)
         ended = []
         for child in done:
-            lines = child.stderr.read().decode().splitlines()
+            with child.stderr:
+                lines = child.stderr.read().decode().splitlines()
             error = lines[-1] if child.returncode and lines else None
             ended.append(Ended(self._running.pop(child), error))
         self.submit([])
