@@ -196,15 +196,20 @@ def test_the_protocol_step_for_step():
         nll = optax.softmax_cross_entropy_with_integer_labels(outputs, data.label_T[rows])
         return nll.mean(), (outputs.argmax(-1) == data.label_T[rows]).mean()
 
-    gradient, evaluated = quick_jit(jax.grad(loss, has_aux=True)), quick_jit(loss)
+    @quick_jit
+    def step(params, state, rows):
+        gradient, _ = jax.grad(loss, has_aux=True)(params, rows)
+        update, state = adam.update(gradient, state)
+        return optax.apply_updates(params, update), state
+
+    evaluated = quick_jit(loss)
     params, curve, rows = variables["params"], [], []
     state = adam.init(params)
     for epoch in range(14):
         rows += np.random.default_rng([7, epoch]).permutation(24).tolist()
     for i in range(40):
         batch = np.array(rows[8 * i : 8 * (i + 1)])
-        update, state = adam.update(gradient(params, batch)[0], state)
-        params = optax.apply_updates(params, update)
+        params, state = step(params, state, batch)
         if (i + 1) % 10 == 0:
             curve.append(evaluated(params, np.arange(24)))
     losses, accuracies = np.array(curve).T

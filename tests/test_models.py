@@ -1,5 +1,6 @@
 """Models against the papers' own numbers, a plain reference, and the properties padding needs."""
 
+import functools
 import os
 import pathlib
 from typing import Any
@@ -66,9 +67,21 @@ def _cases():
 every_model = pytest.mark.parametrize("run", list(_cases()))
 
 
-def _variables(run):
+@functools.cache
+def _variables(run, key=3):
     module = run.module()
-    return module, models.init(module, run.task.context_length, jax.random.key(3))
+    return module, models.init(module, run.task.context_length, jax.random.key(key))
+
+
+def _every_sequence(run):
+    return np.array(list(np.ndindex(*[run.task.vocab_size] * run.task.context_length)))
+
+
+@functools.cache
+def _of_each(run):
+    """From weights, logits_TxN of every sequence by itself: what all tests of a model compile."""
+    apply, tokens_TxS = run.module().apply, _every_sequence(run)
+    return jax.jit(lambda variables: jax.vmap(functools.partial(apply, variables))(tokens_TxS))
 
 
 def _golden(name):
@@ -181,31 +194,27 @@ def _reference_logits(run, variables, tokens):
 def test_logits_are_those_of_the_equations(run):
     if run.architecture.name not in ("attention_only", "mlp"):
         pytest.skip("the reference knows the paper's models only")
-    module, variables = _variables(run)
+    _, variables = _variables(run)
+    logits_TxN = np.asarray(_of_each(run)(variables))
     for tokens in ([0, 1, 4], [3, 3, 3]):
         tokens = tokens[: run.task.context_length]
-        logits = module.apply(variables, jnp.asarray(tokens))
+        logits = logits_TxN[(_every_sequence(run) == tokens).all(axis=1)][0]
         np.testing.assert_allclose(logits, _reference_logits(run, variables, tokens), atol=1e-5)
 
 
 @every_model
 def test_all_logits_are_those_of_each_sequence(run):
     module, variables = _variables(run)
-    tokens_TxS = jnp.asarray(list(np.ndindex(*[run.task.vocab_size] * run.task.context_length)))
-    each = jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
-    together = module.all_logits(variables, tokens_TxS)
-    np.testing.assert_allclose(together, each, atol=1e-5)
+    together = jax.jit(module.all_logits)(variables, _every_sequence(run))
+    np.testing.assert_allclose(together, _of_each(run)(variables), atol=1e-5)
 
 
 @every_model
 def test_initial_logits_are_finite_and_differ_between_keys(run):
-    module, variables = _variables(run)
-    other = models.init(module, run.task.context_length, jax.random.key(4))
-    tokens_S = jnp.arange(run.task.context_length)
-    logits = module.apply(variables, tokens_S)
-    assert logits.shape == (run.task.vocab_size,)
-    assert jnp.isfinite(logits).all()
-    assert not jnp.allclose(logits, module.apply(other, tokens_S))
+    logits_TxN, others_TxN = (_of_each(run)(_variables(run, key)[1]) for key in (3, 4))
+    assert logits_TxN.shape == (run.task.n_examples, run.task.vocab_size)
+    assert np.isfinite(logits_TxN).all()
+    assert not np.isclose(logits_TxN, others_TxN).all(axis=1).any()
 
 
 def _formula(run):
@@ -248,16 +257,14 @@ def test_the_theorems_parameter_count_for_full_heads():
 
 @every_model
 def test_permuted_heads_give_equal_outputs(run):
-    module, variables = _variables(run)
+    _, variables = _variables(run)
     permuted = {
         name: x[::-1] if name.endswith(("query", "key", "value", "output")) else x
         for name, x in variables["params"].items()
     }
-    tokens_S = jnp.arange(run.task.context_length)
+    of_each = _of_each(run)
     np.testing.assert_allclose(
-        module.apply({**variables, "params": permuted}, tokens_S),
-        module.apply(variables, tokens_S),
-        atol=1e-6,
+        of_each({**variables, "params": permuted}), of_each(variables), atol=1e-6
     )
 
 
@@ -269,16 +276,16 @@ def test_deep_layers_are_causal():
         architecture=MLP(n_layers=2, **SIZES["square"], d_mlp=3),
     )
     module, variables = _variables(run)
-    tables = module.apply(variables, method="tables")
+    tables = jax.tree.map(np.asarray, module.apply(variables, method="tables"))
     rows = [jax.tree.map(lambda x, t=t: x[t], table) for t, table in enumerate(tables)]
 
     def stream(rows, position):
         return module.apply(variables, 0, rows[: position + 1], method="_layer")
 
     for position in range(3):
-        jacobian = jax.jacobian(stream)(rows, position)
+        jacobian = jax.jit(jax.jacobian(stream), static_argnums=1)(rows, position)
         for s in range(3):
-            size = sum(float(jnp.abs(x).sum()) for x in jax.tree.leaves(jacobian[s]))
+            size = sum(float(np.abs(x).sum()) for x in jax.tree.leaves(jacobian[s]))
             assert (size > 0) == (s <= position)
 
 

@@ -245,17 +245,23 @@ def test_an_annealing_takes_the_optimisers_steps_and_its_padding_stays_zero(make
         # A batch holds all examples, so that their order is no matter: plain optax does the same.
         variables = models.init(module, 2, initializing.init_key(run))
 
+        @jax.jit
         def loss(params, module=module, variables=variables):
             outputs = task.outputs(module, {**variables, "params": params}, data)
             return optax.softmax_cross_entropy_with_integer_labels(outputs, data.label_T).mean()
 
         transform, params = optimizer.transform(), variables["params"]
+
+        @quick_jit
+        def stepped(params, state, rate, transform=transform, loss=loss):
+            update, state = transform.update(jax.grad(loss)(params), state, params)
+            return jax.tree.map(lambda p, u: p - rate * u, params, update), state
+
         state = transform.init(params)
         for step in range(6):
-            update, state = transform.update(quick_jit(jax.grad(loss))(params), state, params)
             share = 0.01 + 0.99 * step / 3
             rate = 0.1 * (share if step < 3 else (1 + np.cos(np.pi * (step - 3) / 3)) / 2)
-            params = jax.tree.map(lambda p, u, rate=rate: p - rate * u, params, update)
+            params, state = stepped(params, state, rate)
         np.testing.assert_allclose(packed.loss_R[i], loss(params), rtol=1e-4)
 
 
@@ -372,7 +378,8 @@ def test_an_architecture_needs_its_module_and_a_module_its_call():
     assert models.count_distinct(module, 2) == 35
     assert module.work(7, 2) == 7 * 35
     tokens_TxS = jnp.asarray(list(np.ndindex(5, 5)))
-    every = jnp.stack([module.apply(variables, tokens_S) for tokens_S in tokens_TxS])
+    alone = jax.jit(module.apply)
+    every = jnp.stack([alone(variables, tokens_S) for tokens_S in tokens_TxS])
     np.testing.assert_allclose(module.all_logits(variables, tokens_TxS), every, atol=1e-6)
     assert architecture.shared_cells() == {
         **{"d_model": 3, "d_head": 3, "n_heads": 1, "n_layers": 1, "d_mlp": 0}
@@ -473,6 +480,7 @@ def test_an_optimiser_needs_its_transform():
     module, task = sgd.module(), sgd.task
     variables, instance = models.init(module, 2, initializing.init_key(sgd)), task.sample()
 
+    @jax.jit
     def loss(params):
         return task.objective(module, {**variables, "params": params}, instance)[0]
 
