@@ -4,6 +4,7 @@ A gradient of a gather would be a scatter: GPUs sort for it and TPUs loop (`mode
 """
 
 import jax
+import numpy as np
 import pytest
 
 from memobench.engine import program
@@ -11,8 +12,12 @@ from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
 from memobench.methods.search import Search
 from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models import lookup
+from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
 from memobench.runs import Run
+from memobench.tasks.associations import Associations
 from tests import small
 
 PUBLISHED = Training(batch_size=4, n_batches=2, epochs=1)
@@ -51,3 +56,34 @@ def test_steps_scatter_and_sort_nothing_loop_once_and_multiply_in_float32(run):
         products = text.count("stablehlo.dot_general")
         assert text.count("precision = [HIGHEST, HIGHEST]") == products > 0
         assert "bf16" not in text
+
+
+SIZES = {"d_model": 4, "d_head": 3, "n_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        AttentionOnly(heads="compressed", **SIZES),
+        AttentionOnly(heads="full", n_layers=3, **SIZES),
+        MLP(n_layers=2, d_mlp=5, **SIZES),
+    ],
+    ids=str,
+)
+def test_logits_and_gradients_on_accelerators_are_those_on_cpus(architecture, monkeypatch):
+    task = Associations(vocab_size=5, context_length=3)
+    module = architecture.build(task)
+    variables = models.init(module, 3, jax.random.key(0))
+    tokens_BxS = jax.random.randint(jax.random.key(1), (8, 3), 0, 5)
+    weight_BxN = jax.random.normal(jax.random.key(2), (8, 5))
+
+    def weighted(params):
+        applied = {**variables, "params": params}
+        logits_BxN = jax.vmap(lambda tokens_S: module.apply(applied, tokens_S))(tokens_BxS)
+        return (weight_BxN * logits_BxN).sum(), logits_BxN
+
+    on_cpu = jax.jit(jax.grad(weighted, has_aux=True))(variables["params"])
+    monkeypatch.setattr(lookup, "by_platform", lambda cpu, accelerator, *x: accelerator(*x))
+    elsewhere = jax.jit(jax.grad(weighted, has_aux=True))(variables["params"])
+    for x, y in zip(jax.tree.leaves(on_cpu), jax.tree.leaves(elsewhere), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)

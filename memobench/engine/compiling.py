@@ -10,7 +10,7 @@ from memobench.engine import devices
 _LOCK = threading.Lock()
 
 # A scatter by atomics, as GPUs do by default, would give a run other bits each time.
-OPTIONS: dict[str, Any] = {"xla_gpu_deterministic_ops": True}
+OPTIONS: dict[str, Any] = {"xla_gpu_deterministic_ops": True, "xla_gpu_dot_merger_threshold_mb": 0}
 
 
 def timed(cached: Any, *shape: Any) -> tuple[Any, float]:

@@ -177,22 +177,24 @@ class QueryAttentionModule(Module):
         """
         embedding_ID, offset_MxD = self.weights["embedding"], self._offset_MxD()
         # A constant 1 after the raw query carries its offset.
-        embedding_JD = jnp.concatenate([embedding_ID, offset_MxD[:1]])
+        embedding_JD = self.scale * jnp.concatenate([embedding_ID, offset_MxD[:1]])
         query_J = jnp.concatenate([query_I, jnp.ones(1)])
         known_NxD = offset_MxD[1:]
+        map_HDK, key_HDK, value_HDV = (self._weight(0, x) for x in ("query", "key", "value"))
         if self.shared_context:
             known_NxD += context_NxI @ embedding_ID
-        map_HDK, key_HDK = self.scale * self._weight(0, "query"), self._weight(0, "key")
-        value_HDV = self._weight(0, "value")
-        key_HNK = jnp.einsum("nd,hdk->hnk", known_NxD, key_HDK)
-        into_HDN = jnp.einsum("hdk,hnk->hdn", map_HDK, key_HNK)
-        into_JHN = jnp.einsum("jd,hdn->jhn", embedding_JD, into_HDN)
-        score_HxN = jnp.einsum("j,jhn->hn", query_J, into_JHN)
-        if not self.shared_context:
-            query_HJK = jnp.einsum("jd,hdk->hjk", embedding_JD, map_HDK)
-            key_HIK = jnp.einsum("id,hdk->hik", embedding_ID, key_HDK)
-            into_HJI = jnp.einsum("hjk,hik->hji", query_HJK, key_HIK)
-            query_HI = jnp.einsum("j,hji->hi", query_J, into_HJI)
+            key_HNK = jnp.einsum("nd,hdk->hnk", known_NxD, key_HDK)
+            into_HDN = jnp.einsum("hdk,hnk->hdn", map_HDK, key_HNK)
+            into_JHN = jnp.einsum("jd,hdn->jhn", embedding_JD, into_HDN)
+            score_HxN = jnp.einsum("j,jhn->hn", query_J, into_JHN)
+        else:
+            # In this order no product reads its operands transposed (E is D, of keys).
+            map_HED = jnp.einsum("hek,hdk->hed", key_HDK, map_HDK)
+            into_JHE = jnp.einsum("jd,hed->jhe", embedding_JD, map_HED)
+            into_JHN = jnp.einsum("jhe,ne->jhn", into_JHE, known_NxD)
+            into_JHI = jnp.einsum("jhe,ie->jhi", into_JHE, embedding_ID)
+            score_HxN = jnp.einsum("j,jhn->hn", query_J, into_JHN)
+            query_HI = jnp.einsum("j,jhi->hi", query_J, into_JHI)
             score_HxN += jnp.einsum("hi,ni->hn", query_HI, context_NxI)
         attention_HxN = _masked_softmax(score_HxN, self.mask_N[None])
         value_HNV = jnp.einsum("nd,hdv->hnv", known_NxD, value_HDV)

@@ -44,8 +44,8 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 class Layer(NamedTuple):
     """One layer's weights, with W_Q^T W_K and W_O W_V multiplied: only these products matter."""
 
-    query_key_HIJ: jax.Array
-    output_value_HIJ: jax.Array
+    query_key_HJI: jax.Array
+    output_value_HJI: jax.Array
     mlp_in_WD: jax.Array
     mlp_in_bias_W: jax.Array
     mlp_out_DW: jax.Array
@@ -152,10 +152,10 @@ class Transformer(TabledModule):
         def weight(name: str) -> jax.Array:
             return weights[f"layer{layer}_{name}"]
 
-        query_key_HIJ = jnp.einsum("hki,hkj->hij", weight("query"), weight("key"))
         return Layer(
-            query_key_HIJ=query_key_HIJ * self.score_scale,
-            output_value_HIJ=jnp.einsum("hik,hkj->hij", weight("output"), weight("value")),
+            query_key_HJI=_products("hki,hkj->hij", weight("query"), weight("key"))
+            * self.score_scale,
+            output_value_HJI=_products("hik,hkj->hij", weight("output"), weight("value")),
             mlp_in_WD=weight("mlp_in"),
             mlp_in_bias_W=weight("mlp_in_bias"),
             mlp_out_DW=weight("mlp_out"),
@@ -165,7 +165,7 @@ class Transformer(TabledModule):
         """logits_N of the token that follows tokens_S."""
         return lookup.by_platform(
             lambda tokens_S: self.read(self._rows(tokens_S)),
-            lambda tokens_S: self.read(self._own_rows(tokens_S)),
+            self._at_once,
             tokens_S,
         )
 
@@ -173,10 +173,35 @@ class Transformer(TabledModule):
         """attention_HxS of the last layer from the last token to all; rows sum to 1."""
         return self._attention_SH(self._last_rows(self._rows(tokens_S))).T
 
-    def _own_rows(self, tokens_S: jax.Array) -> list[Rows]:
-        """The rows of one example's tokens, computed for it alone and without values."""
-        embedding_SxD = lookup.rows(self.token_embedding_ND, tokens_S)
-        return [self._first(s, x_D, False) for s, x_D in enumerate(embedding_SxD)]
+    def _at_once(self, tokens_S: jax.Array) -> jax.Array:
+        """The same without tables, all places of a layer at once: few kernels, few bytes."""
+        stream_SxD = lookup.rows(self.token_embedding_ND, tokens_S)
+        if self.full:
+            stream_SxD += self.position_embedding_SI
+        for layer in range(self.n_layers):
+            stream_SxD = self._layer_at_once(layer, stream_SxD)
+        return self.unembedding_ND @ stream_SxD[-1]
+
+    def _layer_at_once(self, layer: int, stream_SxD: jax.Array) -> jax.Array:
+        """The stream after a layer; after the last one at the last place only."""
+        weights, length = self.layers[layer], self.context_length
+        key_SxI = stream_SxD @ self.compress_KD.T if self.compress else stream_SxD
+        if not self.full:
+            key_SxI += self.position_embedding_SI
+        # Of Q places, the last ones, the stream goes on.
+        first = length - 1 if layer == self.n_layers - 1 else 0
+        query_QxHxI = jnp.einsum("qi,hji->qhj", key_SxI[first:], weights.query_key_HJI)
+        score_QxHxS = jnp.einsum("qhj,sj->qhs", query_QxHxI, key_SxI)
+        if first < length - 1:
+            seen_SxS = np.tri(length, dtype=bool)
+            score_QxHxS = jnp.where(seen_SxS[:, None], score_QxHxS, -jnp.inf)
+        mixed_QxHxI = jnp.einsum("qhs,si->qhi", jax.nn.softmax(score_QxHxS), key_SxI)
+        attended_QxI = jnp.einsum("qhj,hji->qi", mixed_QxHxI, weights.output_value_HJI)
+        if self.compress:
+            attended_QxI @= self.decompress_DK.T
+        stream_QxD = stream_SxD[first:] + attended_QxI
+        hidden_QxW = stream_QxD @ weights.mlp_in_WD.T + weights.mlp_in_bias_W[None]
+        return stream_QxD + ACTIVATIONS[self.activation](hidden_QxW) @ weights.mlp_out_DW.T
 
     def _rows(self, tokens_S: jax.Array) -> list[Rows]:
         """The rows of one example's tokens, out of the tables of all tokens."""
@@ -222,9 +247,9 @@ class Transformer(TabledModule):
             x_I = x_I + self.position_embedding_SI[position]
         row = {"stream_D": x_D, "key_I": x_I}
         if values:
-            row["value_HI"] = jnp.einsum("j,hij->hi", x_I, weights.output_value_HIJ)
+            row["value_HI"] = jnp.einsum("j,hji->hi", x_I, weights.output_value_HJI)
         if layer < self.n_layers - 1 or position == self.context_length - 1:
-            row["query_HI"] = jnp.einsum("i,hij->hj", x_I, weights.query_key_HIJ)
+            row["query_HI"] = jnp.einsum("i,hji->hj", x_I, weights.query_key_HJI)
         return row
 
     def _layer(self, layer: int, rows: list[Rows]) -> jax.Array:
@@ -247,12 +272,27 @@ class Transformer(TabledModule):
             return sum(attended_SI[1:], attended_SI[0])
         key_SI = jnp.stack([row["key_I"] for row in rows])
         mixed_HI = jnp.einsum("sh,si->hi", attention_SH, key_SI)
-        return jnp.einsum("hj,hij->i", mixed_HI, self.layers[layer].output_value_HIJ)
+        return jnp.einsum("hj,hji->i", mixed_HI, self.layers[layer].output_value_HJI)
 
     def _attention_SH(self, rows: list[Rows]) -> jax.Array:
         query_HI = rows[-1]["query_HI"]
         scores_SH = jnp.stack([jnp.einsum("hi,i->h", query_HI, row["key_I"]) for row in rows])
         return jax.nn.softmax(scores_SH, axis=0)
+
+
+def _products(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    """product_HJI of every head's two matrices, transposed: as written, or the other way round.
+
+    Accelerators then read and write it in one order in all products, CPUs are faster so.
+    """
+    operands, _ = einsum.split("->")
+    first, second = operands.split(",")
+    return lookup.by_platform(
+        lambda left, right: jnp.einsum(einsum, left, right).swapaxes(1, 2),
+        lambda left, right: jnp.einsum(f"{second},{first}->hji", right, left),
+        left,
+        right,
+    )
 
 
 def _writes_two(sizes: theory.Sizes) -> Any:
