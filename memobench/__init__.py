@@ -25,15 +25,17 @@ from memobench.errors import UserError
 from memobench.version import __version__
 
 if TYPE_CHECKING:
+    from memobench.certificates.counting import certify
     from memobench.runs import Run
     from memobench.runtime.sweep import plan, run
     from memobench.table.results import load_results
 
-__all__ = ["Run", "UserError", "__version__", "load_results", "plan", "run"]
+__all__ = ["Run", "UserError", "__version__", "certify", "load_results", "plan", "run"]
 
 # What takes a second to import is imported when it is first asked for.
 _HOMES = {
     "Run": "runs",
+    "certify": "certificates.counting",
     "load_results": "table.results",
     "plan": "runtime.sweep",
     "run": "runtime.sweep",

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 
 # A scalar label, uniform(0, 1), counts as known within this distance.
 SCALAR_TOLERANCE = 0.05
@@ -53,6 +54,24 @@ def loss_and_correct(output_C: jax.Array, label: jax.Array) -> tuple[jax.Array, 
         return kl_and_correct(output_C, label[None], jnp.ones(1))
     error = output_C[0] - label
     return error**2, jnp.abs(error) <= SCALAR_TOLERANCE
+
+
+def judged(
+    output_TxN: np.ndarray, next_TxK: np.ndarray, probability_TxK: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """loss_T and correct_T as `kl_and_correct` defines them, in NumPy and float64.
+
+    T stands for any leading axes.
+
+    >>> judged(np.array([[0.0, 2.0], [1.0, 1.0]]), np.array([[1], [1]]), np.ones((2, 1)))[1]
+    array([ True, False])
+    """
+    output_TxN = np.asarray(output_TxN, np.float64)
+    logit_TxK = np.take_along_axis(output_TxN, next_TxK, axis=-1)
+    correct_T = (output_TxN >= logit_TxK[..., :1]).sum(axis=-1) == 1
+    entropy_T = scipy.special.entr(probability_TxK).sum(axis=-1)
+    normalizer_T = scipy.special.logsumexp(output_TxN, axis=-1)
+    return normalizer_T - (probability_TxK * logit_TxK).sum(axis=-1) - entropy_T, correct_T
 
 
 def chance_corrected(accuracy: Any, n_examples: Any, guessing: Any) -> Any:

@@ -134,6 +134,27 @@ class Spec:
         return cls(**{field.name: field.read(row) for field in _fields(cls)})
 
     @classmethod
+    def from_canonical(cls, found: Any) -> Self:
+        """The spec of which `canonical` makes this. Raises UserError that names what is wrong.
+
+        >>> from memobench.tasks.associations import Associations
+        >>> from memobench.tasks.base import Task
+        >>> task = Associations(n_sequences=7)
+        >>> Task.from_canonical(task.canonical()) == task
+        True
+        """
+        require(isinstance(found, Mapping), f"{shown(found)} is no spec of a {cls.noun}; give one")
+        kind = cls.named(found.get("name"))
+        fields = {field.name: field for field in _fields(kind)}
+        for name in found.keys() - fields - {"name"}:
+            raise UserError(f"{kind.name} has no field {shown(name)}; leave it out")
+        for name, field in fields.items():
+            present = name in found or field.omit is not dataclasses.MISSING
+            require(present, f"{name} is missing; give {name} a value")
+        values = {name: field.from_canonical(found) for name, field in fields.items()}
+        return kind(**values)
+
+    @classmethod
     def named(cls, name: Any) -> type[Self]:
         """The kind of this name. Raises UserError for one that nobody registered."""
         found = cls.kinds().get(name) if isinstance(name, str) else None
@@ -278,6 +299,9 @@ class _Field:
             return None
         return self.domain.checked(self.column, self.domain.read(cell))
 
+    def from_canonical(self, found: Mapping[str, Any]) -> Any:
+        return found.get(self.name, self.omit)
+
 
 class _Nested(_Field):
     """A field of a spec that is the columns of another spec."""
@@ -301,6 +325,10 @@ class _Nested(_Field):
     def read(self, row: Mapping[str, Any]) -> Any:
         cls = self.family.named(row.get(self.column)) if self.column else self.family
         return cls.from_cells(row)
+
+    def from_canonical(self, found: Mapping[str, Any]) -> Any:
+        value = super().from_canonical(found)
+        return self.family.from_canonical(value) if isinstance(value, Mapping) else value
 
 
 def _find(cls: Any) -> tuple[_Field, ...]:

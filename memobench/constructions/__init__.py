@@ -260,6 +260,4 @@ def _method(run: Run) -> Construction:
 
 
 def _constants(run: Run) -> dict[str, np.ndarray]:
-    module, length = run.module(), run.task.context_length
-    constants = models.init(module, length, jax.random.key(0))["constants"]
-    return {name: np.asarray(x) for name, x in constants.items()}
+    return models.constants_of(run.module(), run.task.context_length)

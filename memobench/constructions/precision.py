@@ -3,17 +3,12 @@
 import ml_dtypes
 import numpy as np
 
-# Integers share a float32 scale with the others of their block, which is counted as if all blocks
-# were full.
+# Integers share a float32 scale with the others of their block.
 BLOCK = 32
 _LEVELS = {"int8": 127, "int4": 7}
-BITS_PER_WEIGHT = {
-    "float64": 64.0,
-    "float32": 32.0,
-    "bfloat16": 16.0,
-    "int8": 8 + 32 / BLOCK,
-    "int4": 4 + 32 / BLOCK,
-}
+_BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "int8": 8, "int4": 4}
+# With the scales, as if all blocks were full.
+BITS_PER_WEIGHT = {name: bits + 32 / BLOCK * (name in _LEVELS) for name, bits in _BITS.items()}
 
 
 def stored(weights: np.ndarray, precision: str) -> np.ndarray:
@@ -31,6 +26,17 @@ def stored(weights: np.ndarray, precision: str) -> np.ndarray:
         return _in_blocks(weights, _LEVELS[precision])
     kind = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}[precision]
     return weights.astype(kind).astype(np.float64)
+
+
+def n_bytes(size: int, precision: str) -> int:
+    """Bytes of an array of so many weights, and of the scales of its blocks.
+
+    >>> n_bytes(40, "float32"), n_bytes(40, "int8"), n_bytes(39, "int4")
+    (160, 48, 28)
+    """
+    scales = 4 * -(-size // BLOCK) if precision in _LEVELS else 0
+    bits = _BITS[precision] * size
+    return -(-bits // 8) + scales
 
 
 def _in_blocks(weights: np.ndarray, most: int) -> np.ndarray:

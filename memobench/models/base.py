@@ -299,6 +299,13 @@ def init_on_host(module: Module, context_length: int, key: jax.Array) -> Any:
     return jax.tree.map(np.asarray, _initializer(module, context_length)(key))
 
 
+def constants_of(module: Module, context_length: int) -> dict[str, Any]:
+    """The module's constants at its own size, as NumPy arrays."""
+    if module.parameters() is not None:
+        return module.constants()
+    return init_on_host(module, context_length, jax.random.key(0))["constants"]
+
+
 @functools.lru_cache(maxsize=1024)
 def _initializer(module: Module, context_length: int) -> Any:
     # It runs a few times only: optimising the generator's code would take eight times longer.

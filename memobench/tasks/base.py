@@ -160,7 +160,16 @@ class Task(Spec):
         raise NotImplementedError
 
     def judge(self, data: Any, output_TxC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """loss_T and correct_T of outputs, in float64."""
+        """loss_T and correct_T of outputs, in float64 by NumPy; of every answer, T x S of them."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> bool:
+        """Whether the first examples are a task of their own, in random order and even."""
+        return False
+
+    def part(self, data: Any, n_examples: int) -> Any:
+        """The first examples of an instance, for tasks of parts."""
         raise NotImplementedError
 
     def to_construct(self, data: Any, aimed_A: np.ndarray) -> Any:

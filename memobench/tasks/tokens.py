@@ -296,13 +296,14 @@ class TokenTask(Task):
         return np.asarray(data.next_TxK)[:, 0]
 
     def judge(self, data: Instance, output_TxC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        output_TxC = output_TxC[..., : self.n_outputs]
+        if self.only_asked:
+            asked_C = np.arange(output_TxC.shape[-1]) < len(data.prior_T)
+            asked_C[: len(data.prior_T)] = np.asarray(data.prior_T) > 0
+            output_TxC = np.where(asked_C, output_TxC, -np.inf)
         probability_TxK = np.asarray(data.probability_TxK, np.float64)
-        probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
-        with jax.enable_x64(True):
-            loss_T, correct_T = jax.vmap(metrics.kl_and_correct)(
-                jnp.asarray(output_TxC), jnp.asarray(data.next_TxK), jnp.asarray(probability_TxK)
-            )
-            return np.asarray(loss_T), np.asarray(correct_T)
+        probability_TxK = probability_TxK / probability_TxK.sum(axis=-1, keepdims=True)
+        return metrics.judged(output_TxC, np.asarray(data.next_TxK), probability_TxK)
 
     def to_construct(self, data: Instance, aimed_A: np.ndarray) -> Tokens:
         """The sequences with these indices, and what follows them."""
@@ -322,8 +323,12 @@ class TokenTask(Task):
 
     @property
     def parts(self) -> bool:
-        """Whether the first examples are a task of their own, in random order and even."""
         return self.has_parts and self.is_even and self.n_sequences is not None
+
+    def part(self, data: Instance, n_examples: int) -> Instance:
+        n = n_examples
+        prior_T = jnp.full(n, 1 / n, jnp.float32)
+        return Instance(data.next_TxK[:n], data.probability_TxK[:n], prior_T, data.tokens_TxS[:n])
 
     def without_count(self) -> Self:
         """The task without its number of examples: searches share a pack where these are equal."""

@@ -1,0 +1,266 @@
+"""Certificates: weights that anyone can run, and what it takes to know what they know.
+
+A certificate is one safetensors file: float32 parameters by name at their true size, and a line of
+JSON that names the task, the architecture and, where only a part of the task's examples is meant,
+how many. `counting.certify` draws the task's instance from its seed, runs the model and counts. It
+believes nothing else that a file says.
+
+A certificate has exactly one file: equal weights and specs give equal bytes, and a file of other
+bytes is refused. Its digest, the SHA-256 of them, therefore names weights and specs.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+from flax import traverse_util
+
+from memobench import atomic, columns, strict_json
+from memobench.columns import require, shown
+from memobench.errors import UserError
+from memobench.models import base as models
+from memobench.models.base import Architecture, Module
+from memobench.spec import MOST_SEED, SPEC_VERSION
+from memobench.tasks.base import Task
+
+FORMAT = 1
+SUFFIX = ".safetensors"
+MAX_BYTES = 2**28
+_MAX_HEADER = 2**20
+# Digits of a digest that a file's name ends with.
+_SHORT = 16
+# Numbers of an instance, cells to trace, and multiplications of a forward pass over all examples.
+_MAX_INSTANCE, _MAX_CELLS, _MAX_WORK = 2**28, 2**22, 1e13
+
+Path = str | os.PathLike[str]
+DIGEST = columns.matching("[0-9a-f]{64}", "a SHA-256 of 64 hexadecimal digits")
+_HEAD: dict[str, columns.Domain] = {
+    "certificate": columns.satisfying(f"{FORMAT}", lambda x: type(x) is int and x == FORMAT),
+    "spec_version": columns.satisfying(
+        f"{SPEC_VERSION}", lambda x: type(x) is int and x == SPEC_VERSION
+    ),
+    "task": columns.satisfying("the spec of a task", lambda x: isinstance(x, dict)),
+    "architecture": columns.satisfying("that of an architecture", lambda x: isinstance(x, dict)),
+    "first": columns.whole(1),
+    "seed": columns.whole(0, MOST_SEED),
+    "by": columns.text_of(200),
+}
+_OPTIONAL = ("first", "seed", "by")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Certificate:
+    """Weights, and what they are of.
+
+    params: float32 arrays by name at their true size; those of nested modules have names with
+    slashes. first: how many of the task's examples, from its first on, they are meant for; None for
+    all. seed: of the run, if one made them. by: whose they are, or how they came about.
+
+    Raises UserError for parameters that are not finite or not those of the architecture's model.
+    """
+
+    task: Task
+    architecture: Architecture
+    params: Mapping[str, np.ndarray] = dataclasses.field(repr=False)
+    first: int | None = None
+    seed: int | None = None
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in _OPTIONAL:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _HEAD[name].checked(name, value))
+        n_examples = self.task.n_examples
+        require(
+            self.first is None or (self.task.parts and self.first <= n_examples),
+            f"first={self.first}: the task has {n_examples} examples"
+            f"{'' if self.task.parts else ', and none of its parts is a task'}; leave first out",
+        )
+        _require_shapes(self.params, _shapes(self.module(), self.task.context_length))
+        for name, x in self.params.items():
+            require(np.isfinite(x).all(), f"the parameter {shown(name)} is not finite")
+
+    def module(self) -> Module:
+        """The model, small enough to be run here. Raises UserError where it is not."""
+        module, task = self.architecture.build(self.task), self.task
+        costs = {
+            "cells to trace": (module.cells_to_trace(task.context_length), _MAX_CELLS),
+            "multiplications": (module.work(task.n_examples, task.context_length), _MAX_WORK),
+        }
+        for what, (cost, most) in costs.items():
+            require(cost <= most, f"its model has {cost:.3g} {what}, more than {most:.3g}")
+        return module
+
+    def variables(self) -> dict[str, Any]:
+        """What `module().apply` takes: parameters, and constants that follow from the sizes."""
+        module, length = self.module(), self.task.context_length
+        params = traverse_util.unflatten_dict(dict(self.params), sep="/")
+        found = {"params": params, "constants": models.constants_of(module, length)}
+        return jax.tree.map(jnp.asarray, found)
+
+    def head(self) -> dict[str, Any]:
+        """What the file says beside the weights."""
+        told: dict[str, Any] = {name: getattr(self, name) for name in _OPTIONAL}
+        return {
+            "certificate": FORMAT,
+            "spec_version": SPEC_VERSION,
+            "task": self.task.canonical(),
+            "architecture": self.architecture.canonical(),
+            **{name: value for name, value in told.items() if value is not None},
+        }
+
+
+def of(task: Task, architecture: Architecture, params: Any, **more: Any) -> Certificate:
+    """The certificate of a tree of parameters, which become float32; `more` are its other fields.
+
+    Raises UserError for parameters that are not finite or not those of the architecture's model.
+    """
+    flat = traverse_util.flatten_dict(params, sep="/")
+    arrays = {name: np.ascontiguousarray(x, np.float32) for name, x in flat.items()}
+    return Certificate(task=task, architecture=architecture, params=arrays, **more)
+
+
+def encode(certificate: Certificate) -> bytes:
+    """The bytes of a certificate's file."""
+    text = as_text(certificate.head())
+    return safetensors.numpy.save(dict(certificate.params), {"memobench": text})
+
+
+def as_text(head: Mapping[str, Any]) -> str:
+    """JSON in its canonical form."""
+    return json.dumps(head, sort_keys=True, separators=(",", ":"))
+
+
+def decode(data: bytes) -> Certificate:
+    """The certificate of which `encode` makes these bytes.
+
+    Raises UserError, one line, for any others.
+    """
+    head = _head(data)
+    task = Task.from_canonical(head["task"])
+    architecture = Architecture.from_canonical(head["architecture"])
+    size = sum(math.prod(x.shape) for x in jax.tree.leaves(task.shapes()))
+    require(size <= _MAX_INSTANCE, f"its task is too large to be drawn: {size:,} numbers")
+    try:
+        params = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise UserError(f"{_DAMAGED} ({shown(str(error))[1:-1]})") from error
+    told = {name: head.get(name) for name in _OPTIONAL}
+    found = Certificate(task=task, architecture=architecture, params=params, **told)
+    require(encode(found) == data, "its bytes are not those that memobench writes; save it again")
+    return found
+
+
+_DAMAGED = "is not a certificate, or damaged"
+
+
+def _head(data: bytes) -> dict[str, Any]:
+    """The JSON beside the weights, whose fields are checked one by one."""
+    size = int.from_bytes(data[:8], "little")
+    require(8 + size <= len(data) and size <= _MAX_HEADER, f"{_DAMAGED}: it has no header")
+    header = strict_json.parsed(data[8 : 8 + size])
+    require(isinstance(header, dict), f"{_DAMAGED}: its header is no object")
+    told = header.pop("__metadata__", None)
+    text = told.get("memobench") if isinstance(told, dict) else None
+    if not isinstance(text, str):
+        raise UserError("is not a certificate of memobench: it names no task")
+    for name, tensor in header.items():
+        kind = tensor.get("dtype") if isinstance(tensor, dict) else None
+        require(kind == "F32", f"the parameter {shown(name)} is {shown(kind)}; save it as float32")
+    head = strict_json.parsed(text.encode())
+    require(isinstance(head, dict), f"{_DAMAGED}: its specs are no object")
+    for name in head.keys() - _HEAD:
+        raise UserError(f"the field {shown(name)} is unknown; leave it out")
+    for name, domain in _HEAD.items():
+        require(name in head or name in _OPTIONAL, f"{name} is missing; put it in")
+        if name in head:
+            domain.checked(name, head[name])
+    return head
+
+
+def digest(data: bytes) -> str:
+    """Names the content of a file."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def name_of(certificate: Certificate, data: bytes) -> str:
+    """The file's name: the architecture's, and the digest's first digits."""
+    return f"{certificate.architecture.name}-{digest(data)[:_SHORT]}{SUFFIX}"
+
+
+def save(certificate: Certificate, folder: Path) -> pathlib.Path:
+    """Writes a certificate into a folder, whole or not at all, and returns its path."""
+    data = encode(certificate)
+    path = pathlib.Path(folder) / name_of(certificate, data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic.replace(path) as file:
+        file.write(data)
+    return path
+
+
+def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
+    """A file's certificate and digest, after all checks.
+
+    follow: whether the path may be a symbolic link.
+
+    Raises UserError, one line that begins with the path.
+    """
+    path = pathlib.Path(path)
+    try:
+        try:
+            data = strict_json.contents(path, MAX_BYTES, follow)
+        except UserError:
+            raise
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"cannot be read: {reason}") from error
+        certificate, found = decode(data), digest(data)
+        named = re.fullmatch(rf".*-([0-9a-f]{{{_SHORT}}})", path.stem)
+        require(
+            named is None or found.startswith(named[1]),
+            "its name is not that of its content: it was changed or renamed after it was written",
+        )
+    except UserError as error:
+        raise UserError(f"{columns.printable(path)}: {error}") from error
+    return certificate, found
+
+
+def load(path: Path) -> Certificate:
+    """The certificate of a file. Raises UserError, one line, where it is none."""
+    return read(path)[0]
+
+
+@functools.lru_cache(maxsize=1024)
+def _shapes(module: Module, context_length: int) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter, by name."""
+    table = module.parameters()
+    if table is not None:
+        return {name: tuple(weight.shape) for name, weight in table.items()}
+    params = models.shapes(module, context_length)["params"]
+    return {name: x.shape for name, x in traverse_util.flatten_dict(params, sep="/").items()}
+
+
+def _require_shapes(
+    params: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]
+) -> None:
+    for name in expected.keys() - params:
+        raise UserError(f"the parameter {name} is missing; put it in")
+    for name, x in params.items():
+        require(name in expected, f"the model has no parameter {shown(name)}; leave it out")
+        require(
+            x.shape == expected[name],
+            f"the parameter {name} has shape {x.shape}, and the model's has {expected[name]}",
+        )

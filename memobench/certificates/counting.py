@@ -1,0 +1,154 @@
+"""What weights know, counted by plain code that shares as little as possible with training.
+
+The task's instance is drawn from its seed and the architecture's module is applied to one example
+after another: no engine, no padding, no packs, no tables of all sequences. Weights are float32,
+arithmetic is in double precision, so that every machine counts alike. Outputs are judged in NumPy.
+
+Shape letters: T examples, B of a block, C outputs.
+"""
+
+import functools
+import math
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from memobench import certificates, metrics
+from memobench.certificates import Certificate
+from memobench.columns import printable, require
+from memobench.constructions import precision
+from memobench.errors import UserError
+from memobench.models.base import Module
+
+# How weights are stored. Integers share a scale with the others of their block, which is counted:
+# of matrices as narrow as these models', a scale for every row would take more than the weights.
+FORMATS = ("float32", "bfloat16", "int8", "int4")
+# Examples at once, and floats that they keep.
+_MOST_EXAMPLES, _MOST_FLOATS = 4096, 2**24
+
+
+def certify(path: certificates.Path) -> dict[str, Any]:
+    """What the weights of a file know: a row of plain values, which are counted and not believed.
+
+    Returns:
+      file, digest, by, seed and first as in the file; the columns of task and architecture;
+      n_params, n_examples; and for the weights as they are: bytes, known (examples), accuracy,
+      memorized, bits, loss (nats), bits_per_parameter, bits_per_byte. The same, with a suffix, for
+      the weights rounded: known_bfloat16, .., bits_per_byte_int4. A measure that the task does not
+      have is None.
+
+    Raises UserError, one line that begins with the path, for a file that is no certificate.
+    """
+    certificate, digest = certificates.read(path)
+    try:
+        counted = count(certificate)
+    except UserError as error:
+        raise UserError(f"{printable(path)}: {error}") from error
+    return {"file": pathlib.Path(path).name, "digest": digest, **counted}
+
+
+def table(paths: Iterable[certificates.Path]) -> pd.DataFrame:
+    """`certify` of several files, a row each."""
+    return pd.DataFrame([certify(path) for path in paths])
+
+
+def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[str, Any]:
+    """The same of a certificate that is not in a file. Raises UserError if outputs are not finite.
+
+    formats: in which weights are stored; float32 is their own.
+    """
+    task, architecture = certificate.task, certificate.architecture
+    counted: dict[str, Any] = {
+        "by": certificate.by,
+        "seed": certificate.seed,
+        "first": certificate.first,
+        "task": task.name,
+        **task.shared_cells(),
+        **task.cells(),
+        "architecture": architecture.name,
+        **architecture.shared_cells(),
+        **architecture.cells(),
+        "n_params": sum(x.size for x in certificate.params.values()),
+        "n_examples": certificate.first or task.n_examples,
+    }
+    data, variables = jax.tree.map(np.asarray, (task.sample(), certificate.variables()))
+    for kind in formats:
+        suffix = "" if kind == "float32" else f"_{kind}"
+        params = jax.tree.map(lambda x, kind=kind: precision.stored(x, kind), variables["params"])
+        held = {**variables, "params": params}
+        n_bytes = sum(precision.n_bytes(x.size, kind) for x in certificate.params.values())
+        measured = _measures(certificate, data, outputs(certificate, held, data))
+        bits, n_params = measured["bits"], counted["n_params"]
+        measured |= {
+            "bytes": n_bytes,
+            "bits_per_parameter": None if bits is None else bits / n_params,
+            "bits_per_byte": None if bits is None else bits / n_bytes,
+        }
+        counted |= {f"{name}{suffix}": value for name, value in measured.items()}
+    return counted
+
+
+def _measures(certificate: Certificate, data: Any, output_TxC: np.ndarray) -> dict[str, Any]:
+    """known, accuracy, memorized, bits and loss of outputs."""
+    require(np.isfinite(output_TxC).all(), "its outputs are not finite")
+    task, n_examples = certificate.task, certificate.first or certificate.task.n_examples
+    if certificate.first:
+        data = task.part(data, n_examples)
+    loss_T, correct_T = task.judge(data, output_TxC)
+    if task.is_even:
+        loss, accuracy = loss_T.mean(), correct_T.mean()
+    else:
+        prior_T = task.prior(data)
+        # Sequences that never occur may have an infinite divergence.
+        loss = prior_T @ np.where(prior_T > 0, loss_T, 0.0)
+        accuracy = prior_T @ correct_T
+    n_predicted, chance = correct_T.size, task.chance
+    measured = {
+        "accuracy": accuracy,
+        "memorized": metrics.chance_corrected(accuracy, n_predicted, chance),
+        "bits": metrics.memorized_bits(loss, n_predicted, task.n_choices),
+        "loss": loss,
+    }
+    known = {"known": int(correct_T.sum())} if "accuracy" in task.measures else {"known": None}
+    return known | {
+        name: float(x) if name in task.measures else None for name, x in measured.items()
+    }
+
+
+def outputs(certificate: Certificate, variables: Any, data: Any) -> np.ndarray:
+    """output_TxC, float64, of the examples, block by block."""
+    module, task = certificate.module(), certificate.task
+    n_examples = certificate.first or task.n_examples
+    most = int(_MOST_FLOATS / max(module.activations(), 1))
+    n_blocks = math.ceil(n_examples / min(max(most, 1), _MOST_EXAMPLES))
+    block = math.ceil(n_examples / n_blocks)
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        variables, data = jax.tree.map(_double, (variables, data))
+        forward = _forward(module, task.signature())
+        found = []
+        for start in range(0, n_examples, block):
+            # The last block repeats its last example, so that all have one shape.
+            example_B = np.minimum(np.arange(start, start + block), n_examples - 1)
+            found.append(np.asarray(forward(variables, data, example_B.astype(np.int32))))
+    return np.concatenate(found)[:n_examples]
+
+
+def _double(x: np.ndarray) -> jax.Array:
+    return jnp.asarray(x, np.float64 if np.issubdtype(x.dtype, np.floating) else x.dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _forward(module: Module, task: Any) -> Any:
+    def forward(variables: Any, data: Any, example_B: jax.Array) -> jax.Array:
+        def one(example: jax.Array) -> Any:
+            return module.apply(variables, *task.inputs(data, example))
+
+        return jax.vmap(one)(example_B)
+
+    # It runs a few times only: optimising its code would take longer.
+    return jax.jit(forward, compiler_options={"xla_backend_optimization_level": 0})

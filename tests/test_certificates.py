@@ -1,0 +1,238 @@
+"""Certificates: one file for equal weights, and what is counted of them."""
+
+import json
+import re
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+from absl.testing import flagsaver
+from hypothesis import strategies as st
+
+import memobench
+from memobench import certificates, cli, metrics
+from memobench.certificates import counting
+from memobench.constructions import precision
+from memobench.errors import UserError
+from memobench.models import base as models
+from memobench.models.transformer import MLP
+from memobench.tasks.associations import Associations
+from tests import small
+
+TASK = Associations(vocab_size=5, n_sequences=12, seed=3)
+MODEL = MLP(d_model=3, d_head=2, d_mlp=4)
+
+
+def drawn(architecture=MODEL, task=TASK, of_weights=0, **more):
+    """A certificate of random weights, large enough that a model is sure of something."""
+    random = np.random.default_rng(of_weights)
+    shapes = models.shapes(architecture.build(task), task.context_length)["params"]
+    params = jax.tree.map(lambda x: random.standard_normal(x.shape), shapes)
+    return certificates.of(task, architecture, params, **more)
+
+
+def _evaluated(certificate):
+    """Loss and accuracy as training's own evaluation has them, in float32."""
+    task, module = certificate.task, certificate.module()
+    data = jax.tree.map(jnp.asarray, task.sample())
+
+    def evaluate(variables):
+        if task.of_tokens:
+            return task.evaluate(module, variables, data)
+        outputs = task.outputs(module, variables, data)
+        loss_T, correct_T = jax.vmap(metrics.loss_and_correct)(outputs, data.label_T)
+        return loss_T.mean(), correct_T.mean()
+
+    return jax.jit(evaluate)(certificate.variables())
+
+
+@pytest.mark.parametrize(("architecture", "task"), list(small.pairs()))
+def test_round_trip_and_the_projects_own_evaluation(architecture, task):
+    certificate = drawn(architecture, task, of_weights=1, by="nobody")
+    data = certificates.encode(certificate)
+    again = certificates.decode(data)
+    assert again.head() == certificate.head()
+    assert certificates.encode(again) == data
+
+    counted = counting.count(again, ["float32"])
+    n_params, _ = models.count_parameters(certificate.module(), task.context_length)
+    assert counted["n_params"] == n_params
+    loss, accuracy = _evaluated(certificate)
+    np.testing.assert_allclose(counted["loss"], loss, rtol=1e-4, atol=1e-5)
+    if "accuracy" in task.measures:
+        np.testing.assert_allclose(counted["accuracy"], accuracy, atol=1e-6)
+    for name in ("accuracy", "memorized", "bits", "loss"):
+        assert (counted[name] is not None) == (name in task.measures)
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.fixed_dictionaries(
+        {"d_model": st.integers(1, 5), "d_mlp": st.integers(0, 9), "n_layers": st.integers(1, 3)}
+    ),
+    first=st.none() | st.integers(1, 12),
+    by=st.none() | st.sampled_from(["me", "Zoë & Co."]),
+)
+def test_equal_weights_and_specs_have_equal_bytes(seed, sizes, first, by):
+    model = MLP(d_head=sizes["d_model"], heads="full", **sizes)
+    task = TASK.replace(seed=seed)
+    data, same = (certificates.encode(drawn(model, task, first=first, by=by)) for _ in range(2))
+    assert data == same
+    again = certificates.decode(data)
+    assert (again.task, again.architecture) == (task, model)
+    assert (again.first, again.by, again.seed) == (first, by, None)
+    assert certificates.encode(drawn(model, task, 1, first=first, by=by)) != data
+
+
+DATA = certificates.encode(drawn(by="me", seed=2, first=7))
+
+
+def _refused(data):
+    """The one clear line about these bytes; None where they are a certificate."""
+    try:
+        certificates.decode(data)
+    except UserError as error:
+        line = str(error)
+        assert line
+        assert line.isprintable()
+        assert len(line) < 400
+        return line
+    return None
+
+
+@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.given(st.integers(0, len(DATA) - 1), st.integers(1, 255))
+def test_an_edited_byte_is_refused_or_another_certificate(place, change):
+    edited = bytearray(DATA)
+    edited[place] ^= change
+    if _refused(bytes(edited)) is None:
+        assert certificates.digest(bytes(edited)) != certificates.digest(DATA)
+        # Only where it says other weights, or is of other specs, is it one.
+        found = certificates.encode(certificates.decode(bytes(edited)))
+        assert found == bytes(edited)
+
+
+@hypothesis.settings(max_examples=200, deadline=None)
+@hypothesis.given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.integers(0, len(DATA)).map(lambda n: DATA[:n]),
+        st.binary(min_size=1, max_size=9).map(lambda more: DATA + more),
+        st.tuples(st.integers(0, 400), st.binary(max_size=60)).map(
+            lambda x: DATA[: x[0]] + x[1] + DATA[x[0] + len(x[1]) :]
+        ),
+    )
+)
+def test_garbage_is_refused_in_one_line(data):
+    if data != DATA and certificates.digest(data) != certificates.digest(DATA):
+        line = _refused(data)
+        assert line is not None or certificates.encode(certificates.decode(data)) == data
+
+
+def _rewritten(change, tensors=None):
+    """The bytes of a file that says something else."""
+    certificate = drawn(seed=2)
+    head = certificate.head()
+    change(head)
+    params = dict(certificate.params) | (tensors or {})
+    return safetensors.numpy.save(params, {"memobench": certificates.as_text(head)})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda head: head.pop("task"), "task is missing"),
+        (lambda head: head.update(rows=1), "the field 'rows' is unknown"),
+        (lambda head: head.update(certificate=2), "certificate=2"),
+        (lambda head: head.update(first=13), "first=13: the task has 12 examples"),
+        (lambda head: head.update(by="=cmd"), "by='=cmd'"),
+        (lambda head: head["task"].update(name="chess"), "task='chess' is unknown"),
+        (lambda head: head["task"].update(vocab_size=6), "has shape"),
+        (lambda head: head["task"].update(noise=6), "no field 'noise'"),
+        (lambda head: head["task"].update(context_length=2**20), "context_length"),
+        (lambda head: head["task"].pop("seed"), "seed is missing"),
+        (lambda head: head["architecture"].update(d_mlp=2**24), "has shape"),
+        (lambda head: head["architecture"].update(d_mlp="4"), "d_mlp='4'"),
+        (lambda head: head["architecture"].update(n_layers=2), "is missing"),
+    ],
+)
+def test_other_specs_are_refused(change, says):
+    assert says in _refused(_rewritten(change))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "says"),
+    [
+        ({"mlp": np.zeros(3, np.float32)}, "no parameter 'mlp'"),
+        ({"unembedding": np.full((5, 3), np.nan, np.float32)}, "not finite"),
+        ({"unembedding": np.zeros((5, 3))}, "save it as float32"),
+        ({"unembedding": np.zeros((3, 5), np.float32)}, "has shape (3, 5)"),
+    ],
+)
+def test_other_weights_are_refused(tensors, says):
+    assert says in _refused(_rewritten(lambda head: None, tensors))
+
+
+def test_a_part_counts_its_first_examples_only():
+    whole, part = (counting.count(drawn(first=n), ["float32"]) for n in (None, 5))
+    all_of_it = counting.count(drawn(first=12), ["float32"])
+    assert part["n_examples"] == 5
+    assert part["known"] <= whole["known"]
+    assert all_of_it["loss"] == whole["loss"]
+    data = TASK.sample()
+    outputs = counting.outputs(drawn(), drawn().variables(), jax.tree.map(np.asarray, data))
+    loss_T, correct_T = TASK.judge(data, outputs)
+    np.testing.assert_allclose(part["loss"], loss_T[:5].mean(), rtol=1e-12)
+    assert part["known"] == correct_T[:5].sum()
+    with pytest.raises(UserError, match="leave first out"):
+        drawn(task=Associations(vocab_size=5), first=5)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    whole = counting.count(drawn())
+    monkeypatch.setattr(counting, "_MOST_EXAMPLES", 5)
+    parts = counting.count(drawn())
+    assert parts.keys() == whole.keys()
+    for name, value in whole.items():
+        assert parts[name] == (pytest.approx(value, rel=1e-12) if type(value) is float else value)
+
+
+def test_formats_have_their_bytes():
+    counted = counting.count(drawn())
+    sizes = [x.size for x in drawn().params.values()]
+    assert counted["bytes"] == 4 * sum(sizes)
+    assert counted["bytes_bfloat16"] == 2 * sum(sizes)
+    scales = 4 * sum(-(-size // precision.BLOCK) for size in sizes)
+    assert counted["bytes_int8"] == sum(sizes) + scales
+    assert counted["bytes_int4"] == sum(-(-size // 2) for size in sizes) + scales
+    for kind in ("", "_bfloat16", "_int8", "_int4"):
+        bits = counted[f"bits{kind}"]
+        assert counted[f"bits_per_byte{kind}"] == bits / counted[f"bytes{kind}"]
+
+
+def _command(*arguments):
+    cli.find()  # Flags that are defined inside the block are gone after it.
+    with flagsaver.flagsaver():
+        command, names = cli.parse(["memobench", "certify", *map(str, arguments)])
+        command.run(names)
+
+
+def test_command(tmp_path, capsys):
+    path = certificates.save(drawn(by="me"), tmp_path)
+    assert certificates.save(drawn(by="me"), tmp_path) == path
+    _command("--json", path)
+    row = json.loads(capsys.readouterr().out)
+    assert row == memobench.certify(path)
+    assert row["digest"].startswith(re.fullmatch(r"mlp-(\w{16})", path.stem)[1])
+
+    renamed = path.rename(path.with_name("mlp-0123456789abcdef.safetensors"))
+    with pytest.raises(UserError) as refused:
+        _command(renamed, tmp_path / "none")
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 2
+    assert "its name is not that of its content" in lines[0]
+    assert "cannot be read: No such file" in lines[1]
