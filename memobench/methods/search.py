@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import jax
 import numpy as np
 
 from memobench import bisection, engine
@@ -249,14 +248,6 @@ class Searches(training.Epochs):
         for i in range(len(pack.runs)):
             self._propose(i)
         self.width = max(1, min(pack.slots, len(self._waiting)))
-
-    def draws(self, task: Any) -> jax.Array:
-        """uniform_M in [0, 1): times a number of examples they are a trial's training set.
-
-        Drawn from the task's seed alone, as the plain protocol's are.
-        """
-        key = jax.random.fold_in(jax.random.key(task.seed), 1)
-        return jax.random.uniform(key, (self.signature.epoch_steps * self.signature.batch_size,))
 
     def n_examples(self, job: Any) -> int:
         return job.proposal.n_examples

@@ -268,8 +268,12 @@ def _training(run: Run) -> Training:
 
 @dataclasses.dataclass(eq=False)
 class EpochJob(Job):
-    """A model trained for whole epochs, its learning rate linear over them."""
+    """A model trained for whole epochs, its learning rate linear over them.
 
+    begin: steps that it took before those of the job.
+    """
+
+    begin: ClassVar[int] = 0
     epochs: int = 1
     first_rate: float = 0.0
     last_rate: float = 0.0
@@ -281,12 +285,13 @@ class Epochs(engine.Policy):
     def __init__(self, pack: packing.Pack) -> None:
         self.signature: Signature = packing.signature(pack)
         self.seconds, self.runs = pack.seconds, pack.runs
-        # Of the jobs in the lanes, set by `seat`.
-        self._first_R = self._last_R = self._epochs_R = np.zeros(0)
+        # The jobs in the lanes, the steps before their own, and the keys of their shuffles.
+        self._seated: Sequence[Any] = ()
+        self._begin_R = np.zeros(0, int)
         self._key_R: Any = None
         # The batches of the epoch that the lanes are in.
         self._order_RxLxB: Any = None
-        self.instances = list(dict.fromkeys(run.task for run in pack.runs))
+        self.instances = list(dict.fromkeys(task for run in pack.runs for task in self.tasks(run)))
         self.n_instances = len(self.instances)
         target = self.signature.task.shapes()
         padded = [models.pad_to(task.sample(), target) for task in self.instances]
@@ -300,35 +305,53 @@ class Epochs(engine.Policy):
     def draws(self, task: Any) -> jax.Array:
         """draws_M: the training set of an instance, which `passes` does not leave to chance."""
         n_draws = 0 if task.is_fresh else self.signature.epoch_steps * self.signature.batch_size
+        if self.signature.subsets:
+            # Times a number of examples they are the training set of a part.
+            return jax.random.uniform(jax.random.fold_in(jax.random.key(task.seed), 1), (n_draws,))
         if self.signature.protocol == "passes":
             return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
         return task.sample_draws(n_draws)
+
+    def tasks(self, run: Run) -> Sequence[Any]:
+        """The tasks whose instances the jobs of a run read."""
+        return [run.task]
+
+    def task(self, job: Any) -> Any:
+        """The task whose instance a job reads."""
+        return job.run.task
 
     def n_examples(self, job: Any) -> int:
         """How many of its instance's examples a job memorizes."""
         return job.run.task.n_examples
 
+    def shuffle_key(self, job: Any) -> jax.Array:
+        """The key of the shuffles of a job's batches."""
+        return reading.shuffle_key(job.run)
+
     def seat(self, jobs: Sequence[Any]) -> Lane:
-        self._first_R, self._last_R, self._epochs_R = np.array(
-            [(job.first_rate, job.last_rate, job.epochs) for job in jobs]
-        ).T
-        keys = {job.run: reading.shuffle_key(job.run) for job in jobs}
-        self._key_R = devices.split(jnp.stack([keys[job.run] for job in jobs]))
+        self._seated, self._begin_R = jobs, np.array([job.begin for job in jobs])
+        self._key_R = devices.split(jnp.stack([self.shuffle_key(job) for job in jobs]))
         self._order_RxLxB = None
         n_lanes = len(jobs)
         return Lane(
-            instance=np.array([self.instances.index(job.run.task) for job in jobs], np.int32),
+            instance=np.array([self.instances.index(self.task(job)) for job in jobs], np.int32),
             n_examples=np.array([self.n_examples(job) for job in jobs], np.int32),
             target=np.full(n_lanes, np.inf, np.float32),
             step=np.zeros(n_lanes, np.int32),
         )
 
     def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
-        n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
-        epoch_R, start_R = np.divmod(step_R, n_steps)
-        rate_R = rates(self._first_R, self._last_R, epoch_R, self._epochs_R)
-        rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
+        first_R = self._begin_R + step_R
+        epoch_R, start_R = np.divmod(first_R, self.signature.epoch_steps)
+        rate_RxC = self.rates(first_R).astype(np.float32)
         return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
+
+    def rates(self, first_R: np.ndarray) -> np.ndarray:
+        """rate_RxC of a chunk that begins after so many steps of each model."""
+        rate_Rx3 = np.array([(job.first_rate, job.last_rate, job.epochs) for job in self._seated])
+        first_rate_R, last_rate_R, epochs_R = rate_Rx3.T
+        rate_R = rates(first_rate_R, last_rate_R, first_R // self.signature.epoch_steps, epochs_R)
+        return np.repeat(rate_R[:, None], self.signature.chunk_steps, axis=1)
 
     def _order(self, program: Program, epoch_R: np.ndarray, start_R: np.ndarray) -> Any:
         n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps

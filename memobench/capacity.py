@@ -1,0 +1,129 @@
+"""Capacity: what many trainings of one architecture say together. Pure functions; no files.
+
+*Typical* capacity is a mean over label tables and initial weights at a stated number of steps, with
+its limit for more of them. The largest set known completely is a threshold with noise: `half_known`
+is the size at which half of the trainings know 99%.
+
+Shape letters: K rungs (numbers of steps), T label tables, S starts of each, F learning rates, P
+pilots of each, G values on a grid of thresholds, W on one of widths, I trials.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+
+from memobench.claims import statistics
+
+# A capacity is converged where its last rung is within this share of the limit.
+GAIN = 0.02
+# A set counts as known completely from this accuracy on.
+NEARLY = 0.99
+# Exponents of steps by which capacities may approach their limits. Slower approaches cannot be told
+# from growth without a limit by a few rungs.
+EXPONENTS = np.geomspace(0.15, 3, 40)
+# Widths of thresholds, in logarithms of the number of examples.
+_WIDTH_W = np.geomspace(0.01, 0.5, 16)
+_GRID = 400
+
+
+class Estimate(NamedTuple):
+    """A number and its 95% interval, NaN where too little is known."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Trial(NamedTuple):
+    """One training on so many examples, and whether it came to know them completely."""
+
+    n_examples: int
+    complete: bool
+
+
+def complete(known: int, n_examples: int) -> bool:
+    """Whether that many examples known are the set, but for the share that NEARLY leaves out."""
+    return known >= NEARLY * n_examples - 1e-9
+
+
+def around(memorized: float, n_examples: int) -> tuple[float, float]:
+    """The range of thresholds that are possible, from what is memorized of a set too large.
+
+    What is known of all and the largest set known completely differ by less than a factor of two
+    (published board of version 1); the range is wider.
+    """
+    high = min(max(3 * memorized, 8.0), float(n_examples))
+    return min(max(memorized / 4, 1.0), high / 2), high
+
+
+def best_rate(bits_FxP: np.ndarray) -> int:
+    """The place of the learning rate whose pilots know most; of equal ones the first."""
+    return int(np.argmax(bits_FxP.mean(axis=1)))
+
+
+def typical(value_TxS: np.ndarray, least_step: float = 0.0) -> Estimate:
+    """The mean over tables and starts; the interval is Student's of the means of tables.
+
+    Tables are drawn independently, and starts within each: whatever the two variances are, means of
+    tables are independent and of one distribution.
+
+    >>> typical(np.array([[9.0, 11.0], [11.0, 13.0], [10.0, 12.0]])).value
+    11.0
+    """
+    found_BxK = statistics.replicates(value_TxS.mean(axis=1, keepdims=True), least_step)
+    low, high = statistics.interval(found_BxK[:, 0], len(value_TxS))
+    return Estimate(float(found_BxK[0, 0]), low, high)
+
+
+def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> tuple[Estimate, bool]:
+    """What capacities approach with more steps, L - a steps^-p, and whether the rungs decide it.
+
+    They do not where p is the least of EXPONENTS: then they grow as if without a limit. A table has
+    the same starts on every rung, so that what is above the curve on one is above it on all.
+    """
+    share_K = np.asarray(steps_K, float) / steps_K[-1]
+    value_BxK = statistics.replicates(value_KxTxS.mean(axis=2).T)
+    fitted = statistics.profile(share_K, value_BxK, lambda x, p: statistics.power(x, -p), EXPONENTS)
+    grows_B = fitted.coefficients_Bk[:, 1] < 0
+    # Rungs that do not grow have reached their limit.
+    limit_B = np.where(grows_B, fitted.coefficients_Bk[:, 0], value_BxK[:, -1])
+    low, high = statistics.interval(limit_B, value_KxTxS.shape[1])
+    decided = not (grows_B[0] and fitted.best_B[0] <= EXPONENTS[0])
+    return Estimate(float(limit_B[0]), low, high), decided
+
+
+def half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate:
+    """The number of examples that half of the trainings come to know completely.
+
+    By the posterior of a logistic curve in the logarithm of that number, flat in both its logarithm
+    within the range and that of its width.
+    """
+    n_G, weight_G, _ = _posterior(trials, range_)
+    share_G = np.cumsum(weight_G) - weight_G / 2
+    low, value, high = np.exp(np.interp((0.025, 0.5, 0.975), share_G, np.log(n_G)))
+    return Estimate(float(value), float(low), float(high))
+
+
+def next_sizes(trials: Sequence[Trial], range_: tuple[float, float], n_more: int) -> list[int]:
+    """Sizes of further trials: where the threshold may be, a width to each side in turn."""
+    n_G, weight_G, width = _posterior(trials, range_)
+    at_I = (np.arange(n_more) + 0.5) / n_more
+    centre_I = np.interp(at_I, np.cumsum(weight_G) - weight_G / 2, np.log(n_G))
+    aside_I = width * (np.arange(n_more) % 3 - 1)
+    return [max(1, int(n)) for n in np.rint(np.exp(centre_I + aside_I))]
+
+
+def _posterior(
+    trials: Sequence[Trial], range_: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """n_G, weight_G of thresholds, and the mean width."""
+    log_G = np.linspace(np.log(range_[0]), np.log(range_[1]), _GRID)
+    log_n_I = np.log([trial.n_examples for trial in trials])
+    sign_I = np.array([1.0 if trial.complete else -1.0 for trial in trials])
+    margin_GxI = (log_G[:, None] - log_n_I) * sign_I
+    likelihood_GxW = scipy.special.log_expit(margin_GxI[:, None] / _WIDTH_W[:, None]).sum(axis=2)
+    weight_GxW = np.exp(likelihood_GxW - likelihood_GxW.max())
+    weight_GxW /= weight_GxW.sum()
+    return np.exp(log_G), weight_GxW.sum(axis=1), float(weight_GxW.sum(axis=0) @ _WIDTH_W)
