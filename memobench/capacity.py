@@ -8,7 +8,7 @@ Shape letters: K rungs (numbers of steps), T label tables, S starts of each, F l
 pilots of each, G values on a grid of thresholds, W on one of widths, I trials.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,9 +58,31 @@ def around(memorized: float, n_examples: int) -> tuple[float, float]:
     return min(max(memorized / 4, 1.0), high / 2), high
 
 
-def best_rate(bits_FxP: np.ndarray) -> int:
-    """The place of the learning rate whose pilots know most; of equal ones the first."""
-    return int(np.argmax(bits_FxP.mean(axis=1)))
+def neighbours(factor: float, step: float) -> list[float]:
+    """A factor of the learning rate with one to each side, rising; itself where step is 1."""
+    return [factor] if step <= 1 else [factor / step, factor, factor * step]
+
+
+def extended(
+    factors: Sequence[float], bits: Mapping[float, float], step: float, most: int
+) -> list[float]:
+    """The factors to try: those given, and one beyond the edge while that is best; `most` at most.
+
+    Args:
+      factors: to begin with, rising.
+      bits: of those tried so far, which may be more.
+      step: the ratio of neighbours.
+      most: how many factors are tried in the end.
+
+    >>> extended([1, 3], {1: 9.0, 3: 8.0}, 3, 4)
+    [0.3333333333333333, 1, 3]
+    """
+    factors = sorted({*factors, *bits})
+    if len(factors) >= most or not set(factors) <= bits.keys():
+        return factors
+    best = max(factors, key=lambda factor: (bits[factor], -factor))
+    beyond = {factors[0]: best / step, factors[-1]: best * step}
+    return sorted([*factors, beyond[best]]) if best in beyond else factors
 
 
 def typical(value_TxS: np.ndarray, least_step: float = 0.0) -> Estimate:

@@ -270,13 +270,17 @@ def _training(run: Run) -> Training:
 class EpochJob(Job):
     """A model trained for whole epochs, its learning rate linear over them.
 
-    begin: steps that it took before those of the job.
+    number: of the model among those of its run that do not share initial weights and batches.
     """
 
-    begin: ClassVar[int] = 0
+    number: int = 0
     epochs: int = 1
     first_rate: float = 0.0
     last_rate: float = 0.0
+
+
+def _model(job: EpochJob) -> tuple[Run, int]:
+    return job.run, job.number
 
 
 class Epochs(engine.Policy):
@@ -285,9 +289,8 @@ class Epochs(engine.Policy):
     def __init__(self, pack: packing.Pack) -> None:
         self.signature: Signature = packing.signature(pack)
         self.seconds, self.runs = pack.seconds, pack.runs
-        # The jobs in the lanes, the steps before their own, and the keys of their shuffles.
-        self._seated: Sequence[Any] = ()
-        self._begin_R = np.zeros(0, int)
+        # Of the jobs in the lanes, set by `seat`.
+        self._first_R = self._last_R = self._epochs_R = np.zeros(0)
         self._key_R: Any = None
         # The batches of the epoch that the lanes are in.
         self._order_RxLxB: Any = None
@@ -324,13 +327,17 @@ class Epochs(engine.Policy):
         """How many of its instance's examples a job memorizes."""
         return job.run.task.n_examples
 
-    def shuffle_key(self, job: Any) -> jax.Array:
-        """The key of the shuffles of a job's batches."""
-        return reading.shuffle_key(job.run)
+    def shuffle_key(self, run: Run, number: int) -> jax.Array:
+        """The key of the shuffles of a model's batches."""
+        key = reading.shuffle_key(run)
+        return jax.random.fold_in(key, number) if number else key
 
     def seat(self, jobs: Sequence[Any]) -> Lane:
-        self._seated, self._begin_R = jobs, np.array([job.begin for job in jobs])
-        self._key_R = devices.split(jnp.stack([self.shuffle_key(job) for job in jobs]))
+        self._first_R, self._last_R, self._epochs_R = np.array(
+            [(job.first_rate, job.last_rate, job.epochs) for job in jobs]
+        ).T
+        keys = {each: self.shuffle_key(*each) for each in dict.fromkeys(map(_model, jobs))}
+        self._key_R = devices.split(jnp.stack([keys[_model(job)] for job in jobs]))
         self._order_RxLxB = None
         n_lanes = len(jobs)
         return Lane(
@@ -341,17 +348,11 @@ class Epochs(engine.Policy):
         )
 
     def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
-        first_R = self._begin_R + step_R
-        epoch_R, start_R = np.divmod(first_R, self.signature.epoch_steps)
-        rate_RxC = self.rates(first_R).astype(np.float32)
+        n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
+        epoch_R, start_R = np.divmod(step_R, n_steps)
+        rate_R = rates(self._first_R, self._last_R, epoch_R, self._epochs_R)
+        rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
         return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
-
-    def rates(self, first_R: np.ndarray) -> np.ndarray:
-        """rate_RxC of a chunk that begins after so many steps of each model."""
-        rate_Rx3 = np.array([(job.first_rate, job.last_rate, job.epochs) for job in self._seated])
-        first_rate_R, last_rate_R, epochs_R = rate_Rx3.T
-        rate_R = rates(first_rate_R, last_rate_R, first_R // self.signature.epoch_steps, epochs_R)
-        return np.repeat(rate_R[:, None], self.signature.chunk_steps, axis=1)
 
     def _order(self, program: Program, epoch_R: np.ndarray, start_R: np.ndarray) -> Any:
         n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps

@@ -1,0 +1,374 @@
+"""The policy of a Capacity over the engine's lanes: which trainings a run makes, and what it finds.
+
+Nothing is trained before what decides it is known: a rung's models wait for its pilots, pilots for
+those of the rung before, trials for those of earlier rounds. Runs of a pack share its lanes.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from memobench import capacity, engine, metrics
+from memobench.engine import initializing, lanes
+from memobench.methods import training
+from memobench.methods.base import OnSteps, PackResult
+from memobench.methods.capacity import Capacity
+from memobench.models import base as models
+from memobench.planner import packing
+from memobench.runtime.checkpoints import Checkpoints
+
+if TYPE_CHECKING:
+    from memobench.runs import Run
+
+# Rounds of trials; each is chosen by what those before it found.
+ROUNDS = 4
+# How often a grid of learning rates is extended where the best is at its edge.
+EXTENSIONS = 2
+
+
+def climb(
+    pack: packing.Pack,
+    on_steps: OnSteps = lambda steps: None,
+    checkpoints: Checkpoints | None = None,
+) -> PackResult:
+    """Measures the capacity of every run of a pack.
+
+    Args:
+      pack: runs that share a program; `slots` of their models train at a time.
+      on_steps: called with the number of model-steps done since its last call.
+      checkpoints: where what models ended with is kept, so that a killed run goes on.
+
+    Returns:
+      A PackResult whose accuracies and losses are means over the models of the last rung; the rest
+      is in its certificates.
+    """
+    started = time.perf_counter()
+    ladders = Ladders(pack, checkpoints)
+    compile_seconds = engine.train(ladders, on_steps, checkpoints)
+    return ladders.result(compile_seconds, time.perf_counter() - started - compile_seconds)
+
+
+PILOT, RUNG, TRIAL = "pilot", "rung", "trial"
+
+
+@dataclasses.dataclass(eq=False)
+class _Model(training.EpochJob):
+    """One training.
+
+    stage: PILOT, RUNG or TRIAL. owner: the place of its run in the pack. place: of its rung on the
+    ladder, or in its round of trials. seen: the best accuracy of any step since the last look.
+    bits, known: of its examples, by the final weights.
+    """
+
+    stage: str = PILOT
+    owner: int = 0
+    table: int = 0
+    factor: float = 1.0
+    place: int = 0
+    n_examples: int = 0
+    seen: float = 0.0
+    bits: float = 0.0
+    known: int = 0
+
+
+@dataclasses.dataclass
+class _Found:
+    """What the models of a run have found so far.
+
+    pilot_bits: by rung, factor of the learning rate and pilot. rungs: bits and examples known, by
+    rung and model. trials: in the order in which they were chosen; those of `round` are being made.
+    best, complete: the weights that know most bits of the whole, and the largest part completely.
+    """
+
+    method: Capacity
+    pilot_bits: dict[tuple[int, float, int], float] = dataclasses.field(default_factory=dict)
+    rungs: dict[tuple[int, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
+    trials: list[capacity.Trial] = dataclasses.field(default_factory=list)
+    round: dict[int, capacity.Trial] = dataclasses.field(default_factory=dict)
+    best: tuple[float, Any] = (0.0, None)
+    complete: tuple[int, Any] = (0, None)
+
+    def factors(self, rung: int) -> dict[float, float]:
+        """The factors that a rung's pilots have all tried, rising, and their mean bits."""
+        made = collections.defaultdict(list)
+        for (of_rung, factor, _), bits in sorted(self.pilot_bits.items()):
+            if of_rung == rung:
+                made[factor].append(bits)
+        return {
+            factor: sum(bits) / len(bits)
+            for factor, bits in made.items()
+            if len(bits) == self.method.pilots
+        }
+
+    def wanted(self, rung: int) -> list[float]:
+        """The factors that a rung's pilots are to try; the best is among them once all did."""
+        if rung == 0:
+            first = sorted(self.method.rate_factors)
+        else:
+            first = capacity.neighbours(self.factor(rung - 1), self.step)
+        most = len(first) + EXTENSIONS if self.step > 1 else 1
+        return capacity.extended(first, self.factors(rung), self.step, most)
+
+    @property
+    def step(self) -> float:
+        """The ratio of neighbours on the grid of learning rates; 1 where there is one."""
+        tried = sorted(self.method.rate_factors)
+        return tried[1] / tried[0] if len(tried) > 1 else 1.0
+
+    def factor(self, rung: int) -> float:
+        """The factor of the learning rate that a rung's pilots prefer; of equal ones the least."""
+        bits = self.factors(rung)
+        return max(bits, key=lambda factor: (bits[factor], -factor))
+
+    @property
+    def decided(self) -> int:
+        """How many rungs have a learning rate."""
+        for rung in range(self.method.rungs):
+            tried = self.factors(rung)
+            if not set(self.wanted(rung)) <= tried.keys():
+                return rung
+        return self.method.rungs
+
+    def of_models(self, value: int) -> np.ndarray:
+        """Bits (0) or examples known (1) of all models, for each rung."""
+        each = itertools.product(range(self.method.rungs), range(self.method.lanes))
+        flat = np.array([self.rungs[key][value] for key in each])
+        return flat.reshape(self.method.rungs, self.method.lanes)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """What a checkpoint holds of it."""
+        pilots = [(*key, bits) for key, bits in self.pilot_bits.items()]
+        rungs = [(*key, *values) for key, values in self.rungs.items()]
+        tables = {"pilots": (pilots, 4), "rungs": (rungs, 4), "trials": (self.trials, 2)}
+        return {name: np.array(x, np.float64).reshape(-1, n) for name, (x, n) in tables.items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray] | None) -> None:
+        """Takes what `to_arrays` gave; the weights of what was found before are lost."""
+        if arrays is None:
+            return
+        self.pilot_bits = {(int(k), f, int(p)): bits for k, f, p, bits in arrays["pilots"].tolist()}
+        self.rungs = {
+            (int(k), int(i)): (bits, int(known)) for k, i, bits, known in arrays["rungs"].tolist()
+        }
+        self.trials = [capacity.Trial(int(n), bool(x)) for n, x in arrays["trials"]]
+
+
+class Ladders(training.Epochs):
+    """Every run of a pack has its pilots trained, then its models for every rung, then trials."""
+
+    resumes = False  # What models ended with is kept, not the weights of one in training.
+
+    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
+        super().__init__(pack)
+        self._checkpoints = checkpoints
+        self._exact = self.signature.protocol == "exact"
+        self._waiting: collections.deque[_Model] = collections.deque()
+        self._n_open = [0] * len(pack.runs)
+        self._found = [_Found(_method(run)) for run in pack.runs]
+        for i, run in enumerate(pack.runs):
+            self._found[i].restore(checkpoints.load(run.run_id) if checkpoints else None)
+            self._propose(i)
+        self.width = max(1, min(pack.slots, len(self._waiting)))
+
+    def tasks(self, run: Run) -> Sequence[Any]:
+        return _method(run).tasks(run)
+
+    def task(self, job: Any) -> Any:
+        return self.tasks(job.run)[job.table]
+
+    def n_examples(self, job: Any) -> int:
+        return job.n_examples
+
+    def next(self) -> Any:
+        return self._waiting.popleft() if self._waiting else None
+
+    def variables(self, job: Any) -> Any:
+        key = jax.random.fold_in(initializing.init_key(job.run), job.number)
+        return models.init_on_host(job.run.module(), job.run.task.context_length, key)
+
+    def record(self, jobs: Sequence[Any], step_R: np.ndarray, curve: Any) -> None:
+        if self._exact:  # A batch's accuracy is no accuracy on all examples.
+            for job, accuracy_C in zip(jobs, curve[1], strict=True):
+                if job is not None and job.stage == TRIAL:
+                    job.seen = max(job.seen, float(accuracy_C.max()))
+
+    def due(self, job: Any) -> bool:
+        n = job.n_examples
+        return job.step >= job.steps or capacity.complete(round(job.seen * n), n)
+
+    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+        finite, n = math.isfinite(loss), job.n_examples
+        job.known = round(accuracy * n) if finite else 0
+        job.bits = float(metrics.memorized_bits(loss, n, job.run.task.n_choices)) if finite else 0.0
+        job.seen = 0.0
+        ends = job.stage == TRIAL and capacity.complete(job.known, n)
+        job.done = job.step >= job.steps or ends
+
+    def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
+        taken = functools.cache(lambda: jax.device_get(take()))
+        for i, job in enumerate(jobs):
+            self._keep(job, functools.partial(self._weights, taken, i, job))
+            self._n_open[job.owner] -= 1
+        for owner in dict.fromkeys(job.owner for job in jobs):
+            if not self._n_open[owner]:
+                self._propose(owner)
+
+    def result(self, compile_seconds: float, seconds: float) -> PackResult:
+        """The result, once all is done."""
+        measured = [_measured(*of) for of in zip(self.runs, self._found, strict=True)]
+        loss_R, accuracy_R = (np.array([each[i] for each in measured]) for i in range(2))
+        return PackResult(
+            accuracy_R=accuracy_R,
+            loss_R=loss_R,
+            step_accuracy_RxL=accuracy_R[:, None],
+            step_loss_RxL=loss_R[:, None],
+            compile_seconds=compile_seconds,
+            run_seconds=seconds,
+            variables=None,
+            certificates=tuple(columns for _, _, columns in measured),
+        )
+
+    def _weights(self, taken: Callable[[], Any], i: int, job: _Model) -> Any:
+        """The variables of a job at their true size, on the host."""
+        return lanes.crop(taken(), i, self.true_shapes(job)).variables
+
+    def _keep(self, job: _Model, weights: Callable[[], Any]) -> None:
+        """Writes down what a model came to know, and keeps its weights if none know more."""
+        found = self._found[job.owner]
+        if job.stage == PILOT:
+            found.pilot_bits[job.place, job.factor, job.number] = job.bits
+        elif job.stage == RUNG:
+            found.rungs[job.place, job.number - found.method.pilots] = job.bits, job.known
+        else:
+            complete = capacity.complete(job.known, job.n_examples)
+            found.round[job.place] = capacity.Trial(job.n_examples, complete)
+            if complete and job.n_examples > found.complete[0]:
+                found.complete = job.n_examples, weights()
+        if job.stage != TRIAL and job.bits > found.best[0]:
+            found.best = job.bits, weights()
+        if self._checkpoints is not None:
+            self._checkpoints.save(job.run.run_id, found.to_arrays())
+
+    def _propose(self, i: int) -> None:
+        """Queues what a run does next, if it is not done."""
+        found = self._found[i]
+        jobs = self._rungs(i, found) or self._trials(i, found)
+        self._waiting += jobs
+        self._n_open[i] += len(jobs)
+
+    def _rungs(self, i: int, found: _Found) -> list[_Model]:
+        """The models of rungs whose learning rate is known, and the pilots of the next."""
+        method, decided = found.method, found.decided
+        jobs = [
+            self._job(
+                i,
+                RUNG,
+                method.pilots + model,
+                model // method.inits,
+                method.ladder[rung],
+                found.factor(rung),
+                place=rung,
+            )
+            for rung in reversed(range(decided))
+            for model in range(method.lanes)
+            if (rung, model) not in found.rungs
+        ]
+        if decided < method.rungs:
+            steps = method.ladder[decided]
+            jobs += [
+                self._job(i, PILOT, p, p, steps, factor, place=decided)
+                for factor, p in itertools.product(found.wanted(decided), range(method.pilots))
+                if (decided, factor, p) not in found.pilot_bits
+            ]
+        return jobs
+
+    def _trials(self, i: int, found: _Found) -> list[_Model]:
+        """The next round."""
+        method = found.method
+        found.trials += [found.round[place] for place in sorted(found.round)]
+        found.round = {}
+        made = len(found.trials)
+        n_more = min(method.threshold_trials - made, math.ceil(method.threshold_trials / ROUNDS))
+        if n_more <= 0:
+            return []
+        task, known = self.runs[i].task, found.of_models(1)[-1].mean()
+        memorized = metrics.chance_corrected(known / task.n_examples, task.n_examples, task.chance)
+        possible = capacity.around(memorized, task.n_examples)
+        return [
+            self._job(
+                i,
+                TRIAL,
+                method.pilots + method.lanes + made + place,
+                made + place,
+                method.steps,
+                found.factor(method.rungs - 1),
+                place=place,
+                n_examples=n,
+            )
+            for place, n in enumerate(capacity.next_sizes(found.trials, possible, n_more))
+        ]
+
+    def _job(
+        self, i: int, stage: str, number: int, table: int, steps: int, factor: float, **more: Any
+    ) -> _Model:
+        run = self.runs[i]
+        plain = _method(run).training
+        of_all = {"n_examples": run.task.n_examples}
+        return _Model(
+            run=run,
+            steps=steps,
+            number=number,
+            epochs=steps // plain.n_batches,
+            first_rate=factor * plain.learning_rate,
+            last_rate=factor * plain.final_learning_rate,
+            stage=stage,
+            owner=i,
+            table=table % _method(run).tables,
+            factor=factor,
+            **(of_all | more),
+        )
+
+
+def _measured(run: Run, found: _Found) -> tuple[float, float, dict[str, Any]]:
+    """Loss and accuracy, means over models of the last rung, and the columns of the row.
+
+    A model that diverged knows nothing, as one that guesses.
+    """
+    task: Any = run.task
+    method, rungs = found.method, range(found.method.rungs)
+    bits_KxM, known_KxM = found.of_models(0), found.of_models(1)
+    loss = math.log(task.n_choices) - bits_KxM[-1].mean() * math.log(2) / task.n_examples
+    last = list(found.factors(rungs[-1]))
+    columns = {
+        "rung_rates": [found.factor(k) * method.training.learning_rate for k in rungs],
+        "edge_of_rates": len(last) > 1 and found.factor(rungs[-1]) in (last[0], last[-1]),
+        "pilot_bits": [
+            [
+                [f, *(found.pilot_bits[k, f, p] for p in range(method.pilots))]
+                for f in found.factors(k)
+            ]
+            for k in rungs
+        ],
+        "rung_steps": method.ladder,
+        "rung_bits": bits_KxM.tolist(),
+        "rung_known": known_KxM.astype(int).tolist(),
+        "complete_trials": [[n, int(complete)] for n, complete in found.trials],
+        "best_bits": max(found.best[0], bits_KxM.max()),
+        "best_complete": max((n for n, complete in found.trials if complete), default=0),
+    }
+    return loss, known_KxM[-1].mean() / task.n_examples, columns
+
+
+def _method(run: Run) -> Capacity:
+    method: Any = run.method
+    return method
