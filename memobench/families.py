@@ -1,0 +1,90 @@
+"""Families of architectures, and the shapes of each that meet a budget of parameters.
+
+An architecture is not judged by one arbitrary width: of each family every width, number of heads,
+head width, depth and split between heads and neurons that meets the budget is tried for a short
+time, and the one that knows most stands for the family.
+"""
+
+from collections.abc import Iterator
+
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.tasks.associations import Associations
+
+# Budgets of parameters, all counted, and the vocabulary whose pairs are associated.
+VOCAB_SIZES = {256: 16, 512: 32, 1024: 32, 2048: 64, 4096: 64, 8192: 128}
+# An architecture meets a budget within this share of it.
+TOLERANCE = 0.05
+# Token embeddings and unembeddings, 2 N d, take these shares of the budget.
+LEAST_SHARE, MOST_SHARE = 0.2, 0.8
+# Shares of what is left that a mixed layer's heads take, but for one head.
+SPLITS = (0.25, 0.5, 0.75)
+
+
+def task(budget: int, seed: int = 0) -> Associations:
+    """As many associations of pairs as parameters, far more than any architecture memorizes."""
+    return Associations(vocab_size=VOCAB_SIZES[budget], n_sequences=budget, seed=seed)
+
+
+def shapes(budget: int) -> list[Architecture]:
+    """Every shape of every family that meets a budget.
+
+    >>> sorted({shape.family for shape in shapes(256)})[:2]
+    ['MLP', 'MLP (relu)']
+    """
+    found = dict.fromkeys(shape for width in widths(budget) for shape in _of_width(budget, width))
+    return [shape for shape in found if meets(shape, budget)]
+
+
+def meets(shape: Architecture, budget: int) -> bool:
+    """Whether all parameters of a shape are the budget, within TOLERANCE."""
+    module = shape.build(task(budget))
+    n_params, _ = models.count_parameters(module, task(budget).context_length)
+    return abs(n_params / budget - 1) <= TOLERANCE
+
+
+def widths(budget: int) -> list[int]:
+    """At most six widths of the residual stream, about evenly apart, whose tokens leave memory."""
+    per_width = 2 * VOCAB_SIZES[budget] / budget
+    least, most = max(2, round(LEAST_SHARE / per_width)), int(MOST_SHARE / per_width)
+    return sorted({round(least + (most - least) * i / 5) for i in range(6)})
+
+
+def _of_width(budget: int, width: int) -> Iterator[Architecture]:
+    vocab_size = VOCAB_SIZES[budget]
+    memory = budget - 2 * vocab_size * width - 2 * width
+    head, neuron = 4 * width**2, 2 * width + 1
+
+    def full(n_heads: float, n_layers: int) -> Iterator[Architecture]:
+        if round(n_heads) >= 1:
+            yield AttentionOnly(
+                d_model=width, d_head=width, n_heads=round(n_heads), n_layers=n_layers, heads="full"
+            )
+
+    def mixed(n_heads: int, n_layers: int = 1, activation: str = "gelu") -> Iterator[Architecture]:
+        d_mlp = round((memory / n_layers - n_heads * head) / neuron)
+        if d_mlp >= 1:
+            yield MLP(
+                d_model=width,
+                d_head=width,
+                n_heads=n_heads,
+                n_layers=n_layers,
+                d_mlp=d_mlp,
+                heads="full",
+                activation=activation,
+            )
+
+    yield from full(memory / head, 1)
+    yield from full(memory / head / 2, 2)
+    half = width // 2
+    shared = memory + 2 * width - 2 * half - 2 * width * half
+    if half and round(shared / (4 * half**2)) >= 1:
+        n_heads = round(shared / (4 * half**2))
+        yield AttentionOnly(d_model=width, d_head=half, n_heads=n_heads)
+    yield from mixed(1)
+    yield from mixed(1, activation="relu")
+    yield from mixed(1, n_layers=2)
+    for share in SPLITS:
+        if (n_heads := round(share * memory / head)) > 1:
+            yield from mixed(n_heads)
