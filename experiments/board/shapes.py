@@ -1,21 +1,29 @@
-"""board/shapes-256 .. -8192: every shape of every family at a budget, trained for a short time.
+"""board/shapes: every shape of every family at each budget, trained for a short time.
 
 An architecture is not judged by one arbitrary width: the shape of each family that knows most bits
-of an overfull set after 1,024 steps of the exact gradient stands for it in `board/typical-*`.
-`memobench/families.py` makes the shapes.
+of an overfull set after 1,024 steps of the exact gradient stands for it in `board/typical`.
+`memobench/families.py` makes the shapes; `python -m memobench.experiments.board.shapes` writes the
+best of the published ones into `chosen.csv`.
 
 Expected: shapes with few heads or neurons beside many dimensions, or the reverse, know less.
 
-    memobench run board/shapes-512
-    memobench report board/shapes-512
+    memobench run board/shapes --preset=quick
+    memobench report board/shapes --preset=quick
 """
+
+import pathlib
+from collections.abc import Iterable
+
+import pandas as pd
 
 from memobench import families
 from memobench.experiment import Experiment
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
+from memobench.models.base import Architecture
 from memobench.report.panels import Panels
 from memobench.runs import Run
+from memobench.table.rows import of_architecture
 
 METHOD = Capacity(
     training=Training(protocol="exact", batch_size=None, epochs=16),
@@ -24,18 +32,63 @@ METHOD = Capacity(
     pilots=2,
     rungs=1,
 )
+# What a pair of cores measures in minutes, in hours, and what is left to accelerators.
+PRESETS = {"quick": (256, 512), "full": (256, 512, 1024, 2048), "large": (4096, 8192)}
+CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 
-EXPERIMENTS = tuple(
-    Experiment(
-        name=f"board/shapes-{budget}",
-        title=f"Shapes of {budget:,} parameters",
-        presets={
-            "full": tuple(
-                Run(task=families.task(budget), architecture=shape, method=METHOD)
-                for shape in families.shapes(budget)
-            )
-        },
-        figure=Panels(x=("d_model",), y=("bits_per_parameter",), hue="architecture"),
+
+def runs(budgets: Iterable[int]) -> tuple[Run, ...]:
+    """Every shape of these budgets."""
+    return tuple(
+        Run(task=families.task(budget), architecture=shape, method=METHOD)
+        for budget in budgets
+        for shape in families.shapes(budget)
     )
-    for budget in families.VOCAB_SIZES
+
+
+def chosen(table: pd.DataFrame) -> pd.DataFrame:
+    """The architectures of most bits per parameter, one of each budget and family."""
+    names = {x.run_id: (budget, x) for budget in families.VOCAB_SIZES for x in runs([budget])}
+    known = table[(table["status"] == "ok") & table["run_id"].isin(list(names))]
+    rows = [
+        {"budget": names[run["run_id"]][0], "family": names[run["run_id"]][1].architecture.family}
+        | {name: run[name] for name in of_architecture()}
+        | {"bits_per_parameter": run["bits"] / run["n_params"]}
+        for run in known.to_dict("records")
+    ]
+    best = pd.DataFrame(rows).sort_values("bits_per_parameter", ascending=False, kind="stable")
+    best = best.drop_duplicates(["budget", "family"]).sort_values(["budget", "family"])
+    return best.drop(columns="bits_per_parameter").dropna(axis=1, how="all")
+
+
+def standard(budget: int) -> list[Architecture]:
+    """The shapes that stand for their families at a budget; none where none was searched."""
+    table = pd.read_csv(CHOSEN)
+    rows = table[table["budget"] == budget].astype(object).replace(float("nan"), None)
+    return [
+        Architecture.named(row["architecture"]).from_cells(row) for row in rows.to_dict("records")
+    ]
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="board/shapes",
+        title="Shapes of every family at each budget",
+        presets={preset: runs(budgets) for preset, budgets in PRESETS.items()},
+        left_out="budgets of 1,024 and 2,048 parameters",
+        figure=Panels(
+            x=("d_model",), y=("bits_per_parameter",), hue="architecture", column="n_examples"
+        ),
+    ),
 )
+
+
+def _main() -> None:
+    """Writes `chosen.csv` from the published tables."""
+    published = sorted(pathlib.Path("results").glob("**/board/shapes_runs.csv"))
+    table = pd.concat([pd.read_csv(path, low_memory=False) for path in published])
+    chosen(table).to_csv(CHOSEN, index=False)
+
+
+if __name__ == "__main__":
+    _main()

@@ -360,13 +360,17 @@ def _measured(run: Run, found: _Found) -> tuple[float, float, dict[str, Any]]:
             for k in rungs
         ],
         "rung_steps": method.ladder,
-        "rung_bits": bits_KxM.tolist(),
+        "rung_bits": [[_short(bits) for bits in bits_M] for bits_M in bits_KxM.tolist()],
         "rung_known": known_KxM.astype(int).tolist(),
         "complete_trials": [[n, int(complete)] for n, complete in found.trials],
         "best_bits": max(found.best[0], bits_KxM.max()),
         "best_complete": max((n for n, complete in found.trials if complete), default=0),
     }
     return loss, known_KxM[-1].mean() / task.n_examples, columns
+
+
+def _short(bits: float) -> float:
+    return round(bits, 3)
 
 
 def _method(run: Run) -> Capacity:

@@ -1,0 +1,233 @@
+"""Typical capacities of families: bits, threshold and attention over MLP, against parameters."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from memobench import typical
+from memobench.methods.capacity import Capacity
+from memobench.report import tables
+from memobench.report.drawing import Drawing, key, palette, subplots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memobench.experiment import Experiment
+
+DEFINITION = """\
+Every entry is the shape of its family that knows most bits at its budget (`board/shapes`).
+**Bits** are those of an overfull set (T log2 N minus the negative log-likelihood in bits, at least
+0; as many associations as parameters), means over label tables, each with initial weights of its
+own, after a stated number of steps of the exact gradient, with Student's 95% interval of the means
+of tables. The **learning rate** of each number of steps is chosen by pilots, whose initial weights
+do not count. The **limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has
+*converged* where its last is within 2% of it. **Half know** is the number of associations of which
+half of the trainings come to know 99%, with its 95% credible interval. **Ranks** are of bits per
+parameter: entries that cannot be told apart at 95%, after Holm's correction for all pairs of a
+table, share a range.
+"""
+_MARKERS = "osD^vPX*"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Typical(Drawing):
+    """Bits and thresholds per parameter of every family, and attention over MLP."""
+
+    def draw(
+        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
+    ) -> None:
+        """See `Drawing`: of the exact gradient, with 95% intervals."""
+        found = typical.summary(table)
+        found = found[found["protocol"] == "exact"]
+        families = list(dict.fromkeys(found["family"]))
+        looks = {
+            family: {"color": color, "marker": marker}
+            for family, color, marker in zip(
+                families, palette(max(len(families), 1)), _MARKERS * len(families), strict=False
+            )
+        }
+        figure, ((bits, half, over),) = subplots(1, 3, (15, 5.2))
+        for axis, name, label in (
+            (bits, "bits", "bits per parameter"),
+            (half, "half_99", "associations per parameter that half know to 99%"),
+        ):
+            for i, family in enumerate(families):
+                _points(axis, found[found["family"] == family], name, looks[family], i)
+            axis.set_ylabel(label)
+            axis.set_ylim(0)
+            _parameters(axis, sorted(set(found["budget"])))
+        _ratios(over, table)
+        figure.suptitle(experiment.title)
+        handles = [key(family, **looks[family]) for family in families]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+        figure.savefig(path, dpi=110)
+
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """See `Drawing`: the answer in a sentence, and a table of every set."""
+        found = typical.summary(table)
+        if found.empty:
+            return []
+        parts = ["## The answer", answer(table), "## Capacities", DEFINITION]
+        for (budget, protocol), rows in found.groupby(["budget", "protocol"]):
+            steps = f"{int(rows['steps'].iloc[0]):,}"
+            parts += [
+                f"### {budget:,} parameters, N = {int(rows['vocab_size'].iloc[0])}, {protocol} "
+                f"protocol, {steps} steps",
+                tables.markdown(_shown(rows), {}),
+            ]
+        return parts
+
+
+def answer(table: pd.DataFrame) -> str:
+    """Attention or MLP, at the largest budget where both were measured: sentences with intervals.
+
+    Raises ValueError where they were not.
+    """
+    budget, attention, mlp = _pairs(table)[-1]
+    steps, _, over = typical.ratio(attention, mlp)[-1]
+    known = typical.summary(pd.DataFrame([attention, mlp]))
+    rows = {row["family"]: row for row in known.to_dict("records")}
+    each = [
+        f"{name} {row['bits'] / row['n_params']:.2f} "
+        f"[{row['bits_low'] / row['n_params']:.2f}, {row['bits_high'] / row['n_params']:.2f}]"
+        for name, row in (
+            ("an MLP", rows[typical.MLP]),
+            ("attention alone", rows[typical.ATTENTION]),
+        )
+    ]
+    verdict = (
+        "the MLP memorizes more bits"
+        if over.high < 1
+        else "attention memorizes more bits"
+        if over.low > 1
+        else "neither memorizes more bits"
+    )
+    return (
+        f"At {budget:,} parameters {verdict}: after {steps:,} steps of the exact gradient "
+        f"{' and '.join(each)} bits per parameter of an overfull set; attention over MLP is "
+        f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] (means over label tables, 95% "
+        f"intervals). {_threshold(rows, budget)}"
+    )
+
+
+def _threshold(rows: dict[str, Any], budget: int) -> str:
+    attention, mlp = rows[typical.ATTENTION], rows[typical.MLP]
+    if "half_99" not in attention:
+        return ""
+    more = attention["half_99_low"] > mlp["half_99_high"]
+    less = attention["half_99_high"] < mlp["half_99_low"]
+    verdict = "larger" if more else "smaller" if less else "not told apart"
+    shown = [
+        f"{row['half_99']:,.0f} [{row['half_99_low']:,.0f}, {row['half_99_high']:,.0f}]"
+        for row in (attention, mlp)
+    ]
+    return (
+        f"The set that half of the trainings come to know to 99% is {verdict} with attention "
+        f"alone: {shown[0]} associations against {shown[1]}."
+    )
+
+
+def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
+    """Budgets, and the rows of attention alone and of an MLP there, by the exact gradient."""
+    runs = table[
+        (table["method"] == Capacity.name)
+        & (table["protocol"] == "exact")
+        & (table["status"] == "ok")
+    ]
+    rows: dict[int, dict[str, Any]] = {}
+    for run in runs.to_dict("records"):
+        family = typical.family(run)
+        rows.setdefault(typical.budget(int(run["n_params"])), {})[family] = run
+    wanted = (typical.ATTENTION, typical.MLP)
+    return [
+        (budget, *(of_budget[family] for family in wanted))  # type: ignore[misc]
+        for budget, of_budget in sorted(rows.items())
+        if set(wanted) <= of_budget.keys()
+    ]
+
+
+def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, place: int) -> None:
+    if name not in rows:
+        return
+    rows = rows.dropna(subset=[name]).sort_values("n_params")
+    value, low, high = (
+        (rows[x] / rows["n_params"]).to_numpy(float) for x in (name, f"{name}_low", f"{name}_high")
+    )
+    # Side by side, where families would hide each other.
+    x = rows["budget"] * 1.025 ** (place - 3)
+    axis.errorbar(x, value, yerr=[value - low, high - value], capsize=2, linewidth=1, **look)
+
+
+def _ratios(axis: "Axes", table: pd.DataFrame) -> None:
+    pairs = _pairs(table)
+    ratios = [(budget, typical.ratio(attention, mlp)) for budget, attention, mlp in pairs]
+    all_steps = sorted({steps for _, of_budget in ratios for steps, _, _ in of_budget})
+    for place, (steps, color) in enumerate(
+        zip(all_steps, palette(max(len(all_steps), 1), "viridis"), strict=False)
+    ):
+        at = [(b, over) for b, of_budget in ratios for n, _, over in of_budget if n == steps]
+        value, low, high = np.array([over for _, over in at]).T
+        x = np.array([budget for budget, _ in at]) * 1.02 ** (place - 1)
+        axis.errorbar(
+            x,
+            value,
+            yerr=[value - low, high - value],
+            color=color,
+            marker="o",
+            capsize=2,
+            label=f"{steps:,} steps",
+        )
+    axis.axhline(1, color="black", linewidth=1, linestyle=":")
+    axis.set_ylabel("bits per parameter, attention over MLP")
+    axis.set_ylim(0, 1.3)
+    _parameters(axis, [budget for budget, _ in ratios])
+    axis.legend(fontsize="small", title="exposures of each association")
+
+
+def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(budgets, [f"{n:,}" for n in budgets])
+    axis.minorticks_off()
+    axis.set_xlabel("parameters, all counted")
+
+
+def _shown(rows: pd.DataFrame) -> pd.DataFrame:
+    """A set's entries for readers."""
+
+    def interval(name: str, digits: int, per: Any = 1.0) -> list[str]:
+        if name not in rows:
+            return ["–"] * len(rows)
+        return [
+            "–"
+            if value != value
+            else f"{value:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
+            for value, low, high in zip(
+                *(rows[x] / per for x in (name, f"{name}_low", f"{name}_high")), strict=True
+            )
+        ]
+
+    def plain(name: str, shown: Any) -> list[str]:
+        given = rows[name] if name in rows else [None] * len(rows)
+        return ["–" if pd.isna(value) else shown(value) for value in given]
+
+    ranks = zip(rows["rank_low"], rows["rank_high"], strict=True)
+    return pd.DataFrame(
+        {
+            "rank": [str(a) if a == b else f"{a}–{b}" for a, b in ranks],
+            "entry": rows["family"] + " (" + rows["entry"] + ")",
+            "parameters": rows["n_params"],
+            "bits / parameter": interval("bits", 3, rows["n_params"]),
+            "bits": interval("bits", 0),
+            "limit": interval("limit", 0),
+            "converged": plain("converged", lambda x: "yes" if x else "no"),
+            "best bits": plain("best_bits", lambda x: f"{x:,.0f}"),
+            "half know": interval("half_99", 0),
+            "largest known": plain("best_complete", lambda x: f"{x:,.0f}" if x else "–"),
+            "learning rate": plain("rate", lambda x: f"{x:.3g}"),
+            "tables": rows["tables"],
+        }
+    )

@@ -1,0 +1,170 @@
+"""Typical capacities: a row for every architecture measured, its intervals, and ranks with ties.
+
+From a table of runs whose method is a Capacity. No files, no arithmetic by JAX.
+"""
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from memobench import capacity, families
+from memobench.claims import statistics
+from memobench.errors import UserError
+from memobench.methods.capacity import Capacity
+from memobench.models.base import Architecture
+
+# Which columns tell the sets apart on which architectures are compared.
+SET = ["vocab_size", "n_examples", "protocol", "steps"]
+ATTENTION, MLP = "attention-only, full heads", "MLP"
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for every run of a Capacity: estimates with their intervals, ranks, best first.
+
+    Columns: family, entry, budget, SET, n_params, rate; `bits`, `limit` and `half_99` (examples that
+    half of the trainings know to 99%), each with `_low` and `_high`; `decided`, whether the rungs
+    tell the limit; `converged`; `best_bits`, `best_complete`; `rank_low`, `rank_high` of bits per
+    parameter within a set: entries that cannot be told apart share a range.
+    """
+    runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
+    rows = [_row(run) for run in runs.to_dict("records")]
+    if not rows:
+        return pd.DataFrame(columns=["family", "entry", "budget", *SET, "bits"])
+    found = pd.DataFrame(rows)
+    ranked = [with_ranks(of_set) for _, of_set in found.groupby(["budget", *SET], sort=True)]
+    return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
+
+
+def models(run: Any, value: str) -> np.ndarray:
+    """value_KxTxS of a row: `rung_bits` or `rung_known` of rungs, tables and initial weights."""
+    value_KxM = np.array(_listed(run[value]), float)
+    return value_KxM.reshape(len(value_KxM), int(run["tables"]), int(run["inits"]))
+
+
+def _row(run: Any) -> dict[str, Any]:
+    bits_KxTxS, steps_K = models(run, "rung_bits"), _listed(run["rung_steps"])
+    bits = capacity.typical(bits_KxTxS[-1])
+    architecture = _architecture(run)
+    found: dict[str, Any] = {
+        "family": family(run),
+        "entry": " ".join(architecture.shown_sizes) if architecture else "",
+        "budget": budget(int(run["n_params"])),
+        **{name: run[name] for name in SET},
+        "n_params": int(run["n_params"]),
+        "tables": int(run["tables"]),
+        "rate": _listed(run["rung_rates"])[-1],
+        "edge_of_rates": bool(run["edge_of_rates"]),
+        "best_bits": run["best_bits"],
+        "best_complete": run["best_complete"],
+        "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
+        **_named("bits", bits),
+    }
+    if len(steps_K) > 2:
+        limit, decided = capacity.limit(steps_K, bits_KxTxS)
+        near = bits.value >= (1 - capacity.GAIN) * limit.value
+        found |= _named("limit", limit)
+        found |= {"decided": decided, "converged": decided and near and not found["edge_of_rates"]}
+    trials = [capacity.Trial(int(n), bool(known)) for n, known in _listed(run["complete_trials"])]
+    if trials:
+        known = models(run, "rung_known")[-1].mean()
+        chance = 1 / run["vocab_size"]
+        memorized = (known - chance * run["n_examples"]) / (1 - chance)
+        possible = capacity.around(memorized, run["n_examples"])
+        found |= _named("half_99", capacity.half_known(trials, possible))
+    return found
+
+
+def family(run: Any) -> str:
+    """The family of a row's architecture; its name, where that is not registered here."""
+    architecture = _architecture(run)
+    return architecture.family if architecture else str(run["architecture"])
+
+
+def budget(n_params: int) -> int:
+    """The nearest budget of `families`."""
+    return min(families.VOCAB_SIZES, key=lambda each: abs(np.log(n_params / each)))
+
+
+def with_ranks(of_set: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a set, most bits per parameter first, with `rank_low` and `rank_high`.
+
+    An entry ranks after those that know more, and before those that know less, at 95% after Holm's
+    correction for all pairs. Entries of the same label tables are compared table by table.
+    """
+    order = of_set["bits_T"].map(np.mean).sort_values(ascending=False).index
+    of_set = of_set.loc[order].reset_index(drop=True)
+    known = list(of_set["bits_T"])
+    pairs = list(itertools.combinations(range(len(known)), 2))
+    p_values = [_p_value(known[i], known[j]) for i, j in pairs]
+    apart = {
+        pair for pair, holds in zip(pairs, holm(p_values), strict=True) if holds
+    }  # The first of a pair knows more.
+    ahead = [sum((i, j) in apart for i in range(j)) for j in range(len(known))]
+    behind = [sum((i, j) in apart for j in range(i + 1, len(known))) for i in range(len(known))]
+    high = [len(known) - n for n in behind]
+    return of_set.assign(rank_low=[1 + n for n in ahead], rank_high=high)
+
+
+def _p_value(first_T: np.ndarray, second_T: np.ndarray) -> float:
+    """Of equal means; of tables that both have learnt the differences count."""
+    if len(first_T) == len(second_T):
+        difference_T = first_T - second_T
+        if not difference_T.any():
+            return 1.0
+        return float(scipy.stats.ttest_1samp(difference_T, 0).pvalue)
+    return float(scipy.stats.ttest_ind(first_T, second_T, equal_var=False).pvalue)
+
+
+def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
+    """Which hypotheses are rejected, with at most this chance of any being true (Holm 1979).
+
+    >>> holm([0.01, 0.04, 0.03])
+    [True, False, False]
+    """
+    rejected = [False] * len(p_values)
+    for place, i in enumerate(np.argsort(p_values)):
+        if p_values[i] > level / (len(p_values) - place):
+            break
+        rejected[i] = True
+    return rejected
+
+
+def ratio(
+    run: Any, other: Any, value: str = "rung_bits"
+) -> list[tuple[int, float, capacity.Estimate]]:
+    """Steps, exposures, and one run's bits per parameter over another's, for every rung.
+
+    Both have learnt the same label tables; the interval is Student's of what follows from the means
+    over them.
+    """
+    found = []
+    both = [models(each, value).mean(axis=2) / each["n_params"] for each in (run, other)]
+    for k, steps in enumerate(_listed(run["rung_steps"])):
+        run_TxX = np.stack([of_run[k] for of_run in both], axis=1)
+        mean_BxX = statistics.replicates(run_TxX)
+        ratio_B = mean_BxX[:, 0] / mean_BxX[:, 1]
+        low, high = statistics.interval(ratio_B, len(run_TxX))
+        found.append((int(steps), float(steps), capacity.Estimate(float(ratio_B[0]), low, high)))
+    return found
+
+
+def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+def _listed(cell: Any) -> Any:
+    """A list, or the text of one as published tables have it."""
+    return json.loads(cell) if isinstance(cell, str) else cell
+
+
+def _architecture(run: Any) -> Architecture | None:
+    """The architecture of a row; None for one that is not registered here."""
+    try:
+        return Architecture.named(run["architecture"]).from_cells(run)
+    except UserError:
+        return None
