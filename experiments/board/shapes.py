@@ -13,6 +13,7 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
 
 import pathlib
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
@@ -64,10 +65,8 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
 def standard(budget: int) -> list[Architecture]:
     """The shapes that stand for their families at a budget; none where none was searched."""
     table = pd.read_csv(CHOSEN)
-    rows = table[table["budget"] == budget].astype(object).replace(float("nan"), None)
-    return [
-        Architecture.named(row["architecture"]).from_cells(row) for row in rows.to_dict("records")
-    ]
+    rows: list[Any] = table[table["budget"] == budget].to_dict("records")
+    return [Architecture.named(row["architecture"]).from_cells(row) for row in rows]
 
 
 EXPERIMENTS = (

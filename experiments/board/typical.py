@@ -31,7 +31,7 @@ _PUBLISHED_BUDGETS = (256, 512)
 
 
 def exact(budget: int) -> Capacity:
-    """The method of the exact gradient; larger models have fewer label tables, pilots and trials."""
+    """The method of the exact gradient; larger models have fewer tables, pilots and trials."""
     small = budget <= 1024
     return Capacity(
         training=_EXACT,
