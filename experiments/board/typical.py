@@ -38,7 +38,7 @@ def exact(budget: int) -> Capacity:
         rate_factors=(3.0, 10.0),
         tables=TABLES[budget],
         pilots=4 if small else 2,
-        threshold_trials=TRIALS if small else TRIALS // 2,
+        threshold_trials=TRIALS,
     )
 
 
