@@ -48,18 +48,19 @@ def runs(budgets: Iterable[int]) -> tuple[Run, ...]:
 
 
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
-    """The architectures of most bits per parameter, one of each budget and family."""
-    names = {x.run_id: (budget, x) for budget in families.VOCAB_SIZES for x in runs([budget])}
-    known = table[(table["status"] == "ok") & table["run_id"].isin(list(names))]
-    rows = [
-        {"budget": names[run["run_id"]][0], "family": names[run["run_id"]][1].architecture.family}
-        | {name: run[name] for name in of_architecture()}
-        | {"bits_per_parameter": run["bits"] / run["n_params"]}
-        for run in known.to_dict("records")
-    ]
-    best = pd.DataFrame(rows).sort_values("bits_per_parameter", ascending=False, kind="stable")
-    best = best.drop_duplicates(["budget", "family"]).sort_values(["budget", "family"])
-    return best.drop(columns="bits_per_parameter").dropna(axis=1, how="all")
+    """The architecture of most bits per parameter of each family, at budgets all measured."""
+    found = table[table["status"] == "ok"].set_index("run_id")
+    rows = []
+    for budget in families.VOCAB_SIZES:
+        of_budget = {run.run_id: run.architecture.family for run in runs([budget])}
+        if set(of_budget) <= set(found.index):
+            of_runs = found.loc[list(of_budget)]
+            known = (of_runs["bits"] / of_runs["n_params"]).groupby(of_budget).idxmax()
+            rows += [
+                {"budget": budget, "family": family} | dict(found.loc[run_id, of_architecture()])
+                for family, run_id in sorted(known.items())
+            ]
+    return pd.DataFrame(rows).dropna(axis=1, how="all")
 
 
 def standard(budget: int) -> list[Architecture]:
