@@ -55,7 +55,7 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
         of_budget = {run.run_id: run.architecture.family for run in runs([budget])}
         if set(of_budget) <= set(found.index):
             of_runs = found.loc[list(of_budget)]
-            known = (of_runs["bits"] / of_runs["n_params"]).groupby(of_budget).idxmax()
+            known = (of_runs["bits"] / of_runs["n_params"]).groupby(pd.Series(of_budget)).idxmax()
             rows += [
                 {"budget": budget, "family": family} | dict(found.loc[run_id, of_architecture()])
                 for family, run_id in sorted(known.items())

@@ -209,7 +209,9 @@ class Ladders(training.Epochs):
     def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
         finite, n = math.isfinite(loss), job.n_examples
         job.known = round(accuracy * n) if finite else 0
-        job.bits = float(metrics.memorized_bits(loss, n, job.run.task.n_choices)) if finite else 0.0
+        bits = float(metrics.memorized_bits(loss, n, job.run.task.n_choices)) if finite else 0.0
+        # As rows have them: means of rows are those of what they list.
+        job.bits = round(bits, 3)
         job.seen = 0.0
         ends = job.stage == TRIAL and capacity.complete(job.known, n)
         job.done = job.step >= job.steps or ends
@@ -360,17 +362,13 @@ def _measured(run: Run, found: _Found) -> tuple[float, float, dict[str, Any]]:
             for k in rungs
         ],
         "rung_steps": method.ladder,
-        "rung_bits": [[_short(bits) for bits in bits_M] for bits_M in bits_KxM.tolist()],
+        "rung_bits": bits_KxM.tolist(),
         "rung_known": known_KxM.astype(int).tolist(),
         "complete_trials": [[n, int(complete)] for n, complete in found.trials],
         "best_bits": max(found.best[0], bits_KxM.max()),
         "best_complete": max((n for n, complete in found.trials if complete), default=0),
     }
     return loss, known_KxM[-1].mean() / task.n_examples, columns
-
-
-def _short(bits: float) -> float:
-    return round(bits, 3)
 
 
 def _method(run: Run) -> Capacity:

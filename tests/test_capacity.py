@@ -1,0 +1,152 @@
+"""Statistics of capacities: intervals by simulated coverage, grids of rates, trials, ranks."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import capacity, typical
+
+REPETITIONS = 300
+# Of 300 intervals that cover 95%, fewer than this share once in 4,000 sets.
+LEAST = 0.91
+
+
+def covered(intervals, truth):
+    return np.mean([low <= truth <= high for _, low, high in intervals])
+
+
+@pytest.mark.parametrize(("tables", "inits"), [(6, 1), (12, 2), (24, 1)])
+@pytest.mark.parametrize("between", [0.01, 0.06])
+def test_the_interval_of_tables_and_starts_covers(tables, inits, between):
+    """Whichever of the two levels spreads more."""
+    random = np.random.default_rng(tables)
+
+    def one():
+        of_tables = between * random.normal(size=(tables, 1))
+        return capacity.typical(1000 * (1 + of_tables + 0.04 * random.normal(size=(tables, inits))))
+
+    assert covered([one() for _ in range(REPETITIONS)], 1000) >= LEAST
+
+
+@pytest.mark.parametrize("exponent", [0.3, 1.0])
+def test_the_interval_of_the_limit_covers(exponent):
+    random = np.random.default_rng(1)
+    steps = (256, 1024, 4096)
+    mean_K = 1100 - 130 * (np.array(steps) / 256) ** -exponent
+
+    def one():
+        shared, own = 0.03 * random.normal(size=(1, 12, 1)), 0.02 * random.normal(size=(3, 12, 1))
+        return capacity.limit(steps, mean_K[:, None, None] * (1 + shared + own))[0]
+
+    assert covered([one() for _ in range(100)], 1100) >= 0.88
+
+
+def test_the_limit_of_what_no_longer_grows_is_what_there_is():
+    value_KxTxS = np.broadcast_to(np.linspace(900, 1100, 6)[:, None], (3, 6, 1))
+    found, decided = capacity.limit((16, 64, 256), value_KxTxS)
+    assert found.value == pytest.approx(1000)
+    assert decided
+
+
+def test_growth_without_an_end_in_sight_is_not_decided():
+    mean_K = 100 * np.log([16, 64, 256])
+    spread_T = np.linspace(-1, 1, 8)
+    assert not capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])[1]
+
+
+def trials_of(threshold, width, random, n_trials=32, rounds=4):
+    """Trials chosen round by round, their outcomes drawn from a logistic curve."""
+    possible = capacity.around(threshold * random.uniform(0.7, 1.3), 512)
+    trials = []
+    for _ in range(rounds):
+        for n in capacity.next_sizes(trials, possible, n_trials // rounds):
+            share = 1 / (1 + np.exp((np.log(n) - np.log(threshold)) / width))
+            trials.append(capacity.Trial(n, bool(random.random() < share)))
+    return trials, possible
+
+
+@pytest.mark.parametrize(
+    ("threshold", "width"), [(132, 0.25), (196, 0.05), (60, 0.15), (132, 0.02)]
+)
+def test_the_threshold_that_half_know_is_found_without_bias(threshold, width):
+    """A largest set found by any trial is biased upward; half of them is not."""
+    random = np.random.default_rng(threshold)
+    found = [capacity.half_known(*trials_of(threshold, width, random)) for _ in range(120)]
+    assert covered(found, threshold) >= 0.86
+    error = np.log([estimate.value for estimate in found]) - np.log(threshold)
+    assert abs(error.mean()) <= 0.03 + width / 6
+
+
+def test_trials_close_in_on_the_threshold():
+    trials, possible = trials_of(150, 0.03, np.random.default_rng(0))
+    first, last = ([t.n_examples for t in part] for part in (trials[:8], trials[-8:]))
+    assert np.std(np.log(last)) < np.std(np.log(first)) / 3
+    assert all(possible[0] * 0.5 <= n <= possible[1] * 2 for n in first + last)
+
+
+def test_grids_grow_until_the_best_has_neighbours():
+    """Whatever the best factor is, a grid reaches it or ends where it may not grow further."""
+    for best, most in itertools.product((-4, -1, 0, 1, 2, 5), (2, 3, 4, 9)):
+        factors, bits = [1.0, 3.0], {}
+        while True:
+            bits |= {f: -abs(np.log(f) / np.log(3) - best) for f in factors if f not in bits}
+            grown = capacity.extended(factors, bits, 3.0, most)
+            if grown == factors:
+                break
+            assert len(grown) == len(factors) + 1
+            factors = grown
+        found = max(factors, key=bits.get)
+        inside = found not in (factors[0], factors[-1])
+        assert len(factors) == most or inside
+        assert len(factors) <= max(most, 2)
+
+
+def test_what_is_not_all_tried_grows_no_further():
+    assert capacity.extended([1.0, 3.0], {1.0: 5.0}, 3.0, 9) == [1.0, 3.0]
+
+
+def test_holm_keeps_the_chance_of_any_error():
+    random = np.random.default_rng(2)
+    wrong = [any(typical.holm(random.random(15))) for _ in range(2000)]
+    assert 0.035 <= np.mean(wrong) <= 0.065
+    assert typical.holm([0.001, 0.5, 0.004]) == [True, False, True]
+
+
+def entries(known):
+    return typical.with_ranks(pd.DataFrame({"entry": list(known), "bits_T": list(known.values())}))
+
+
+def test_ranks_of_entries_that_cannot_be_told_apart_share_a_range():
+    random = np.random.default_rng(3)
+    noise = 0.02 * random.normal(size=(3, 24))
+    ranked = entries({"low": 1 + noise[0], "high": 2 + noise[1], "as high": 2 + noise[2]})
+    ranges = {row["entry"]: (row["rank_low"], row["rank_high"]) for _, row in ranked.iterrows()}
+    assert ranges == {"high": (1, 2), "as high": (1, 2), "low": (3, 3)}
+
+
+def test_a_true_rank_is_in_its_range():
+    """For all entries of a board at once, in at least 95% of boards."""
+    random = np.random.default_rng(4)
+    mean_E = np.array([1.0, 1.01, 1.02, 1.2, 1.5])
+    right = 0
+    for _ in range(200):
+        # Some of a table's luck is shared by all entries.
+        shared_T = 0.03 * random.normal(size=16)
+        ranked = entries(
+            {e: m + shared_T + 0.05 * random.normal(size=16) for e, m in enumerate(mean_E)}
+        )
+        place = {e: 5 - e for e in range(5)}
+        right += all(
+            row["rank_low"] <= place[row["entry"]] <= row["rank_high"]
+            for _, row in ranked.iterrows()
+        )
+    assert right / 200 >= 0.92
+
+
+def test_equal_entries_are_never_told_apart():
+    known_T = np.linspace(1, 2, 8)
+    ranked = entries({"a": known_T, "b": known_T.copy()})
+    assert ranked["rank_low"].tolist() == [1, 1]
+    assert ranked["rank_high"].tolist() == [2, 2]

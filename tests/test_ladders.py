@@ -1,0 +1,198 @@
+"""Capacity runs: every model a plain training, the same in any pack and after a kill."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import typical
+from memobench.engine import initializing
+from memobench.errors import UserError
+from memobench.methods import training
+from memobench.methods.capacity import Capacity
+from memobench.methods.training import Training
+from memobench.models import base as models
+from memobench.models.transformer import MLP
+from memobench.planner import packing
+from memobench.runs import Run, from_cells
+from memobench.runtime import worker
+from memobench.table import results
+from memobench.tasks.associations import Associations
+
+EXACT = Training(n_batches=4, epochs=16, learning_rate=0.03, final_learning_rate=0.01).exact()
+METHOD = Capacity(
+    training=EXACT,
+    rate_factors=(1.0, 3.0),
+    tables=3,
+    inits=2,
+    pilots=2,
+    rungs=3,
+    threshold_trials=4,
+)
+
+
+def run_of(**changes):
+    about = {
+        "task": Associations(vocab_size=6, n_sequences=18),
+        "architecture": MLP(d_model=3, d_head=3, d_mlp=4, heads="full"),
+        "method": METHOD,
+    }
+    return Run(**(about | changes))
+
+
+OTHER = run_of(
+    task=Associations(vocab_size=6, n_sequences=17, seed=7),
+    architecture=MLP(d_model=2, d_head=2, d_mlp=2, heads="full"),
+    seed=5,
+)
+
+
+def rows_of(runs, checkpoints=None, on_steps=lambda steps: None):
+    pack = packing.make_pack(runs)
+    return worker.rows_of(pack, METHOD.train(pack, on_steps, checkpoints))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Two runs of a pack, of unlike sizes, tasks and seeds."""
+    return rows_of([run_of(), OTHER])
+
+
+def test_a_row_holds_every_model_and_what_follows_from_them(rows):
+    row = rows[0]
+    bits_KxTxS = typical.models(row, "rung_bits")
+    assert bits_KxTxS.shape == (3, 3, 2)
+    assert row["rung_steps"] == [4, 16, 64]
+    assert row["bits"] == pytest.approx(bits_KxTxS[-1].mean(), abs=1e-2)
+    assert row["accuracy"] == pytest.approx(np.mean(row["rung_known"][-1]) / 18)
+    assert row["best_bits"] >= bits_KxTxS.max() - 1e-2
+    assert len(row["complete_trials"]) == 4
+    # More steps teach more, on the whole.
+    assert bits_KxTxS[-1].mean() > bits_KxTxS[0].mean()
+    for each in rows:
+        METHOD.check_row(from_cells(each), each)
+
+
+@pytest.mark.parametrize("name", ["bits", "accuracy", "rung_bits", "rung_steps", "complete_trials"])
+def test_an_edited_row_is_found(rows, name):
+    edited = {
+        "bits": rows[0]["bits"] * 1.01,
+        "accuracy": rows[0]["accuracy"] + 1 / 18,
+        "rung_bits": rows[0]["rung_bits"][:-1],
+        "rung_steps": [4, 16, 65],
+        "complete_trials": rows[0]["complete_trials"][:-1],
+    }
+    with pytest.raises(UserError, match="fix"):
+        METHOD.check_row(run_of(), {**rows[0], name: edited[name]})
+
+
+def test_every_model_is_a_plain_training_with_a_table_and_weights_of_its_own(rows):
+    """The models of the first rung, whose few steps leave no room for rounding to grow."""
+    run = run_of()
+    factor = rows[0]["rung_rates"][0] / EXACT.learning_rate
+    plain = EXACT.replace(
+        epochs=1,
+        learning_rate=factor * EXACT.learning_rate,
+        final_learning_rate=factor * EXACT.final_learning_rate,
+    )
+    runs = [
+        Run(task=task, architecture=run.architecture, method=plain) for task in METHOD.tasks(run)
+    ]
+    for init in range(2):
+        numbers = [METHOD.pilots + table * METHOD.inits + init for table in range(3)]
+        keys = [jax.random.fold_in(initializing.init_key(run), number) for number in numbers]
+        trees = [models.init_on_host(run.module(), 2, key) for key in keys]
+        initial = jax.tree.map(lambda *xs: np.stack(xs), *trees)
+        result = training.train_many(packing.make_pack(runs), initial=initial)
+        bits_T = (np.log(6) - result.loss_R) * 18 / np.log(2)
+        mine_T = typical.models(rows[0], "rung_bits")[0, :, init]
+        np.testing.assert_allclose(mine_T, np.maximum(bits_T, 0), atol=2e-3)
+
+
+def test_the_best_of_a_grid_of_rates_is_used(rows):
+    for row in rows:
+        for rate, grid in zip(row["rung_rates"], row["pilot_bits"], strict=True):
+            known = {factor * EXACT.learning_rate: np.mean(bits) for factor, *bits in grid}
+            assert len(known) >= 2
+            assert known[rate] == max(known.values())
+
+
+def test_packed_equals_alone(rows):
+    """Up to rounding, on the first rung; what is decided by it is the same there."""
+    (alone,) = rows_of([run_of()])
+    np.testing.assert_allclose(alone["rung_bits"][0], rows[0]["rung_bits"][0], atol=2e-2)
+    assert alone["rung_rates"][0] == rows[0]["rung_rates"][0]
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_killed_run_goes_on_and_finds_the_same(rows):
+    memory = {}
+
+    class Memory:
+        def load(self, run_id):
+            return memory.get(run_id)
+
+        def save(self, run_id, arrays):
+            memory[run_id] = arrays
+
+    class Stop:
+        """Stops every forty chunks."""
+
+        def __init__(self):
+            self.left = 40
+
+        def __call__(self, steps):
+            self.left -= 1
+            if self.left < 0:
+                raise Stopped
+
+    stops = 0
+    while True:
+        try:
+            found = rows_of([run_of(), OTHER], Memory(), Stop())
+            break
+        except Stopped:
+            stops += 1
+        assert stops < 200
+    assert stops > 2
+    for before, after in zip(rows, found, strict=True):
+        for name in ("rung_bits", "rung_known", "rung_rates", "complete_trials", "pilot_bits"):
+            assert after[name] == before[name], name
+
+
+def test_a_trial_ends_when_it_knows_all():
+    """Two associations are known long before the steps are over."""
+    method = METHOD.replace(training=EXACT.replace(epochs=256), rungs=1, threshold_trials=0)
+    steps = []
+    run = run_of(method=method.replace(tables=1, inits=1, pilots=1, threshold_trials=8))
+    row = worker.rows_of(pack := packing.make_pack([run]), run.method.train(pack, steps.append))[0]
+    trials = [n for n, complete in row["complete_trials"] if complete]
+    assert trials
+    assert row["best_complete"] == max(trials)
+    longest = 1024 * (len(row["complete_trials"]) + 1 + sum(map(len, row["pilot_bits"])))
+    assert sum(steps) < longest
+
+
+def test_specs_that_mean_nothing_are_refused():
+    with pytest.raises(UserError, match="rungs"):
+        METHOD.replace(rungs=4)
+    with pytest.raises(UserError, match="protocol"):
+        METHOD.replace(training=Training(protocol="passes", batch_size=9))
+    with pytest.raises(UserError, match="n_sequences"):
+        run_of(task=Associations(vocab_size=6))
+
+
+def test_rows_of_published_tables_are_summarised(rows, tmp_path):
+    """From lists and from the text of lists, as a table has them."""
+    found = [{**row, "device": "a", "compile_seconds": 0.0} for row in rows]
+    table = results.to_table(found)
+    summary = typical.summary(table)
+    table.to_csv(tmp_path / "runs.csv", index=False)
+    again = typical.summary(pd.read_csv(tmp_path / "runs.csv"))
+    assert len(summary) == 2
+    np.testing.assert_allclose(summary["bits_low"], again["bits_low"])
+    assert (summary["rank_low"] <= summary["rank_high"]).all()
+    assert set(summary["family"]) == {"MLP"}
