@@ -52,7 +52,7 @@ class Capacity(Method):
 
     accuracy_of_final_weights: ClassVar[bool] = False
 
-    training: Training = nested(Training, "of every model")
+    training: Training = nested(Training, "of every model", Training().exact())
     rate_factors: tuple[float, ...] = declared(
         col.numbers(16), "factors of the learning rate that are tried", default=(1.0, 3.0, 10.0)
     )
