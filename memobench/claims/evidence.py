@@ -1,6 +1,7 @@
 """From statistics to findings: compared with the region of a claim, and put into words."""
 
 import dataclasses
+import fractions
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -177,12 +178,26 @@ def stated(values_B: np.ndarray, seeds: int) -> str:
 
 
 def region_text(region: Region) -> str:
-    low, high = region
+    """A region in words.
+
+    >>> region_text((2 / 3, 3 / 2)), region_text((0.05, np.inf)), region_text(POSITIVE)
+    ('2/3 to 1.5', 'at least 0.05', 'above 0')
+    """
+    low, high = map(_limit_text, region)
     if region == POSITIVE:
         return "above 0"
-    if np.isinf(high):
-        return f"at least {low:g}"
-    return f"at most {high:g}" if np.isinf(low) else f"{low:g} to {high:g}"
+    if np.isinf(region[1]):
+        return f"at least {low}"
+    return f"at most {high}" if np.isinf(region[0]) else f"{low} to {high}"
+
+
+def _limit_text(limit: float) -> str:
+    """A few digits, or a simple fraction that a few digits are not."""
+    text = f"{limit:g}"
+    if not np.isfinite(limit) or float(text) == limit:
+        return text
+    fraction = fractions.Fraction(limit).limit_denominator(9)
+    return str(fraction) if float(fraction) == limit else text
 
 
 def above_best(criteria: dict[str, float]) -> str:
