@@ -26,11 +26,12 @@ from memobench.version import __version__
 
 if TYPE_CHECKING:
     from memobench.certificates.counting import certify
+    from memobench.certificates.kept import weights
     from memobench.runs import Run
     from memobench.runtime.sweep import plan, run
     from memobench.table.results import load_results
 
-__all__ = ["Run", "UserError", "__version__", "certify", "load_results", "plan", "run"]
+__all__ = ["Run", "UserError", "__version__", "certify", "load_results", "plan", "run", "weights"]
 
 # What takes a second to import is imported when it is first asked for.
 _HOMES = {
@@ -39,6 +40,7 @@ _HOMES = {
     "load_results": "table.results",
     "plan": "runtime.sweep",
     "run": "runtime.sweep",
+    "weights": "certificates.kept",
 }
 
 

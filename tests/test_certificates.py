@@ -1,7 +1,9 @@
 """Certificates: one file for equal weights, and what is counted of them."""
 
+import dataclasses
 import json
 import re
+import shutil
 
 import hypothesis
 import jax
@@ -17,9 +19,14 @@ from memobench import certificates, cli, metrics
 from memobench.certificates import counting
 from memobench.constructions import precision
 from memobench.errors import UserError
+from memobench.methods.annealing import Annealing
+from memobench.methods.training import Training
 from memobench.models import base as models
+from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP
+from memobench.table import results, verify
 from memobench.tasks.associations import Associations
+from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small
 
 TASK = Associations(vocab_size=5, n_sequences=12, seed=3)
@@ -236,3 +243,70 @@ def test_command(tmp_path, capsys):
     assert len(lines) == 2
     assert "its name is not that of its content" in lines[0]
     assert "cannot be read: No such file" in lines[1]
+
+
+METHOD = Training(n_batches=8, epochs=4).exact()
+RUNS = [
+    memobench.Run(task=TASK, architecture=MODEL.replace(d_mlp=width), method=METHOD, seed=width)
+    for width in (2, 4)
+]
+ANNEALED = memobench.Run(
+    task=LabelledContexts(n_examples=6, n_classes=3, context_length=2, input_dim=3),
+    architecture=QueryAttention(d_model=3, d_head=2),
+    method=Annealing(steps=8, evaluate_every=4, batch_size=3),
+)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept")
+    memobench.run([*RUNS, ANNEALED], results=folder, progress=False)
+    return folder
+
+
+def test_finished_runs_keep_their_weights(kept):
+    rows = results.load_rows(kept)
+    for run in (*RUNS, ANNEALED):
+        variables = memobench.weights(run, results=kept)
+        inputs = run.task.inputs(jax.tree.map(jnp.asarray, run.task.sample()), jnp.int32(0))
+        assert run.module().apply(variables, *inputs).shape == (run.task.n_choices,)
+        path = results.weights_path(kept, run.run_id)
+        certificate, digest = certificates.read(path)
+        assert rows[run.run_id]["weights_digest"] == digest
+        assert (certificate.task, certificate.seed) == (run.task, run.seed)
+    found = verify.verify(kept, recompute=True)
+    assert (found.runs, found.errors) == (3, ())
+    with pytest.raises(UserError, match="holds no weights of run 0123: it is not done"):
+        memobench.weights("0123", results=kept)
+
+
+def test_verify_notices_weights_that_are_others_or_gone(kept, tmp_path):
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    first, second = (results.weights_path(folder, run.run_id) for run in RUNS)
+    first.unlink()
+    noted = [line for line in verify.verify(folder).notes if "deleted" in line]
+    assert len(noted) == 1
+    assert RUNS[0].run_id in noted[0]
+    certificate = certificates.load(second)
+    params = {name: 2 * x for name, x in certificate.params.items()}
+    second.write_bytes(certificates.encode(dataclasses.replace(certificate, params=params)))
+    (error,) = verify.verify(folder).errors
+    assert "was changed after it was written" in error
+    second.write_bytes(b"?")
+    (error,) = verify.verify(folder).errors
+    assert "is not a certificate" in error
+
+
+def test_verify_counts_again(kept, tmp_path):
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    (path,) = (x for x in results.shard_paths(folder) if RUNS[0].run_id in x.read_text())
+
+    def better(shard):
+        for row in shard["rows"]:
+            row["loss"] *= 0.9
+            row["bits"] = float(metrics.memorized_bits(row["loss"], 12, 5))
+
+    small.reseal(path, better)
+    errors = verify.verify(folder, recompute=True).errors
+    assert len(errors) == 2
+    assert all("but the weights that were kept have" in error for error in errors)

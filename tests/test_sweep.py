@@ -176,7 +176,7 @@ def test_a_folder_that_fails_during_the_sweep_is_one_line(make_run, tmp_path, mo
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match=r"No space left on device.*same command resumes"):
         memobench.run([make_run(method=SHORT)], results=tmp_path, progress=False)
-    assert all(path.name in (".leases", ".logs") for path in tmp_path.iterdir())
+    assert all(path.name in (".leases", ".logs", "weights") for path in tmp_path.iterdir())
 
 
 def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypatch):

@@ -45,7 +45,6 @@ _SHORT = 16
 _MAX_INSTANCE, _MAX_CELLS, _MAX_WORK = 2**28, 2**22, 1e13
 
 Path = str | os.PathLike[str]
-DIGEST = columns.matching("[0-9a-f]{64}", "a SHA-256 of 64 hexadecimal digits")
 _HEAD: dict[str, columns.Domain] = {
     "certificate": columns.satisfying(f"{FORMAT}", lambda x: type(x) is int and x == FORMAT),
     "spec_version": columns.satisfying(
@@ -89,7 +88,7 @@ class Certificate:
             f"first={self.first}: the task has {n_examples} examples"
             f"{'' if self.task.parts else ', and none of its parts is a task'}; leave first out",
         )
-        _require_shapes(self.params, _shapes(self.module(), self.task.context_length))
+        _require_shapes(self.params, shapes(self.module(), self.task.context_length))
         for name, x in self.params.items():
             require(np.isfinite(x).all(), f"the parameter {shown(name)} is not finite")
 
@@ -244,7 +243,7 @@ def load(path: Path) -> Certificate:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shapes(module: Module, context_length: int) -> dict[str, tuple[int, ...]]:
+def shapes(module: Module, context_length: int) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter, by name."""
     table = module.parameters()
     if table is not None:

@@ -6,7 +6,7 @@ from memobench.command import PLUGIN, RESULTS, Command
 from memobench.errors import UserError
 
 RECOMPUTE = flags.DEFINE_bool(
-    "recompute", False, "Make constructed weights again and compare what they know."
+    "recompute", False, "Run kept weights, make constructed ones again, and compare what they know."
 )
 
 

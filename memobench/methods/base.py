@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from memobench.columns import Column
+from memobench.columns import Column, require, shown
 from memobench.spec import Spec
+from memobench.table.consistency import agree
 
 if TYPE_CHECKING:
     from memobench.models.base import Module
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 OnSteps = Callable[[int], None]
 
 
+class Weights(NamedTuple):
+    """Parameters of a model at its true size, and of how many first examples they know most.
+
+    params: a tree of float arrays. first: None where all examples are meant.
+    """
+
+    params: Any
+    first: int | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class PackResult:
     """What training a pack gave, in the order of its runs.
@@ -28,7 +39,8 @@ class PackResult:
     accuracy_R, loss_R (mean, nats): over all examples at the final weights.
     step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
     compile_seconds: 0 where the program was compiled before. variables: final, padded, stacked.
-    certificates: further columns of each run's row, from methods that have any.
+    certificates: further columns of each run's row, from methods that have any. weights: what is
+    kept of each run, None for one of which nothing is; by default what is in `variables`.
     """
 
     accuracy_R: np.ndarray
@@ -39,6 +51,7 @@ class PackResult:
     run_seconds: float
     variables: Any = dataclasses.field(repr=False)
     certificates: tuple[dict[str, Any], ...] = ()
+    weights: tuple[Weights | None, ...] | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,6 +185,18 @@ class Method(Spec):
         """What a pack needs compiled; equal ones are compiled once."""
         signature = self.signature(pack.module, self.program_task(pack.runs, pack.module))
         return {(signature, pack.slots, self.n_instances(pack.runs))}
+
+    def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
+        """Raises UserError where a run's row says other than was counted of its weights."""
+        del run
+        # An example may be on the edge: rows are measured in float32, weights in double precision.
+        edge = 1.5 / counted["n_examples"]
+        for name, within in (("accuracy", {"zero": edge}), ("loss", {"zero": 1e-5})):
+            require(
+                agree(row[name], counted[name], **{"within": 1e-3, **within}),
+                f"{name}={shown(row[name])}, but the weights that were kept have "
+                f"{shown(counted[name])}; delete the wrong one",
+            )
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError where the method's own columns of a run's row cannot be."""

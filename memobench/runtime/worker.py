@@ -17,13 +17,15 @@ from typing import Any
 
 import jax
 import jaxlib
+import numpy as np
+from flax import traverse_util
 
-from memobench import metrics, runs
+from memobench import atomic, certificates, metrics, runs
 from memobench.engine import devices
-from memobench.errors import DoesNotFit
+from memobench.errors import DoesNotFit, UserError
 from memobench.executors import Shard
 from memobench.methods import training
-from memobench.methods.base import OnSteps, PackResult
+from memobench.methods.base import OnSteps, PackResult, Weights
 from memobench.models import base as models
 from memobench.planner import packing
 from memobench.runs import Run
@@ -130,9 +132,13 @@ def _training(
 def _kept(
     workspace: Workspace, pack: packing.Pack, result: PackResult, note: Callable[[str], None]
 ) -> Shard:
-    """Writes a shard, then discards the checkpoints of its runs."""
+    """Writes weights and then their shard, and discards the checkpoints of its runs."""
     rows, about = shard = _shard(pack, result)
     try:
+        for row, data in zip(rows, weights_of(pack, result), strict=True):
+            if data:
+                row["weights_digest"] = certificates.digest(data)
+                _keep(store.weights_path(workspace.folder, row["run_id"]), data)
         path = store.write_shard(workspace.folder, rows, about)
     except OSError as error:
         raise store.unwritable(workspace.folder, error) from error
@@ -205,7 +211,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
     """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
     accuracy_protocol_R = training.protocol_accuracy(result)
-    certificates = result.certificates or ({},) * len(pack.runs)
+    own_columns = result.certificates or ({},) * len(pack.runs)
     rows = []
     for i, run in enumerate(pack.runs):
         task = run.task
@@ -237,10 +243,43 @@ def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
                 "curve_steps": steps,
                 "curve_accuracy": accuracy,
                 "curve_loss": loss,
-                **certificates[i],
+                **own_columns[i],
             }
         )
     return rows
+
+
+def weights_of(pack: packing.Pack, result: PackResult) -> Iterator[bytes | None]:
+    """The file of each run's weights; None where there are none, or none that are finite."""
+    variables = jax.tree.map(np.asarray, result.variables)
+    for i, run in enumerate(pack.runs):
+        found = result.weights[i] if result.weights else _of_variables(run, variables, i)
+        try:
+            yield found and certificates.encode(
+                certificates.of(
+                    run.task, run.architecture, found.params, first=found.first, seed=run.seed
+                )
+            )
+        except UserError:
+            yield None
+
+
+def _of_variables(run: Run, variables: Any, place: int) -> Weights | None:
+    """A run's weights out of those of a pack, which are padded and stacked."""
+    # In float32 an optimum in double precision is another number.
+    if not variables or run.method.bits_per_weight != 32:
+        return None
+    shapes = certificates.shapes(run.module(), run.task.context_length)
+    padded = traverse_util.flatten_dict(variables["params"], sep="/")
+    places = {name: (place, *map(slice, shape)) for name, shape in shapes.items()}
+    return Weights({name: padded[name][where] for name, where in places.items()})
+
+
+def _keep(path: pathlib.Path, data: bytes) -> None:
+    """Writes a file of weights whole; the row's digest notices if a power failure loses it."""
+    path.parent.mkdir(exist_ok=True)
+    with atomic.replace(path, durable=False) as file:
+        file.write(data)
 
 
 def _own_measures(run: Run, pack: packing.Pack, result: PackResult, place: int) -> dict[str, float]:

@@ -38,6 +38,8 @@ _FIELDS[SCHEMA] = {*_FIELDS[_UNSEALED], "digest"}
 MAX_BYTES = 2**30
 # Separates the name of a shard from that of the older one from which it was migrated.
 _MIGRATED = "-from-"
+# The folder of weights beside shards.
+_WEIGHTS = "weights"
 
 Path = str | os.PathLike[str]
 
@@ -232,10 +234,15 @@ class Reader:
                 _log.warning("%s", line)
 
 
+def weights_path(folder: Path, run_id: str) -> pathlib.Path:
+    """Where the weights of a run of a results folder are kept."""
+    return pathlib.Path(folder, _WEIGHTS, f"{run_id}.safetensors")
+
+
 def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:
-    """All entries but hidden ones and those named in `besides`, sorted: these should be shards."""
+    """All entries but weights, hidden ones and `besides`, sorted: these should be shards."""
     try:
-        names = set(os.listdir(folder)).difference(besides)
+        names = set(os.listdir(folder)).difference(besides, [_WEIGHTS])
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [pathlib.Path(folder, name) for name in sorted(names) if not name.startswith(".")]

@@ -46,6 +46,12 @@ COUNTS = by_name(
 OTHERS = by_name(
     Column("status", "`ok`, or `diverged`: then there are no measures", col.one_of(*STATUSES)),
     Column(
+        "weights_digest",
+        "SHA-256 of the file of the run's weights; none where they were not kept",
+        col.matching("[0-9a-f]{64}", "a SHA-256 of 64 hexadecimal digits"),
+        in_csv=False,
+    ),
+    Column(
         "curve_steps",
         "steps of the curve's points",
         col.list_of(col.whole(1), _CURVE),

@@ -15,11 +15,12 @@ import dataclasses
 import math
 import pathlib
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from memobench import atomic, theory
-from memobench.columns import printable, shown
+from memobench import atomic, certificates, theory
+from memobench.certificates import counting
+from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, UserError
 from memobench.methods.base import Method
 from memobench.runs import Run, from_cells
@@ -64,13 +65,13 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
 
     Args:
       folder: of shards.
-      recompute: whether to make the weights of constructions, which are not trained, again, and
-        to compare what they know. It takes as long as making them did.
+      recompute: whether to run the weights that are kept, to make those of constructions again, and
+        to compare what they know. A second for a run's, or as long as constructing took.
 
     Raises UserError where there is no folder.
     """
     folder = results.require_folder(folder, "name one of shards")
-    check = _Check(results.migrated(folder))
+    check = _Check(folder, recompute)
     for path in results.shard_paths(folder):
         check.file(path)
     check.theory()
@@ -88,13 +89,16 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
 class _Check:
     """What is found while files are read one after another."""
 
-    def __init__(self, migrated: Collection[str]) -> None:
+    def __init__(self, folder: pathlib.Path, recompute: bool) -> None:
+        self._folder, self._recompute = folder, recompute
         self.errors: list[str] = []
+        # Runs whose weights were kept and are gone.
+        self._deleted: list[str] = []
         self.n_shards = 0
         # Shards of earlier versions, shards without a digest, and shards that were migrated.
         self.old: list[str] = []
         self.unsealed: list[str] = []
-        self._migrated = migrated
+        self._migrated = results.migrated(folder)
         # The place and the measures of every run, where it was found first.
         self.first: dict[str, tuple[str, _Row]] = {}
         self._again: dict[str, list[tuple[str, str, float]]] = collections.defaultdict(list)
@@ -162,13 +166,30 @@ class _Check:
         place, measures = self.first[row["run_id"]]
         if run.method.solves and run.run_id not in self._solved:
             self._solved[run.run_id] = place, run, measures
-        for check in checks.CONSISTENCY:
+        for check in (*checks.CONSISTENCY, self._check_weights):
             try:
                 check(run, row)
             except checks.Unchecked as unchecked:
                 self._unchecked[str(unchecked)].append(row["run_id"])
             except UserError as error:
                 yield str(error)
+
+    def _check_weights(self, run: Run, row: Mapping[str, Any]) -> None:
+        """Raises UserError where the file of a run's weights is not what its row says."""
+        path = results.weights_path(self._folder, run.run_id)
+        if row["weights_digest"] is None:
+            return
+        if not path.exists():
+            self._deleted.append(run.run_id)
+            return
+        certificate, digest = certificates.read(path)
+        require(
+            digest == row["weights_digest"]
+            and (certificate.task, certificate.architecture) == (run.task, run.architecture),
+            f"weights_digest is not that of {path.name}: it was changed after it was written",
+        )
+        if self._recompute:
+            run.method.check_weights(run, row, counting.count(certificate, ["float32"]))
 
     def _twice(self, place: str, run_id: str, measures: _Row) -> None:
         before, kept = self.first[run_id]
@@ -238,6 +259,11 @@ class _Check:
         if self._unknown:
             listed = (f"{shown(name)[1:-1]} ({n:,} runs)" for name, n in self._unknown.items())
             yield f"columns that this version does not know were not checked: {_some(listed)}"
+        if self._deleted:
+            yield (
+                f"the weights of {len(self._deleted):,} runs were kept and are deleted by now, "
+                f"which saves space: {_some(self._deleted)}"
+            )
         for message, runs in self._unchecked.items():
             yield f"{len(runs):,} runs were not checked, {_some(runs)}: {message}"
 

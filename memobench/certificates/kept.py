@@ -1,0 +1,34 @@
+"""Weights that a sweep has kept, of any finished run."""
+
+from typing import Any
+
+from memobench import certificates
+from memobench.columns import NAME, require
+from memobench.runs import Run
+from memobench.table import results as store
+
+
+def weights(run: Run | str, results: store.Path = "results/runs") -> dict[str, Any]:
+    """The variables of a finished run: `run.module().apply(weights(run), tokens_S)` are its logits.
+
+    Args:
+      run: the run or its id.
+      results: the folder that it was made in.
+
+    Returns:
+      {"params": .., "constants": ..}, float32 arrays at the model's true size.
+
+    Raises UserError where the run is not done, keeps no weights, or they were deleted.
+    """
+    run_id = run if isinstance(run, str) else run.run_id
+    path = store.weights_path(results, NAME.checked("run", run_id))
+    require(
+        path.exists(),
+        f"{results} holds no weights of run {run_id}: it is not done, its method keeps none, or "
+        "they were deleted; first: memobench run EXPERIMENT",
+    )
+    found = certificates.load(path)
+    if isinstance(run, Run):
+        same = (found.task, found.architecture) == (run.task, run.architecture)
+        require(same, f"{path} is of another run; delete it and its shard, and run it again")
+    return found.variables()
