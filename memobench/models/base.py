@@ -226,6 +226,19 @@ class Module(nn.Module):
         n_places = whole.pop("n_layers", 1) * whole.pop("context_length", 1)
         return 4 * n_outputs + 8 * n_places * sum(whole.values())
 
+    def floats_held(self, shared: bool) -> float:
+        """Floats that a step on an accelerator holds at a time for each of its examples.
+
+        shared: whether examples share their tokens' rows. Counted in compiled programs by
+        `experiments/performance/accelerators.py`; where a model has not been, its `activations`.
+        """
+        del shared
+        return self.activations()
+
+    def floats_evaluated(self) -> float:
+        """The same of an evaluation."""
+        return self.activations()
+
     def floats_per_example(self, context_length: int, shared: bool) -> float:
         """Floats of heads and hidden neurons that each example holds for itself.
 

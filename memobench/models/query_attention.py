@@ -115,6 +115,20 @@ class QueryAttentionModule(Module):
         own = 0 if self.shared_context else n * self.input_dim + h * self.input_dim
         return 3 * n * per_token + own + 3 * self.n_outputs
 
+    def floats_held(self, shared: bool) -> float:
+        if self.n_layers > 1:
+            return self.activations()
+        n, h, d_in = self.context_length, self.n_heads, self.input_dim
+        own = 0 if self.shared_context else n * d_in + 2 * h * d_in
+        return own + h * (3 * n + 2 * self.d_value) + 3 * self.n_outputs
+
+    def floats_evaluated(self) -> float:
+        if self.n_layers > 1:
+            return self.activations()
+        n, h = self.context_length, self.n_heads
+        own = 0 if self.shared_context else n * self.input_dim
+        return own + h * (n + self.d_value) + self.n_outputs
+
     def __call__(self, query_I: jax.Array, context_NxI: jax.Array) -> jax.Array:
         """output_C of one example."""
         _, head_HxV = self._last_layer(query_I, context_NxI)

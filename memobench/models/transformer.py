@@ -126,6 +126,12 @@ class Transformer(TabledModule):
         deeper = (self.n_layers - 1) * length * (project + attend)
         return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
 
+    def floats_held(self, shared: bool) -> float:
+        if not shared or self.n_layers > 1:
+            return self.activations()
+        per_place = self.n_heads + self.d_model
+        return 2 * (self.vocab_size + self.context_length * per_place + self.d_mlp)
+
     def cells_to_trace(self, context_length: int) -> int:
         """Attention is written out token by token."""
         return 8192 * context_length * (1 + (self.n_layers - 1) * context_length)

@@ -21,7 +21,7 @@ import pandas as pd
 import scipy.optimize
 
 from memobench.errors import UserError
-from memobench.planner import packing
+from memobench.planner import accelerators, packing
 from memobench.planner.packing import Pack
 from memobench.runs import Run, from_cells
 
@@ -60,17 +60,18 @@ class Rates:
         return np.array(each)
 
 
-# On accelerators the time of a few reads and writes at 3e12 bytes per second.
+# From the planner's orders of magnitude; where a step is free to it, next to nothing. The rates of
+# accelerators are where fits to measured packs start from; `predict` models their packs.
+FLOP_SECONDS = {"cpu": 1 / packing.FLOPS_PER_SECOND, "gpu": 1e-13, "tpu": 1e-13}
 FLOAT_SECONDS = {"cpu": 5e-9, "gpu": 3e-11, "tpu": 3e-11}
-# From the planner's orders of magnitude; where a step is free to it, next to nothing.
 GUESSES = {
     platform: Rates(
         packing.COMPILE_SECONDS,
         packing.STEP_SECONDS[platform] or 1e-4,
-        1 / packing.FLOPS_PER_SECOND[platform],
+        FLOP_SECONDS[platform],
         FLOAT_SECONDS[platform],
     )
-    for platform in packing.FLOPS_PER_SECOND
+    for platform in FLOP_SECONDS
 }
 
 
@@ -104,11 +105,27 @@ def predict(
         new = pack.runs[0].method.programs(pack) - seen
         seen |= new
         found, of_key = lookup(rates, rate_key(pack.runs[0]))
-        seconds.append(float(amounts(pack, len(new)) @ of_key.seconds))
         guessed.append(of_key.device != device or len(found) < len(KEY_COLUMNS))
-        sources |= {of_key.device} if guessed[-1] else set()
+        source, of_pack = of_key.device, amounts(pack, len(new))
+        if source or pack.platform == "cpu" or pack.runs[0].method.solves:
+            seconds.append(float(of_pack @ of_key.seconds))
+        else:
+            name = accelerators.nearest(device, pack.platform)
+            source = f"a model of {name}, not measured"
+            seconds.append(len(new) * of_key.program_seconds + _modelled(pack, name, of_pack[1]))
+        sources |= {source} if guessed[-1] else set()
     wall = wall_seconds(seconds, workers)
     return Prediction(tuple(seconds), tuple(guessed), device, workers, tuple(sorted(sources)), wall)
+
+
+def _modelled(pack: Pack, name: str, in_turn: float) -> float:
+    """Seconds of a pack's steps on one of `accelerators.DEVICES`, so many one after another."""
+    device = accelerators.DEVICES[name]
+    moved = sum(
+        run.method.predicted_steps(run) * accelerators.seconds_of_traffic(pack.module, run, device)
+        for run in pack.runs
+    )
+    return max(in_turn * device.step_seconds, moved / pack.n_devices)
 
 
 def wall_seconds(seconds: Iterable[float], workers: int) -> float:

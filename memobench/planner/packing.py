@@ -19,6 +19,7 @@ import numpy as np
 
 from memobench.models import base as models
 from memobench.models.base import Module, enclosing, paddable_sizes
+from memobench.planner import accelerators
 from memobench.tasks.tokens import EVALUATED_AT_ONCE
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 # `costs`) never change them, for a resumed sweep must find the packs that it left. A pack that does
 # not fit after all is halved by the executor.
 COMPILE_SECONDS = 5.0
-FLOPS_PER_SECOND = {"cpu": 2e10, "gpu": 1e13, "tpu": 1e13}
-# The least that a step takes: starting its kernels.
-STEP_SECONDS = {"cpu": 0.0, "gpu": 2e-4, "tpu": 2e-4}
+FLOPS_PER_SECOND = 2e10
+# The least that a step takes.
+STEP_SECONDS = {"cpu": 0.0, **{x: accelerators.of(x).step_seconds for x in accelerators.TYPICAL}}
 # Trials of searches that train at a time: more are no faster on a CPU, and others wait for them.
 TRIALS = {"cpu": 8}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
@@ -91,6 +92,7 @@ def make_pack(
     true_work = sum(predicted_work(run, m) for m, run in zip(modules, runs, strict=True))
     slots = _slots(runs, padded, platform, n_devices)
     share = math.ceil(slots / n_devices)
+    of_step = step_seconds(padded, runs[0], platform)
     steps = [run.method.predicted_steps(run) for run in runs]
     longest = max(n // run.method.lanes for n, run in zip(steps, runs, strict=True))
     return Pack(
@@ -98,9 +100,10 @@ def make_pack(
         module=padded,
         slots=slots,
         waste=1 - true_work / work,
-        memory_bytes=memory_shared(runs)
-        + share * (memory_per_lane(padded, runs[0]) + _memory_of_evaluation(padded, runs)),
-        seconds=_seconds(work * share / slots, max(longest, sum(steps) / slots), platform),
+        memory_bytes=memory_shared(runs) + share * _memory_of_lane(padded, runs, platform),
+        seconds=_seconds(
+            of_step * sum(steps) * share / slots, max(longest, sum(steps) / slots), platform
+        ),
         platform=platform,
         n_devices=n_devices,
     )
@@ -148,9 +151,19 @@ def floats_per_step(module: Module, run: Run) -> float:
     return n_rows * module.floats_per_example(run.task.context_length, run.task.shares_inputs)
 
 
-def memory_per_lane(module: Module, run: Run) -> float:
+def step_seconds(module: Module, run: Run, platform: str) -> float:
+    """Seconds by which packs are chosen, of a step of one of their models; 0 if nothing steps."""
+    if platform == "cpu" or run.method.solves:
+        return run.method.work_per_step(module, run) / FLOPS_PER_SECOND
+    return accelerators.seconds_of_traffic(module, run, accelerators.of(platform))
+
+
+def memory_per_lane(module: Module, run: Run, platform: str = "cpu") -> float:
     """Predicted bytes of a lane: weights, gradient, Adam moments, activations."""
     n_params, _ = models.count_parameters(module, run.task.context_length)
+    if platform != "cpu":
+        held = 6.0 * n_params * run.method.starts + accelerators.floats_held(module, run)
+        return 4.0 * accelerators.padding(module, accelerators.of(platform)) * held
     n_floats = 6 * n_params + run.method.rows_per_step(run) * module.activations()
     return 4.0 * run.method.starts * n_floats
 
@@ -164,12 +177,22 @@ def memory_shared(runs: Sequence[Run]) -> float:
     return largest * len({run.task.seed for run in runs if run.method.queues} or {0})
 
 
-def _memory_of_evaluation(module: Any, runs: Sequence[Run]) -> float:
+def _memory_of_evaluation(module: Module, runs: Sequence[Run], platform: str) -> float:
     """Predicted bytes per lane for evaluating labelled contexts."""
     if not runs[0].method.queues:
         return 0.0
     n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
-    return 4.0 * n_rows * module.activations()
+    if platform == "cpu":
+        return 4.0 * n_rows * module.activations()
+    padding = accelerators.padding(module, accelerators.of(platform))
+    return 4.0 * n_rows * padding * module.floats_evaluated()
+
+
+def _memory_of_lane(module: Module, runs: Sequence[Run], platform: str) -> float:
+    """Predicted bytes of a lane; on accelerators steps and evaluations follow each other."""
+    step = memory_per_lane(module, runs[0], platform)
+    evaluation = _memory_of_evaluation(module, runs, platform)
+    return step + evaluation if platform == "cpu" else max(step, evaluation)
 
 
 def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:
@@ -190,8 +213,8 @@ def _waits(run: Run) -> bool:
 
 def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
     """How many lanes a device can train at a time."""
-    each, memory = memory_per_lane(module, runs[0]), _memory(platform) - memory_shared(runs)
-    fits = memory / (each + _memory_of_evaluation(module, runs))
+    each, memory = memory_per_lane(module, runs[0], platform), _memory(platform)
+    fits = (memory - memory_shared(runs)) / _memory_of_lane(module, runs, platform)
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
 
 
@@ -212,9 +235,7 @@ def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) 
     for module, run in group:
         by_module[module].append(run)
     example = group[0][1]
-    work = functools.lru_cache(maxsize=None)(
-        lambda module: example.method.work_per_step(module, example)
-    )
+    work = functools.lru_cache(maxsize=None)(lambda module: step_seconds(module, example, platform))
     modules = sorted(by_module, key=lambda module: (work(module), repr(module)))
     steps = [[run.method.predicted_steps(run) for run in by_module[module]] for module in modules]
     total, longest = [sum(each) for each in steps], [max(each) for each in steps]
@@ -244,6 +265,7 @@ def _cuts(
 ) -> list[int]:
     """Where the packs of least predicted time end, in a list of modules M of sizes P.
 
+    work: seconds of a step of a module, by `step_seconds`.
     total, longest: steps of all runs of each module, and of the longest.
     """
     if len(modules) == 1:
@@ -279,9 +301,8 @@ def _cuts(
 
 
 def _seconds(work: Any, steps: Any, platform: str) -> Any:
-    """Of so many floating-point operations in so many steps of a pack; numbers or arrays."""
-    known = platform if platform in FLOPS_PER_SECOND else "gpu"
-    return work / FLOPS_PER_SECOND[known] + steps * STEP_SECONDS[known]
+    """Of so many seconds of work in so many steps of a pack; numbers or arrays."""
+    return work + steps * STEP_SECONDS.get(platform, STEP_SECONDS["gpu"])
 
 
 def _by_seeds(runs: list[Run], platform: str) -> Iterator[list[Run]]:

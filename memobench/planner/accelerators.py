@@ -1,0 +1,79 @@
+"""What accelerators take for a step: a model from counts of compiled programs, no measurement.
+
+Programs are bound by memory traffic and by the starts of their kernels, not by arithmetic: what a
+step holds it writes once and reads a few times. How often, how many kernels and how much padding
+was counted in the programs of `experiments/performance/accelerators.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memobench.models.base import Module
+    from memobench.runs import Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Accelerator:
+    """Figures of a device, by the makers' data sheets and counts.
+
+    bandwidth: bytes per second. step_seconds: the least that a step takes, starting its kernels.
+    traffic: how often the bytes that a step holds are moved. lanes: places to which the last axis
+    of arrays is padded, half of them as counted.
+    """
+
+    bandwidth: float
+    step_seconds: float
+    traffic: float
+    lanes: int = 1
+
+
+# 60 kernels of 2 µs; a TPU's parts start within a program.
+DEVICES = {
+    "NVIDIA H100": Accelerator(3.35e12, 1.2e-4, 6.5),
+    "NVIDIA H200": Accelerator(4.8e12, 1.2e-4, 6.5),
+    "TPU v5 lite": Accelerator(0.819e12, 1e-4, 11.0, lanes=128),
+}
+# By which packs are chosen on any device of a platform.
+TYPICAL = {"gpu": "NVIDIA H100", "tpu": "TPU v5 lite"}
+
+
+def nearest(device: str, platform: str) -> str:
+    """The name among DEVICES that a device's begins with, or that of its platform.
+
+    >>> nearest("NVIDIA H200 141GB", "gpu"), nearest("NVIDIA A100", "gpu")
+    ('NVIDIA H200', 'NVIDIA H100')
+    """
+    typical = TYPICAL.get(platform, TYPICAL["gpu"])
+    return next((name for name in DEVICES if device.startswith(name)), typical)
+
+
+def of(platform: str) -> Accelerator:
+    """The figures by which packs are chosen on a platform."""
+    return DEVICES[nearest("", platform)]
+
+
+def floats_held(module: Module, run: Run) -> float:
+    """Numbers that the examples of a step of one model hold at a time."""
+    shared = run.method.batch_size is None and run.task.shares_inputs
+    n_rows = run.method.rows_per_step(run) * run.method.starts
+    return n_rows * module.floats_held(shared)
+
+
+def padding(module: Any, device: Accelerator) -> float:
+    """How many times the memory of its numbers a model's arrays take.
+
+    >>> padding(None, DEVICES["NVIDIA H100"])
+    1.0
+    """
+    if device.lanes == 1:
+        return 1.0
+    widths = [getattr(module, name, device.lanes) for name in ("d_model", "d_head")]
+    return 1.0 + device.lanes / max(1, min(*widths, device.lanes)) / 2
+
+
+def seconds_of_traffic(module: Module, run: Run, device: Accelerator) -> float:
+    """Seconds that a step's numbers of one model take to be moved."""
+    return 4.0 * device.traffic * floats_held(module, run) / device.bandwidth
