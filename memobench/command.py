@@ -84,7 +84,10 @@ def choose(names: Sequence[str]) -> list["Experiment"]:
             )
         patterns = patterns or list(known)
     if not patterns:
-        raise UserError(f"name an experiment: {', '.join(known)}")
+        papers = dict.fromkeys(name.partition("/")[0] for name in known)
+        raise UserError(
+            f"name an experiment, or a paper: {', '.join(papers)}; memobench list shows all"
+        )
     chosen: dict[str, Experiment] = {}
     for pattern in patterns:
         matching = _matching(known, pattern)

@@ -9,9 +9,12 @@ from memobench.table import results
 def text(folder: results.Path) -> str:
     """A line of what is done, then one for each sweep and for each pack in training.
 
-    >>> print(text("no/such/folder"))
-    no/such/folder: 0 runs are done; nobody works here
+    Raises UserError for a folder that does not exist.
+
+    >>> print(text("."))
+    .: 0 runs are done; nobody works here
     """
+    results.require_folder(folder, "first: memobench run EXPERIMENT", "results=")
     sweeps: dict[str, Held] = {}
     packs = collections.defaultdict(list)
     for lease in Leases(folder).all():
