@@ -42,12 +42,12 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 def models(run: Any, value: str) -> np.ndarray:
     """value_KxTxS of a row: `rung_bits` or `rung_known` of rungs, tables and initial weights."""
-    value_KxM = np.array(_listed(run[value]), float)
+    value_KxM = np.array(listed(run[value]), float)
     return value_KxM.reshape(len(value_KxM), int(run["tables"]), int(run["inits"]))
 
 
 def _row(run: Any) -> dict[str, Any]:
-    bits_KxTxS, steps_K = models(run, "rung_bits"), _listed(run["rung_steps"])
+    bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
     bits = capacity.typical(bits_KxTxS[-1])
     architecture = _architecture(run)
     found: dict[str, Any] = {
@@ -57,7 +57,7 @@ def _row(run: Any) -> dict[str, Any]:
         **{name: run[name] for name in SET},
         "n_params": int(run["n_params"]),
         "tables": int(run["tables"]),
-        "rate": _listed(run["rung_rates"])[-1],
+        "rate": listed(run["rung_rates"])[-1],
         "edge_of_rates": bool(run["edge_of_rates"]),
         "best_bits": run["best_bits"],
         "best_complete": run["best_complete"],
@@ -69,7 +69,7 @@ def _row(run: Any) -> dict[str, Any]:
         near = bits.value >= (1 - capacity.GAIN) * limit.value
         found |= _named("limit", limit)
         found |= {"decided": decided, "converged": decided and near and not found["edge_of_rates"]}
-    trials = [capacity.Trial(int(n), bool(known)) for n, known in _listed(run["complete_trials"])]
+    trials = [capacity.Trial(int(n), bool(known)) for n, known in listed(run["complete_trials"])]
     if trials:
         known = models(run, "rung_known")[-1].mean()
         chance = 1 / run["vocab_size"]
@@ -144,7 +144,7 @@ def ratio(
     """
     found = []
     both = [models(each, value).mean(axis=2) / each["n_params"] for each in (run, other)]
-    for k, steps in enumerate(_listed(run["rung_steps"])):
+    for k, steps in enumerate(listed(run["rung_steps"])):
         run_TxX = np.stack([of_run[k] for of_run in both], axis=1)
         mean_BxX = statistics.replicates(run_TxX)
         ratio_B = mean_BxX[:, 0] / mean_BxX[:, 1]
@@ -157,7 +157,7 @@ def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def _listed(cell: Any) -> Any:
+def listed(cell: Any) -> Any:
     """A list, or the text of one as published tables have it."""
     return json.loads(cell) if isinstance(cell, str) else cell
 

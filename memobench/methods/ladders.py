@@ -174,14 +174,14 @@ class Ladders(training.Epochs):
         self._exact = self.signature.protocol == "exact"
         self._waiting: collections.deque[_Model] = collections.deque()
         self._n_open = [0] * len(pack.runs)
-        self._found = [_Found(_method(run)) for run in pack.runs]
+        self._found = [_Found(method_of(run)) for run in pack.runs]
         for i, run in enumerate(pack.runs):
             self._found[i].restore(checkpoints.load(run.run_id) if checkpoints else None)
             self._propose(i)
         self.width = max(1, min(pack.slots, len(self._waiting)))
 
     def tasks(self, run: Run) -> Sequence[Any]:
-        return _method(run).tasks(run)
+        return method_of(run).tasks(run)
 
     def task(self, job: Any) -> Any:
         return self.tasks(job.run)[job.table]
@@ -324,7 +324,7 @@ class Ladders(training.Epochs):
         self, i: int, stage: str, number: int, table: int, steps: int, factor: float, **more: Any
     ) -> _Model:
         run = self.runs[i]
-        plain = _method(run).training
+        plain = method_of(run).training
         of_all = {"n_examples": run.task.n_examples}
         return _Model(
             run=run,
@@ -335,7 +335,7 @@ class Ladders(training.Epochs):
             last_rate=factor * plain.final_learning_rate,
             stage=stage,
             owner=i,
-            table=table % _method(run).tables,
+            table=table % method_of(run).tables,
             factor=factor,
             **(of_all | more),
         )
@@ -371,6 +371,6 @@ def _measured(run: Run, found: _Found) -> tuple[float, float, dict[str, Any]]:
     return loss, known_KxM[-1].mean() / task.n_examples, columns
 
 
-def _method(run: Run) -> Capacity:
+def method_of(run: Run) -> Capacity:
     method: Any = run.method
     return method

@@ -1,0 +1,163 @@
+"""Certificates of `board/typical`: the best models of every entry, trained again and counted.
+
+    python -m memobench.experiments.board.certified
+
+Rows keep what every model came to know, not its weights; seeds, steps and learning rates make them
+again. Alone their arithmetic rounds differently than in a pack, so that a model ends elsewhere:
+what its certificate counts is what it knows, and the best of several stands for the entry. Of each
+entry one file holds the weights that know most bits of the whole set, another those that know the
+largest part to 99%.
+"""
+
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+
+from memobench import capacity, certificates, typical
+from memobench.certificates import counting
+from memobench.engine import initializing
+from memobench.methods import training
+from memobench.methods.capacity import Capacity
+from memobench.methods.ladders import method_of
+from memobench.models import base as models
+from memobench.planner import packing
+from memobench.report import tables
+from memobench.runs import Run, from_cells
+
+RUNS = pathlib.Path("results/board/typical_runs.csv")
+FOLDER = pathlib.Path("results/board/weights")
+# Models trained again for each file; the best of them is kept.
+CANDIDATES = 3
+WHOLE, PART = "most bits", "largest part"
+
+
+class Model(NamedTuple):
+    """One model of a run: its place among them, its table, rung and number of examples."""
+
+    number: int
+    table: int
+    rung: int
+    n_examples: int
+
+
+def best_models(method: Capacity, row: Mapping[str, Any], n_examples: int) -> list[Model]:
+    """The models of a row that knew most bits, the best first."""
+    bits_KxM = typical.models(row, "rung_bits").reshape(method.rungs, method.lanes)
+    order = np.argsort(-bits_KxM, axis=None)[:CANDIDATES]
+    places = [divmod(int(i), method.lanes) for i in order]
+    return [
+        Model(method.pilots + model, model // method.inits, rung, n_examples)
+        for rung, model in places
+    ]
+
+
+def best_trials(method: Capacity, row: Mapping[str, Any]) -> list[Model]:
+    """The trials of a row that came to know the largest parts, the largest first."""
+    cell = row["complete_trials"]
+    trials = json.loads(cell) if isinstance(cell, str) else cell
+    known = sorted(((n, i) for i, (n, complete) in enumerate(trials) if complete), reverse=True)
+    first, last = method.pilots + method.lanes, method.rungs - 1
+    return [Model(first + i, i % method.tables, last, n) for n, i in known[:CANDIDATES]]
+
+
+def train_again(run: Run, row: Mapping[str, Any], chosen: Sequence[Model]) -> Iterator[Any]:
+    """The certificate of each model that does not diverge."""
+    method = method_of(run)
+    rates = typical.listed(row["rung_rates"])
+    for model in chosen:
+        plain, rate = method.training, rates[model.rung]
+        whole: Any = method.tasks(run)[model.table]
+        again = Run(
+            task=whole.replace(n_sequences=model.n_examples),
+            architecture=run.architecture,
+            method=plain.replace(
+                epochs=method.ladder[model.rung] // plain.n_batches,
+                learning_rate=rate,
+                final_learning_rate=rate * plain.final_learning_rate / plain.learning_rate,
+            ),
+        )
+        key = jax.random.fold_in(initializing.init_key(run), model.number)
+        weights = models.init_on_host(run.module(), run.task.context_length, key)
+        initial = jax.tree.map(lambda x: np.asarray(x)[None], weights)
+        result = training.train_many(packing.make_pack([again]), initial=initial)
+        if np.isfinite(result.loss_R[0]):
+            params = jax.tree.map(lambda x: np.asarray(x)[0], result.variables)["params"]
+            part = None if model.n_examples == whole.n_examples else model.n_examples
+            yield certificates.of(whole, run.architecture, params, first=part, by="memobench")
+
+
+def certify(row: Mapping[str, Any], folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Writes the certificates of an entry, and yields what they know."""
+    run = from_cells(row)
+    method = method_of(run)
+    about = {"run_id": run.run_id, "family": run.architecture.family}
+    of_whole = train_again(run, row, best_models(method, row, run.task.n_examples))
+    counted = [(counting.count(each)["bits"], i, each) for i, each in enumerate(of_whole)]
+    if counted:
+        best = max(counted)[2]
+        yield {**about, "of": WHOLE, **counting.certify(certificates.save(best, folder))}
+    for each in train_again(run, row, best_trials(method, row)):
+        known = counting.count(each, ("float32",))["known"]
+        if capacity.complete(known, each.first or run.task.n_examples):
+            yield {**about, "of": PART, **counting.certify(certificates.save(each, folder))}
+            return
+
+
+def page(found: pd.DataFrame) -> str:
+    """What the weights know, for readers."""
+    whole = found[found["of"] == WHOLE].sort_values(
+        ["n_examples", "bits_per_parameter"], ascending=False
+    )
+    part = found[found["of"] == PART].set_index("run_id")["n_examples_known_of"]
+    shown = pd.DataFrame(
+        {
+            "entry": whole["family"],
+            "parameters": whole["n_params"],
+            "bits": whole["bits"],
+            "largest part known to 99%": whole["run_id"].map(part),
+            "bits / parameter": whole["bits_per_parameter"],
+            **{
+                f"bits / byte, {name}": whole[f"bits_per_byte{suffix}"]
+                for name, suffix in [("float32", "")]
+                + [(name, f"_{name}") for name in counting.FORMATS[1:]]
+            },
+            "weights": [f"[{name[-28:-12]}](weights/{name})" for name in whole["file"]],
+        }
+    )
+    digits = {str(name): 3 for name in shown if "/" in str(name)} | {"bits": 0}
+    return "\n\n".join(
+        [
+            "# Certified capacities",
+            "The best weights that `board/typical` found of every entry, trained again, published "
+            "in full and counted by `memobench certify`: bits of an overfull set, the largest set "
+            "known to 99%, and bits per byte of the file's weights as they are and rounded (the "
+            "scales of integers are counted). A capacity is a statement that weights exist: these "
+            "are they. Means over many trainings are in [board/typical](typical.md).",
+            tables.markdown(shown, digits),
+        ]
+    )
+
+
+def main() -> None:
+    """Makes the weights, tables and the page anew from the published rows."""
+    for old in FOLDER.glob("*.safetensors"):
+        old.unlink()
+    published: list[Any] = pd.read_csv(RUNS, low_memory=False).to_dict("records")
+    found = [
+        {**each, "n_examples_known_of": each["first"] or each["n_examples"]}
+        for row in published
+        if row["protocol"] == "exact"
+        for each in certify(row, FOLDER)
+    ]
+    table = pd.DataFrame(found)
+    tables.write_csv(table, RUNS.with_name("certified.csv"))
+    RUNS.with_name("certified.md").write_text(page(table) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
