@@ -5,9 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import typical
+from memobench import capacity, typical
 from memobench.engine import initializing
 from memobench.errors import UserError
+from memobench.experiments.board import certified
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
@@ -196,3 +197,27 @@ def test_rows_of_published_tables_are_summarised(rows, tmp_path):
     np.testing.assert_allclose(summary["bits_low"], again["bits_low"])
     assert (summary["rank_low"] <= summary["rank_high"]).all()
     assert set(summary["family"]) == {"MLP"}
+
+
+def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path):
+    """From nothing but the row; what a certificate counts is near what the row says."""
+    row = rows[0]
+    chosen = certified.best_models(METHOD, row, 18)
+    bits_KxM = np.array(row["rung_bits"])
+    known = [bits_KxM[model.rung, model.number - METHOD.pilots] for model in chosen]
+    assert known == sorted(bits_KxM.ravel(), reverse=True)[: certified.CANDIDATES]
+    assert all(model.table == (model.number - METHOD.pilots) // METHOD.inits for model in chosen)
+    found = {each["of"]: each for each in certified.certify(row, tmp_path)}
+    whole = found[certified.WHOLE]
+    assert whole["bits"] == pytest.approx(max(known), rel=0.2)
+    assert (tmp_path / whole["file"]).exists()
+    parts = [n for n, complete in row["complete_trials"] if complete]
+    if certified.PART in found:
+        part = found[certified.PART]
+        assert part["first"] in (*parts, None)
+        assert capacity.complete(part["known"], part["first"] or 18)
+    assert "Certified" in certified.page(
+        pd.DataFrame(
+            [{**each, "n_examples_known_of": each["first"] or 18} for each in found.values()]
+        )
+    )
