@@ -33,8 +33,8 @@ METHOD = Capacity(
     pilots=2,
     rungs=1,
 )
-# What a pair of cores measures in minutes, in hours, and what is left to accelerators.
-PRESETS = {"quick": (256, 512), "full": (256, 512, 1024, 2048), "large": (4096, 8192)}
+# What two cores measure within half an hour, within an hour, and in days.
+PRESETS = {"quick": (256, 512), "full": (256, 512, 1024), "large": (2048, 4096, 8192)}
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 
 
@@ -75,7 +75,7 @@ EXPERIMENTS = (
         name="board/shapes",
         title="Shapes of every family at each budget",
         presets={preset: runs(budgets) for preset, budgets in PRESETS.items()},
-        left_out="budgets of 1,024 and 2,048 parameters",
+        left_out="the budget of 1,024 parameters",
         figure=Panels(
             x=("d_model",), y=("bits_per_parameter",), hue="architecture", column="n_examples"
         ),

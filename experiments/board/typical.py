@@ -58,7 +58,7 @@ EXPERIMENTS = (
         name="board/typical",
         title="Bits per parameter of every family",
         presets={preset: tuple(_runs(budgets)) for preset, budgets in shapes.PRESETS.items()},
-        left_out="budgets of 1,024 and 2,048 parameters",
+        left_out="the budget of 1,024 parameters",
         figure=Typical(),
     ),
 )
