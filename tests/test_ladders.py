@@ -5,7 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import capacity, typical
+from memobench import capacity, certificates, typical
+from memobench.certificates import counting
 from memobench.engine import initializing
 from memobench.errors import UserError
 from memobench.experiments.board import certified
@@ -48,15 +49,35 @@ OTHER = run_of(
 )
 
 
-def rows_of(runs, checkpoints=None, on_steps=lambda steps: None):
+def trained(runs, checkpoints=None, on_steps=lambda steps: None):
+    """The rows of a pack, and the bits that the weights it keeps are counted to know."""
     pack = packing.make_pack(runs)
-    return worker.rows_of(pack, METHOD.train(pack, on_steps, checkpoints))
+    result = METHOD.train(pack, on_steps, checkpoints)
+    files = map(certificates.decode, worker.weights_of(pack, result))
+    counted = [counting.count(each, ["float32"]) for each in files]
+    return worker.rows_of(pack, result), counted
 
 
 @pytest.fixture(scope="module")
-def rows():
+def made():
     """Two runs of a pack, of unlike sizes, tasks and seeds."""
-    return rows_of([run_of(), OTHER])
+    return trained([run_of(), OTHER])
+
+
+@pytest.fixture(scope="module")
+def rows(made):
+    return made[0]
+
+
+def test_the_weights_of_most_bits_are_kept(made):
+    """With the task of their own label table."""
+    for row, counted in zip(*made, strict=True):
+        METHOD.check_weights(from_cells(row), row, counted)
+        assert counted["bits"] >= np.max(row["rung_bits"]) - 1e-2
+        with pytest.raises(UserError, match="best_bits"):
+            METHOD.check_weights(
+                from_cells(row), {**row, "best_bits": 1.01 * row["best_bits"]}, counted
+            )
 
 
 def test_a_row_holds_every_model_and_what_follows_from_them(rows):
@@ -120,7 +141,7 @@ def test_the_best_of_a_grid_of_rates_is_used(rows):
 
 def test_packed_equals_alone(rows):
     """Up to rounding, on the first rung; what is decided by it is the same there."""
-    (alone,) = rows_of([run_of()])
+    (alone,), _ = trained([run_of()])
     np.testing.assert_allclose(alone["rung_bits"][0], rows[0]["rung_bits"][0], atol=2e-2)
     assert alone["rung_rates"][0] == rows[0]["rung_rates"][0]
 
@@ -153,7 +174,7 @@ def test_a_killed_run_goes_on_and_finds_the_same(rows):
     stops = 0
     while True:
         try:
-            found = rows_of([run_of(), OTHER], Memory(), Stop())
+            found, counted = trained([run_of(), OTHER], Memory(), Stop())
             break
         except Stopped:
             stops += 1
@@ -162,6 +183,8 @@ def test_a_killed_run_goes_on_and_finds_the_same(rows):
     for before, after in zip(rows, found, strict=True):
         for name in ("rung_bits", "rung_known", "rung_rates", "complete_trials", "pilot_bits"):
             assert after[name] == before[name], name
+    for row, of_weights in zip(found, counted, strict=True):
+        METHOD.check_weights(from_cells(row), row, of_weights)
 
 
 def test_a_trial_ends_when_it_knows_all():

@@ -23,13 +23,15 @@ OnSteps = Callable[[int], None]
 
 
 class Weights(NamedTuple):
-    """Parameters of a model at its true size, and of how many first examples they know most.
+    """Parameters of a model at its true size, and of which examples they know most.
 
-    params: a tree of float arrays. first: None where all examples are meant.
+    params: a tree of float arrays. first: how many of the task's examples; None for all. task: None
+    for the run's.
     """
 
     params: Any
     first: int | None = None
+    task: Any = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from memobench import columns as col
-from memobench.columns import Column, by_name, declared, integer, require
+from memobench.columns import Column, by_name, declared, integer, require, shown
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.training import Training
 from memobench.models.base import Module
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import MOST_SEED, kind, nested
-from memobench.table.consistency import REPEATED, check_derived
+from memobench.table.consistency import REPEATED, agree, check_derived
 from memobench.tasks.labelled_contexts import rounded
 
 if TYPE_CHECKING:
@@ -173,6 +173,14 @@ class Capacity(Method):
         accuracy = known_KxL[-1].mean() / task.n_examples
         derived = {"accuracy": float(accuracy), "bits": float(bits_KxL[-1].mean())}
         check_derived(row, derived, REPEATED)
+
+    def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
+        """The weights that are kept are those of the most bits."""
+        require(
+            agree(row["best_bits"], counted["bits"], 1e-3),
+            f"best_bits={shown(row['best_bits'])}, but the weights that were kept know "
+            f"{shown(counted['bits'])}; delete the wrong one",
+        )
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

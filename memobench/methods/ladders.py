@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from flax import traverse_util
 
 from memobench import capacity, engine, metrics
 from memobench.engine import initializing, lanes
 from memobench.methods import training
-from memobench.methods.base import OnSteps, PackResult
+from memobench.methods.base import OnSteps, PackResult, Weights
 from memobench.methods.capacity import Capacity
 from memobench.models import base as models
 from memobench.planner import packing
@@ -95,8 +96,7 @@ class _Found:
     rungs: dict[tuple[int, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
     trials: list[capacity.Trial] = dataclasses.field(default_factory=list)
     round: dict[int, capacity.Trial] = dataclasses.field(default_factory=dict)
-    best: tuple[float, Any] = (0.0, None)
-    complete: tuple[int, Any] = (0, None)
+    best: tuple[float, int, dict[str, np.ndarray]] = (0.0, 0, {})
 
     def factors(self, rung: int) -> dict[float, float]:
         """The factors that a rung's pilots have all tried, rising, and their mean bits."""
@@ -150,10 +150,14 @@ class _Found:
         pilots = [(*key, bits) for key, bits in self.pilot_bits.items()]
         rungs = [(*key, *values) for key, values in self.rungs.items()]
         tables = {"pilots": (pilots, 4), "rungs": (rungs, 4), "trials": (self.trials, 2)}
-        return {name: np.array(x, np.float64).reshape(-1, n) for name, (x, n) in tables.items()}
+        arrays = {name: np.array(x, np.float64).reshape(-1, n) for name, (x, n) in tables.items()}
+        bits, table, params = self.best
+        return (
+            arrays | {"best": np.array([bits, table])} | {f"best/{x}": y for x, y in params.items()}
+        )
 
     def restore(self, arrays: Mapping[str, np.ndarray] | None) -> None:
-        """Takes what `to_arrays` gave; the weights of what was found before are lost."""
+        """Takes what `to_arrays` gave."""
         if arrays is None:
             return
         self.pilot_bits = {(int(k), f, int(p)): bits for k, f, p, bits in arrays["pilots"].tolist()}
@@ -161,6 +165,9 @@ class _Found:
             (int(k), int(i)): (bits, int(known)) for k, i, bits, known in arrays["rungs"].tolist()
         }
         self.trials = [capacity.Trial(int(n), bool(x)) for n, x in arrays["trials"]]
+        bits, table = arrays["best"]
+        params = {x.removeprefix("best/"): y for x, y in arrays.items() if x.startswith("best/")}
+        self.best = float(bits), int(table), params
 
 
 class Ladders(training.Epochs):
@@ -238,6 +245,10 @@ class Ladders(training.Epochs):
             run_seconds=seconds,
             variables=None,
             certificates=tuple(columns for _, _, columns in measured),
+            weights=tuple(
+                Weights(found.best[2], task=self.tasks(run)[found.best[1]])
+                for run, found in zip(self.runs, self._found, strict=True)
+            ),
         )
 
     def _weights(self, taken: Callable[[], Any], i: int, job: _Model) -> Any:
@@ -254,10 +265,9 @@ class Ladders(training.Epochs):
         else:
             complete = capacity.complete(job.known, job.n_examples)
             found.round[job.place] = capacity.Trial(job.n_examples, complete)
-            if complete and job.n_examples > found.complete[0]:
-                found.complete = job.n_examples, weights()
         if job.stage != TRIAL and job.bits > found.best[0]:
-            found.best = job.bits, weights()
+            params = traverse_util.flatten_dict(weights()["params"], sep="/")
+            found.best = job.bits, job.table, params
         if self._checkpoints is not None:
             self._checkpoints.save(job.run.run_id, found.to_arrays())
 
@@ -365,7 +375,7 @@ def _measured(run: Run, found: _Found) -> tuple[float, float, dict[str, Any]]:
         "rung_bits": bits_KxM.tolist(),
         "rung_known": known_KxM.astype(int).tolist(),
         "complete_trials": [[n, int(complete)] for n, complete in found.trials],
-        "best_bits": max(found.best[0], bits_KxM.max()),
+        "best_bits": found.best[0],
         "best_complete": max((n for n, complete in found.trials if complete), default=0),
     }
     return loss, known_KxM[-1].mean() / task.n_examples, columns

@@ -257,7 +257,11 @@ def weights_of(pack: packing.Pack, result: PackResult) -> Iterator[bytes | None]
         try:
             yield found and certificates.encode(
                 certificates.of(
-                    run.task, run.architecture, found.params, first=found.first, seed=run.seed
+                    found.task or run.task,
+                    run.architecture,
+                    found.params,
+                    first=found.first,
+                    seed=run.seed,
                 )
             )
         except UserError:
