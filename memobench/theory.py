@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -299,11 +299,11 @@ def certified(row: Any) -> bool:
     A search that ended early, or that found its best once, says only that there are such weights.
     No search proves that there are no better ones: `PROPOSITION_1` says what it assumes.
     """
-    losses, gradient_norm = row.get("start_losses"), row.get("gradient_norm")
-    if not isinstance(losses, list) or not losses or pd.isna(gradient_norm):
+    losses, gradient_norm, starts = map(row.get, ("start_losses", "gradient_norm", "starts"))
+    if not isinstance(losses, list) or not losses or pd.isna(gradient_norm) or pd.isna(starts):
         return False
     agreeing = sum(math.isclose(x, losses[0], rel_tol=AGREES, abs_tol=AGREES) for x in losses)
-    enough = row["starts"] >= LEAST_STARTS and agreeing >= LEAST_AGREEING
+    enough = starts >= LEAST_STARTS and agreeing >= LEAST_AGREEING
     return bool(enough and gradient_norm <= VANISHES)
 
 
@@ -371,9 +371,11 @@ def check(table: pd.DataFrame) -> None:
         )
 
 
-def violations(table: pd.DataFrame) -> Iterator[tuple[Limit, pd.Series, np.ndarray]]:
+def violations(
+    table: pd.DataFrame, limits: Iterable[Limit] | None = None
+) -> Iterator[tuple[Limit, pd.Series, np.ndarray]]:
     """Each limit that runs are beyond, what it measures of all runs, and which are beyond it."""
-    for limit in upper_bounds():
+    for limit in upper_bounds() if limits is None else limits:
         try:
             applies = limit.applies(table)
             measured, value = limit.measure(table), limit.value(table)

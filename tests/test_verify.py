@@ -8,6 +8,8 @@ from memobench import constructions, metrics
 from memobench.constructions import precision
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
+from memobench.methods.optimum import Optimum
+from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.runs import Run
 from memobench.table import migrate, results, rows, verify
 from tests.command_line import command_line
@@ -199,6 +201,29 @@ def test_constructed_weights_are_made_again_and_compared(tmp_path):
     accuracy, *_ = verify.verify(tmp_path, recompute=True).errors
     assert accuracy.startswith(f"{path.name}, row 1 ({run.run_id}): accuracy=")
     assert "weights that were made again have" in accuracy
+
+
+@pytest.mark.parametrize("agreeing", [True, False])
+def test_a_run_below_the_floor_of_another_shard_is_an_error(tmp_path, agreeing):
+    """If the search for the encoder certifies it: a single start that found it proves nothing."""
+    encoder = SequenceEncoder(d_model=HEADS.d_model)
+    search = Run(task=TASK, architecture=encoder, method=Optimum(starts=16))
+    below = _trained(1)
+    floor = below["loss"] + 1e-3
+    measures = {name: below[name] for name in rows.MEASURES} | {"loss": floor}
+    measures["bits"] = metrics.memorized_bits(floor, TASK.n_examples, TASK.n_choices)
+    losses = [floor, floor if agreeing else floor + 1e-3, floor + 0.1]
+    found = {"gradient_norm": 1e-9, "start_losses": losses}
+    columns = {**_bare(_row(search, **measures, **found)), "accuracy_protocol": below["accuracy"]}
+    _write(tmp_path, columns)
+    path = _write(tmp_path, _trained(0, loss=floor, bits=measures["bits"]), below)
+    errors = verify.verify(tmp_path).errors
+    if agreeing:
+        error = _only(errors)
+        assert error.startswith(f"{path.name}, row 2 ({below['run_id']}): beyond a proven limit")
+        assert "floor of the best sequence encoder" in error
+    else:
+        assert errors == ()
 
 
 def test_several_commits_and_devices_are_notes(tmp_path):

@@ -217,21 +217,7 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
         promised = pd.to_numeric(table["promises"]).fillna(promised)
     priors = zip(table["n_examples"], table["zipf_exponent"], strict=True)
     t_eps = [theory.t_eps(n, None if pd.isna(zipf) else zipf, EPS) for n, zipf in priors]
-    keys = [name for name in (*of_task(), "task_seed", "d_model") if name in table]
-    identity = [
-        tuple(None if pd.isna(value) else value for value in row)
-        for row in table[keys].itertuples(index=False, name=None)
-    ]
-    floors_of = [name for name, kind in Architecture.kinds().items() if kind.is_floor]
-    encoders = table["architecture"].isin(floors_of) & (table["protocol"] == "optimal")
-    floors: dict[str, dict[tuple, float]] = {"floor": {}, "certified_floor": {}}
-    for i in np.flatnonzero(encoders & table["loss"].notna()):
-        row = table.iloc[i]
-        for name, found in floors.items():
-            if name == "floor" or theory.certified(row):
-                found[identity[i]] = min(row["loss"], found.get(identity[i], float("inf")))
-    known = table.assign(
-        **{name: [found.get(x, float("nan")) for x in identity] for name, found in floors.items()},
+    known = with_floors(table).assign(
         promised=promised,
         load=table["n_examples"] / promised,
         t_eps=t_eps,
@@ -241,6 +227,33 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     if "run_id" in table:
         theory.check(known)
     return known
+
+
+def of_floors() -> list[str]:
+    """The columns that `with_floors` reads: first those that decide a floor."""
+    optimum = ["architecture", "protocol", "loss", "starts", "start_losses", "gradient_norm"]
+    return [*of_task(), "task_seed", "d_model", *optimum]
+
+
+def with_floors(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the columns `floor` and `certified_floor`, see `with_theory`."""
+    kinds = [name for name, kind in Architecture.kinds().items() if kind.is_floor]
+    searched = table["architecture"].isin(kinds) & (table["protocol"] == "optimal")
+    optima = np.flatnonzero(searched & table["loss"].notna())
+    if not len(optima):
+        return table.assign(floor=np.nan, certified_floor=np.nan)
+    keys = [name for name in (*of_task(), "task_seed", "d_model") if name in table]
+    cells = (table[name].astype(object).where(table[name].notna(), None) for name in keys)
+    identity = list(zip(*cells, strict=True))
+    floors: dict[str, dict[tuple, float]] = {"floor": {}, "certified_floor": {}}
+    for i in optima:
+        row = table.iloc[i]
+        for name in floors if theory.certified(row) else ("floor",):
+            least = floors[name].get(identity[i], np.inf)
+            floors[name][identity[i]] = min(row["loss"], least)
+    return table.assign(
+        **{name: [found.get(x, np.nan) for x in identity] for name, found in floors.items()}
+    )
 
 
 def certificates(table: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from memobench import atomic, certificates, theory
 from memobench.certificates import counting
 from memobench.columns import printable, require, shown
@@ -25,7 +28,7 @@ from memobench.errors import UnknownKind, UserError
 from memobench.methods.base import Method
 from memobench.runs import Run, from_cells
 from memobench.submissions import checks
-from memobench.table import results, rows
+from memobench.table import analysis, results, rows
 from memobench.table.consistency import agree
 
 # Rows that are compared with theorems together; a table of them takes little memory.
@@ -38,6 +41,7 @@ SAME = {"within": 1e-4, "zero": 1e-6}
 _SHOWN = 5
 
 _Row = dict[str, Any]
+_Violation = tuple[theory.Limit, pd.Series, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +79,7 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
     for path in results.shard_paths(folder):
         check.file(path)
     check.theory()
+    check.floors()
     if recompute:
         check.recompute()
     check.errors += results.how_to_migrate(folder, check.old, check.unsealed)
@@ -103,6 +108,7 @@ class _Check:
         self.first: dict[str, tuple[str, _Row]] = {}
         self._again: dict[str, list[tuple[str, str, float]]] = collections.defaultdict(list)
         self._waiting: list[tuple[str, _Row]] = []
+        self._judged: list[pd.DataFrame] = []
         # Runs whose weights are solved for: where they were found first, and their measures.
         self._solved: dict[str, tuple[str, Run, _Row]] = {}
         self._provenance: dict[str, collections.Counter] = collections.defaultdict(
@@ -207,13 +213,23 @@ class _Check:
         self._again[kind].append((place, before, apart))
 
     def theory(self) -> None:
-        """Compares the waiting rows with theorems, and forgets them."""
+        """Compares the waiting rows with theorems, and keeps of them what floors are about."""
         table = results.to_table([row for _, row in self._waiting])
-        for limit, measured, beyond in theory.violations(table):
-            for (place, _), value, is_beyond in zip(self._waiting, measured, beyond, strict=True):
-                if is_beyond:
-                    self.errors.append(f"{place}: beyond {limit}: {value:.6g} measured")
+        table = table.assign(place=[place for place, _ in self._waiting])
+        self._beyond(table, theory.violations(table))
+        # Of one type, whatever a column holds in these rows.
+        self._judged.append(table[["place", *analysis.of_floors()]].astype(object))
         self._waiting.clear()
+
+    def floors(self) -> None:
+        """Compares all runs with certified optima, whichever shards these are in."""
+        table = analysis.with_floors(pd.concat(self._judged, ignore_index=True))
+        self._beyond(table, theory.violations(table, [theory.PROPOSITION_1]))
+
+    def _beyond(self, table: pd.DataFrame, found: Iterable[_Violation]) -> None:
+        for limit, measured, beyond in found:
+            for place, value in zip(table["place"][beyond], measured[beyond], strict=True):
+                self.errors.append(f"{place}: beyond {limit}: {value:.6g} measured")
 
     def recompute(self) -> None:
         """Makes weights again that are solved for, and compares what they know."""
