@@ -8,8 +8,10 @@ import pytest
 
 from memobench.errors import UserError
 from memobench.models.base import Architecture
+from memobench.runs import from_cells
 from memobench.spec import SPEC_VERSION
-from memobench.table import results
+from memobench.table import checks, results, rows
+from memobench.table.consistency import check_domain
 from memobench.tasks.base import Task
 
 # Values of fields, wherever a kind has a field of this name.
@@ -89,3 +91,16 @@ def pairs():
             served = [task for task in tasks(task_name) if serves(architecture, task)]
             if served:
                 yield pytest.param(architecture, served[0], id=f"{name}-{task_name}")
+
+
+def checked_row(row):
+    """Raises UserError unless a row and its provenance are those of one run."""
+    known = rows.all_columns()
+    for name, value in row.items():
+        if value is not None:
+            check_domain(name, known[name].domain, value)
+    row = {name: row.get(name) for name in known}
+    checks.check_date(row["date"])
+    run = from_cells(row)
+    for check in checks.CONSISTENCY:
+        check(run, row)

@@ -20,8 +20,8 @@ from memobench.runtime import leases, status
 from memobench.table import results, rows, verify
 from tests import small
 from tests.test_board import _three
+from tests.test_checks import TASK
 from tests.test_specs import JUNK, cases, drawn_runs
-from tests.test_submissions import TASK
 from tests.test_verify import _constructed, _trained
 
 CURVE = {

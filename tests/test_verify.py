@@ -14,8 +14,8 @@ from memobench.runs import Run
 from memobench.table import migrate, results, rows, verify
 from tests.command_line import command_line
 from tests.small import PROVENANCE, reseal, resealed
+from tests.test_checks import HEADS, TASK, _row, _trained_row
 from tests.test_results import SPOILED
-from tests.test_submissions import HEADS, TASK, _row, _trained_row
 
 
 def _bare(row):

@@ -233,7 +233,8 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
             "its name is not that of its content: it was changed or renamed after it was written",
         )
     except UserError as error:
-        raise UserError(f"{columns.printable(path)}: {error}") from error
+        # One of an unknown kind stays one.
+        raise type(error)(f"{columns.printable(path)}: {error}") from error
     return certificate, found
 
 

@@ -32,8 +32,12 @@ FORMATS = ("float32", "bfloat16", "int8", "int4")
 _MOST_EXAMPLES, _MOST_FLOATS = 4096, 2**24
 
 
-def certify(path: certificates.Path) -> dict[str, Any]:
+def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
     """What the weights of a file know: a row of plain values, which are counted and not believed.
+
+    Args:
+      path: of the file.
+      follow: whether it may be a symbolic link.
 
     Returns:
       file, digest, by, seed and first as in the file; the columns of task and architecture;
@@ -44,7 +48,7 @@ def certify(path: certificates.Path) -> dict[str, Any]:
 
     Raises UserError, one line that begins with the path, for a file that is no certificate.
     """
-    certificate, digest = certificates.read(path)
+    certificate, digest = certificates.read(path, follow)
     try:
         counted = count(certificate)
     except UserError as error:

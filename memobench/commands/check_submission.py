@@ -1,26 +1,27 @@
-"""memobench check-submission: whether files of submitted runs are valid."""
+"""memobench check-submission: whether folders of submitted weights are valid."""
 
 from memobench.command import PLUGIN, Command
 from memobench.errors import UserError
 
 
 def run(names: list[str]) -> None:
-    """Checks files of submissions; retrains nothing."""
+    """Checks submissions by running their weights."""
     if not names:
-        raise UserError("name a file: memobench check-submission FILE...")
+        raise UserError("name a folder: memobench check-submission FOLDER...")
     from memobench import submissions
 
     wrong = []
     for name in names:
         try:
             found = submissions.read(name)
-            submissions.require_new(name, found)
         except UserError as error:
             wrong.append(str(error))
-        else:
-            print(f"ok: {name}: {len(found.rows)} runs by {found.submitter}")
+            continue
+        print(f"ok: {name}: {len(found.rows)} certificates by {found.submitter}")
+        for file in found.code:
+            print(f"{name}: review {file}, which defines what memobench does not")
     if wrong:
         raise UserError("\n".join(wrong))
 
 
-COMMAND = Command(run, "FILE", (PLUGIN,))
+COMMAND = Command(run, "FOLDER", (PLUGIN,))

@@ -1,7 +1,5 @@
 """memobench leaderboard: the table of who memorizes how much, from a results folder."""
 
-from absl import logging
-
 from memobench.command import OUTPUT, PLUGIN, RESULTS, Command
 from memobench.errors import UserError
 
@@ -16,10 +14,8 @@ def run(_: list[str]) -> None:
     if table.empty:
         raise UserError(f"{RESULTS.value} holds no run; first: memobench run EXPERIMENT")
     output = check_writable(OUTPUT.value, "output")
-    table, dropped = submissions.merge(submissions.load_folder(output / "submissions"), table)
-    for run_id, kept, left_out in dropped:
-        logging.warning("run %s of %s is left out: that of %s is kept", run_id, left_out, kept)
-    print(leaderboard.write(table, output))
+    submitted = submissions.table(submissions.load_folder(output / "submissions"))
+    print(leaderboard.write(table, output, submitted))
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
 
 

@@ -1,40 +1,83 @@
-"""memobench submit: one file of your runs for a pull request."""
+"""memobench submit: a folder of your weights for a pull request."""
 
 import itertools
+import logging
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, Command, choose
 from memobench.errors import UserError
 
+if TYPE_CHECKING:
+    from memobench.certificates import Certificate
+
+_log = logging.getLogger("memobench")
+
 SUBMITTER = flags.DEFINE_string("submitter", None, "Your name.")
 URL = flags.DEFINE_string("url", None, "A link to you or to your work.")
-NOTE = flags.DEFINE_string("note", None, "A sentence about your runs.")
+NOTE = flags.DEFINE_string("note", None, "A sentence about how the weights were found.")
+ARCHITECTURE = flags.DEFINE_list("architecture", [], "Only weights of these architectures.")
 
 
 def run(names: list[str]) -> None:
-    """Writes your runs into one file, for a pull request."""
+    """Writes certificates, or the best weights of your runs, into a folder for a pull request."""
     if not SUBMITTER.value:
         raise UserError("submit needs a name: --submitter='Your Name'")
-    experiments = choose(names) if names else []
-    from memobench import submissions
-    from memobench.table.results import check_writable, load_rows
+    from memobench import certificates, submissions
+    from memobench.table.results import check_writable
 
-    rows = load_rows(RESULTS.value)
-    of_which, first = "", "memobench run EXPERIMENT"
-    if experiments:
-        of_which, first = f" of {' '.join(names)} --preset={PRESET.value}", "memobench run them"
-        presets = (experiment.runs(PRESET.value) for experiment in experiments)
-        wanted = {run.run_id for run in itertools.chain.from_iterable(presets)}
-        rows = {run_id: row for run_id, row in rows.items() if run_id in wanted}
-    if not rows:
-        raise UserError(f"{RESULTS.value} holds no run{of_which}; first: {first}")
+    files = [name for name in names if name.endswith(certificates.SUFFIX)]
+    experiments = [name for name in names if name not in files]
+    found = [certificates.load(file) for file in files]
+    if experiments or not files:
+        found += _best_of_runs(experiments)
+    wanted = ARCHITECTURE.value
+    found = [x for x in found if not wanted or x.architecture.name in wanted]
+    if not found:
+        of_which = f" of architecture {', '.join(wanted)}" if wanted else ""
+        raise UserError(
+            f"{RESULTS.value} keeps no weights{of_which} of {' '.join(names) or 'any run'}; first: "
+            "memobench run EXPERIMENT"
+        )
     folder = check_writable(OUTPUT.value, "output") / "submissions"
-    path = submissions.write(rows.values(), SUBMITTER.value, folder, URL.value, NOTE.value)
+    path = submissions.write(found, SUBMITTER.value, folder, URL.value, NOTE.value)
     print(
-        f"{len(rows)} runs are in {path}. Now add that file, unchanged, to results/submissions/ of "
-        "a fork of memobench and open a pull request."
+        f"{len(found)} certificates are in {path}. Now add that folder, unchanged, to "
+        "results/submissions/ of a fork of memobench and open a pull request."
     )
 
 
-COMMAND = Command(run, "EXPERIMENT", (SUBMITTER, URL, NOTE, PRESET, RESULTS, OUTPUT, PLUGIN))
+def _best_of_runs(experiments: list[str]) -> list["Certificate"]:
+    """Of every architecture and kind of task the weights that know most, over seeds."""
+    from memobench import certificates
+    from memobench.table.results import load_rows, weights_path
+
+    rows = load_rows(RESULTS.value)
+    if experiments:
+        presets = (experiment.runs(PRESET.value) for experiment in choose(experiments))
+        ids = {run.run_id for run in itertools.chain.from_iterable(presets)}
+        rows = {run_id: row for run_id, row in rows.items() if run_id in ids}
+    best: dict[Any, Certificate] = {}
+    for row in sorted(rows.values(), key=_knows, reverse=True):
+        path = weights_path(RESULTS.value, row["run_id"])
+        if not path.exists():
+            continue
+        try:
+            found = certificates.load(path)
+        except UserError as error:
+            # One that cannot be read here does not hold up the others.
+            _log.warning("left out %s", error)
+            continue
+        best.setdefault((found.task.replace(seed=0), found.architecture, found.first), found)
+    return list(best.values())
+
+
+def _knows(row: dict[str, Any]) -> tuple[float, float]:
+    bits, loss = row.get("bits"), row.get("loss")
+    return (-1.0 if bits is None else bits, -float("inf") if loss is None else -loss)
+
+
+COMMAND = Command(
+    run, "EXPERIMENT", (SUBMITTER, URL, NOTE, ARCHITECTURE, PRESET, RESULTS, OUTPUT, PLUGIN)
+)

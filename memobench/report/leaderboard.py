@@ -23,17 +23,31 @@ up to eight times the steps; `{standard.PUBLISHED}`, the protocol of Dana et al.
 and its learning rate; `{standard.CONSTRUCTED}`, a proof's weights for as many associations as it
 promises, exactly solved. *Proven* is what a theorem promises weights of these sizes to memorize.
 
-Your own architecture: `memobench.board.searches(architecture, vocab_size, budget)` are the runs
-that put it here; `memobench submit` writes them for a pull request.
+Your own weights, found by any means: `memobench submit` writes them for a pull request.
 
 Written by `memobench leaderboard`; never edited by hand.
 """
+_NONE = pd.DataFrame()
 EMPTY = "No run of the standard board is in this folder; `memobench run board/256` makes some.\n"
 
 
-def page(board: pd.DataFrame) -> str:
-    """The board as Markdown, a section for each budget and vocabulary size."""
+SUBMITTED = """\
+## Submitted weights
+
+Whatever the way they were found, these numbers were counted by running them (`memobench certify`).
+They say what weights can know, not what training typically finds.
+"""
+_COUNTED = ["task", "vocab_size", "n_examples", "architecture", "n_params", "known", "bits"]
+_COUNTED += ["bits_per_parameter", "bits_per_byte", "bits_per_byte_int8", "bits_per_byte_int4"]
+
+
+def page(board: pd.DataFrame, submitted: pd.DataFrame) -> str:
+    """The board as Markdown, a section for each budget and vocabulary size, and submissions."""
     parts = [INTRODUCTION]
+    if not submitted.empty:
+        best = submitted.sort_values("bits_per_parameter", ascending=False, ignore_index=True)
+        places = {name: 2 if "_per_" in name else 0 for name in _COUNTED}
+        parts += [SUBMITTED, tables.markdown(best[["submitter", *_COUNTED]], places), ""]
     if board.empty:
         return "\n".join([*parts, EMPTY])
     for (budget, vocab_size), rows in board.groupby(["budget", "vocab_size"]):
@@ -53,17 +67,21 @@ def page(board: pd.DataFrame) -> str:
     return "\n".join(parts)
 
 
-def write(table: pd.DataFrame, folder: pathlib.Path) -> str:
+def write(table: pd.DataFrame, folder: pathlib.Path, submitted: pd.DataFrame = _NONE) -> str:
     """Writes LEADERBOARD.md, leaderboard.csv, .tex and .html and returns the page's text.
 
     Beside them what is no entry of the board: CONFIGURATIONS.md and configurations.csv.
+
+    Args:
+      table: of memobench's own runs.
+      folder: to write into.
+      submitted: others' certified weights, as `submissions.table` gives them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     board = standard.build(table)
-    own = table["submitter"] == standard.OWN if "submitter" in table else slice(None)
-    others = configurations.build(table[own])
+    others = configurations.build(table)
     configurations.write(others, folder)
-    text = page(board)
+    text = page(board, submitted)
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
     names = [standard.entry(row) for row in board.to_dict("records")]

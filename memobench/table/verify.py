@@ -1,8 +1,7 @@
 """Checks a results folder: its files, ids, measures and provenance. It changes nothing.
 
-Whatever can be derived is derived again, with the checks that submissions pass. JAX is imported
-only to count parameters. An error is what no sweep writes: a file or the code is wrong. A note is
-what a reader of the table should know.
+Whatever can be derived is derived again. An error is what no sweep writes: a file or the code is
+wrong. A note is what a reader of the table should know.
 
 The same run in two shards is a note: readers take the first by name. Its measures may differ,
 since packs, devices and versions round differently and training amplifies that. What is solved or
@@ -27,8 +26,7 @@ from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, UserError
 from memobench.methods.base import Method
 from memobench.runs import Run, from_cells
-from memobench.submissions import checks
-from memobench.table import analysis, results, rows
+from memobench.table import analysis, checks, results, rows
 from memobench.table.consistency import agree
 
 # Rows that are compared with theorems together; a table of them takes little memory.
@@ -153,7 +151,9 @@ class _Check:
         else:
             self.first[run_id] = place, measures
         self._unknown.update(row.keys() - rows.row_columns().keys())
-        self._wrong(place, self._contradictions({name: row.get(name) for name in checks.columns()}))
+        self._wrong(
+            place, self._contradictions({name: row.get(name) for name in rows.all_columns()})
+        )
         self._waiting.append((place, row))
         if len(self._waiting) >= ROWS_AT_ONCE:
             self.theory()

@@ -1,4 +1,4 @@
-"""Checks of a submitted row: its columns, and that they are those of one run.
+"""Checks of a row: whether its columns are those of one run.
 
 Whatever can be derived is derived again: the run and its id, the number of parameters, one measure
 from another, all that a method says about its runs.
@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from memobench import metrics
-from memobench.columns import Column, require, shown
+from memobench.columns import require, shown
 from memobench.errors import UserError
-from memobench.runs import Run, from_cells
-from memobench.spec import derived
+from memobench.runs import Run
 from memobench.table import curves, measures, rows
 from memobench.table.consistency import (
     MEASURED,
@@ -21,7 +20,6 @@ from memobench.table.consistency import (
     Row,
     agree,
     check_derived,
-    check_domain,
     check_loss,
     within,
 )
@@ -31,41 +29,6 @@ _OF_STEPS = 1e-5
 FIRST_YEAR = 2025
 # With more cells to trace, even counting parameters takes seconds.
 MAX_CELLS = 2**22
-# A picture too large for its use, how a pack was shared, and what the file states once.
-_LEFT_OUT = ("largest_attention", "n_devices", "spec_version")
-
-
-@derived
-def columns() -> dict[str, Column]:
-    """The columns that a submitted row may have."""
-    return {name: x for name, x in rows.all_columns().items() if name not in _LEFT_OUT}
-
-
-@derived
-def required() -> list[str]:
-    """The columns that every submitted row has."""
-    provenance = (name for name in rows.PROVENANCE if name not in rows.OPTIONAL_PROVENANCE)
-    of_runs = ("run_id", "task", "n_examples", "architecture", "method", "protocol", "steps")
-    names = (*of_runs, *rows.COUNTS, "status", *provenance)
-    return [name for name in names if name not in _LEFT_OUT]
-
-
-def checked_row(row: Any) -> dict[str, Any]:
-    """The row with all columns, None where it has no value."""
-    require(isinstance(row, dict), f"{shown(row)} is not an object of columns; make it one")
-    known = columns()
-    for name, value in row.items():
-        require(name in known, f"the column {shown(name)} is unknown; leave it out")
-        if value is not None:
-            check_domain(name, known[name].domain, value)
-    row = {name: row.get(name) for name in known}
-    for name in required():
-        require(row[name] is not None, f"{name} is missing; put it in")
-    run = from_cells(row)
-    check_date(row["date"])
-    for check in CONSISTENCY:
-        check(run, row)
-    return row
 
 
 class Unchecked(UserError):
@@ -91,7 +54,7 @@ def _check_model(run: Run, row: Row) -> None:
         "n_params_memory": n_params_memory,
         "n_params_distinct": models.count_distinct(module, length),
     }
-    # Rows that are not submitted may be older than a column of counts.
+    # Rows may be older than a column of counts.
     check_derived(row, {name: x for name, x in counts.items() if row[name] is not None}, 0)
 
 
@@ -233,7 +196,7 @@ def _check_method(run: Run, row: Row) -> None:
     run.method.check_row(run, row)
 
 
-# Each compares a run and its row, which has all of `columns`, and raises UserError.
+# Each compares a run and its row, which has all columns, and raises UserError.
 CONSISTENCY: tuple[Callable[[Run, Mapping[str, Any]], None], ...] = (
     _check_model,
     _check_measures,

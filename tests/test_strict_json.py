@@ -1,0 +1,57 @@
+"""Strict JSON: what memobench reads of others' files."""
+
+import json
+
+import pytest
+
+from memobench import strict_json
+from memobench.errors import UserError
+
+DOCUMENT = {"version": "0.1.0", "rows": [{"loss": 1.5, "name": "x"}]}
+
+
+def _text(document):
+    return json.dumps(document)
+
+
+HOSTILE = {
+    "empty": (lambda d: b"", "is not JSON"),
+    "half": (lambda d: _text(d)[: len(_text(d)) // 2].encode(), "is not JSON"),
+    "no unicode": (lambda d: _text(d).replace("0.1.0", "\xff").encode("latin-1"), "is not UTF-8"),
+    "another unicode": (lambda d: _text(d).encode("utf-16"), "is not UTF-8"),
+    "a mark before": (lambda d: _text(d).encode("utf-8-sig"), "is not JSON"),
+    "NaN": (lambda d: _text(d).replace('"loss": ', '"loss": NaN, "x": ').encode(), "NaN is no"),
+    "infinity": (lambda d: b'{"rows": [Infinity]}', "Infinity is not a JSON number"),
+    "minus infinity": (lambda d: b'{"rows": [-Infinity]}', "-Infinity is not a JSON number"),
+    "1e999": (lambda d: b'{"rows": [{"loss": 1e999}]}', "'1e999' is too large"),
+    "-1e999": (lambda d: b'{"rows": [{"loss": -1e999}]}', "'-1e999' is too large"),
+    "many digits": (lambda d: b'{"rows": ' + b"9" * 5000 + b"}", "beyond 2^53"),
+    "many decimals": (lambda d: b'{"rows": 0.' + b"9" * 10**6 + b"}", "too large or too long"),
+    "deep lists": (lambda d: b"[" * 100_000, "100000 deep"),
+    "deep and whole": (lambda d: b'{"rows": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "100001 deep"),
+    "deep objects": (lambda d: b'{"a":' * 100_000, "100000 deep"),
+    "a million rows": (lambda d: b'{"rows": [' + b"{}," * 10**6 + b"{}]}", "than 100,000 rows"),
+    "many lists": (lambda d: b'{"rows": [' + b"[]," * 4_000_001 + b"[]]}", "than 4,000,000 lists"),
+    "a key twice": (lambda d: b'{"board": "v1", "board": "v1"}', "'board' is there twice"),
+    "an open string": (lambda d: b'"' + rb"\"" * 500_000, "is not JSON"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "said"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_text_that_is_none_is_refused_in_one_line(monkeypatch, spoil, said):
+    data = spoil(DOCUMENT)
+    if "rows" in said:  # Refused before anything is built.
+        monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(UserError) as error:
+        strict_json.parsed(data)
+    assert said in str(error.value)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1000
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    path = tmp_path / "large.json"
+    with open(path, "wb") as file:
+        file.truncate(200 * 2**20)
+    with pytest.raises(UserError, match="209,715,200 bytes are more than 67,108,864"):
+        strict_json.contents(path, 2**26)
