@@ -3,24 +3,29 @@
 A gradient of a gather would be a scatter: GPUs sort for it and TPUs loop (`models/lookup.py`).
 """
 
+import re
+
 import jax
 import numpy as np
 import pytest
 
-from memobench.engine import program
+from memobench.engine import devices, program
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models import lookup
+from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
+from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small
 
 PUBLISHED = Training(batch_size=4, n_batches=2, epochs=1)
+SIZES = {"d_model": 4, "d_head": 3, "n_heads": 2}
 METHODS = {
     "published": PUBLISHED,
     "exact": PUBLISHED.exact(),
@@ -58,7 +63,37 @@ def test_steps_scatter_and_sort_nothing_loop_once_and_multiply_in_float32(run):
         assert "bf16" not in text
 
 
-SIZES = {"d_model": 4, "d_head": 3, "n_heads": 2}
+N_DEVICES = 8
+COLLECTIVE = re.compile(r"all_|collective|reduce_scatter|send|recv|custom_call_target")
+
+
+@pytest.mark.parametrize("name", ["published", "annealed", "searched"])
+def test_no_device_waits_for_another_or_the_host_within_a_program(name, monkeypatch):
+    labelled = isinstance(METHODS[name], Annealing)
+    task, architecture = (
+        (LabelledContexts(n_examples=6, context_length=2, n_classes=3), QueryAttention(**SIZES))
+        if labelled
+        else (Associations(vocab_size=4, n_sequences=8), AttentionOnly(**SIZES))
+    )
+    runs = [
+        Run(task=task, architecture=architecture, method=METHODS[name], seed=seed)
+        for seed in range(2 * N_DEVICES)
+    ]
+    pack = packing.make_pack(runs, platform="tpu", n_devices=N_DEVICES)
+    ((signature, n_lanes, n_instances),) = runs[0].method.programs(pack)
+    mesh = jax.sharding.AbstractMesh((N_DEVICES,), ("runs",))
+    monkeypatch.setattr(devices, "count", lambda: N_DEVICES)
+    monkeypatch.setattr(devices, "_mesh", lambda: mesh)
+    assert n_lanes % N_DEVICES == 0
+    for part in program.to_compile(signature, n_lanes, n_instances).values():
+        traced = devices.jit(part.function, part.specs).trace(*part.arguments)
+        text = traced.lower(lowering_platforms=("tpu",)).as_text()
+        # What a device does is written out for its share of the lanes alone.
+        assert f"num_partitions = {N_DEVICES}" in text
+        assert "manual_computation" in text
+        assert not COLLECTIVE.findall(text)
+        # Nor for the host: how often a loop runs is known.
+        assert not re.findall(r"compare +LT, %iterArg\w*, %iterArg", text)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from memobench import metrics
 from memobench.engine.lanes import Lane, stacked
+from memobench.models import lookup
 from memobench.models.base import Module
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
@@ -180,6 +181,10 @@ def evaluate_prefixes(module: Module, variables: Any, data: Labelled, lane_R: La
         return sums[0] + loss_R, sums[1] + (correct_RxE & mine_RxE).sum(axis=1)
 
     zeros = jnp.zeros(n_examples_R.shape), jnp.zeros(n_examples_R.shape, jnp.int32)
-    blocks = -(-n_examples_R.max() // block)
-    loss_R, correct_R = jax.lax.fori_loop(0, blocks, add, zeros)
+    # On a CPU no more blocks than any lane needs; for that an accelerator would wait for the host in
+    # every turn.
+    loss_R, correct_R = lookup.by_platform(
+        lambda: jax.lax.fori_loop(0, -(-n_examples_R.max() // block), add, zeros),
+        lambda: jax.lax.fori_loop(0, -(-n_all // block), add, zeros),
+    )
     return loss_R / n_examples_R, correct_R / n_examples_R
