@@ -120,14 +120,14 @@ def _threshold(rows: dict[str, Any], budget: int) -> str:
         return ""
     more = attention["half_99_low"] > mlp["half_99_high"]
     less = attention["half_99_high"] < mlp["half_99_low"]
-    verdict = "larger" if more else "smaller" if less else "not told apart"
+    verdict = "a larger" if more else "a smaller" if less else "no clearly larger or smaller"
     shown = [
         f"{row['half_99']:,.0f} [{row['half_99_low']:,.0f}, {row['half_99_high']:,.0f}]"
         for row in (attention, mlp)
     ]
     return (
-        f"The set that half of the trainings come to know to 99% is {verdict} with attention "
-        f"alone: {shown[0]} associations against {shown[1]}."
+        f"Attention alone comes to know {verdict} set completely: half of its trainings know 99% "
+        f"of {shown[0]} associations, half of the MLP's 99% of {shown[1]}."
     )
 
 
