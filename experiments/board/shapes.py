@@ -22,7 +22,7 @@ from memobench.experiment import Experiment
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
-from memobench.report.panels import Panels
+from memobench.report.typical import Shapes
 from memobench.runs import Run
 from memobench.table.rows import of_architecture
 
@@ -76,9 +76,7 @@ EXPERIMENTS = (
         title="Shapes of every family at each budget",
         presets={preset: runs(budgets) for preset, budgets in PRESETS.items()},
         left_out="the budget of 1,024 parameters",
-        figure=Panels(
-            x=("d_model",), y=("bits_per_parameter",), hue="architecture", column="n_examples"
-        ),
+        figure=Shapes(),
     ),
 )
 

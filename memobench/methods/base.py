@@ -129,6 +129,11 @@ class Method(Spec):
         """How many models a run trains side by side."""
         return 1
 
+    @property
+    def averaged(self) -> int:
+        """Of how many models the accuracy and loss of a run are means."""
+        return 1
+
     def check_run(self, run: Run) -> None:
         """Raises UserError for a task that the method does not serve."""
         raise NotImplementedError

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Raised whenever a run would make other trainings: ids then differ, and results never mix.
 RULES = 1
+# Rows list bits with so many digits.
+_LISTED = 1e-3
 # Steps of a rung over those of the one before.
 GROWTH = 4
 
@@ -107,6 +109,10 @@ class Capacity(Method):
         """How many models are trained for every rung."""
         return self.tables * self.inits
 
+    @property
+    def averaged(self) -> int:
+        return self.lanes
+
     def tasks(self, run: Run) -> list[Any]:
         """The run's task with each of its label tables, of consecutive seeds."""
         return [run.task.replace(seed=run.task.seed + k) for k in range(self.tables)]
@@ -169,10 +175,12 @@ class Capacity(Method):
             len(row["complete_trials"]) == self.threshold_trials,
             f"complete_trials are not {self.threshold_trials}; fix them",
         )
-        task = run.task
-        accuracy = known_KxL[-1].mean() / task.n_examples
-        derived = {"accuracy": float(accuracy), "bits": float(bits_KxL[-1].mean())}
-        check_derived(row, derived, REPEATED)
+        accuracy, bits = known_KxL[-1].mean() / run.task.n_examples, bits_KxL[-1].mean()
+        check_derived(row, {"accuracy": float(accuracy)}, REPEATED)
+        require(
+            agree(row["bits"], float(bits), REPEATED, _LISTED),
+            f"bits={shown(row['bits'])} but {bits:.6g} follows from rung_bits; fix the wrong one",
+        )
 
     def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
         """The weights that are kept are those of the most bits."""

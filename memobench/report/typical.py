@@ -11,7 +11,7 @@ import pandas as pd
 from memobench import typical
 from memobench.methods.capacity import Capacity
 from memobench.report import tables
-from memobench.report.drawing import Drawing, key, palette, subplots
+from memobench.report.drawing import Drawing, key, palette, subplots, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,6 +80,50 @@ class Typical(Drawing):
                 tables.markdown(_shown(rows), {}),
             ]
         return parts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shapes(Drawing):
+    """Bits per parameter of every shape against its width, a panel for each budget."""
+
+    def draw(
+        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
+    ) -> None:
+        """See `Drawing`; of shapes of one family and width the best is on the line."""
+        runs: list[Any] = table[table["status"] == "ok"].to_dict("records")
+        known = pd.DataFrame(
+            {
+                "family": [typical.family(run) for run in runs],
+                "budget": [typical.budget(int(run["n_params"])) for run in runs],
+                "width": [run["d_model"] for run in runs],
+                "bits": [run["bits"] / run["n_params"] for run in runs],
+            }
+        )
+        budgets, families = sorted(set(known["budget"])), sorted(set(known["family"]))
+        figure, (axes,) = subplots(
+            1, max(len(budgets), 1), (max(4.2 * len(budgets), 9), 5), sharey="row"
+        )
+        looks = dict(zip(families, palette(max(len(families), 1)), strict=False))
+        for axis, budget in zip(axes, budgets, strict=False):
+            for family, marker in zip(families, _MARKERS * len(families), strict=False):
+                shapes = known[(known["budget"] == budget) & (known["family"] == family)]
+                best = shapes.groupby("width")["bits"].max()
+                axis.plot(best.index, best, color=looks[family], linewidth=1)
+                axis.plot(
+                    shapes["width"], shapes["bits"], marker, color=looks[family], markersize=5
+                )
+            axis.set_title(f"{budget:,} parameters")
+            axis.set_xlabel("width d of the residual stream")
+            whole_numbers(axis)
+        axes[0].set_ylabel("bits per parameter")
+        axes[0].set_ylim(0)
+        handles = [
+            key(family, color=looks[family], marker=marker)
+            for family, marker in zip(families, _MARKERS * len(families), strict=False)
+        ]
+        figure.suptitle(experiment.title)
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+        figure.savefig(path, dpi=110)
 
 
 def answer(table: pd.DataFrame) -> str:

@@ -90,7 +90,7 @@ def _check_measures(run: Run, row: Row) -> None:
     if "accuracy" not in known:
         return
     if task.counts_examples:
-        _check_count("accuracy", accuracy, task.n_predicted)
+        _check_count("accuracy", accuracy, task.n_predicted * run.method.averaged)
     if "memorized" in known:
         memorized = metrics.chance_corrected(accuracy, task.n_predicted, task.chance)
         require(
