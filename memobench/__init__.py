@@ -27,16 +27,28 @@ from memobench.version import __version__
 if TYPE_CHECKING:
     from memobench.certificates.counting import certify
     from memobench.certificates.kept import weights
+    from memobench.models.checking import check
     from memobench.runs import Run
     from memobench.runtime.sweep import plan, run
     from memobench.table.results import load_results
 
-__all__ = ["Run", "UserError", "__version__", "certify", "load_results", "plan", "run", "weights"]
+__all__ = [
+    "Run",
+    "UserError",
+    "__version__",
+    "certify",
+    "check",
+    "load_results",
+    "plan",
+    "run",
+    "weights",
+]
 
 # What takes a second to import is imported when it is first asked for.
 _HOMES = {
     "Run": "runs",
     "certify": "certificates.counting",
+    "check": "models.checking",
     "load_results": "table.results",
     "plan": "runtime.sweep",
     "run": "runtime.sweep",

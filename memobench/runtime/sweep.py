@@ -21,6 +21,7 @@ import pandas as pd
 from memobench import constructions, executors, plugins, theory
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
+from memobench.models import checking
 from memobench.planner import costs, packing
 from memobench.runs import Run
 from memobench.runtime import worker
@@ -127,6 +128,8 @@ def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) 
 
 
 def _check(runs: Iterable[Run]) -> None:
+    runs = list(runs)
+    checking.require_sound((run.architecture, run.task) for run in runs)
     for run in runs:
         run.method.check_module(run.module())
         constructions.check(run)

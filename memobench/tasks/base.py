@@ -151,6 +151,11 @@ class Task(Spec):
 
         return jax.vmap(one)(jax.numpy.arange(self.n_examples))
 
+    @property
+    def output_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes that a module's output for one example may have; empty where any will do."""
+        return ()
+
     def prior(self, data: Any) -> np.ndarray:
         """prior_T, float64: how often each example occurs, summing to 1."""
         return np.full(self.n_examples, 1 / self.n_examples)

@@ -164,6 +164,10 @@ class LabelledContexts(Task):
     def inputs(self, data: Labelled, example: jax.Array) -> tuple[Any, Any]:
         return inputs(data, example)
 
+    @property
+    def output_shapes(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.n_classes or 1,),)
+
     def answers(self, data: Labelled) -> np.ndarray:
         return np.asarray(data.label_T)
 

@@ -285,6 +285,12 @@ class TokenTask(Task):
             return module.all_logits(variables, tokens_TxS)
         return jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
 
+    @property
+    def output_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Logits of all tokens or of those that may be answers."""
+        places = (self.context_length,) * (self.n_predicted > self.n_examples)
+        return tuple(dict.fromkeys((*places, n) for n in (self.n_outputs, self.vocab_size)))
+
     def prior(self, data: Instance) -> np.ndarray:
         if self.is_even:
             return super().prior(data)

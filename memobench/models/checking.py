@@ -1,0 +1,244 @@
+"""What is wrong with an architecture, found before anything trains.
+
+Shapes are traced, which costs nothing. That padding leaves the function as it is is tried on one
+batch: outputs and gradients of the padded model against those of the plain one.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from memobench.columns import require
+from memobench.errors import UserError
+from memobench.models import base as models
+from memobench.models.base import Architecture, Module
+from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
+from memobench.tasks.factual_recall import FactualRecall
+from memobench.tasks.labelled_contexts import LabelledContexts
+from memobench.tasks.sequences import Sequences
+
+# On which an architecture is checked where no task is given: the first that it serves.
+TASKS: tuple[Task, ...] = (
+    Associations(vocab_size=6),
+    Associations(vocab_size=6, context_length=1),
+    LabelledContexts(n_examples=6, n_classes=3, context_length=2, input_dim=5),
+    FactualRecall(n_subjects=3, n_relations=2, n_answers=2, n_noise=4, context_length=4),
+    Sequences(vocab_size=6, context_length=3, n_sequences=5),
+)
+# By how much sizes are padded, and how far outputs may then be off: a size that does not pad is
+# off by a share of the outputs, rounding by far less.
+_MORE, _OFF = 2, 1e-4
+_EXAMPLES = 4
+
+
+def check(
+    architecture: Architecture, task: Task | None = None, budget: int | None = None
+) -> tuple[str, ...]:
+    """What is wrong with an architecture, a line each; empty where nothing is.
+
+    Args:
+      architecture: of small sizes, as its model is run.
+      task: on which it is checked; by default the first of some small ones that it serves.
+      budget: parameters that it should have, within 5%.
+
+    Raises UserError where it does not serve the task, or none.
+    """
+    module, task = _built(architecture, task)
+    wrong = list(_faults(architecture, module, task))
+    if not wrong:
+        wrong += _ignored(architecture, module, task)
+    n_params, _ = models.count_parameters(module, task.context_length)
+    if budget and abs(n_params / budget - 1) > 0.05:
+        off = n_params / budget - 1
+        wrong.append(f"it has {n_params:,} parameters, {off:+.0%} of the budget {budget:,}")
+    return tuple(wrong)
+
+
+def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
+    """What makes results wrong; the later checks rest on the earlier ones."""
+    for lines in (
+        _shapes(module, task),
+        _uncounted(module, task),
+        _padding(architecture, module, task),
+    ):
+        found = list(lines)
+        yield from found
+        if found:
+            return
+
+
+def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
+    """Raises UserError for the first architecture whose results would be wrong.
+
+    Each structure is checked once. Those of memobench itself are checked by its tests.
+    """
+    for architecture, task in pairs:
+        if type(architecture).__module__.startswith("memobench.models."):
+            continue
+        module = architecture.build(task)
+        # Of one structure all sizes are right or wrong alike.
+        key = models.structure(module), task.pack_key()
+        if key not in _SOUND:
+            for line in _faults(architecture, module, task):
+                raise UserError(f"architecture {architecture.name}: {line}")
+            _SOUND.add(key)
+
+
+_SOUND: set[tuple[Module, Any]] = set()
+
+
+def _built(architecture: Architecture, task: Task | None) -> tuple[Module, Task]:
+    if task is not None:
+        return architecture.build(task), task
+    for each in TASKS:
+        if each.question in architecture.answers:
+            try:
+                return architecture.build(each), each
+            except UserError:
+                continue
+    raise UserError(f"architecture {architecture.name} serves none of the small tasks; give task")
+
+
+def _shapes(module: Module, task: Task) -> Iterator[str]:
+    """Wrong shapes and types of outputs."""
+    expected = task.output_shapes
+    found = jax.eval_shape(
+        lambda variables, data: module.apply(variables, *task.inputs(data, jnp.int32(0))),
+        models.shapes(module, task.context_length),
+        task.shapes(),
+    )
+    if not isinstance(found, jax.ShapeDtypeStruct):
+        yield "its output is no array; return logits"
+    elif expected and found.shape not in expected:
+        right = " or ".join(map(str, expected))
+        yield f"its output has shape {found.shape}, and the task asks for {right}; fix the last map"
+    elif not jnp.issubdtype(found.dtype, jnp.floating):
+        yield f"its output is {found.dtype}; return floats"
+
+
+def _uncounted(module: Module, task: Task) -> Iterator[str]:
+    """Arrays that are used and not counted as parameters."""
+    shapes = models.shapes(module, task.context_length)
+    for name in shapes.keys() - {"params", "constants"}:
+        yield f"its variables have a collection {name!r}, which is neither trained nor counted"
+    used = sum(x.size for x in jax.tree.leaves(shapes["params"]))
+    counted, _ = models.count_parameters(module, task.context_length)
+    if used != counted:
+        yield f"its model has {used} parameters and its table lists {counted}; list all of them"
+    first, second = (_drawn(module, task, seed)["constants"] for seed in (0, 1))
+    if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
+        yield "its constants are drawn at random; make them parameters, which are counted"
+
+
+def _ignored(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
+    """Sizes of the spec that change neither parameters nor outputs."""
+    for name, size in _sizes(architecture).items():
+        other = _resized(architecture, name, size, task)
+        if other is None:
+            continue
+        same = models.shapes(module, task.context_length) == models.shapes(
+            other, task.context_length
+        )
+        if same and _same_outputs(module, other, task):
+            yield f"{name} changes nothing: neither parameters nor outputs; use it or leave it out"
+
+
+def _sizes(architecture: Architecture) -> dict[str, int]:
+    fields = {x.name: getattr(architecture, x.name) for x in dataclasses.fields(architecture)}
+    return {name: size for name, size in fields.items() if type(size) is int}
+
+
+def _resized(architecture: Architecture, name: str, size: int, task: Task) -> Module | None:
+    for other in (size + 1, 2 * size, size - 1):
+        try:
+            return architecture.replace(**{name: other}).build(task)
+        except UserError:
+            continue
+    return None
+
+
+def _same_outputs(module: Module, other: Module, task: Task) -> bool:
+    params = _random(module, task)["params"]
+    outputs = []
+    for each in (module, other):
+        variables = {**_drawn(each, task, 0), "params": params}
+        outputs.append(_value_and_gradient(each, task, variables)[0])
+    return bool(np.array_equal(*outputs))
+
+
+def _padding(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
+    """Sizes in `paddable` whose padding changes outputs or gradients."""
+    names = [name for name in module.paddable if name in _sizes(architecture)]
+    if not names or _same_when_padded(module, task, names):
+        return
+    # Which of them it is.
+    wrong = [name for name in names if not _same_when_padded(module, task, [name])] or names
+    yield (
+        f"padding {', '.join(wrong)} with zeros changes its function or gradient; leave it out of "
+        "paddable of the module"
+    )
+
+
+def _same_when_padded(module: Module, task: Task, names: list[str]) -> bool:
+    larger: dict[str, Any] = {name: getattr(module, name) + _MORE for name in names}
+    padded = module.clone(**larger)
+    variables = _random(module, task)
+    target = models.shapes(padded, task.context_length)
+    outputs, gradient = _value_and_gradient(module, task, variables)
+    others, of_padded = _value_and_gradient(padded, task, models.pad_to(variables, target))
+    # The gradient of what is padded is zero: so it stays.
+    same = jax.tree.map(_close, models.pad_to(gradient, target["params"]), of_padded)
+    return _close(outputs, others) and all(jax.tree.leaves(same))
+
+
+def _close(a: Any, b: Any) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and bool(
+        np.abs(a - b).max(initial=0) <= _OFF * np.abs(a).max(initial=1)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _drawn(module: Module, task: Task, seed: int) -> Any:
+    return models.init_on_host(module, task.context_length, jax.random.key(seed))
+
+
+def _random(module: Module, task: Task) -> Any:
+    """Variables in which no parameter is zero."""
+    random, variables = np.random.default_rng(0), _drawn(module, task, 0)
+    params = jax.tree.map(lambda x: random.standard_normal(x.shape), variables["params"])
+    return {**variables, "params": params}
+
+
+def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any, Any]:
+    """Outputs of a few examples, and the gradient of a fixed mix of them by the parameters."""
+    data = jax.tree.map(np.asarray, task.sample())
+    example_B = np.arange(min(_EXAMPLES, task.n_examples))
+
+    def mixed(params: Any, rest: Any, data: Any) -> Any:
+        def one(i: jax.Array) -> Any:
+            return module.apply({**rest, "params": params}, *task.inputs(data, i))
+
+        outputs = jax.vmap(one)(jnp.asarray(example_B))
+        return (
+            outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
+        ).sum(), outputs
+
+    def double(x: Any) -> jax.Array:
+        return jnp.asarray(x, np.float64 if np.issubdtype(x.dtype, np.floating) else x.dtype)
+
+    with jax.enable_x64(True):
+        params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
+        run = jax.jit(
+            jax.value_and_grad(mixed, has_aux=True),
+            compiler_options={"xla_backend_optimization_level": 0},
+        )
+        (_, outputs), gradient = run(*jax.tree.map(double, (params, rest, data)))
+        require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
+        return np.asarray(outputs), jax.tree.map(np.asarray, gradient)

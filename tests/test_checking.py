@@ -1,0 +1,92 @@
+"""What is wrong with an architecture is said before anything trains."""
+
+import re
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from flax import linen as nn
+
+import memobench
+from memobench.columns import integer
+from memobench.errors import UserError
+from memobench.methods.training import Training
+from memobench.models.base import Architecture, Module
+from memobench.spec import kind
+from memobench.tasks.associations import Associations
+from tests import small
+
+METHOD = Training(n_batches=2, epochs=1).exact()
+
+
+class Own(Module):
+    """A table of embeddings, and one fault."""
+
+    vocab_size: int
+    d_model: int
+    fault: str
+
+    paddable = ("d_model",)
+
+    @nn.compact
+    def __call__(self, tokens_S):
+        n, d, normal = self.vocab_size, self.d_model, nn.initializers.normal()
+        x_D = self.param("embedding", normal, (n, d))[tokens_S].sum(axis=0)
+        if self.fault == "norm":
+            x_D = nn.LayerNorm()(x_D)
+        if self.fault == "random":
+            key = self.make_rng("params") if self.is_initializing() else None
+            x_D *= self.variable("constants", "gate", lambda: normal(key, (d,))).value
+        if self.fault == "statistics":
+            x_D -= self.variable("batch_stats", "mean", jnp.zeros, (d,)).value
+        n_outputs = n + 1 if self.fault == "outputs" else n
+        return self.param("unembedding", normal, (n_outputs, d)) @ x_D
+
+
+FAULTS = {
+    "outputs": r"its output has shape \(7,\), and the task asks for \(6,\)",
+    "norm": "padding d_model with zeros changes its function or gradient",
+    "random": "its constants are drawn at random",
+    "statistics": "a collection 'batch_stats', which is neither trained nor counted",
+    "": "n_neurons changes nothing",
+}
+
+
+@pytest.fixture
+def own(forgotten):
+    @kind("own")
+    class OwnArchitecture(Architecture):
+        n_neurons: int = integer("of nothing", 1, default=3)
+
+        def module(self, task: Any) -> Own:
+            return Own(task.vocab_size, self.d_model, self.fault)
+
+    return OwnArchitecture
+
+
+@pytest.mark.parametrize(("fault", "said"), FAULTS.items())
+def test_a_fault_is_said_and_never_trained(own, fault, said):
+    own.fault = fault
+    lines = memobench.check(own(d_model=3))
+    assert re.search(said, lines[0])
+    task = Associations(vocab_size=6)
+    run = memobench.Run(task=task, architecture=own(d_model=3), method=METHOD)
+    if not fault:  # A size that does nothing makes no result wrong.
+        assert len(memobench.plan([run])) == 1
+        return
+    with pytest.raises(UserError, match=f"architecture own: .*{said}"):
+        memobench.run([run], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task"),
+    [x for x in small.pairs() if x.values[1].name in ("associations", "labelled_contexts")],
+)
+def test_ours_are_sound(architecture, task):
+    assert memobench.check(architecture, task) == ()
+
+
+def test_a_budget_that_is_missed_is_said():
+    architecture = memobench.LinearMemory(d_model=3)
+    (line,) = memobench.check(architecture, budget=2)
+    assert "of the budget 2" in line
