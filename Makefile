@@ -7,7 +7,7 @@
 # make lint             ruff and mypy
 # make performance      packed training against one model at a time, and against the roofline
 # make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
-# make docs             docs/columns.md, from the declarations of columns
+# make docs             docs/columns.md, from the declarations of columns, and the site in build/docs
 # make intervals       docs/intervals.md, by simulation: ten minutes of CPU
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
@@ -77,8 +77,10 @@ performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 aot: $(VENV)/.installed-aot
 	JAX_PLATFORMS=cpu $(VENV)/bin/python experiments/performance/accelerators.py
 
-docs: $(VENV)/.installed-$(ACCEL)
+docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m memobench.report.columns > docs/columns.md
+	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs
+	@echo build/docs/docs/index.html
 
 intervals: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.coverage > docs/intervals.md
@@ -98,7 +100,7 @@ $(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml | $(VENV)/bin/pyt
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 
-$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray $(VENV)/.installed-slurm: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray $(VENV)/.installed-slurm: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 

@@ -1,20 +1,46 @@
-"""The README's example is run as it stands, and its costs are the measured ones."""
+"""README and pages: their Python runs, commands and links exist, numbers are the published ones."""
 
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
+import pytest
+from absl.testing import flagsaver
+
+import memobench
+from memobench import cli
 from memobench.experiments import EXPERIMENTS
 
-README = pathlib.Path(__file__).parents[1] / "README.md"
+ROOT = pathlib.Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+_LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
+# Python that runs is marked `python`; what only shows a form is marked otherwise.
+_RUN_PAGES = """
+import pathlib, re, sys
+for page in sys.argv[1:]:
+    text = pathlib.Path(page).read_text()
+    blocks = re.findall(r"^```python\\n(.*?)^```", text, flags=re.S | re.M)
+    exec(compile("\\n".join(blocks), page, "exec"), {"__name__": "__main__"})
+"""
 
 
-def test_the_readmes_python_runs_and_prints_what_it_says(tmp_path):
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.S | re.M)
-    assert blocks
+def _blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.S | re.M)
+
+
+def test_the_python_of_readme_and_pages_runs(tmp_path):
+    pages = [str(page) for page in PAGES if _blocks(page, "python")]
+    assert str(README) in pages
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
+        [sys.executable, "-c", _RUN_PAGES, *pages],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -24,12 +50,69 @@ def test_the_readmes_python_runs_and_prints_what_it_says(tmp_path):
     assert "gated_memory" in done.stdout
 
 
+def _commands():
+    for page in PAGES:
+        for block in _blocks(page, "sh"):
+            for line in block.splitlines():
+                if words := shlex.split(line, comments=True):
+                    yield pytest.param(words, id=f"{page.stem}: {shlex.join(words)}")
+
+
+@pytest.mark.parametrize("words", [*_commands()])
+def test_the_commands_of_readme_and_pages_exist(words):
+    program, *rest = words
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
+        assert rest[0] in targets
+    elif program == "pip":
+        (extra,) = re.findall(r"\[(.*)\]", rest[-1])
+        extras = (ROOT / "setup.cfg").read_text().split("[options.extras_require]")[1]
+        assert re.search(rf"^{extra} =", extras, flags=re.M)
+    else:
+        assert program == "memobench"
+        cli.find()  # Flags that are defined inside the block are gone after it.
+        with flagsaver.flagsaver():
+            cli.parse(words)
+
+
+def _anchors(page):
+    """What a page's headings are called in links."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for link in _LINK.findall(page.read_text()):
+        path, _, anchor = link.partition("#")
+        to = page if not path else page.parent / path
+        assert link.startswith("https://") or to.exists(), link
+        assert not anchor or anchor in _anchors(to), link
+
+
+def test_every_page_is_in_the_site():
+    trees = "\n".join(_blocks(ROOT / "docs/index.md", r"\{toctree\}")).split()
+    assert {page.stem for page in PAGES if page.parent.name == "docs"} == {
+        *(name for name in trees if "/" not in name and not name.startswith(":")),
+        "index",
+    }
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 150
+
+
 def test_the_costs_are_those_of_the_results():
     """Every experiment has a line, as `experiments/performance/costs.py` wrote it."""
-    table = (README.parent / "results/performance/costs.md").read_text()
-    lines = table.split("## What each experiment costs")[1].split("## Rates")[0].splitlines()
-    rows = [line for line in lines if line.startswith("| ")]
-    told = {row.split("|")[1].strip() for row in rows}
-    assert told >= set(EXPERIMENTS), "run experiments/performance/costs.py, copy its lines"
-    missing = [row for row in rows if row not in README.read_text().splitlines()]
-    assert not missing
+    table = (ROOT / "results/performance/costs.md").read_text()
+    # The page of costs includes what is between these.
+    shown = (ROOT / "docs/performance.md").read_text()
+    first, last = re.findall(r'^:(?:start-after|end-before): "(.*)"$', shown, flags=re.M)
+    lines = table.split(first)[1].split(last)[0].splitlines()
+    named = {line.split("|")[1].strip() for line in lines if line.startswith("| ")}
+    assert named >= set(EXPERIMENTS), "run experiments/performance/costs.py"
+
+
+def test_the_citation_is_of_this_version():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {memobench.__version__}\n" in citation

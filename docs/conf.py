@@ -1,0 +1,39 @@
+"""The documentation site: pages of docs/ and of results/, as `make docs` builds them."""
+
+import os
+import re
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+project = "memobench"
+author = "the authors of memobench"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+# The source is the whole repository, so that links are right here and wherever it is browsed.
+root_doc = "docs/index"
+include_patterns = ["docs/*.md", "results/**.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+html_theme = "furo"
+html_title = "memobench"
+html_copy_source = html_show_copyright = False
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+autodoc_preserve_defaults = True
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", _as_restructured_text)
+
+
+def _as_restructured_text(
+    app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]
+) -> None:
+    """Docstrings name code as Markdown does, between single backticks."""
+    # Where a letter follows, as in `Run`s, a mark says that the code has ended.
+    text = re.sub(r"(?<!`)`([^`]+)`(?!`)(\w?)", _code, "\n".join(lines))
+    lines[:] = text.splitlines()
+
+
+def _code(found: re.Match[str]) -> str:
+    code, letter = found.groups()
+    return f"``{code}``" + f"\\ {letter}" * bool(letter)

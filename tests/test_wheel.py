@@ -1,0 +1,54 @@
+"""A wheel, installed into a venv of its own, works where no checkout is."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCES = (
+    "memobench",
+    "experiments",
+    "setup.cfg",
+    "setup.py",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+)
+CODE = """
+import pathlib, memobench
+from memobench.experiments import EXPERIMENTS
+from memobench.planner import costs
+assert pathlib.Path(memobench.__file__).is_relative_to(pathlib.Path(sys.prefix))
+assert len(EXPERIMENTS) > 30 and len(costs.packaged())
+"""
+
+
+def _check(*command, cwd):
+    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_runs_an_experiment_outside_the_checkout(tmp_path):
+    """Built, installed with what it asks for, and run from an empty folder."""
+    source, clean = tmp_path / "source", tmp_path / "venv"
+    source.mkdir()
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name)
+    _check(sys.executable, "-m", "venv", clean, cwd=tmp_path)
+    python = clean / "bin" / "python"
+    _check(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    _check(python, "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
+    _check(python, "-c", f"import sys\n{CODE}", cwd=tmp_path)
+    command = clean / "bin" / "memobench"
+    assert "memobench 0." in _check(command, "--version", cwd=tmp_path)
+    _check(command, "run", "mahdavi2024/saturation", "--seeds=1", cwd=tmp_path)
+    _check(command, "report", "mahdavi2024/saturation", "--seeds=1", cwd=tmp_path)
+    _check(command, "leaderboard", cwd=tmp_path)
+    assert (tmp_path / "results" / "mahdavi2024" / "saturation.md").exists()
