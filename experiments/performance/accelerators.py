@@ -19,29 +19,23 @@ anew.
     python experiments/performance/accelerators.py --targets=h200 --programs="heads, published"
 """
 
-import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import associations
-import contexts
 import hardware
 import jax
 import measuring
 import pandas as pd
+import programs
 import xla_text
 from absl import app, flags
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rows import Rows
 
 from memobench.engine import compiling, to_compile
-from memobench.experiments import EXPERIMENTS
-from memobench.models.base import count_parameters
-from memobench.planner import packing
-from memobench.runs import Run
 
 OUTPUT = measuring.output_flag()
 TARGETS = flags.DEFINE_list("targets", list(hardware.TARGETS), "Accelerators to compile for.")
@@ -80,27 +74,6 @@ MOST_LAUNCHES, OF_LAYER = 80, 30
 MOST_OVER_PLAN = 1.5
 
 
-def _largest(experiment: str) -> Run:
-    """The largest Transformer of an experiment."""
-    declared = EXPERIMENTS[experiment].presets["full"]
-    return max(
-        (run for run in declared if run.module().attends),
-        key=lambda run: count_parameters(run.module(), run.task.context_length)[0],
-    )
-
-
-# The first run of each program's packs.
-FIRST: dict[str, Callable[[], Run]] = {
-    "heads, published": lambda: associations.run(10, 21, associations.METHOD),
-    "heads, exact": lambda: associations.run(10, 21, associations.METHOD.exact()),
-    "shared contexts": lambda: contexts.Setting("shared", 20).run(),
-    "random contexts": lambda: contexts.Setting("random", 20).run(),
-    "deeper": lambda: _largest("dana2025/heads-deeper"),
-    "larger": lambda: _largest("dana2025/heads-larger"),
-    "board search": lambda: _largest("board/1024"),
-}
-
-
 def main(argv: Sequence[str]) -> None:
     """Compiles what is missing, and writes the page."""
     # Without a TPU there is no metadata server to ask.
@@ -110,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
     rows = Rows(output / "accelerators.jsonl", {"jax": about["jax"]}, MINUTES.value)
     for n in SIZES.value:
         for target in TARGETS.value:
-            for program in PROGRAMS.value or FIRST:
+            for program in PROGRAMS.value or programs.FIRST:
                 key = {"kind": "step", "target": target, "program": program, "runs": n}
                 rows.add(key, lambda key=key: compile_one(**key))
     table = pd.DataFrame([_shown(row) for row in rows.all])
@@ -134,13 +107,8 @@ def main(argv: Sequence[str]) -> None:
 def compile_one(kind: str, target: str, program: str, runs: str) -> dict[str, Any]:
     """The row of one program, for packs of so many runs."""
     del kind
-    device, n = hardware.TARGETS[target], int(runs)
-    first = FIRST[program]()
-    pack = packing.make_pack(
-        [dataclasses.replace(first, seed=seed) for seed in range(n)], platform=device.planned_as
-    )
-    programs: Any = first.method.programs(pack)
-    ((signature, n_lanes, n_instances),) = programs
+    device = hardware.TARGETS[target]
+    pack, signature, n_lanes, n_instances = programs.packed(program, int(runs), device.planned_as)
     part = to_compile(signature, n_lanes, n_instances)["chunk"]
     place = NamedSharding(Mesh(device.topology().devices[:1], ("runs",)), PartitionSpec())
     shapes = jax.tree.map(
@@ -159,23 +127,28 @@ def compile_one(kind: str, target: str, program: str, runs: str) -> dict[str, An
         **xla_text.step(compiled.as_text() or "")._asdict(),
         "flop": counted["flops"],
         "temporary": memory.temp_size_in_bytes,
-        "planned": pack.memory_bytes,
         "lanes": n_lanes,
         "layers": getattr(pack.module, "n_layers", 1),
         "compile s": seconds,
     }
 
 
+def _planned(row: dict[str, Any]) -> float:
+    """What the planner predicts that a pack holds."""
+    platform = hardware.TARGETS[row["target"]].planned_as
+    return programs.packed(row["program"], int(row["runs"]), platform)[0].memory_bytes
+
+
 def _misses(row: dict[str, Any]) -> list[str]:
     """The bars that a program misses."""
-    device = hardware.TARGETS[row["target"]]
+    device, planned = hardware.TARGETS[row["target"]], _planned(row)
     most = MOST_LAUNCHES + OF_LAYER * (row["layers"] - 1)
     found = {
         f"{row['launches']} launches": device.launch and row["launches"] > most,
         f"{row['sorts']} sorts": row["sorts"],
         f"{row['loops']} inner loops": row["loops"],
-        f"{row['temporary'] / row['planned']:.1f} times the plan": (
-            row["temporary"] > MOST_OVER_PLAN * row["planned"]
+        f"{row['temporary'] / planned:.1f} times the plan": (
+            row["temporary"] > MOST_OVER_PLAN * planned
         ),
     }
     name = f"{device.name}, {row['program']}, {row['runs']} runs"
@@ -203,7 +176,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         "MB": row["bytes"] / 1e6,
         "GFLOP": row["flop"] / 1e9,
         "temporary MB": row["temporary"] / 1e6,
-        "planned MB": row["planned"] / 1e6,
+        "planned MB": _planned(row) / 1e6,
         "compile s": row["compile s"],
         "k steps / s": row["lanes"] / seconds[longest] / 1e3,
         "bound by": longest,

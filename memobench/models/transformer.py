@@ -127,7 +127,10 @@ class Transformer(TabledModule):
         return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
 
     def floats_held(self, shared: bool) -> float:
-        if not shared or self.n_layers > 1:
+        if self.n_layers > 1:
+            # Every place of a deeper layer holds the mixtures of its heads as well.
+            return 1.5 * self.activations()
+        if not shared:
             return self.activations()
         per_place = self.n_heads + self.d_model
         return 2 * (self.vocab_size + self.context_length * per_place + self.d_mlp)

@@ -99,3 +99,32 @@ def test_a_sweep_is_simulated(folder, tmp_path):
     for found in ("| 3 | 6 |", "3 files", "6 rows of"):
         assert found in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"scaling.md", "scaling.csv"}
+
+
+FIRST_LIGHT = """
+import pathlib
+import associations, first_light, programs
+from absl import flags
+from memobench.methods.training import Training
+run = associations.run(2, 1, Training(batch_size=4, n_batches=2, epochs=1))
+programs.FIRST = {"tiny": lambda: run}
+argv = flags.FLAGS(["first_light", "--sizes=2", "--seconds=0.01", "--output=FOLDER"])
+first_light.main(argv)
+path = pathlib.Path("FOLDER/first_light.jsonl")
+path.write_text(path.read_text().replace('"same bits": true', '"same bits": false'))
+first_light.main(argv)
+"""
+
+
+def test_the_first_hour_on_an_accelerator_finds_a_wrong_step_and_measures_nothing_twice(
+    folder, tmp_path
+):
+    command = [sys.executable, "-c", FIRST_LIGHT.replace("FOLDER", str(tmp_path))]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    # The first time all was right.
+    assert done.returncode != 0
+    assert done.stdout.count("# First light") == 2
+    assert done.stderr.endswith("wrong on this device: tiny\n")
+    rows = [json.loads(x) for x in (tmp_path / "first_light.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["right", "fast"]
+    assert 0 < rows[0]["gradient"] < 1e-4

@@ -1,0 +1,44 @@
+"""The programs that accelerators are studied with, and packs of their runs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import associations
+import contexts
+
+from memobench.experiments import EXPERIMENTS
+from memobench.models.base import count_parameters
+from memobench.planner import packing
+from memobench.runs import Run
+
+
+def _largest(experiment: str) -> Run:
+    """The largest Transformer of an experiment."""
+    declared = EXPERIMENTS[experiment].presets["full"]
+    return max(
+        (run for run in declared if run.module().attends),
+        key=lambda run: count_parameters(run.module(), run.task.context_length)[0],
+    )
+
+
+# The first run of each program's packs.
+FIRST: dict[str, Callable[[], Run]] = {
+    "heads, published": lambda: associations.run(10, 21, associations.METHOD),
+    "heads, exact": lambda: associations.run(10, 21, associations.METHOD.exact()),
+    "shared contexts": lambda: contexts.Setting("shared", 20).run(),
+    "random contexts": lambda: contexts.Setting("random", 20).run(),
+    "deeper": lambda: _largest("dana2025/heads-deeper"),
+    "larger": lambda: _largest("dana2025/heads-larger"),
+    "board search": lambda: _largest("board/1024"),
+}
+
+
+def packed(program: str, n_runs: int, platform: str) -> tuple[packing.Pack, Any, int, int]:
+    """A pack of so many runs of a program, and its signature, lanes and instances."""
+    first = FIRST[program]()
+    runs = [dataclasses.replace(first, seed=seed) for seed in range(n_runs)]
+    pack = packing.make_pack(runs, platform=platform)
+    needed: Any = first.method.programs(pack)
+    ((signature, n_lanes, n_instances),) = needed
+    return pack, signature, n_lanes, n_instances
