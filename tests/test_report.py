@@ -20,6 +20,7 @@ from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.constructions import trained
 from memobench.methods.annealing import Annealing
+from memobench.methods.capacity import Capacity
 from memobench.methods.construction import Construction
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -34,6 +35,7 @@ from memobench.report.figure import Figure
 from memobench.report.forest import Forest
 from memobench.report.saturation import Picture
 from memobench.report.scaling import Scaling
+from memobench.report.typical import Shapes, Typical
 from memobench.runs import Run, cells
 from memobench.table import analysis, results
 from memobench.table import rows as declared
@@ -359,6 +361,23 @@ def _fake(run):
         **{"memobench": "0", "commit": "none", "date": "2026-01-01"},
         **(_certificate(sizes) if run.method.protocol == "constructed" else {}),
         **(_found(run) if isinstance(run.method, Search) else {}),
+        **(_models(run, n_params) if isinstance(run.method, Capacity) else {}),
+    }
+
+
+def _models(run, n_params):
+    """Models of a Capacity that know more with more steps and vary a little."""
+    method = run.method
+    bits_KxM = n_params + np.arange(method.rungs)[:, None] + np.arange(method.lanes) % 3
+    return {
+        "rung_steps": method.ladder,
+        "rung_rates": [0.01] * method.rungs,
+        "rung_bits": bits_KxM.tolist(),
+        "rung_known": (bits_KxM // 8).tolist(),
+        "complete_trials": [[9 + i % 7, int(i % 7 < 3)] for i in range(method.threshold_trials)],
+        "edge_of_rates": False,
+        "best_bits": float(bits_KxM.max()),
+        "best_complete": 11,
     }
 
 
@@ -422,7 +441,8 @@ def test_every_experiment_is_well_declared(experiment, preset):
     assert len(set(names)) == len(names)
     # The board measures, whatever was said; others without claims draw what was found elsewhere.
     figure = experiment.figure
-    assert names or isinstance(figure, Forest) or (isinstance(figure, Scaling) and figure.guides)
+    measures = isinstance(figure, (Forest, Shapes, Typical))
+    assert names or measures or (isinstance(figure, Scaling) and figure.guides)
     table = pd.DataFrame([cells(run) for run in runs])
     trained = table[table["method"] == "trained"]
     if not trained.empty:
@@ -432,7 +452,7 @@ def test_every_experiment_is_well_declared(experiment, preset):
     # What training adds to a construction is compared at equal steps.
     compares = (table["method"] == "constructed").any()
     # Capacities are compared at the steps of their sources.
-    compares |= isinstance(experiment.figure, (Exposure, Scaling))
+    compares |= isinstance(experiment.figure, (Exposure, Scaling, Typical))
     if not trained.empty and not compares:
         assert set(trained["protocol"]) <= {"published", "exact"}
         # Every conclusion is repeated with twice the steps.

@@ -71,7 +71,7 @@ class Typical(Drawing):
         found = typical.summary(table)
         if found.empty:
             return []
-        parts = ["## The answer", answer(table), "## Capacities", DEFINITION]
+        parts = ["## The answer", answer(table), "## Entries", DEFINITION]
         for (budget, protocol), rows in found.groupby(["budget", "protocol"]):
             steps = f"{int(rows['steps'].iloc[0]):,}"
             parts += [
