@@ -6,12 +6,14 @@ import shlex
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from absl.testing import flagsaver
 
 import memobench
 from memobench import cli
 from memobench.experiments import EXPERIMENTS
+from memobench.report import typical
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -96,6 +98,23 @@ def test_every_page_is_in_the_site():
         *(name for name in trees if "/" not in name and not name.startswith(":")),
         "index",
     }
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "docs/capacity.md"], ids=lambda page: page.stem)
+def test_rows_of_capacities_are_the_published_ones(page):
+    """Every cell of a row is one of the published row with its entry and intervals."""
+    rows = (ROOT / "results/board/typical.md").read_text().splitlines()
+    published = [set(row.strip("| ").split(" | ")) for row in rows if row.startswith("| ")]
+    shown = [row for row in page.read_text().splitlines() if re.match(r"\| .* \(d=.*\[", row)]
+    assert shown
+    for row in shown:
+        assert any(set(row.strip("| ").split(" | ")) <= cells for cells in published), row
+
+
+def test_the_answer_is_that_of_the_published_runs():
+    between = README.read_text().split("<!-- answer -->")[1].split("<!-- /answer -->")[0]
+    published = pd.read_csv(ROOT / "results/board/typical_runs.csv")
+    assert " ".join(between.split()) == typical.answer(published)
 
 
 def test_the_readme_is_short():
