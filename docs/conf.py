@@ -16,6 +16,8 @@ html_theme = "furo"
 html_title = "memobench"
 html_copy_source = html_show_copyright = False
 myst_heading_anchors = 3
+# What is returned has no type before a colon, as napoleon would have it.
+napoleon_custom_sections = ["Returns"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
