@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import memobench
 from memobench import capacity, certificates, typical
 from memobench.certificates import counting
 from memobench.engine import initializing
@@ -18,7 +19,7 @@ from memobench.models.transformer import MLP
 from memobench.planner import packing
 from memobench.runs import Run, from_cells
 from memobench.runtime import worker
-from memobench.table import results
+from memobench.table import results, verify
 from memobench.tasks.associations import Associations
 
 EXACT = Training(n_batches=4, epochs=16, learning_rate=0.03, final_learning_rate=0.01).exact()
@@ -78,6 +79,20 @@ def test_the_weights_of_most_bits_are_kept(made):
             METHOD.check_weights(
                 from_cells(row), {**row, "best_bits": 1.01 * row["best_bits"]}, counted
             )
+
+
+def test_a_folder_with_weights_of_another_table_is_sound(tmp_path):
+    """`verify` and `weights` take those of any table of the run, and of no other."""
+    method = METHOD.replace(rungs=1, threshold_trials=0, tables=2, inits=1, pilots=1)
+    method = method.replace(training=EXACT.replace(epochs=1))
+    made = [run_of(method=method, seed=seed) for seed in range(6)]
+    memobench.run(made, results=tmp_path, progress=False)
+    files = [certificates.load(path) for path in (tmp_path / "weights").glob("*")]
+    assert {each.task.seed for each in files} == {0, 1}
+    report = verify.verify(tmp_path, recompute=True)
+    assert not report.errors
+    for run in made:
+        assert set(memobench.weights(run, results=tmp_path)) == {"params", "constants"}
 
 
 def test_a_row_holds_every_model_and_what_follows_from_them(rows):
@@ -239,8 +254,4 @@ def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path
         part = found[certified.PART]
         assert part["first"] in (*parts, None)
         assert capacity.complete(part["known"], part["first"] or 18)
-    assert "Certified" in certified.page(
-        pd.DataFrame(
-            [{**each, "n_examples_known_of": each["first"] or 18} for each in found.values()]
-        )
-    )
+    assert "Certified" in certified.page(pd.DataFrame(list(found.values())))

@@ -103,7 +103,7 @@ def test_every_page_is_in_the_site():
 @pytest.mark.parametrize("page", [README, ROOT / "docs/capacity.md"], ids=lambda page: page.stem)
 def test_rows_of_capacities_are_the_published_ones(page):
     """Every cell of a row is one of the published row with its entry and intervals."""
-    rows = (ROOT / "results/board/typical.md").read_text().splitlines()
+    rows = (ROOT / "results/full/board/typical.md").read_text().splitlines()
     published = [set(row.strip("| ").split(" | ")) for row in rows if row.startswith("| ")]
     shown = [row for row in page.read_text().splitlines() if re.match(r"\| .* \(d=.*\[", row)]
     assert shown
@@ -113,7 +113,7 @@ def test_rows_of_capacities_are_the_published_ones(page):
 
 def test_the_answer_is_that_of_the_published_runs():
     between = README.read_text().split("<!-- answer -->")[1].split("<!-- /answer -->")[0]
-    published = pd.read_csv(ROOT / "results/board/typical_runs.csv")
+    published = pd.read_csv(ROOT / "results/full/board/typical_runs.csv")
     assert " ".join(between.split()) == typical.answer(published)
 
 

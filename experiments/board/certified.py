@@ -29,8 +29,8 @@ from memobench.planner import packing
 from memobench.report import tables
 from memobench.runs import Run, from_cells
 
-RUNS = pathlib.Path("results/board/typical_runs.csv")
-FOLDER = pathlib.Path("results/board/weights")
+RUNS = pathlib.Path("results/full/board/typical_runs.csv")
+FOLDER = pathlib.Path("results/board")
 # Models trained again for each file; the best of them is kept.
 CANDIDATES = 3
 WHOLE, PART = "most bits", "largest part"
@@ -113,7 +113,7 @@ def page(found: pd.DataFrame) -> str:
     whole = found[found["of"] == WHOLE].sort_values(
         ["n_examples", "bits_per_parameter"], ascending=False
     )
-    part = found[found["of"] == PART].set_index("run_id")["n_examples_known_of"]
+    part = found[found["of"] == PART].set_index("run_id")["n_examples"]
     shown = pd.DataFrame(
         {
             "entry": whole["family"],
@@ -126,7 +126,7 @@ def page(found: pd.DataFrame) -> str:
                 for name, suffix in [("float32", "")]
                 + [(name, f"_{name}") for name in counting.FORMATS[1:]]
             },
-            "weights": [f"[{name[-28:-12]}](weights/{name})" for name in whole["file"]],
+            "weights": whole["file"],
         }
     )
     digits = {str(name): 3 for name in shown if "/" in str(name)} | {"bits": 0}
@@ -136,8 +136,9 @@ def page(found: pd.DataFrame) -> str:
             "The best weights that `board/typical` found of every entry, trained again, published "
             "in full and counted by `memobench certify`: bits of an overfull set, the largest set "
             "known to 99%, and bits per byte of the file's weights as they are and rounded (the "
-            "scales of integers are counted). A capacity is a statement that weights exist: these "
-            "are they. Means over many trainings are in [board/typical](typical.md).",
+            "scales of integers are counted). A capacity is a statement that weights exist: these, "
+            "in the folder `weights`. Means over many trainings are in "
+            "[board/typical](../full/board/typical.md).",
             tables.markdown(shown, digits),
         ]
     )
@@ -145,18 +146,18 @@ def page(found: pd.DataFrame) -> str:
 
 def main() -> None:
     """Makes the weights, tables and the page anew from the published rows."""
-    for old in FOLDER.glob("*.safetensors"):
+    for old in FOLDER.glob("weights/*.safetensors"):
         old.unlink()
     published: list[Any] = pd.read_csv(RUNS, low_memory=False).to_dict("records")
     found = [
-        {**each, "n_examples_known_of": each["first"] or each["n_examples"]}
+        each
         for row in published
         if row["protocol"] == "exact"
-        for each in certify(row, FOLDER)
+        for each in certify(row, FOLDER / "weights")
     ]
-    table = pd.DataFrame(found)
-    tables.write_csv(table, RUNS.with_name("certified.csv"))
-    RUNS.with_name("certified.md").write_text(page(table) + "\n", "utf-8")
+    tables.write_csv(pd.DataFrame(found), FOLDER / "certified.csv")
+    written = pd.read_csv(FOLDER / "certified.csv")
+    (FOLDER / "certified.md").write_text(page(written) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

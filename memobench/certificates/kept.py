@@ -29,6 +29,7 @@ def weights(run: Run | str, results: store.Path = "results/runs") -> dict[str, A
     )
     found = certificates.load(path)
     if isinstance(run, Run):
-        same = (found.task, found.architecture) == (run.task, run.architecture)
+        known = found.task in run.method.tasks(run)
+        same = known and found.architecture == run.architecture
         require(same, f"{path} is of another run; delete it and its shard, and run it again")
     return found.variables()

@@ -129,6 +129,10 @@ class Method(Spec):
         """How many models a run trains side by side."""
         return 1
 
+    def tasks(self, run: Run) -> Sequence[Any]:
+        """The tasks that models of a run memorize, and of which its weights may be."""
+        return [run.task]
+
     @property
     def averaged(self) -> int:
         """Of how many models the accuracy and loss of a run are means."""

@@ -187,9 +187,6 @@ class Ladders(training.Epochs):
             self._propose(i)
         self.width = max(1, min(pack.slots, len(self._waiting)))
 
-    def tasks(self, run: Run) -> Sequence[Any]:
-        return method_of(run).tasks(run)
-
     def task(self, job: Any) -> Any:
         return self.tasks(job.run)[job.table]
 

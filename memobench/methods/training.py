@@ -317,7 +317,7 @@ class Epochs(engine.Policy):
 
     def tasks(self, run: Run) -> Sequence[Any]:
         """The tasks whose instances the jobs of a run read."""
-        return [run.task]
+        return run.method.tasks(run)
 
     def task(self, job: Any) -> Any:
         """The task whose instance a job reads."""

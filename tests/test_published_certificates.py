@@ -1,0 +1,46 @@
+"""Published weights are run again: what tables say of them is what they know."""
+
+import pathlib
+
+import pandas as pd
+import pytest
+
+from memobench import capacity, certificates, families
+from memobench.certificates import counting
+from memobench.experiments.board import certified
+
+FOLDER = pathlib.Path(__file__).parents[1] / "results" / "board"
+TABLE = pd.read_csv(FOLDER / "certified.csv")
+ROWS = TABLE.to_dict("records")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row['file']}" for row in ROWS])
+def test_published_weights_know_what_the_table_says(row):
+    certificate, digest = certificates.read(FOLDER / "weights" / row["file"])
+    assert digest == row["digest"]
+    counted = counting.count(certificate, ["float32"])
+    for name in ("n_params", "n_examples", "known", "bits", "bits_per_parameter"):
+        assert counted[name] == pytest.approx(row[name], rel=1e-5), name
+    if row["of"] == certified.PART:
+        of = certificate.first or certificate.task.n_examples
+        assert capacity.complete(counted["known"], of)
+
+
+def test_every_published_file_is_in_the_table():
+    files = {path.name for path in (FOLDER / "weights").glob("*.safetensors")}
+    assert files == set(TABLE["file"])
+    assert len(TABLE) == TABLE["file"].nunique()
+
+
+def test_published_weights_are_of_the_standard_sets():
+    """Label tables are those of seeds 0, 1, .. of the experiment, which nobody chose."""
+    for row in ROWS:
+        certificate = certificates.load(FOLDER / "weights" / row["file"])
+        budget = certificate.task.n_examples
+        assert certificate.task == families.task(budget, certificate.task.seed)
+        assert certificate.task.seed < 32
+        assert families.meets(certificate.architecture, budget)
+
+
+def test_the_page_is_that_of_the_table():
+    assert certified.page(TABLE) + "\n" == (FOLDER / "certified.md").read_text("utf-8")
