@@ -41,7 +41,7 @@ from tests.command_line import command_line
         (["run", "dana2025/heads", "--results=file/below"], "cannot be written"),
         (
             ["run", "dana2025/heads", "--executor=rai"],
-            "executor='rai' is unknown; choose one of local, ray, slurm",
+            "local, ray, slurm",
         ),
         (["status", "--results=none"], "results='none' is not a folder; first: memobench run"),
         (
