@@ -44,8 +44,8 @@ class _Folder(flags.ArgumentParser[str]):
         return argument
 
 
-PRESET = flags.DEFINE_enum(
-    "preset", "quick", ["quick", "full"], "How much of an experiment: quick, the default, or full."
+PRESET = flags.DEFINE_string(
+    "preset", "quick", "How much of an experiment: quick, the default, full, or another it has."
 )
 SEEDS = flags.DEFINE_integer("seeds", None, "Only the seeds below this.", lower_bound=1)
 RESULTS = flags.DEFINE(

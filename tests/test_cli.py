@@ -34,7 +34,10 @@ from tests.command_line import command_line
             ["--results=x", "run", "dana2025/heads"],
             "--results belongs after the command",
         ),
-        (["run", "dana2025/heads", "--preset=medium"], "value should be one of <quick|full>"),
+        (
+            ["run", "dana2025/heads", "--preset=medium"],
+            "dana2025/heads has none such; choose quick or full",
+        ),
         (["run", "dana2025/heads", "--seeds=0"], "--seeds=0: 0 is not a positive integer"),
         (["run", "dana2025/heads", "--seeds"], "--seeds: expected one argument"),
         (["run", "dana2025/heads", "--results="], "flag --results=: name a folder"),
