@@ -65,7 +65,8 @@ def choose(names: Sequence[str]) -> list["Experiment"]:
     """The experiments of names, patterns (`dana2025/*`) and papers (`dana2025`), each once.
 
     A file (`my_file.py`) among them is loaded. Then only experiments that it declares are meant:
-    those that the other names match, or all.
+    those that the other names match, or all. Of the experiments that one pattern matches those
+    without the preset are left out, if others have it.
 
     Raises UserError for a name that no experiment has.
     """
@@ -93,7 +94,8 @@ def choose(names: Sequence[str]) -> list["Experiment"]:
         matching = _matching(known, pattern)
         if not matching:
             raise UserError(f"unknown experiment {pattern!r}{closest(pattern, known)}")
-        chosen |= {name: known[name] for name in matching}
+        having = [name for name in matching if PRESET.value in known[name].presets]
+        chosen |= {name: known[name] for name in having or matching}
     return list(chosen.values())
 
 

@@ -19,12 +19,13 @@ from memobench.tasks.base import Task
 class Experiment:
     """A sweep that answers one question.
 
-    presets: `full` is the paper's whole grid; `quick` fits into minutes on two CPU cores.
+    presets: `quick` fits into minutes on two CPU cores; `paper`, where there is one, is what the
+    paper itself measured; `full` adds what we compare it with (exact gradients, twice the steps).
     left_out: one line that says what `quick` leaves out of `full`.
     published: accuracies from the paper, each with the sizes (in our column names) it belongs to
     and with `published` and `published_steps`.
     claims: what the paper says of them; each is tested on every variant and number of steps.
-    decides: the presets that train long enough for the claims to be tested on them.
+    too_short: the presets that train too few steps for the claims to be tested on them.
     notes: what a reader must know to compare, in Markdown.
     """
 
@@ -35,7 +36,7 @@ class Experiment:
     figure: Drawing
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
-    decides: tuple[str, ...] = ("quick", "full")
+    too_short: tuple[str, ...] = ()
     notes: str = ""
 
     def runs(self, preset: str, seeds: int | None = None) -> tuple[Run, ...]:
@@ -45,14 +46,14 @@ class Experiment:
         """
         if preset not in self.presets:
             raise UserError(
-                f"preset={preset!r}: {self.name} has none such; choose {' or '.join(self.presets)}"
+                f"preset={preset!r}: {self.name} has none such; choose {', '.join(self.presets)}"
             )
         runs = self.presets[preset]
         return runs if seeds is None else tuple(run for run in runs if run.seed < seeds)
 
     def claims_of(self, preset: str) -> tuple[Claim, ...]:
         """The claims that a preset can decide."""
-        return self.claims if preset in self.decides else ()
+        return () if preset in self.too_short else self.claims
 
     def wanted(self, preset: str, seeds: int | None = None) -> pd.DataFrame:
         """The specs of a preset's runs as a table."""

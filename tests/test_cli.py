@@ -9,7 +9,7 @@ from absl.testing import flagsaver
 
 import memobench
 from memobench import cli
-from memobench.command import choose
+from memobench.command import PRESET, choose
 from memobench.experiments import EXPERIMENTS
 from tests.command_line import command_line
 
@@ -36,7 +36,7 @@ from tests.command_line import command_line
         ),
         (
             ["run", "dana2025/heads", "--preset=medium"],
-            "dana2025/heads has none such; choose quick or full",
+            "dana2025/heads has none such; choose quick, paper, full",
         ),
         (["run", "dana2025/heads", "--seeds=0"], "--seeds=0: 0 is not a positive integer"),
         (["run", "dana2025/heads", "--seeds"], "--seeds: expected one argument"),
@@ -131,6 +131,13 @@ def test_list_names_every_experiment(tmp_path):
 def test_a_name_may_be_a_pattern_or_a_paper(names, chosen):
     found = [experiment.name for experiment in choose(names)]
     assert sorted(found) == sorted(name for name in EXPERIMENTS if name.startswith(chosen))
+
+
+def test_a_pattern_leaves_out_experiments_without_the_preset():
+    with flagsaver.flagsaver((PRESET, "paper")):
+        chosen = {experiment.name for experiment in choose(["dana2025"])}
+        assert chosen == {name for name, found in EXPERIMENTS.items() if "paper" in found.presets}
+        assert [found.name for found in choose(["dana2025/contexts"])] == ["dana2025/contexts"]
 
 
 def test_experiments_that_share_runs_run_them_once(tmp_path):

@@ -71,3 +71,21 @@ def test_the_core_never_imports_the_studies():
     for path in files:
         for name in imported(path):
             assert not {"assumptions", "performance"} & set(name.split(".")), f"{path}: {name}"
+
+
+def test_preset_paper_is_what_the_full_one_has_of_the_published_protocol():
+    with_paper = [found for found in experiments.EXPERIMENTS.values() if "paper" in found.presets]
+    assert len(with_paper) > 10
+    for experiment in with_paper:
+        full = set(experiment.runs("full"))
+        paper = set(experiment.runs("paper"))
+        assert paper < full
+        assert {run.method.protocol for run in paper} == {"published"}
+        # Every architecture and task of the full preset but for those with full heads.
+        compressed = {run for run in full if run.architecture.heads == "compressed"}
+        assert {(run.task, run.architecture, run.seed) for run in paper} == {
+            (run.task, run.architecture, run.seed) for run in compressed
+        }
+        # What is published beside it has been trained as long.
+        for row in experiment.published:
+            assert row["published_steps"] in {run.method.steps for run in paper}

@@ -16,8 +16,16 @@ from collections.abc import Iterable, Sequence
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment
-from memobench.experiments.dana2025.common import SOURCE, mlp, published, short, square, variants
+from memobench.experiment import Experiment, grid
+from memobench.experiments.dana2025.common import (
+    SEEDS,
+    SOURCE,
+    mlp,
+    published,
+    short,
+    square,
+    variants,
+)
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
 from memobench.models.transformer import MLP
@@ -73,6 +81,10 @@ def _mlps(widths: Iterable[int], n_heads: Sequence[int]) -> list[MLP]:
     return [mlp(d, 2 * d * (h - 1)) for d in widths for h in n_heads]
 
 
+WIDTHS = (7, 10, 13)
+ATTENTION, MLPS = square(WIDTHS, N_HEADS), _mlps(WIDTHS, N_HEADS)
+
+
 def _quick(architectures: Sequence[Architecture], method: Training) -> tuple[Run, ...]:
     method = dataclasses.replace(short(method, epochs=16, n_batches=64), batch_size=256)
     return variants([TASK], architectures, method, seeds=3, exact=short(method, epochs=2))
@@ -84,8 +96,9 @@ EXPERIMENT = Experiment(
     presets={
         "quick": _quick(square([10], N_HEADS[:3]), BY_ATTENTION)
         + _quick(_mlps([10], N_HEADS[:3]), BY_MLP),
-        "full": variants([TASK], square((7, 10, 13), N_HEADS), BY_ATTENTION)
-        + variants([TASK], _mlps((7, 10, 13), N_HEADS), BY_MLP),
+        "paper": grid([TASK], ATTENTION, [BY_ATTENTION], SEEDS)
+        + grid([TASK], MLPS, [BY_MLP], SEEDS),
+        "full": variants([TASK], ATTENTION, BY_ATTENTION) + variants([TASK], MLPS, BY_MLP),
     },
     left_out="only d = 10 of 7, 10, 13 and three of seven sizes; 3 seeds of 5; 1,024 and 2,048 "
     "steps of batch 256 for 16,384 and 32,768 of batch 1,024, and 128 and 256 exact ones: too few "
@@ -93,7 +106,7 @@ EXPERIMENT = Experiment(
     figure=Figure(x="n_params", hue="architecture", row="d_model"),
     published=published(square([10], N_HEADS), ACCURACY["attention_only"], BY_ATTENTION.steps)
     + published(_mlps([10], N_HEADS), ACCURACY["mlp"], BY_MLP.steps),
-    decides=("full",),
+    too_short=("quick",),
     claims=CLAIMS,
     notes="At the first point both families are the same model: one head, no MLP.",
 )

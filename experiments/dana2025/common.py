@@ -60,10 +60,11 @@ def presets(
     epochs: int,
     exact_epochs: int,
 ) -> dict[str, tuple[Run, ...]]:
-    """All variants: `full` as published, `quick` with fewer epochs."""
+    """All variants: `full` as published, `quick` with fewer epochs; `paper` is (a) alone."""
     exact = short(PUBLISHED, exact_epochs)
     return {
         "quick": variants([task], quick, short(PUBLISHED, epochs), seeds=3, exact=exact),
+        "paper": grid([task], full, [PUBLISHED], SEEDS),
         "full": variants([task], full, PUBLISHED),
     }
 

@@ -12,9 +12,10 @@ Expected: accuracy 0.11 at d = 7, H = 5. The bound holds for one layer only and 
     memobench report dana2025/heads-deeper --preset=quick
 """
 
-from memobench.experiment import Experiment
+from memobench.experiment import Experiment, grid
 from memobench.experiments.dana2025 import attention_vs_mlp, head_dimension, heads
 from memobench.experiments.dana2025.common import (
+    SEEDS,
     attention_only,
     mlp,
     published,
@@ -31,7 +32,9 @@ METHOD = Training(
     batch_size=512, n_batches=128, epochs=64, learning_rate=2.5e-3, final_learning_rate=2.5e-3
 )
 WIDTHS = (7, 10, 13)
-HEADS = variants([TASK], square(WIDTHS, (1, 5, 9, 13, 17, 21), n_layers=3), METHOD)
+ATTENTION = square(WIDTHS, (1, 5, 9, 13, 17, 21), n_layers=3)
+PAPER = grid([TASK], ATTENTION, [METHOD], SEEDS)
+HEADS = variants([TASK], ATTENTION, METHOD)
 D_HEADS = [attention_only(10, d_head, n_heads=21, n_layers=3) for d_head in range(1, 11)]
 MLPS = [mlp(d, m * d, n_layers=3) for d in WIDTHS for m in range(0, 41, 8)]
 
@@ -41,6 +44,7 @@ EXPERIMENTS = (
         title="Accuracy against heads with three layers, d = d_h (N = 70)",
         presets={
             "quick": published_alone(TASK, square([7], (1, 5, 9, 13), 3), METHOD, epochs=2),
+            "paper": PAPER,
             "full": HEADS,
         },
         left_out="the exact gradient; d = 7 alone of 7, 10, 13 and four of six H; 3 seeds of 5; "
@@ -49,7 +53,7 @@ EXPERIMENTS = (
         figure=Figure(x="n_heads", hue="d_model", bounds=False),
         # The only published mean that we have.
         published=published([attention_only(7, 7, 5, n_layers=3)], [0.114], METHOD.steps),
-        decides=("full",),
+        too_short=("quick",),
         claims=(heads.LINEAR_IN_HEADS,),
     ),
     Experiment(
@@ -59,12 +63,13 @@ EXPERIMENTS = (
             "quick": published_alone(
                 TASK, [x for x in D_HEADS if x.d_head in (1, 3, 5, 7, 10)], METHOD, epochs=1
             ),
+            "paper": grid([TASK], D_HEADS, [METHOD], SEEDS),
             "full": variants([TASK], D_HEADS, METHOD),
         },
         left_out="the exact gradient; five of ten d_h; 3 seeds of 5; 64 and 128 of 8,192 and "
         "16,384 steps, too few to memorize: quick shows that it runs, and decides nothing",
         figure=Figure(x="d_head", hue="n_heads", bounds=False),
-        decides=("full",),
+        too_short=("quick",),
         claims=head_dimension.EXPERIMENT.claims,
     ),
     Experiment(
@@ -73,13 +78,14 @@ EXPERIMENTS = (
         presets={
             "quick": published_alone(TASK, MLPS[:3], METHOD, epochs=1)
             + published_alone(TASK, square([7], (1, 5, 9), n_layers=3), METHOD, epochs=1),
+            "paper": grid([TASK], MLPS, [METHOD], SEEDS) + PAPER,
             "full": variants([TASK], MLPS, METHOD) + HEADS,
         },
         left_out="the exact gradient; d = 7 alone of 7, 10, 13 and three of six sizes; 3 seeds of "
         "5; 64 and 128 of 8,192 and 16,384 steps, too few to memorize: quick shows that it runs, "
         "and decides nothing",
         figure=Figure(x="n_params", hue="architecture", row="d_model", bounds=False),
-        decides=("full",),
+        too_short=("quick",),
         claims=attention_vs_mlp.CLAIMS,
     ),
 )

@@ -17,10 +17,11 @@ import dataclasses
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.experiment import Experiment
+from memobench.experiment import Experiment, grid
 from memobench.experiments.dana2025 import attention_vs_mlp, head_dimension, heads
 from memobench.experiments.dana2025.common import (
     PUBLISHED,
+    SEEDS,
     SOURCE,
     attention_only,
     mlp,
@@ -35,8 +36,11 @@ TASK = Associations(vocab_size=200)
 METHOD = dataclasses.replace(PUBLISHED, batch_size=1024)
 BY_MLP = dataclasses.replace(METHOD, final_learning_rate=1e-4)
 WIDTHS = (40, 50, 60)
-HEADS = variants([TASK], square(WIDTHS, (1, 3, 5, 7, 9, 11)), METHOD)
-D_HEADS = (1, *range(5, 51, 5))
+ATTENTION = square(WIDTHS, (1, 3, 5, 7, 9, 11))
+PAPER = grid([TASK], ATTENTION, [METHOD], SEEDS)
+HEADS = variants([TASK], ATTENTION, METHOD)
+D_HEADS = [attention_only(50, d_head, n_heads=11) for d_head in (1, *range(5, 51, 5))]
+MLPS = [mlp(d, m * d) for d in WIDTHS for m in range(0, 21, 4)]
 
 LINEAR = Claim(
     name="linear in d_h",
@@ -51,28 +55,28 @@ EXPERIMENTS = (
         title="Accuracy against heads in larger dimension, d = d_h (N = 200)",
         presets={
             "quick": published_alone(TASK, square([40], (1, 3, 5, 7)), METHOD, epochs=2),
+            "paper": PAPER,
             "full": HEADS,
         },
         left_out="the exact gradient; d = 40 alone of 40, 50, 60 and four of six H; 3 seeds of 5; "
         "128 and 256 of 4,096 and 8,192 steps, too few to memorize: quick shows that it runs, "
         "and decides nothing",
         figure=Figure(x="n_heads", hue="d_model"),
-        decides=("full",),
+        too_short=("quick",),
         claims=(heads.LINEAR_IN_HEADS, heads.ABOVE_THE_BOUND),
     ),
     Experiment(
         name="dana2025/head-dimension-larger",
         title="Accuracy against head dimension in larger dimension, d = 50, H = 11 (N = 200)",
         presets={
-            "quick": published_alone(
-                TASK, [attention_only(50, k, n_heads=11) for k in D_HEADS[:5]], METHOD, epochs=1
-            ),
-            "full": variants([TASK], [attention_only(50, k, n_heads=11) for k in D_HEADS], METHOD),
+            "quick": published_alone(TASK, D_HEADS[:5], METHOD, epochs=1),
+            "paper": grid([TASK], D_HEADS, [METHOD], SEEDS),
+            "full": variants([TASK], D_HEADS, METHOD),
         },
         left_out="the exact gradient; five of eleven d_h; 3 seeds of 5; 64 and 128 of 4,096 and "
         "8,192 steps, too few to memorize: quick shows that it runs, and decides nothing",
         figure=Figure(x="d_head", hue="n_heads"),
-        decides=("full",),
+        too_short=("quick",),
         claims=(LINEAR, head_dimension.JUMP),
     ),
     Experiment(
@@ -81,16 +85,14 @@ EXPERIMENTS = (
         presets={
             "quick": published_alone(TASK, [mlp(40, 40 * m) for m in (0, 4, 8)], BY_MLP, epochs=1)
             + published_alone(TASK, square([40], (1, 3, 5)), METHOD, epochs=1),
-            "full": variants(
-                [TASK], [mlp(d, m * d) for d in WIDTHS for m in range(0, 21, 4)], BY_MLP
-            )
-            + HEADS,
+            "paper": grid([TASK], MLPS, [BY_MLP], SEEDS) + PAPER,
+            "full": variants([TASK], MLPS, BY_MLP) + HEADS,
         },
         left_out="the exact gradient; d = 40 alone of 40, 50, 60 and three of six sizes; 3 seeds "
         "of 5; 64 and 128 of 4,096 and 8,192 steps, too few to memorize: quick shows that it runs, "
         "and decides nothing",
         figure=Figure(x="n_params", hue="architecture", row="d_model"),
-        decides=("full",),
+        too_short=("quick",),
         claims=attention_vs_mlp.CLAIMS,
     ),
 )

@@ -27,6 +27,7 @@ EXPERIMENT = Experiment(
             seeds=3,
             exact=short(PUBLISHED, epochs=2),
         ),
+        "paper": heads.EXPERIMENT.presets["paper"],
         "full": heads.EXPERIMENT.presets["full"],
     },
     left_out="five of eleven widths and two of seven H; 3 seeds of 5; 1,024 and 2,048 of 4,096 "
