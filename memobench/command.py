@@ -61,12 +61,12 @@ PLUGIN = flags.DEFINE_multi_string(
 )
 
 
-def choose(names: Sequence[str]) -> list["Experiment"]:
+def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"]:
     """The experiments of names, patterns (`dana2025/*`) and papers (`dana2025`), each once.
 
     A file (`my_file.py`) among them is loaded. Then only experiments that it declares are meant:
-    those that the other names match, or all. Of the experiments that one pattern matches those
-    without the preset are left out, if others have it.
+    those that the other names match, or all. Of those that one pattern matches only those with
+    the preset are meant, if any has it.
 
     Raises UserError for a name that no experiment has.
     """
@@ -94,7 +94,7 @@ def choose(names: Sequence[str]) -> list["Experiment"]:
         matching = _matching(known, pattern)
         if not matching:
             raise UserError(f"unknown experiment {pattern!r}{closest(pattern, known)}")
-        having = [name for name in matching if PRESET.value in known[name].presets]
+        having = [name for name in matching if preset in known[name].presets]
         chosen |= {name: known[name] for name in having or matching}
     return list(chosen.values())
 

@@ -9,7 +9,7 @@ from absl.testing import flagsaver
 
 import memobench
 from memobench import cli
-from memobench.command import PRESET, choose
+from memobench.command import choose
 from memobench.experiments import EXPERIMENTS
 from tests.command_line import command_line
 
@@ -134,10 +134,9 @@ def test_a_name_may_be_a_pattern_or_a_paper(names, chosen):
 
 
 def test_a_pattern_leaves_out_experiments_without_the_preset():
-    with flagsaver.flagsaver((PRESET, "paper")):
-        chosen = {experiment.name for experiment in choose(["dana2025"])}
-        assert chosen == {name for name, found in EXPERIMENTS.items() if "paper" in found.presets}
-        assert [found.name for found in choose(["dana2025/contexts"])] == ["dana2025/contexts"]
+    chosen = {experiment.name for experiment in choose(["dana2025"], "paper")}
+    assert chosen == {name for name, found in EXPERIMENTS.items() if "paper" in found.presets}
+    assert [found.name for found in choose(["dana2025/contexts"], "paper")] == ["dana2025/contexts"]
 
 
 def test_experiments_that_share_runs_run_them_once(tmp_path):

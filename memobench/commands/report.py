@@ -8,7 +8,7 @@ from memobench.errors import UserError
 
 def run(names: list[str]) -> None:
     """Writes figure, verdicts and tables of experiments into --output."""
-    experiments = choose(names)
+    experiments = choose(names, PRESET.value)
     from memobench.report import experiment as page
     from memobench.report import verdicts
     from memobench.table.results import check_writable, load_results

@@ -21,7 +21,7 @@ OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the e
 
 def run(names: list[str]) -> None:
     """Trains what --results does not hold yet; the same command resumes."""
-    experiments = choose(names)
+    experiments = choose(names, PRESET.value)
     executor = executors.read(EXECUTOR.value, OPTION.value)
     if DRY_RUN.value and not executor.in_process:
         raise UserError("--dry_run plans for this machine only; leave out --executor")

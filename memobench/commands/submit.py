@@ -55,7 +55,9 @@ def _best_of_runs(experiments: list[str]) -> list["Certificate"]:
 
     rows = load_rows(RESULTS.value)
     if experiments:
-        presets = (experiment.runs(PRESET.value) for experiment in choose(experiments))
+        presets = (
+            experiment.runs(PRESET.value) for experiment in choose(experiments, PRESET.value)
+        )
         ids = {run.run_id for run in itertools.chain.from_iterable(presets)}
         rows = {run_id: row for run_id, row in rows.items() if run_id in ids}
     best: dict[Any, Certificate] = {}
