@@ -63,6 +63,15 @@ def neighbours(factor: float, step: float) -> list[float]:
     return [factor] if step <= 1 else [factor / step, factor, factor * step]
 
 
+def preferred(bits: Mapping[float, float]) -> float:
+    """The factor with most bits; of equal ones the least.
+
+    >>> preferred({3: 9.0, 1: 9.0, 0.3: 8.0})
+    1
+    """
+    return max(bits, key=lambda factor: (bits[factor], -factor))
+
+
 def extended(
     factors: Sequence[float], bits: Mapping[float, float], step: float, most: int
 ) -> list[float]:
@@ -80,12 +89,12 @@ def extended(
     factors = sorted({*factors, *bits})
     if len(factors) >= most or not set(factors) <= bits.keys():
         return factors
-    best = max(factors, key=lambda factor: (bits[factor], -factor))
+    best = preferred({factor: bits[factor] for factor in factors})
     beyond = {factors[0]: best / step, factors[-1]: best * step}
     return sorted([*factors, beyond[best]]) if best in beyond else factors
 
 
-def typical(value_TxS: np.ndarray, least_step: float = 0.0) -> Estimate:
+def typical(value_TxS: np.ndarray) -> Estimate:
     """The mean over tables and starts; the interval is Student's of the means of tables.
 
     Tables are drawn independently, and starts within each: whatever the two variances are, means of
@@ -94,7 +103,7 @@ def typical(value_TxS: np.ndarray, least_step: float = 0.0) -> Estimate:
     >>> typical(np.array([[9.0, 11.0], [11.0, 13.0], [10.0, 12.0]])).value
     11.0
     """
-    found_BxK = statistics.replicates(value_TxS.mean(axis=1, keepdims=True), least_step)
+    found_BxK = statistics.replicates(value_TxS.mean(axis=1, keepdims=True))
     low, high = statistics.interval(found_BxK[:, 0], len(value_TxS))
     return Estimate(float(found_BxK[0, 0]), low, high)
 
@@ -128,13 +137,18 @@ def half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate
     return Estimate(float(value), float(low), float(high))
 
 
-def next_sizes(trials: Sequence[Trial], range_: tuple[float, float], n_more: int) -> list[int]:
-    """Sizes of further trials: where the threshold may be, a width to each side in turn."""
+def next_sizes(
+    trials: Sequence[Trial], range_: tuple[float, float], n_more: int, n_examples: int
+) -> list[int]:
+    """Sizes of further trials: where the threshold may be, a width to each side in turn.
+
+    Of the set's n_examples at most; such a trial may still know all of them.
+    """
     n_G, weight_G, width = _posterior(trials, range_)
     at_I = (np.arange(n_more) + 0.5) / n_more
     centre_I = np.interp(at_I, np.cumsum(weight_G) - weight_G / 2, np.log(n_G))
     aside_I = width * (np.arange(n_more) % 3 - 1)
-    return [max(1, int(n)) for n in np.rint(np.exp(centre_I + aside_I))]
+    return np.clip(np.rint(np.exp(centre_I + aside_I)), 1, n_examples).astype(int).tolist()
 
 
 def _posterior(

@@ -134,22 +134,20 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
     return rejected
 
 
-def ratio(
-    run: Any, other: Any, value: str = "rung_bits"
-) -> list[tuple[int, float, capacity.Estimate]]:
-    """Steps, exposures, and one run's bits per parameter over another's, for every rung.
+def ratio(run: Any, other: Any) -> list[tuple[int, capacity.Estimate]]:
+    """Steps, and one run's bits per parameter over another's, for every rung.
 
     Both have learnt the same label tables; the interval is Student's of what follows from the means
     over them.
     """
     found = []
-    both = [models(each, value).mean(axis=2) / each["n_params"] for each in (run, other)]
+    both = [models(each, "rung_bits").mean(axis=2) / each["n_params"] for each in (run, other)]
     for k, steps in enumerate(listed(run["rung_steps"])):
         run_TxX = np.stack([of_run[k] for of_run in both], axis=1)
         mean_BxX = statistics.replicates(run_TxX)
         ratio_B = mean_BxX[:, 0] / mean_BxX[:, 1]
         low, high = statistics.interval(ratio_B, len(run_TxX))
-        found.append((int(steps), float(steps), capacity.Estimate(float(ratio_B[0]), low, high)))
+        found.append((int(steps), capacity.Estimate(float(ratio_B[0]), low, high)))
     return found
 
 

@@ -126,7 +126,7 @@ def mixed():
 def _assert_close(ours, theirs, atol=1e-5):
     np.testing.assert_allclose(ours.loss_R, theirs.loss_R, atol=atol)
     np.testing.assert_array_equal(ours.accuracy_R, theirs.accuracy_R)
-    for here, there in zip(ours.certificates, theirs.certificates, strict=True):
+    for here, there in zip(ours.columns, theirs.columns, strict=True):
         np.testing.assert_allclose(here["curve_loss"], there["curve_loss"], atol=atol)
         for name in ("curve_steps", "curve_accuracy", "stopped_at", "best_step"):
             assert here[name] == there[name], name
@@ -134,7 +134,7 @@ def _assert_close(ours, theirs, atol=1e-5):
 
 
 def _assert_identical(ours, theirs):
-    assert json.dumps(ours.certificates) == json.dumps(theirs.certificates)
+    assert json.dumps(ours.columns) == json.dumps(theirs.columns)
     for name in ("loss_R", "accuracy_R", "step_loss_RxL"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
     jax.tree.map(np.testing.assert_array_equal, ours.variables, theirs.variables)
@@ -146,7 +146,7 @@ def _of(result, i):
         result,
         loss_R=result.loss_R[i : i + 1],
         accuracy_R=result.accuracy_R[i : i + 1],
-        certificates=result.certificates[i : i + 1],
+        columns=result.columns[i : i + 1],
     )
 
 
@@ -213,7 +213,7 @@ def test_the_protocol_step_for_step():
         if (i + 1) % 10 == 0:
             curve.append(evaluated(params, np.arange(24)))
     losses, accuracies = np.array(curve).T
-    certificate = result.certificates[0]
+    certificate = result.columns[0]
     np.testing.assert_allclose(certificate["curve_loss"], losses, atol=1e-5)
     np.testing.assert_allclose(certificate["curve_accuracy"], accuracies, atol=1e-6)
     assert certificate["curve_steps"] == [10, 20, 30, 40]
@@ -287,13 +287,13 @@ def test_runs_that_know_all_stop_and_free_their_slot(rounds):
     runs = [FILLING, *map(_easy, range(1, 5)), patient]
     counted = []
     result = annealing.anneal(_pack(runs, slots=2), counted.append)
-    stopped = [certificate["stopped_at"] for certificate in result.certificates]
+    stopped = [certificate["stopped_at"] for certificate in result.columns]
     assert stopped[0] == 20
     assert max(stopped[1:5]) < 400
     assert stopped[5] == 200
     assert (result.accuracy_R[1:] == 1).all()
-    assert 1 in result.certificates[5]["curve_accuracy"][:-1]
-    for certificate in result.certificates[1:5]:
+    assert 1 in result.columns[5]["curve_accuracy"][:-1]
+    for certificate in result.columns[1:5]:
         *before, last = certificate["curve_accuracy"]
         assert last == 1
         assert max(before, default=0) < 1
@@ -352,7 +352,7 @@ def test_the_weights_of_least_loss_are_kept():
     runs = [growing, _run(5, learning_rate=0.1, steps=80), FILLING]
     result = annealing.anneal(_pack(runs))
     for i, run in enumerate(runs):
-        certificate = result.certificates[i]
+        certificate = result.columns[i]
         assert len(certificate["curve_steps"]) == run.method.steps // 10
         best = int(np.argmin(certificate["curve_loss"]))
         assert result.loss_R[i] == certificate["curve_loss"][best]
@@ -365,7 +365,7 @@ def test_the_weights_of_least_loss_are_kept():
         largest_TxH = saturation.largest_attention(run, variables)
         np.testing.assert_allclose(certificate["largest_attention"], largest_TxH.T, atol=1e-3)
         assert certificate["saturated"] == saturation.columns(largest_TxH)["saturated"]
-    assert result.certificates[0]["best_step"] < 80
+    assert result.columns[0]["best_step"] < 80
 
 
 def _data(task):
@@ -500,9 +500,9 @@ def deep():
 @pytest.mark.rounding
 def test_scalars_are_known_within_the_tolerance_and_never_stop_early(deep):
     assert deep.accuracy_R[1] < deep.accuracy_R[0] == 1
-    assert 1.0 in deep.certificates[0]["curve_accuracy"][:-1]
+    assert 1.0 in deep.columns[0]["curve_accuracy"][:-1]
     for i, run in enumerate(DEEP):
-        assert deep.certificates[i]["stopped_at"] == 100
+        assert deep.columns[i]["stopped_at"] == 100
         module, variables = run.module(), _variables(deep, i, run)
         data = run.task.sample()
         inputs = [labelled_contexts.inputs(data, j) for j in range(run.task.n_examples)]
@@ -522,8 +522,8 @@ def test_a_diverged_run_stops_at_once_and_leaves_its_neighbours_alone(mixed, rou
     wild = _run(5, learning_rate=1e30)
     pack = _pack([MIX[0], wild, FILLING])
     result = annealing.anneal(pack)
-    assert result.certificates[1]["stopped_at"] == 10
-    assert result.certificates[1]["curve_loss"] == [None]
+    assert result.columns[1]["stopped_at"] == 10
+    assert result.columns[1]["curve_loss"] == [None]
     assert not np.isfinite(result.loss_R[1])
     assert rounds[0] == 3
     assert rounds[1:] == [2, 1, 1]
@@ -542,7 +542,7 @@ def test_a_run_that_diverges_late_keeps_its_best_weights():
         annealing.anneal(_pack([tame, FILLING]), _stopping_after(1), memory)
     as_if_its_own = {wild.run_id: memory.kept[tame.run_id]}
     result = annealing.anneal(_pack([wild, FILLING]), checkpoints=Memory(as_if_its_own))
-    certificate = result.certificates[0]
+    certificate = result.columns[0]
     first, *others = certificate["curve_loss"]
     assert first == result.loss_R[0]
     assert others == [None]

@@ -61,7 +61,7 @@ def trials_of(threshold, width, random, n_trials=32, rounds=4):
     possible = capacity.around(threshold * random.uniform(0.7, 1.3), 512)
     trials = []
     for _ in range(rounds):
-        for n in capacity.next_sizes(trials, possible, n_trials // rounds):
+        for n in capacity.next_sizes(trials, possible, n_trials // rounds, 512):
             share = 1 / (1 + np.exp((np.log(n) - np.log(threshold)) / width))
             trials.append(capacity.Trial(n, bool(random.random() < share)))
     return trials, possible

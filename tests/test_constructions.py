@@ -72,7 +72,7 @@ def _run(
 def _judged(run):
     """The pack's result of a run, and its certificate."""
     result = constructions.construct_pack(packing.make_pack([run]))
-    return result, result.certificates[0]
+    return result, result.columns[0]
 
 
 @pytest.mark.parametrize("weights", ["float64", "float32"])
@@ -253,7 +253,7 @@ def test_packed_equals_alone():
         alone, certificate = _judged(run)
         assert packed.accuracy_R[i] == alone.accuracy_R[0]
         assert packed.loss_R[i] == alone.loss_R[0]
-        assert packed.certificates[i] | {"seconds": 0} == certificate | {"seconds": 0}
+        assert packed.columns[i] | {"seconds": 0} == certificate | {"seconds": 0}
     counted: list[int] = []
     constructions.construct_pack(packing.make_pack(runs), counted.append)
     assert sum(counted) == sum(run.method.steps for run in runs)

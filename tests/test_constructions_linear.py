@@ -44,7 +44,7 @@ def _encoder(*, d=2, task=None, **options):
 def _judged(run):
     """The pack's result of a run, and its certificate."""
     result = constructions.construct_pack(packing.make_pack([run]))
-    return result, result.certificates[0]
+    return result, result.columns[0]
 
 
 def _aimed_accuracy(theorem, **options):

@@ -43,7 +43,7 @@ def _judged(run):
     """The run's accuracy, loss and certificate, by the module's own forward pass."""
     result = constructions.construct_pack(packing.make_pack([run]))
     measured = {"accuracy": result.accuracy_R[0], "loss": result.loss_R[0]}
-    return measured | result.certificates[0]
+    return measured | result.columns[0]
 
 
 def _attention(run, made):

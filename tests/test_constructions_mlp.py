@@ -49,7 +49,7 @@ def features(n_sequences=23, **options):
 
 def _row(run):
     made = constructions.construct_pack(packing.make_pack([run]))
-    return {"accuracy": made.accuracy_R[0], **made.certificates[0]}
+    return {"accuracy": made.accuracy_R[0], **made.columns[0]}
 
 
 def _knows_all(row):

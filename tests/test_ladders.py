@@ -1,5 +1,7 @@
 """Capacity runs: every model a plain training, the same in any pack and after a kill."""
 
+import pathlib
+
 import jax
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ from memobench import capacity, certificates, typical
 from memobench.certificates import counting
 from memobench.engine import initializing
 from memobench.errors import UserError
+from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import certified
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
@@ -17,11 +20,13 @@ from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.transformer import MLP
 from memobench.planner import packing
+from memobench.report.typical import answer
 from memobench.runs import Run, from_cells
 from memobench.runtime import worker
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
 
+TABLE = pathlib.Path(__file__).parents[1] / "results/board/typical_runs.csv"
 EXACT = Training(n_batches=4, epochs=16, learning_rate=0.03, final_learning_rate=0.01).exact()
 METHOD = Capacity(
     training=EXACT,
@@ -110,17 +115,24 @@ def test_a_row_holds_every_model_and_what_follows_from_them(rows):
         METHOD.check_row(from_cells(each), each)
 
 
-@pytest.mark.parametrize("name", ["bits", "accuracy", "rung_bits", "rung_steps", "complete_trials"])
+EDITS = {
+    "bits": lambda bits: bits * 1.01,
+    "accuracy": lambda accuracy: accuracy + 1 / 18,
+    "rung_bits": lambda bits_KxM: bits_KxM[:-1],
+    "rung_steps": lambda steps: [4, 16, 65],
+    "rung_rates": lambda rates: [*rates[:-1], rates[-1] * 1.01],
+    "pilot_bits": lambda grids: [[[*grid[0], 0.0], *grid[1:]] for grid in grids],
+    "edge_of_rates": lambda edge: not edge,
+    "best_bits": lambda bits: 0.0,
+    "best_complete": lambda n: n + 1,
+    "complete_trials": lambda trials: [[19, 1], *trials[1:]],
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
 def test_an_edited_row_is_found(rows, name):
-    edited = {
-        "bits": rows[0]["bits"] * 1.01,
-        "accuracy": rows[0]["accuracy"] + 1 / 18,
-        "rung_bits": rows[0]["rung_bits"][:-1],
-        "rung_steps": [4, 16, 65],
-        "complete_trials": rows[0]["complete_trials"][:-1],
-    }
     with pytest.raises(UserError, match="fix"):
-        METHOD.check_row(run_of(), {**rows[0], name: edited[name]})
+        METHOD.check_row(run_of(), {**rows[0], name: EDITS[name](rows[0][name])})
 
 
 def test_every_model_is_a_plain_training_with_a_table_and_weights_of_its_own(rows):
@@ -235,6 +247,22 @@ def test_rows_of_published_tables_are_summarised(rows, tmp_path):
     np.testing.assert_allclose(summary["bits_low"], again["bits_low"])
     assert (summary["rank_low"] <= summary["rank_high"]).all()
     assert set(summary["family"]) == {"MLP"}
+
+
+@pytest.mark.parametrize("families", [(), (typical.ATTENTION,), (typical.MLP, "attention + MLP")])
+def test_a_report_of_some_families_has_no_answer(families, tmp_path):
+    table = pd.read_csv(TABLE)
+    family = [typical.family(run) for run in table.to_dict("records")]
+    some = table[[found in families for found in family]]
+    experiment = EXPERIMENTS["board/typical"]
+    drawing = experiment.figure
+    sections = drawing.sections(some)
+    assert "## The answer" not in sections
+    assert bool(sections) == bool(families)
+    drawing.draw(experiment, "quick", some, tmp_path / "typical.png")
+    assert (tmp_path / "typical.png").stat().st_size > 0
+    with pytest.raises(ValueError, match="attention alone and an MLP"):
+        answer(some)
 
 
 def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path):

@@ -129,7 +129,7 @@ def test_searches_padded_in_all_sizes_find_what_each_finds_alone(name, method):
     packed = search.search(pack)
     for i, run in enumerate(runs):
         alone = search.search(packing.make_pack([run]))
-        found, expected = packed.certificates[i]["trials"], alone.certificates[0]["trials"]
+        found, expected = packed.columns[i]["trials"], alone.columns[0]["trials"]
         assert [trial[:3] for trial in found] == [trial[:3] for trial in expected]
         np.testing.assert_allclose(
             np.array(found, float)[:, 3:], np.array(expected, float)[:, 3:], rtol=2e-3, atol=2e-3

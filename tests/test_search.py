@@ -151,8 +151,7 @@ def alone(recorded):
 def _trials(result, i=0):
     """All trials of a run, losses that are not finite as NaN."""
     return [
-        Trial(*x[:-1], math.nan if x[-1] is None else x[-1])
-        for x in result.certificates[i]["trials"]
+        Trial(*x[:-1], math.nan if x[-1] is None else x[-1]) for x in result.columns[i]["trials"]
     ]
 
 
@@ -174,9 +173,9 @@ def test_packed_equals_alone(mixed, alone):
 def test_the_result_is_what_the_trials_say(mixed):
     for i, run in enumerate(MIX):
         n, trials = run.task.n_examples, _trials(mixed, i)
-        assert mixed.certificates[i] == bisection.columns(n, trials, run.task.vocab_size)
+        assert mixed.columns[i] == bisection.columns(n, trials, run.task.vocab_size)
         assert (mixed.accuracy_R[i], mixed.loss_R[i]) == bisection.best_of_whole(trials, n)
-        low, high = (mixed.certificates[i][f"{x}complete_99"] for x in ("", "in"))
+        low, high = (mixed.columns[i][f"{x}complete_99"] for x in ("", "in"))
         assert low + 1 == high
 
 
@@ -335,7 +334,7 @@ def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
     assert recorded.shapes == []
     assert result.compile_seconds == 0
     # Nor does the same pack need anything but its trials.
-    assert [len(x["trials"]) > 2 for x in result.certificates] == [True] * 2
+    assert [len(x["trials"]) > 2 for x in result.columns] == [True] * 2
 
 
 @pytest.mark.parametrize("calls", [1, 3, 6])
@@ -349,14 +348,14 @@ def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
     assert [x is not None for x in saved] == [True] * 2
     counted = []
     resumed = searching.search(pack, counted.append, folder)
-    assert json.dumps(resumed.certificates) == json.dumps(mixed.certificates)
+    assert json.dumps(resumed.columns) == json.dumps(mixed.columns)
     for name in ("accuracy_R", "loss_R"):
         np.testing.assert_array_equal(getattr(resumed, name), getattr(mixed, name))
     whole = []
     again = searching.search(pack, whole.append, folder)
     # All is done: nothing is trained.
     assert whole == []
-    assert json.dumps(again.certificates) == json.dumps(mixed.certificates)
+    assert json.dumps(again.columns) == json.dumps(mixed.columns)
     from_the_start = []
     searching.search(pack, from_the_start.append)
     assert sum(counted) < sum(from_the_start)
@@ -387,7 +386,7 @@ def test_a_learning_rate_that_diverges_spoils_nothing():
     assert len(alone) > 4
     _assert_same_trials([trial for trial in trials if trial.factor == 1.0], alone)
     found = bisection.columns(n, alone, run.task.vocab_size)
-    theirs = beside.certificates[0]
+    theirs = beside.columns[0]
     assert theirs["previous_bits"] == pytest.approx(found["previous_bits"], abs=1e-3)
     rounded = dict.fromkeys(("previous_bits", "trials"))
     assert {**theirs, **rounded} == {**found, **rounded}

@@ -471,7 +471,7 @@ def test_passes_are_refused_where_examples_are_not_seen_equally_often(task, meth
 
 
 def test_a_search_in_passes_is_refused():
-    with pytest.raises(UserError, match="training must not be of protocol='passes'") as error:
+    with pytest.raises(UserError, match="training must be of protocol='exact' or") as error:
         Search(training=Training(**PASSES))
     assert_one_line(error.value)
 

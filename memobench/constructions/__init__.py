@@ -112,7 +112,7 @@ def construct_pack(
     """Constructs the weights of every run of a pack and judges them, one after another.
 
     Returns:
-      A PackResult whose `certificates` hold the construction's own certificate, and:
+      A PackResult whose `columns` hold the construction's own certificate, and:
       aimed_accuracy, the share known of the examples aimed at; aimed_loss (nats), by their prior;
       margin: their smallest, as a share of the largest output; gamma: by how much their loss
       exceeds the sequence encoder's; promises, the theorem's number; largest_weight; stored_bits
@@ -139,16 +139,13 @@ def construct_pack(
     for message in lost:
         _log.warning("%s; the other runs go on", message)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
-    return PackResult(
+    return PackResult.of_ends(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        # A run that could not be made knows nothing: a curve cannot hold NaN.
-        step_accuracy_RxL=np.nan_to_num(accuracy_R)[:, None],
-        step_loss_RxL=loss_R[:, None],
         compile_seconds=0.0,
         run_seconds=time.perf_counter() - started,
         variables={},
-        certificates=tuple(judged),
+        columns=tuple(judged),
     )
 
 

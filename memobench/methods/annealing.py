@@ -222,7 +222,7 @@ def anneal(
       checkpoints: where to resume from, and to save to from time to time.
 
     Returns:
-      A PackResult at the weights of least loss. `certificates` holds each run's evaluations, the
+      A PackResult at the weights of least loss. `columns` holds each run's evaluations, the
       step it stopped at, that of its best weights, and which heads are saturated.
     """
     started = time.perf_counter()
@@ -305,16 +305,13 @@ class Annealed(engine.Policy):
         n_examples = np.array([job.run.task.n_examples for job in self.all])
         loss_R = np.array([float(each.loss) for each in best])
         accuracy_R = np.rint([float(each.accuracy) for each in best] * n_examples) / n_examples
-        certificates = tuple(self._certificate(job) for job in self.all)
-        return PackResult(
+        return PackResult.of_ends(
             accuracy_R=accuracy_R,
             loss_R=loss_R,
-            step_accuracy_RxL=accuracy_R[:, None],
-            step_loss_RxL=loss_R[:, None],
             compile_seconds=compile_seconds,
             run_seconds=time.perf_counter() - started - compile_seconds,
             variables=lanes.stack(self._best(job) for job in self.all),
-            certificates=certificates,
+            columns=tuple(self._certificate(job) for job in self.all),
         )
 
     def _best(self, job: Job) -> Any:

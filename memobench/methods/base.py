@@ -41,8 +41,8 @@ class PackResult:
     accuracy_R, loss_R (mean, nats): over all examples at the final weights.
     step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
     compile_seconds: 0 where the program was compiled before. variables: final, padded, stacked.
-    certificates: further columns of each run's row, from methods that have any. weights: what is
-    kept of each run, None for one of which nothing is; by default what is in `variables`.
+    columns: further ones of each run's row, from methods that have any. weights: what is kept of
+    each run, None for one of which nothing is; by default what is in `variables`.
     """
 
     accuracy_R: np.ndarray
@@ -51,9 +51,23 @@ class PackResult:
     step_loss_RxL: np.ndarray
     compile_seconds: float
     run_seconds: float
-    variables: Any = dataclasses.field(repr=False)
-    certificates: tuple[dict[str, Any], ...] = ()
+    variables: Any = dataclasses.field(default=None, repr=False)
+    columns: tuple[dict[str, Any], ...] = ()
     weights: tuple[Weights | None, ...] | None = dataclasses.field(default=None, repr=False)
+
+    @classmethod
+    def of_ends(cls, accuracy_R: np.ndarray, loss_R: np.ndarray, **more: Any) -> PackResult:
+        """The result of a method that keeps no curves: each has the end as its only point.
+
+        Of a run that could not be made accuracies are NaN, which a curve cannot hold.
+        """
+        return cls(
+            accuracy_R=accuracy_R,
+            loss_R=loss_R,
+            step_accuracy_RxL=np.nan_to_num(accuracy_R)[:, None],
+            step_loss_RxL=loss_R[:, None],
+            **more,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,19 +12,19 @@ spread more, so that an interval takes more of them: every rung has trainings of
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memobench import capacity
 from memobench import columns as col
 from memobench.columns import Column, by_name, declared, integer, require, shown
-from memobench.methods.base import Method, OnSteps, PackResult
+from memobench.methods.base import OnSteps, PackResult
+from memobench.methods.parts import OfParts
 from memobench.methods.training import Training
-from memobench.models.base import Module
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import MOST_SEED, kind, nested
 from memobench.table.consistency import REPEATED, agree, check_derived
-from memobench.tasks.labelled_contexts import rounded
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -39,7 +39,7 @@ GROWTH = 4
 
 
 @kind("capacity")
-class Capacity(Method):
+class Capacity(OfParts):
     """The capacity of an architecture: means over label `tables` and `inits` of each.
 
     Every model is one `training` on all examples of the task, with the labels of one table and
@@ -51,8 +51,6 @@ class Capacity(Method):
     `threshold_trials` trainings on the first so many examples find the largest set of which half of
     them know 99%. See `memobench.capacity`.
     """
-
-    accuracy_of_final_weights: ClassVar[bool] = False
 
     training: Training = nested(Training, "of every model", Training().exact())
     rate_factors: tuple[float, ...] = declared(
@@ -68,19 +66,15 @@ class Capacity(Method):
     rules: int = integer("version of the rules by which trials are chosen", 1, default=RULES)
 
     def check(self) -> None:
-        plain, rungs = self.training, self.rungs
-        require(
-            plain.protocol != "passes" and plain.start is None,
-            "training must be of protocol='exact' or 'published' and without start: every model "
-            "begins anew, and batches would not fit every trial's examples",
-        )
+        super().check()
+        epochs, rungs = self.training.epochs, self.rungs
         require(
             self.rules == RULES,
             f"rules={self.rules!r} are not those of this version, {RULES}; leave rules out",
         )
         require(
-            plain.epochs % GROWTH ** (rungs - 1) == 0,
-            f"epochs={plain.epochs} are no multiple of {GROWTH}^{rungs - 1}, as rungs={rungs} "
+            epochs % GROWTH ** (rungs - 1) == 0,
+            f"epochs={epochs} are no multiple of {GROWTH}^{rungs - 1}, as rungs={rungs} "
             "need; fix one of them",
         )
 
@@ -88,21 +82,6 @@ class Capacity(Method):
     def ladder(self) -> list[int]:
         """The numbers of steps of the rungs, rising."""
         return [self.steps // GROWTH**k for k in range(self.rungs)][::-1]
-
-    @property
-    def protocol(self) -> str:  # type: ignore[override]
-        """The protocol of every training."""
-        return self.training.protocol
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps of the last rung."""
-        return self.training.steps
-
-    @property
-    def batch_size(self) -> int | None:
-        """Examples of a step of a training."""
-        return self.training.batch_size
 
     @property
     def lanes(self) -> int:
@@ -118,43 +97,22 @@ class Capacity(Method):
         return [run.task.replace(seed=run.task.seed + k) for k in range(self.tables)]
 
     def check_run(self, run: Run) -> None:
-        task: Any = run.task
+        super().check_run(run)
         require(
-            task.has_parts and task.parts,
-            "method: a Capacity needs tokens of even frequency in random order; set "
-            f"zipf_exponent=None and n_sequences, to {task.n_examples} for all",
+            run.task.seed + self.tables <= MOST_SEED,
+            f"seed={run.task.seed} of the task leaves no room for tables={self.tables}; lower it",
         )
-        require(
-            task.seed + self.tables <= MOST_SEED,
-            f"seed={task.seed} of the task leaves no room for tables={self.tables}; lower it",
-        )
-        self.training.check_run(run)
-
-    def check_module(self, module: Module) -> None:
-        self.training.check_module(module)
 
     def predicted_steps(self, run: Run) -> int:
         """Of pilots, ladders and trials; those that know all before the end are not foreseen."""
         climbing = self.lanes + len(self.rate_factors) * self.pilots
         return climbing * sum(self.ladder) + self.threshold_trials * self.steps
 
-    def signature(self, module: Module, task: Any) -> Hashable:
-        return self.training.signature(module, task, subsets=True)
-
-    def task_key(self, task: Any) -> Any:
-        return task.without_count()
-
-    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
-        """The largest task; every model is on a part of its examples."""
-        largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
-        return largest.padded(module)
-
     def n_instances(self, runs: Sequence[Run]) -> int:
         return len(dict.fromkeys(task for run in runs for task in self.tasks(run)))
 
     def pack_key(self, run: Run) -> Hashable:
-        # Of sets of about one size the smaller are padded to the largest.
-        return rounded(run.task.n_examples), self.tables
+        return super().pack_key(run), self.tables
 
     def train(
         self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
@@ -171,15 +129,52 @@ class Capacity(Method):
             f"rung_steps, rung_bits, rung_known are not of {self.rungs} rungs and {self.lanes} "
             "models; fix them",
         )
+        trials = row["complete_trials"]
         require(
-            len(row["complete_trials"]) == self.threshold_trials,
-            f"complete_trials are not {self.threshold_trials}; fix them",
+            len(trials) == self.threshold_trials
+            and all(n <= run.task.n_examples and known in (0, 1) for n, known in trials),
+            f"complete_trials are not {self.threshold_trials} parts of the task, each with 1 or 0; "
+            "fix them",
+        )
+        self._check_rates(row)
+        complete = max((n for n, known in trials if known), default=0)
+        require(
+            row["best_complete"] == complete,
+            f"best_complete={row['best_complete']} but {complete} follows from complete_trials; "
+            "fix the wrong one",
+        )
+        require(
+            row["best_bits"] >= bits_KxL.max() - _LISTED,
+            f"best_bits={shown(row['best_bits'])} are fewer than rung_bits has; fix the wrong one",
         )
         accuracy, bits = known_KxL[-1].mean() / run.task.n_examples, bits_KxL[-1].mean()
         check_derived(row, {"accuracy": float(accuracy)}, REPEATED)
         require(
             agree(row["bits"], float(bits), REPEATED, _LISTED),
             f"bits={shown(row['bits'])} but {bits:.6g} follows from rung_bits; fix the wrong one",
+        )
+
+    def _check_rates(self, row: Mapping[str, Any]) -> None:
+        """Raises UserError where the learning rates are not those that the pilots prefer."""
+        best, edges = [], []
+        for grid in row["pilot_bits"]:
+            require(
+                all(len(pilots) == 1 + self.pilots for pilots in grid),
+                f"pilot_bits are not a factor and {self.pilots} numbers of bits each; fix them",
+            )
+            bits = {factor: sum(of) / len(of) for factor, *of in grid}
+            best.append(capacity.preferred(bits))
+            edges.append(len(bits) > 1 and best[-1] in (min(bits), max(bits)))
+        rates = [self.training.learning_rate * factor for factor in best]
+        require(
+            len(rates) == len(row["rung_rates"]) == self.rungs
+            and np.allclose(row["rung_rates"], rates, rtol=REPEATED),
+            f"rung_rates={row['rung_rates']} but {rates} follow from pilot_bits; fix the wrong "
+            "ones",
+        )
+        require(
+            row["edge_of_rates"] == edges[-1],
+            f"edge_of_rates={row['edge_of_rates']} does not follow from pilot_bits; fix it",
         )
 
     def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:

@@ -21,9 +21,10 @@ from flax import traverse_util
 
 from memobench import capacity, engine, metrics
 from memobench.engine import initializing, lanes
-from memobench.methods import training
 from memobench.methods.base import OnSteps, PackResult, Weights
 from memobench.methods.capacity import Capacity
+from memobench.methods.epochs import EpochJob
+from memobench.methods.parts import Queue
 from memobench.models import base as models
 from memobench.planner import packing
 from memobench.runtime.checkpoints import Checkpoints
@@ -51,7 +52,7 @@ def climb(
 
     Returns:
       A PackResult whose accuracies and losses are means over the models of the last rung; the rest
-      is in its certificates.
+      is in its columns.
     """
     started = time.perf_counter()
     ladders = Ladders(pack, checkpoints)
@@ -63,7 +64,7 @@ PILOT, RUNG, TRIAL = "pilot", "rung", "trial"
 
 
 @dataclasses.dataclass(eq=False)
-class _Model(training.EpochJob):
+class _Model(EpochJob):
     """One training.
 
     stage: PILOT, RUNG or TRIAL. owner: the place of its run in the pack. place: of its rung on the
@@ -88,7 +89,7 @@ class _Found:
 
     pilot_bits: by rung, factor of the learning rate and pilot. rungs: bits and examples known, by
     rung and model. trials: in the order in which they were chosen; those of `round` are being made.
-    best, complete: the weights that know most bits of the whole, and the largest part completely.
+    best: of the weights that know most bits of the whole: bits, label table, parameters by path.
     """
 
     method: Capacity
@@ -126,9 +127,8 @@ class _Found:
         return tried[1] / tried[0] if len(tried) > 1 else 1.0
 
     def factor(self, rung: int) -> float:
-        """The factor of the learning rate that a rung's pilots prefer; of equal ones the least."""
-        bits = self.factors(rung)
-        return max(bits, key=lambda factor: (bits[factor], -factor))
+        """The factor of the learning rate that a rung's pilots prefer."""
+        return capacity.preferred(self.factors(rung))
 
     @property
     def decided(self) -> int:
@@ -170,31 +170,20 @@ class _Found:
         self.best = float(bits), int(table), params
 
 
-class Ladders(training.Epochs):
+class Ladders(Queue):
     """Every run of a pack has its pilots trained, then its models for every rung, then trials."""
 
-    resumes = False  # What models ended with is kept, not the weights of one in training.
-
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
-        super().__init__(pack)
-        self._checkpoints = checkpoints
-        self._exact = self.signature.protocol == "exact"
-        self._waiting: collections.deque[_Model] = collections.deque()
+        super().__init__(pack, checkpoints)
         self._n_open = [0] * len(pack.runs)
         self._found = [_Found(method_of(run)) for run in pack.runs]
         for i, run in enumerate(pack.runs):
             self._found[i].restore(checkpoints.load(run.run_id) if checkpoints else None)
             self._propose(i)
-        self.width = max(1, min(pack.slots, len(self._waiting)))
+        self.fill(pack.slots)
 
     def task(self, job: Any) -> Any:
         return self.tasks(job.run)[job.table]
-
-    def n_examples(self, job: Any) -> int:
-        return job.n_examples
-
-    def next(self) -> Any:
-        return self._waiting.popleft() if self._waiting else None
 
     def variables(self, job: Any) -> Any:
         key = jax.random.fold_in(initializing.init_key(job.run), job.number)
@@ -233,15 +222,12 @@ class Ladders(training.Epochs):
         """The result, once all is done."""
         measured = [_measured(*of) for of in zip(self.runs, self._found, strict=True)]
         loss_R, accuracy_R = (np.array([each[i] for each in measured]) for i in range(2))
-        return PackResult(
+        return PackResult.of_ends(
             accuracy_R=accuracy_R,
             loss_R=loss_R,
-            step_accuracy_RxL=accuracy_R[:, None],
-            step_loss_RxL=loss_R[:, None],
             compile_seconds=compile_seconds,
             run_seconds=seconds,
-            variables=None,
-            certificates=tuple(columns for _, _, columns in measured),
+            columns=tuple(columns for _, _, columns in measured),
             weights=tuple(
                 Weights(found.best[2], task=self.tasks(run)[found.best[1]])
                 for run, found in zip(self.runs, self._found, strict=True)
@@ -324,7 +310,9 @@ class Ladders(training.Epochs):
                 place=place,
                 n_examples=n,
             )
-            for place, n in enumerate(capacity.next_sizes(found.trials, possible, n_more))
+            for place, n in enumerate(
+                capacity.next_sizes(found.trials, possible, n_more, task.n_examples)
+            )
         ]
 
     def _job(

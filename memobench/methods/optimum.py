@@ -122,7 +122,7 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
       on_steps: called with the number of model-steps when all are done.
 
     Returns:
-      A PackResult in which `certificates` holds, for each run, the largest entry of the gradient
+      A PackResult in which `columns` holds, for each run, the largest entry of the gradient
       at the best start and the iterations of L-BFGS to it, and the losses (nats) at which all
       polished starts ended, least first. A small gradient and equal losses say that no start was
       merely stopped early; they do not prove a global minimum. `theory.certified` says what it
@@ -145,15 +145,13 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
         best = jax.vmap(unravel)(found.flat_MxP[:, 0])
     on_steps(len(pack.runs) * method.steps)
     loss_R, accuracy_R = found.loss_M[:, 0], found.accuracy_M[:, 0]
-    return PackResult(
+    return PackResult.of_ends(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        step_accuracy_RxL=accuracy_R[:, None],
-        step_loss_RxL=loss_R[:, None],
         compile_seconds=compile_seconds,
         run_seconds=time.perf_counter() - started,
         variables={"params": best, "constants": constants},
-        certificates=tuple(
+        columns=tuple(
             {
                 "gradient_norm": float(found.gradient_norm_M[i, 0]),
                 "iterations": int(found.iterations_M[i, 0]),

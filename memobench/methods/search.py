@@ -1,21 +1,18 @@
 """Search: the capacity of a model, by training it on better and better chosen subsets.
 
 The spec, and its policy over the engine's lanes, whose jobs are trials of all runs of a pack.
-`capacity` says which trials come next; here they are trained. A trial's number of examples is data
-(examples beyond it have no weight), as are its learning rate, its steps and its instance, so that
-trials of any run and any budget train side by side. A run proposes further trials as soon as its
-own are made; what waits enters whichever lane is free.
+`bisection` says which trials come next; here they are trained, of any run and any budget side by
+side. A run proposes further trials as soon as its own are made.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,14 +21,13 @@ from memobench import columns as col
 from memobench.bisection import Proposal, Trial
 from memobench.columns import Column, by_name, declared, integer, number, require
 from memobench.engine import initializing
-from memobench.methods import training
-from memobench.methods.base import Method, OnSteps, PackResult
+from memobench.methods.base import OnSteps, PackResult
+from memobench.methods.epochs import EpochJob
+from memobench.methods.parts import OfParts, Queue
 from memobench.methods.training import Training
-from memobench.models.base import Module
 from memobench.planner import packing
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import kind, nested
-from memobench.tasks.labelled_contexts import rounded
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -42,7 +38,7 @@ RULES = 1
 
 
 @kind("searched")
-class Search(Method):
+class Search(OfParts):
     """A model's capacity, by `training` it anew on better and better chosen subsets.
 
     First on all examples of the task, then on the first so many: a bisection, `sizes` of them at a
@@ -51,8 +47,6 @@ class Search(Method):
     then doubled, up to `doublings` times, until that gains less than `bisection.GAIN`. See
     `memobench.bisection`, whose version of proposing trials `rules` is.
     """
-
-    accuracy_of_final_weights: ClassVar[bool] = False
 
     training: Training = nested(Training, "of every trial")
     rate_factors: tuple[float, ...] = declared(
@@ -64,11 +58,7 @@ class Search(Method):
     rules: int = integer("version of the rules by which trials are proposed", 1, default=RULES)
 
     def check(self) -> None:
-        require(
-            self.training.protocol != "passes",
-            "training must not be of protocol='passes': batches would not fit every trial's "
-            "examples; use protocol='published' or the exact one",
-        )
+        super().check()
         require(
             self.resolution < 1, f"resolution={self.resolution} is not a share; give one below 1"
         )
@@ -76,70 +66,20 @@ class Search(Method):
             self.rules == RULES,
             f"rules={self.rules!r} are not those of this version, {RULES}; leave rules out",
         )
-        require(
-            self.training.start is None,
-            "training must be a Training without start: every trial begins anew",
-        )
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
         return Training.variant(row)
 
     @property
-    def protocol(self) -> str:  # type: ignore[override]
-        """The protocol of every trial."""
-        return self.training.protocol
-
-    @property
     def lanes(self) -> int:
         """How many trials a round makes side by side."""
         return self.sizes * len(self.rate_factors)
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps of a trial of the first budget."""
-        return self.training.steps
-
-    @property
-    def batch_size(self) -> int | None:
-        """Examples of a step of a trial."""
-        return self.training.batch_size
-
-    def check_run(self, run: Run) -> None:
-        task: Any = run.task
-        require(
-            task.has_parts,
-            f"method: a Search does not serve the task {task.name!r}; use another method",
-        )
-        require(
-            task.parts,
-            "a Search needs tokens of even frequency in random order; set zipf_exponent=None and "
-            f"n_sequences, to {task.n_examples} for all",
-        )
-        self.training.check_run(run)
-
-    def check_module(self, module: Module) -> None:
-        self.training.check_module(module)
 
     def predicted_steps(self, run: Run) -> int:
         """An estimate: the first rounds narrow a wide bracket, which later ones hardly widen."""
         rounds = 4 + sum(2 * 2**i for i in range(1, self.doublings + 1))
         return self.lanes * rounds * self.steps
-
-    def signature(self, module: Module, task: Any) -> Hashable:
-        return self.training.signature(module, task, subsets=True)
-
-    def task_key(self, task: Any) -> Any:
-        return task.without_count()
-
-    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
-        """The largest task; every trial is on a part of its examples."""
-        largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
-        return largest.padded(module)
-
-    def pack_key(self, run: Run) -> Hashable:
-        # Of sets of about one size the smaller are padded to the largest.
-        return rounded(run.task.n_examples)
 
     def train(
         self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
@@ -205,7 +145,7 @@ def search(
 
     Returns:
       A PackResult whose accuracies and losses are those on all examples, each by its best learning
-      rate; what was found stands in its certificates.
+      rate; what was found is in its columns.
     """
     started = time.perf_counter()
     searches = Searches(pack, checkpoints)
@@ -221,39 +161,32 @@ def _method(run: Run) -> Search:
 
 
 @dataclasses.dataclass(eq=False)
-class _TrialJob(training.EpochJob):
+class _TrialJob(EpochJob):
     """A trial, and the best accuracy at its checks so far."""
 
     search: int = 0
     proposal: Proposal = dataclasses.field(kw_only=True)
     best: float = 0.0
 
+    @property
+    def n_examples(self) -> int:
+        return self.proposal.n_examples
 
-class Searches(training.Epochs):
+
+class Searches(Queue):
     """Every run of a pack proposes trials, and more of them once these are made.
 
     trials: of each run, those of its finished rounds, in the order in which they were proposed.
     """
 
-    resumes = False  # Trials are kept, not the weights of one that is in training.
-
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
-        super().__init__(pack)
-        self._checkpoints = checkpoints
-        self._exact = self.signature.protocol == "exact"
-        self._waiting: collections.deque[_TrialJob] = collections.deque()
+        super().__init__(pack, checkpoints)
         self._round: list[dict[Proposal, Trial | None]] = [{} for _ in pack.runs]
         self.trials = [_saved(run, checkpoints) for run in pack.runs]
         self._variables = functools.cache(initializing.init_run)
         for i in range(len(pack.runs)):
             self._propose(i)
-        self.width = max(1, min(pack.slots, len(self._waiting)))
-
-    def n_examples(self, job: Any) -> int:
-        return job.proposal.n_examples
-
-    def next(self) -> Any:
-        return self._waiting.popleft() if self._waiting else None
+        self.fill(pack.slots)
 
     def variables(self, job: Any) -> Any:
         return self._variables(job.run)
@@ -317,15 +250,12 @@ def _result(
         for trial, run in zip(trials, runs, strict=True)
     ]
     accuracy_R, loss_R = np.array(found).T
-    return PackResult(
+    return PackResult.of_ends(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
-        step_accuracy_RxL=accuracy_R[:, None],
-        step_loss_RxL=loss_R[:, None],
         compile_seconds=compile_seconds,
         run_seconds=seconds,
-        variables=None,
-        certificates=tuple(
+        columns=tuple(
             bisection.columns(run.task.n_examples, made, run.task.n_choices)
             for run, made in zip(runs, trials, strict=True)
         ),

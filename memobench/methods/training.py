@@ -1,7 +1,6 @@
 """Training by epochs, published, in whole passes and exact: Adam, or another optimiser.
 
-The spec, and its policy over the engine's lanes: one job a run. The device shuffles, an epoch at a
-time, from keys that are data.
+The spec, and its policy over the engine's lanes: one job a run.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from memobench import engine
 from memobench.columns import choice, integer, number, require
-from memobench.engine import Job, Lane, Program, Signature, devices, reading
+from memobench.engine import Signature, devices
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.construction import Construction
-from memobench.models import base as models
+from memobench.methods.epochs import EpochJob, Epochs
 from memobench.models.base import Module, trains
 from memobench.optimizers import Adam, Optimizer
 from memobench.planner import packing
@@ -215,11 +213,6 @@ def _chunk_steps(n_batches: int) -> int:
     return min(divisors, key=lambda c: abs(math.log(c / STEPS_PER_CHUNK)))
 
 
-def rates(first_R: Any, last_R: Any, epoch_R: Any, epochs_R: Any) -> Any:
-    """rate_R of an epoch: linear over epochs; the last rate is reached after the last of them."""
-    return first_R + (last_R - first_R) * epoch_R / epochs_R
-
-
 def train_one(run: Run) -> PackResult:
     """Trains one run alone at its true size, as its method says: a pack of one."""
     return run.method.train(packing.make_pack([run]), lambda steps: None)
@@ -264,110 +257,6 @@ def train_many(
 def _training(run: Run) -> Training:
     method: Any = run.method
     return method
-
-
-@dataclasses.dataclass(eq=False)
-class EpochJob(Job):
-    """A model trained for whole epochs, its learning rate linear over them.
-
-    number: of the model among those of its run that do not share initial weights and batches.
-    """
-
-    number: int = 0
-    epochs: int = 1
-    first_rate: float = 0.0
-    last_rate: float = 0.0
-
-
-def _model(job: EpochJob) -> tuple[Run, int]:
-    return job.run, job.number
-
-
-class Epochs(engine.Policy):
-    """A policy that trains by the protocols of a Training; subclasses say which jobs there are."""
-
-    def __init__(self, pack: packing.Pack) -> None:
-        self.signature: Signature = packing.signature(pack)
-        self.seconds, self.runs = pack.seconds, pack.runs
-        # Of the jobs in the lanes, set by `seat`.
-        self._first_R = self._last_R = self._epochs_R = np.zeros(0)
-        self._key_R: Any = None
-        # The batches of the epoch that the lanes are in.
-        self._order_RxLxB: Any = None
-        self.instances = list(dict.fromkeys(task for run in pack.runs for task in self.tasks(run)))
-        self.n_instances = len(self.instances)
-        target = self.signature.task.shapes()
-        padded = [models.pad_to(task.sample(), target) for task in self.instances]
-        self.data = devices.shared(
-            {
-                "instances": jax.tree.map(lambda *xs: np.stack(xs), *padded),
-                "draws": jnp.stack([self.draws(task) for task in self.instances]),
-            }
-        )
-
-    def draws(self, task: Any) -> jax.Array:
-        """draws_M: the training set of an instance, which `passes` does not leave to chance."""
-        n_draws = 0 if task.is_fresh else self.signature.epoch_steps * self.signature.batch_size
-        if self.signature.subsets:
-            # Times a number of examples they are the training set of a part.
-            return jax.random.uniform(jax.random.fold_in(jax.random.key(task.seed), 1), (n_draws,))
-        if self.signature.protocol == "passes":
-            return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
-        return task.sample_draws(n_draws)
-
-    def tasks(self, run: Run) -> Sequence[Any]:
-        """The tasks whose instances the jobs of a run read."""
-        return run.method.tasks(run)
-
-    def task(self, job: Any) -> Any:
-        """The task whose instance a job reads."""
-        return job.run.task
-
-    def n_examples(self, job: Any) -> int:
-        """How many of its instance's examples a job memorizes."""
-        return job.run.task.n_examples
-
-    def shuffle_key(self, run: Run, number: int) -> jax.Array:
-        """The key of the shuffles of a model's batches."""
-        key = reading.shuffle_key(run)
-        return jax.random.fold_in(key, number) if number else key
-
-    def seat(self, jobs: Sequence[Any]) -> Lane:
-        self._first_R, self._last_R, self._epochs_R = np.array(
-            [(job.first_rate, job.last_rate, job.epochs) for job in jobs]
-        ).T
-        keys = {each: self.shuffle_key(*each) for each in dict.fromkeys(map(_model, jobs))}
-        self._key_R = devices.split(jnp.stack([keys[_model(job)] for job in jobs]))
-        self._order_RxLxB = None
-        n_lanes = len(jobs)
-        return Lane(
-            instance=np.array([self.instances.index(self.task(job)) for job in jobs], np.int32),
-            n_examples=np.array([self.n_examples(job) for job in jobs], np.int32),
-            target=np.full(n_lanes, np.inf, np.float32),
-            step=np.zeros(n_lanes, np.int32),
-        )
-
-    def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
-        n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
-        epoch_R, start_R = np.divmod(step_R, n_steps)
-        rate_R = rates(self._first_R, self._last_R, epoch_R, self._epochs_R)
-        rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
-        return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
-
-    def _order(self, program: Program, epoch_R: np.ndarray, start_R: np.ndarray) -> Any:
-        n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
-        if program.shuffle is None:
-            if self._order_RxLxB is None:
-                empty = np.zeros((len(epoch_R), chunk_steps, 0), np.int32)
-                self._order_RxLxB = devices.split(empty)
-            return self._order_RxLxB
-        # Lanes within an epoch get the same order again.
-        if self._order_RxLxB is None or not start_R.all():
-            epoch_R = devices.split(epoch_R.astype(np.int32))
-            self._order_RxLxB = program.shuffle(self._key_R, epoch_R)
-        if chunk_steps == n_steps:
-            return self._order_RxLxB
-        return program.pick(self._order_RxLxB, devices.split(start_R.astype(np.int32)))
 
 
 @dataclasses.dataclass(eq=False)

@@ -71,7 +71,8 @@ class Typical(Drawing):
         found = typical.summary(table)
         if found.empty:
             return []
-        parts = ["## The answer", answer(table), "## Entries", DEFINITION]
+        parts = ["## The answer", answer(table)] if _pairs(table) else []
+        parts += ["## Entries", DEFINITION]
         for (budget, protocol), rows in found.groupby(["budget", "protocol"]):
             steps = f"{int(rows['steps'].iloc[0]):,}"
             parts += [
@@ -131,8 +132,11 @@ def answer(table: pd.DataFrame) -> str:
 
     Raises ValueError where they were not.
     """
-    budget, attention, mlp = _pairs(table)[-1]
-    steps, _, over = typical.ratio(attention, mlp)[-1]
+    pairs = _pairs(table)
+    if not pairs:
+        raise ValueError("no budget has both attention alone and an MLP")
+    budget, attention, mlp = pairs[-1]
+    steps, over = typical.ratio(attention, mlp)[-1]
     known = typical.summary(pd.DataFrame([attention, mlp]))
     rows = {row["family"]: row for row in known.to_dict("records")}
     each = [
@@ -209,11 +213,11 @@ def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, place: int) 
 def _ratios(axis: "Axes", table: pd.DataFrame) -> None:
     pairs = _pairs(table)
     ratios = [(budget, typical.ratio(attention, mlp)) for budget, attention, mlp in pairs]
-    all_steps = sorted({steps for _, of_budget in ratios for steps, _, _ in of_budget})
+    all_steps = sorted({steps for _, of_budget in ratios for steps, _ in of_budget})
     for place, (steps, color) in enumerate(
         zip(all_steps, palette(max(len(all_steps), 1), "viridis"), strict=False)
     ):
-        at = [(b, over) for b, of_budget in ratios for n, _, over in of_budget if n == steps]
+        at = [(b, over) for b, of_budget in ratios for n, over in of_budget if n == steps]
         value, low, high = np.array([over for _, over in at]).T
         x = np.array([budget for budget, _ in at]) * 1.02 ** (place - 1)
         axis.errorbar(
@@ -229,7 +233,8 @@ def _ratios(axis: "Axes", table: pd.DataFrame) -> None:
     axis.set_ylabel("bits per parameter, attention over MLP")
     axis.set_ylim(0, 1.3)
     _parameters(axis, [budget for budget, _ in ratios])
-    axis.legend(fontsize="small", title="exposures of each association")
+    if all_steps:
+        axis.legend(fontsize="small", title="exposures of each association")
 
 
 def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:

@@ -211,7 +211,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
     """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
     accuracy_protocol_R = training.protocol_accuracy(result)
-    own_columns = result.certificates or ({},) * len(pack.runs)
+    own_columns = result.columns or ({},) * len(pack.runs)
     rows = []
     for i, run in enumerate(pack.runs):
         task = run.task

@@ -1,0 +1,115 @@
+"""Methods of many trainings, each on the first so many examples of a run's task.
+
+What such methods are to planner and engine, and a policy for them: trainings of all runs of a pack
+wait in one queue and enter whichever lane is free. A training's number of examples is data
+(examples beyond it have no weight), as are its learning rate, its steps and its instance.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from memobench.columns import require
+from memobench.methods.base import Method
+from memobench.methods.epochs import Epochs
+from memobench.models.base import Module
+from memobench.planner import packing
+from memobench.runtime.checkpoints import Checkpoints
+from memobench.tasks.labelled_contexts import rounded
+
+if TYPE_CHECKING:
+    from memobench.methods.training import Training
+    from memobench.runs import Run
+
+
+class OfParts(Method):
+    """A method of many trainings of a run's model, each by its field `training`."""
+
+    accuracy_of_final_weights: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        @property
+        def training(self) -> Training:
+            """Of every model."""
+
+    def check(self) -> None:
+        require(
+            self.training.protocol != "passes" and self.training.start is None,
+            "training must be of protocol='exact' or 'published' and without start: every model "
+            "begins anew, and batches would not fit every number of examples",
+        )
+
+    @property
+    def protocol(self) -> str:  # type: ignore[override]
+        """The protocol of every training."""
+        return self.training.protocol
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of a training."""
+        return self.training.steps
+
+    @property
+    def batch_size(self) -> int | None:
+        """Examples of a step of a training."""
+        return self.training.batch_size
+
+    def check_run(self, run: Run) -> None:
+        task: Any = run.task
+        kind = type(self).__name__
+        require(
+            task.has_parts,
+            f"method: a {kind} does not serve the task {task.name!r}; use another method",
+        )
+        require(
+            task.parts,
+            f"a {kind} needs tokens of even frequency in random order; set zipf_exponent=None and "
+            f"n_sequences, to {task.n_examples} for all",
+        )
+        self.training.check_run(run)
+
+    def check_module(self, module: Module) -> None:
+        self.training.check_module(module)
+
+    def signature(self, module: Module, task: Any) -> Hashable:
+        return self.training.signature(module, task, subsets=True)
+
+    def task_key(self, task: Any) -> Any:
+        return task.without_count()
+
+    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
+        """The largest task; every training is on a part of its examples."""
+        largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
+        return largest.padded(module)
+
+    def pack_key(self, run: Run) -> Hashable:
+        # Of sets of about one size the smaller are padded to the largest.
+        return rounded(run.task.n_examples)
+
+
+class Queue(Epochs):
+    """Jobs that wait for a lane, `_waiting`; subclasses add to them as they learn what to train.
+
+    Jobs have a field `n_examples`. What ended is kept, not the weights of one in training.
+    """
+
+    resumes = False
+
+    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
+        super().__init__(pack)
+        self._checkpoints = checkpoints
+        self._exact = self.signature.protocol == "exact"
+        self._waiting: collections.deque[Any] = collections.deque()
+
+    def fill(self, slots: int) -> None:
+        """Sets the width, once the first jobs wait."""
+        self.width = max(1, min(slots, len(self._waiting)))
+
+    def n_examples(self, job: Any) -> int:
+        return job.n_examples
+
+    def next(self) -> Any:
+        return self._waiting.popleft() if self._waiting else None
