@@ -38,6 +38,9 @@ from tests.command_line import command_line
             ["run", "dana2025/heads", "--preset=medium"],
             "dana2025/heads has none such; choose quick, paper, full",
         ),
+        (["run", "dana2025/heads", "--for=2"], "flag --for=2: give a number above 0 with a unit"),
+        (["run", "dana2025/heads", "--for=0h"], "flag --for=0h: give a number above 0 with"),
+        (["run", "dana2025/heads", "--until=25:00"], "give a time of day as HH:MM"),
         (["run", "dana2025/heads", "--seeds=0"], "--seeds=0: 0 is not a positive integer"),
         (["run", "dana2025/heads", "--seeds"], "--seeds: expected one argument"),
         (["run", "dana2025/heads", "--results="], "flag --results=: name a folder"),
@@ -137,6 +140,12 @@ def test_a_pattern_leaves_out_experiments_without_the_preset():
     chosen = {experiment.name for experiment in choose(["dana2025"], "paper")}
     assert chosen == {name for name, found in EXPERIMENTS.items() if "paper" in found.presets}
     assert [found.name for found in choose(["dana2025/contexts"], "paper")] == ["dana2025/contexts"]
+
+
+def test_a_run_whose_time_is_up_says_so_and_is_no_failure(tmp_path):
+    done = command_line("run", "dana2025/heads", "--for=1s", "--noprogress", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the time is up: 0 of 90 runs are saved" in done.stdout
 
 
 def test_experiments_that_share_runs_run_them_once(tmp_path):

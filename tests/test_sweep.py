@@ -22,7 +22,7 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.planner import packing
 from memobench.runtime import worker
-from memobench.runtime.sweep import Interrupted
+from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.table import results
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
@@ -275,6 +275,16 @@ def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
         gc.callbacks.remove(collected)
         signal.signal(signal.SIGINT, before)
     assert [each.exc_type for each in ignored] == [KeyboardInterrupt]
+
+
+def test_a_sweep_whose_time_is_up_stops_and_goes_on(make_run, tmp_path):
+    wanted = [make_run(method=dataclasses.replace(SHORT, epochs=n)) for n in (1, 10**6)]
+    with pytest.raises(TimeUp, match=r"the time is up: \d of 2 runs are saved .* same command"):
+        memobench.run(wanted, results=tmp_path, progress=False, seconds=0)
+    done = memobench.run(wanted[:1], results=tmp_path, progress=False, seconds=3600)
+    assert done["status"].tolist() == ["ok"]
+    # What is done takes no time.
+    memobench.run(wanted[:1], results=tmp_path, progress=False, seconds=0)
 
 
 def test_a_killed_sweep_keeps_what_was_done(tmp_path):

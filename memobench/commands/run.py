@@ -1,6 +1,7 @@
 """memobench run: trains experiments, here or on a cluster."""
 
 import itertools
+import math
 import os
 from typing import Any
 
@@ -10,11 +11,18 @@ from memobench import executors
 from memobench.command import PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import UserError
 from memobench.table.results import check_writable, load_rows
+from memobench.times import ClockTime, Duration
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
 EXECUTOR = flags.DEFINE_string(
     "executor", "local", "Where packs run: local, the default, or one of those below."
+)
+FOR = flags.DEFINE(
+    Duration(), "for", None, "Stop after this long, such as 90m or 2h; the same command resumes."
+)
+UNTIL = flags.DEFINE(
+    ClockTime(), "until", None, "Stop at this time of day, such as 07:30; the same command resumes."
 )
 OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the executor")
 
@@ -38,7 +46,12 @@ def run(names: list[str]) -> None:
         packs = sweep.plan(runs, done=rows)
         print(plan_table(packs, sweep.predict(packs, rows.values())))
         return
-    table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor)
+    seconds = min(FOR.value or math.inf, UNTIL.value or math.inf)
+    try:
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor, seconds)
+    except sweep.TimeUp as stopped:
+        print(stopped)
+        return
     diverged = int((table["status"] == "diverged").sum())
     print(f"{len(table)} runs are in {RESULTS.value}" + f" ({diverged} diverged)" * bool(diverged))
 
@@ -82,6 +95,6 @@ def _cost_line(packs: list, predicted: Any) -> str:
 COMMAND = Command(
     run,
     "EXPERIMENT",
-    (PRESET, SEEDS, RESULTS, DRY_RUN, PROGRESS, EXECUTOR, OPTION, PLUGIN),
+    (PRESET, SEEDS, RESULTS, DRY_RUN, FOR, UNTIL, PROGRESS, EXECUTOR, OPTION, PLUGIN),
     executors.describe,
 )

@@ -8,6 +8,7 @@ import collections
 import contextlib
 import functools
 import logging
+import math
 import signal
 import threading
 import time
@@ -41,11 +42,16 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C during a sweep; its message says what is saved and how to resume."""
 
 
+class TimeUp(Interrupted):
+    """A sweep took as long as it was given."""
+
+
 def run(
     runs: Iterable[Run],
     results: store.Path | None = None,
     progress: bool = True,
     executor: str | executors.Executor = "local",
+    seconds: float = math.inf,
     **options: Any,
 ) -> pd.DataFrame:
     """Trains the runs that the folder does not hold yet and returns the table of all of them.
@@ -55,6 +61,7 @@ def run(
       results: folder of shards to resume from and to write to; None keeps nothing on disk.
       progress: whether to show one progress line on standard error.
       executor: where packs run: the name of an executor, or one with its options.
+      seconds: after which packs in training stop; checkpoints keep most of what they have done.
       **options: of the executor that is named.
 
     Returns:
@@ -65,7 +72,7 @@ def run(
         executor or an option of it is unknown.
       Lost: runs could not be trained, though tried again; all others are in the folder.
       theory.Violation: a run measured more than is possible; its pack is kept in the folder.
-      Interrupted: Ctrl-C; packs that were done are in the folder.
+      Interrupted: Ctrl-C; packs that were done are in the folder. TimeUp: `seconds` are over.
 
     >>> from memobench.methods.training import Training
     >>> from memobench.models.transformer import AttentionOnly
@@ -95,16 +102,18 @@ def run(
         )
     rows: dict[str, dict] = {}
     try:
-        for done in _done(wanted, workspace, progress, executor):
+        for done in _done(wanted, workspace, progress, executor, time.monotonic() + seconds):
             rows |= done
             theory.check(store.to_table(list(done.values())))
     except KeyboardInterrupt as error:
+        kind = TimeUp if isinstance(error, TimeUp) else Interrupted
         kept = "nothing was saved, for no results folder was given"
         if workspace is not None:
             n_saved = len(wanted.keys() & workspace.reader.rows().keys())
             kept = f"{n_saved} of {len(wanted)} runs are saved in {results}; "
             kept += "the same command resumes there"
-        raise Interrupted(f"interrupted: {kept}") from error
+        why = "the time is up" if kind is TimeUp else "interrupted"
+        raise kind(f"{why}: {kept}") from error
     return store.to_table([rows[run_id] for run_id in wanted])
 
 
@@ -140,8 +149,12 @@ def _done(
     workspace: worker.Workspace | None,
     progress: bool,
     executor: executors.Executor,
+    deadline: float,
 ) -> Iterator[dict[str, dict]]:
-    """Yields rows by run id, first those that the folder holds, until no more can be trained."""
+    """Yields rows by run id, first those that the folder holds, until no more can be trained.
+
+    deadline: of `time.monotonic()`.
+    """
     known = workspace.reader.rows() if workspace else {}
     yield {run_id: known[run_id] for run_id in wanted if run_id in known}
     missing = {run_id: run for run_id, run in wanted.items() if run_id not in known}
@@ -160,6 +173,8 @@ def _done(
         for rows in driver.rows():
             if interrupted.is_set():
                 raise KeyboardInterrupt
+            if time.monotonic() > deadline:
+                raise TimeUp
             bar.show(len(wanted) - len(missing))
             if lease:
                 lease.update(line=bar.line)

@@ -1,0 +1,47 @@
+"""How long and until when: times as flags have them."""
+
+import datetime
+import re
+
+from absl import flags
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Duration(flags.ArgumentParser[float]):
+    """Seconds from a number with a unit.
+
+    >>> [Duration().parse(text) for text in ("90s", "1.5h", "2d")]
+    [90.0, 5400.0, 172800.0]
+    """
+
+    syntactic_help = "a number with s, m, h or d"
+
+    def parse(self, argument: str) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d*)?)([smhd])", argument)
+        if found is None or not float(found[1]):
+            raise ValueError("give a number above 0 with a unit: s, m, h or d, such as 90m")
+        return float(found[1]) * _UNITS[found[2]]
+
+
+class ClockTime(flags.ArgumentParser[float]):
+    """Seconds from now until the next HH:MM of this machine's clock."""
+
+    syntactic_help = "HH:MM"
+
+    def parse(self, argument: str) -> float:
+        try:
+            time = datetime.datetime.strptime(argument, "%H:%M").time()
+        except ValueError:
+            raise ValueError("give a time of day as HH:MM, such as 07:30") from None
+        return until(time, datetime.datetime.now())
+
+
+def until(time: datetime.time, now: datetime.datetime) -> float:
+    """Seconds to the next such time of day, more than 0.
+
+    >>> until(datetime.time(7), datetime.datetime(2026, 1, 1, 23, 30)) / 3600
+    7.5
+    """
+    seconds = (datetime.datetime.combine(now.date(), time) - now).total_seconds()
+    return seconds if seconds > 0 else seconds + 24 * 3600
