@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from memobench.models.checking import check
     from memobench.runs import Run
     from memobench.runtime.sweep import plan, run
+    from memobench.table.published import published
     from memobench.table.results import load_results
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "check",
     "load_results",
     "plan",
+    "published",
     "run",
     "weights",
 ]
@@ -51,6 +53,7 @@ _HOMES = {
     "check": "models.checking",
     "load_results": "table.results",
     "plan": "runtime.sweep",
+    "published": "table.published",
     "run": "runtime.sweep",
     "weights": "certificates.kept",
 }

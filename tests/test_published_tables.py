@@ -1,6 +1,5 @@
 """Published tables hold runs of their experiments, and verdicts follow from them."""
 
-import ast
 import csv
 import pathlib
 
@@ -15,6 +14,7 @@ from memobench.report import tables
 from memobench.runs import cells, from_cells, spec_columns
 from memobench.spec import SPEC_VERSION
 from memobench.table import analysis, checks, results
+from memobench.table import published as table
 from memobench.table.rows import all_columns
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
@@ -75,25 +75,42 @@ def test_tables_of_runs_hold_specs_with_all_their_digits(make_run, tmp_path):
     many = memobench.LabelledContexts(n_examples=2**21)
     runs = [make_run(method=method), make_run("query_attention", task=many, method=annealed)]
     runs.append(make_run("mlp", d_mlp=3))
-    table = results.to_table([{**cells(run), "loss": 1 / 3, "accuracy": 1.0} for run in runs])
-    tables.write_runs(table, tmp_path / "runs.csv")
+    made = results.to_table([{**cells(run), "loss": 1 / 3, "accuracy": 1.0} for run in runs])
+    tables.write_runs(made, tmp_path / "runs.csv")
     read = list(_read(tmp_path / "runs.csv"))
     assert [from_cells(spec) for spec, _ in read] == runs
     assert [row["loss"] for _, row in read] == ["0.333333"] * 3
+    again = table.read(tmp_path / "runs.csv")
+    assert [from_cells(row) for row in again.to_dict("records")] == runs
+    assert again["accuracy"].tolist() == [1.0] * 3
+
+
+def test_every_published_run_is_there_by_the_name_of_its_experiment():
+    """Once, whichever presets have it, and with the values that a shard has."""
+    found = table.files()
+    assert sorted(str(x.relative_to(PUBLISHED)) for y in found.values() for x in y.values()) == RUNS
+    for name in ("board/typical", "dana2025/heads"):
+        ids = {row["run_id"] for path in found[name].values() for _, row in _read(path)}
+        rows = memobench.published(name)
+        assert sorted(rows["run_id"]) == sorted(ids)
+        for column, domain in ((x.name, x.domain) for x in all_columns().values()):
+            assert all(map(domain.holds, rows[column].dropna())), column
+        of_presets = [memobench.published(name, preset) for preset in found[name]]
+        assert sum(map(len, of_presets)) >= len(rows) >= max(map(len, of_presets))
+
+
+def test_what_is_not_published_gets_a_line_that_lists_what_is():
+    with pytest.raises(memobench.UserError, match="did you mean board/typical"):
+        memobench.published("board/tipical")
+    with pytest.raises(memobench.UserError, match=r"choose one of .*dana2025/heads, "):
+        memobench.published("x")
+    with pytest.raises(memobench.UserError, match=r"'huge' of board/256 .* choose one of quick, f"):
+        memobench.published("board/256", "huge")
 
 
 def _known(name):
     """The table of runs that belongs to a file of verdicts."""
-    texts = dict.fromkeys(("run_id", "commit", "rate_factors", "start"), str)
-    runs = pd.read_csv(PUBLISHED / name.replace("_verdicts", "_runs"), dtype=texts)
-    rows = [
-        {column: None if pd.isna(cell) else cell for column, cell in row.items()}
-        for row in runs.to_dict("records")
-    ]
-    for row in rows:
-        lists = {x: y for x, y in row.items() if isinstance(y, str) and y.startswith("[")}
-        row |= {x: ast.literal_eval(y) for x, y in lists.items()}
-    return analysis.with_theory(results.to_table(rows))
+    return analysis.with_theory(table.read(PUBLISHED / name.replace("_verdicts", "_runs")))
 
 
 def _verdicts(name, known):

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = (
     "memobench",
     "experiments",
+    "results",
     "setup.cfg",
     "setup.py",
     "pyproject.toml",
@@ -24,6 +25,7 @@ from memobench.experiments import EXPERIMENTS
 from memobench.planner import costs
 assert pathlib.Path(memobench.__file__).is_relative_to(pathlib.Path(sys.prefix))
 assert len(EXPERIMENTS) > 30 and len(costs.packaged())
+assert len(memobench.published("board/typical")) > 20
 """
 
 
@@ -44,6 +46,8 @@ def test_the_wheel_runs_an_experiment_outside_the_checkout(tmp_path):
     python = clean / "bin" / "python"
     _check(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source, cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
+    # Of what is published the tables of runs alone.
+    assert wheel.stat().st_size < 2e6
     _check(python, "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
     _check(python, "-c", f"import sys\n{CODE}", cwd=tmp_path)
     command = clean / "bin" / "memobench"

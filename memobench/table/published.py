@@ -1,0 +1,81 @@
+"""The rows that memobench has published, which come with the package. Imports no JAX.
+
+Below `results/` the quick preset of an experiment is `NAME_runs.csv`, another one
+`PRESET/NAME_runs.csv`. Numbers have six digits, but specs have all; lists that a spreadsheet cannot
+use, curves say, are missing.
+"""
+
+import ast
+import pathlib
+from typing import Any
+
+import pandas as pd
+
+from memobench import folders
+from memobench.columns import require
+from memobench.errors import UserError, closest
+from memobench.table.results import to_table
+from memobench.table.rows import all_columns
+
+QUICK = "quick"
+_ENDING = "_runs.csv"
+
+
+def published(name: str, preset: str | None = None) -> pd.DataFrame:
+    """The published rows of an experiment, with the columns of `load_results`.
+
+    Args:
+      name: of the experiment, such as "board/typical".
+      preset: "quick", "full" or another that is published; by default the rows of all of them. Of a
+        run that was measured several times the latest counts.
+
+    Raises UserError for what is not published; its line lists what is.
+
+    >>> table = published("board/typical")
+    >>> bool(table["run_id"].is_unique)
+    True
+    """
+    known = files()
+    require(name in known, f"no rows of {name!r} are published{closest(name, known, 0.6)}")
+    of_presets = known[name]
+    require(
+        preset is None or preset in of_presets,
+        f"preset={preset!r} of {name} is not published; choose one of {', '.join(of_presets)}",
+    )
+    paths = [path for each, path in of_presets.items() if preset in (None, each)]
+    table = pd.concat([read(path) for path in paths], ignore_index=True)
+    latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")
+    return latest.sort_index().reset_index(drop=True)
+
+
+def files() -> dict[str, dict[str, pathlib.Path]]:
+    """The published tables of runs: of each experiment the file of each preset."""
+    folder, found = folders.published(), dict[str, dict[str, pathlib.Path]]()
+    if not folder.is_dir():
+        raise UserError(f"{folder} with the published tables is missing; install memobench again")
+    for path in sorted(folder.glob(f"**/*{_ENDING}")):
+        *preset, paper, file = path.relative_to(folder).parts
+        name = f"{paper}/{file.removesuffix(_ENDING)}"
+        found.setdefault(name, {})["/".join(preset) or QUICK] = path
+    return found
+
+
+def read(path: pathlib.Path) -> pd.DataFrame:
+    """A table of runs as `report` wrote it, with values of the types that shards have."""
+    texts = pd.read_csv(path, dtype=str, keep_default_na=False)
+    known = all_columns()
+    columns = {}
+    for name in texts:
+        holds = known[name].domain.holds if name in known else lambda _: False
+        values = {text: text if holds(text) else _value(text) for text in texts[name].unique()}
+        columns[str(name)] = [values[text] for text in texts[name]]
+    rows = zip(*columns.values(), strict=True)
+    return to_table([dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def _value(text: str) -> Any:
+    """A cell that is not a text in its column: a number, True, a list; None where it is empty."""
+    try:
+        return ast.literal_eval(text) if text else None
+    except (SyntaxError, ValueError):
+        return text
