@@ -227,6 +227,23 @@ def test_a_trial_ends_when_it_knows_all():
     assert sum(steps) < longest
 
 
+def test_trials_that_are_far_from_complete_are_given_up():
+    """At a rate that teaches nothing, half of their steps are enough to see it."""
+    still = EXACT.replace(epochs=256, learning_rate=1e-9, final_learning_rate=1e-9)
+    plain = METHOD.replace(
+        training=still, rate_factors=(1.0,), tables=1, inits=1, pilots=1, rungs=1
+    )
+    taken, trials = [], []
+    for method in (plain.replace(threshold_trials=n, give_up="late") for n in (0, 8)):
+        steps = []
+        run = run_of(method=method)
+        row = worker.rows_of(pack := packing.make_pack([run]), method.train(pack, steps.append))[0]
+        taken.append(sum(steps))
+        trials.append(row["complete_trials"])
+    assert not all(complete for _, complete in trials[1])
+    assert taken[1] - taken[0] <= 8 * 512
+
+
 def test_specs_that_mean_nothing_are_refused():
     with pytest.raises(UserError, match="rungs"):
         METHOD.replace(rungs=4)

@@ -18,7 +18,7 @@ import numpy as np
 
 from memobench import capacity
 from memobench import columns as col
-from memobench.columns import Column, by_name, declared, integer, require, shown
+from memobench.columns import Column, by_name, choice, declared, integer, require, shown
 from memobench.methods.base import OnSteps, PackResult
 from memobench.methods.parts import OfParts
 from memobench.methods.training import Training
@@ -62,6 +62,13 @@ class Capacity(OfParts):
     rungs: int = integer("numbers of steps, each four times the one before", 1, default=3, most=16)
     threshold_trials: int = integer(
         "trainings that find the largest set known completely", 0, default=0, most=2**16
+    )
+    give_up: str | None = choice(
+        "trials that end though they do not know all: those far from it late, as "
+        "memobench.capacity.GIVE_UP has it; none for no trials",
+        "late",
+        default=None,
+        omit=None,
     )
     rules: int = integer("version of the rules by which trials are chosen", 1, default=RULES)
 

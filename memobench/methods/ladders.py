@@ -68,7 +68,8 @@ class _Model(EpochJob):
     """One training.
 
     stage: PILOT, RUNG or TRIAL. owner: the place of its run in the pack. place: of its rung on the
-    ladder, or in its round of trials. seen: the best accuracy of any step since the last look.
+    ladder, or in its round of trials. most, seen: the best accuracy of any step, and since the last
+    look.
     bits, known: of its examples, by the final weights.
     """
 
@@ -78,6 +79,7 @@ class _Model(EpochJob):
     factor: float = 1.0
     place: int = 0
     n_examples: int = 0
+    most: float = 0.0
     seen: float = 0.0
     bits: float = 0.0
     known: int = 0
@@ -194,10 +196,12 @@ class Ladders(Queue):
             for job, accuracy_C in zip(jobs, curve[1], strict=True):
                 if job is not None and job.stage == TRIAL:
                     job.seen = max(job.seen, float(accuracy_C.max()))
+                    job.most = max(job.most, job.seen)
 
     def due(self, job: Any) -> bool:
         n = job.n_examples
-        return job.step >= job.steps or capacity.complete(round(job.seen * n), n)
+        known = capacity.complete(round(job.seen * n), n)
+        return job.step >= job.steps or known or self._hopeless(job)
 
     def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
         finite, n = math.isfinite(loss), job.n_examples
@@ -207,7 +211,12 @@ class Ladders(Queue):
         job.bits = round(bits, 3)
         job.seen = 0.0
         ends = job.stage == TRIAL and capacity.complete(job.known, n)
-        job.done = job.step >= job.steps or ends
+        job.done = job.step >= job.steps or ends or self._hopeless(job)
+
+    def _hopeless(self, job: Any) -> bool:
+        """Whether a trial ends though it neither knows all nor has taken all its steps."""
+        watched = job.stage == TRIAL and self._exact and method_of(job.run).give_up is not None
+        return watched and capacity.hopeless(job.step / job.steps, job.most)
 
     def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
         taken = functools.cache(lambda: jax.device_get(take()))
