@@ -14,6 +14,7 @@ from memobench.tasks.associations import Associations
 
 # Budgets of parameters, all counted, and the vocabulary whose pairs are associated.
 VOCAB_SIZES = {256: 16, 512: 32, 1024: 32, 2048: 64, 4096: 64, 8192: 128}
+VOCAB_SIZES |= {16384: 128, 32768: 256, 65536: 256}
 # An architecture meets a budget within this share of it.
 TOLERANCE = 0.05
 # Token embeddings and unembeddings, 2 N d, take these shares of the budget.

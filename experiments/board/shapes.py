@@ -33,8 +33,13 @@ METHOD = Capacity(
     pilots=2,
     rungs=1,
 )
-# What two cores measure within half an hour, within an hour, and in days.
-PRESETS = {"quick": (256, 512), "full": (256, 512, 1024), "large": (2048, 4096, 8192)}
+# What two cores measure within half an hour, within an hour, in days, and not at all.
+PRESETS = {
+    "quick": (256, 512),
+    "full": (256, 512, 1024),
+    "large": (2048, 4096, 8192),
+    "accelerator": (16384, 32768, 65536),
+}
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 
 
