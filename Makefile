@@ -18,7 +18,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PRESET ?= quick
 EXPERIMENTS ?= dana2025/heads dana2025/attention-vs-mlp board/256
-RUNS ?= results/runs
+RUNS ?= runs
 
 # nvidia-smi names the newest CUDA its driver serves.
 CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
@@ -35,9 +35,9 @@ test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PL
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
-	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --results=$(RUNS)
-	$(VENV)/bin/memobench report $(EXPERIMENTS) --preset=$(PRESET) --results=$(RUNS)
-	$(VENV)/bin/memobench leaderboard --results=$(RUNS)
+	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --results=$(RUNS)/shards
+	$(VENV)/bin/memobench report $(EXPERIMENTS) --preset=$(PRESET) --results=$(RUNS)/shards
+	$(VENV)/bin/memobench leaderboard --results=$(RUNS)/shards
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal

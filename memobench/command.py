@@ -13,6 +13,7 @@ from absl import flags
 from absl.flags import FlagHolder
 
 from memobench.errors import UserError, closest
+from memobench.folders import RUNS, SHARDS
 
 if TYPE_CHECKING:
     from memobench.experiment import Experiment
@@ -49,12 +50,11 @@ PRESET = flags.DEFINE_string(
 )
 SEEDS = flags.DEFINE_integer("seeds", None, "Only the seeds below this.", lower_bound=1)
 RESULTS = flags.DEFINE(
-    _Folder(), "results", "results/runs", "Folder of the shards; results/runs by default."
+    _Folder(), "results", SHARDS, f"Folder of the shards; {SHARDS} by default."
 )
 OUTPUT = flags.DEFINE(
-    _Folder(), "output", "results", "Folder for what is written; results by default."
+    _Folder(), "output", RUNS, f"Folder for what is written; {RUNS} by default."
 )
-
 
 PLUGIN = flags.DEFINE_multi_string(
     "plugin", [], "A file that defines kinds or experiments of your own"

@@ -63,7 +63,7 @@ from tests.command_line import command_line
 )
 def test_a_mistake_gets_a_clear_line_and_no_traceback(arguments, said, tmp_path):
     (tmp_path / "file").write_text("")
-    (tmp_path / "results" / "runs").mkdir(parents=True)
+    (tmp_path / "runs" / "shards").mkdir(parents=True)
     done = command_line(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert said in done.stderr

@@ -267,12 +267,12 @@ def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
         for architecture in (HEADS, HEADS.replace(n_heads=1))
         for seed in (0, 1)
     ]
-    folder = tmp_path / "runs"
+    folder = tmp_path / "shards"
     memobench.run(runs, results=folder, progress=False)
     line = ("submit", "--submitter=Zoë", f"--results={folder}")
     done = command_line(*line, "--architecture=attention_only", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (path,) = (tmp_path / "results" / "submissions").iterdir()
+    (path,) = (tmp_path / "runs" / "submissions").iterdir()
     assert str(path.relative_to(tmp_path)) in done.stdout
     found = submissions.read(path)
     table = memobench.load_results(folder)

@@ -55,4 +55,4 @@ def test_the_wheel_runs_an_experiment_outside_the_checkout(tmp_path):
     _check(command, "run", "mahdavi2024/saturation", "--seeds=1", cwd=tmp_path)
     _check(command, "report", "mahdavi2024/saturation", "--seeds=1", cwd=tmp_path)
     _check(command, "leaderboard", cwd=tmp_path)
-    assert (tmp_path / "results" / "mahdavi2024" / "saturation.md").exists()
+    assert (tmp_path / "runs" / "mahdavi2024" / "saturation.md").exists()

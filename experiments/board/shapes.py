@@ -24,6 +24,7 @@ from memobench.methods.training import Training
 from memobench.models.base import Architecture
 from memobench.report.typical import Shapes
 from memobench.runs import Run
+from memobench.table.published import published
 from memobench.table.rows import of_architecture
 
 METHOD = Capacity(
@@ -88,9 +89,7 @@ EXPERIMENTS = (
 
 def _main() -> None:
     """Writes `chosen.csv` from the published tables."""
-    published = sorted(pathlib.Path("results").glob("**/board/shapes_runs.csv"))
-    table = pd.concat([pd.read_csv(path, low_memory=False) for path in published])
-    chosen(table).to_csv(CHOSEN, index=False)
+    chosen(published("board/shapes")).to_csv(CHOSEN, index=False)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ With --write the rates replace this device's in `memobench/rates.csv`, which com
 measure all kinds of run, and while nothing else runs.
 
     memobench run 'dana2025/*' 'mahdavi2024/*' 'constructions/*' 'capacity/*' board/256
-    python experiments/performance/costs.py --shards=results/runs --write
-    python experiments/performance/costs.py --shards=results/runs,elsewhere --output=elsewhere
+    python experiments/performance/costs.py --shards=runs/shards --write
+    python experiments/performance/costs.py --shards=runs/shards,elsewhere --output=elsewhere
 """
 
 import pathlib
@@ -37,7 +37,7 @@ from memobench.report import tables
 from memobench.table import results
 
 OUTPUT = measuring.output_flag()
-SHARDS = flags.DEFINE_list("shards", ["results/runs"], "Folders of shards.")
+SHARDS = flags.DEFINE_list("shards", ["runs/shards"], "Folders of shards.")
 WRITE = flags.DEFINE_bool("write", False, "Replace this device's rates in memobench/rates.csv.")
 SAMPLE = flags.DEFINE_string("sample", None, "CSV file for a few packs of every kind, for tests.")
 

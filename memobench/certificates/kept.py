@@ -4,11 +4,12 @@ from typing import Any
 
 from memobench import certificates
 from memobench.columns import NAME, require
+from memobench.folders import SHARDS
 from memobench.runs import Run
 from memobench.table import results as store
 
 
-def weights(run: Run | str, results: store.Path = "results/runs") -> dict[str, Any]:
+def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     """The variables of a finished run: `run.module().apply(weights(run), tokens_S)` are its logits.
 
     Args:

@@ -1,9 +1,24 @@
 """memobench report: the pages of experiments from a results folder."""
 
-from absl import logging
+import pathlib
+from typing import TYPE_CHECKING
 
+from absl import flags, logging
+
+from memobench import folders
 from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from memobench.experiment import Experiment
+
+PUBLISH = flags.DEFINE_bool(
+    "publish",
+    False,
+    "Write into results/ of this checkout instead, with the published rows that --results lacks.",
+)
 
 
 def run(names: list[str]) -> None:
@@ -11,10 +26,11 @@ def run(names: list[str]) -> None:
     experiments = choose(names, PRESET.value)
     from memobench.report import experiment as page
     from memobench.report import verdicts
+    from memobench.table import published
     from memobench.table.results import check_writable, load_results
 
     table = load_results(RESULTS.value)
-    output = check_writable(OUTPUT.value, "output")
+    output = check_writable(_published_folder() if PUBLISH.value else OUTPUT.value, "output")
     found = {}
     for experiment in experiments:
         wanted = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
@@ -27,12 +43,46 @@ def run(names: list[str]) -> None:
         if len(experiments) == 1:
             raise UserError(f"{missing}; {first}")
         logging.warning("left out: %s; %s", missing, first)
+    if PUBLISH.value:
+        found = {name: (x, _with_published(x, rows), n) for name, (x, rows, n) in found.items()}
     for experiment, rows, seeds in found.values():
         text = page.write(experiment, PRESET.value, rows, output, seeds)
         print(text if len(experiments) == 1 else f"Written to {output / experiment.name}.md")
-    if len(found) > 1:
+    # That of all is not replaced by one of some.
+    others = published.of_preset(PRESET.value) - found.keys() if PUBLISH.value else set()
+    if len(found) > 1 and not others:
         print(verdicts.write(found, PRESET.value, output))
         print(f"Written to {output / 'VERDICTS.md'}")
 
 
-COMMAND = Command(run, "EXPERIMENT", (PRESET, SEEDS, RESULTS, OUTPUT, PLUGIN))
+def _published_folder() -> pathlib.Path:
+    """Where the preset is published in this checkout."""
+    from memobench.table.published import QUICK
+
+    if OUTPUT.present:
+        raise UserError(f"--publish writes into results/; leave out --output={OUTPUT.value}")
+    folder = folders.CHECKOUT / "results"
+    if folders.published() != folder or not folder.is_dir():
+        raise UserError("--publish needs a checkout of memobench; leave it out")
+    return folder if PRESET.value == QUICK else folder / PRESET.value
+
+
+def _with_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows, and those published of the same runs of the preset that are not among them."""
+    import pandas as pd
+
+    from memobench.table import published
+
+    if PRESET.value not in published.files().get(experiment.name, {}):
+        return rows
+    before = published.published(experiment.name, PRESET.value)
+    declared = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
+    kept = before[before["run_id"].isin(declared - set(rows["run_id"]))]
+    print(
+        f"{experiment.name}: {len(rows)} runs of {RESULTS.value}, "
+        f"{len(kept)} others as they are published"
+    )
+    return pd.concat([rows, kept[list(rows)]], ignore_index=True) if len(kept) else rows
+
+
+COMMAND = Command(run, "EXPERIMENT", (PRESET, SEEDS, RESULTS, OUTPUT, PUBLISH, PLUGIN))

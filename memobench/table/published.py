@@ -60,6 +60,11 @@ def files() -> dict[str, dict[str, pathlib.Path]]:
     return found
 
 
+def of_preset(preset: str) -> set[str]:
+    """The experiments of which the preset is published."""
+    return {name for name, presets in files().items() if preset in presets}
+
+
 def read(path: pathlib.Path) -> pd.DataFrame:
     """A table of runs as `report` wrote it, with values of the types that shards have."""
     texts = pd.read_csv(path, dtype=str, keep_default_na=False)
