@@ -1,4 +1,4 @@
-# make bench            from nothing to a leaderboard (PRESET=quick|full)
+# make bench            from nothing to an answer, in minutes (EXPERIMENTS=..., PRESET=quick|full)
 # make test             the whole test suite, a few minutes on two CPU cores
 # make test-isa         what rests on rounding, as CPUs without AVX-512 and without AVX compute it
 # make test-slow        minutes-long checks against published numbers
@@ -16,9 +16,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-PRESET ?= quick
-EXPERIMENTS ?= dana2025/heads dana2025/attention-vs-mlp board/256
-RUNS ?= runs
+PRESET ?= bench
+EXPERIMENTS ?= dana2025/heads board/typical
 
 # nvidia-smi names the newest CUDA its driver serves.
 CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
@@ -35,9 +34,7 @@ test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PL
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
-	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --results=$(RUNS)/shards
-	$(VENV)/bin/memobench report $(EXPERIMENTS) --preset=$(PRESET) --results=$(RUNS)/shards
-	$(VENV)/bin/memobench leaderboard --results=$(RUNS)/shards
+	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal

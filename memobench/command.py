@@ -49,12 +49,8 @@ PRESET = flags.DEFINE_string(
     "preset", "quick", "How much of an experiment: quick, the default, full, or another it has."
 )
 SEEDS = flags.DEFINE_integer("seeds", None, "Only the seeds below this.", lower_bound=1)
-RESULTS = flags.DEFINE(
-    _Folder(), "results", SHARDS, f"Folder of the shards; {SHARDS} by default."
-)
-OUTPUT = flags.DEFINE(
-    _Folder(), "output", RUNS, f"Folder for what is written; {RUNS} by default."
-)
+RESULTS = flags.DEFINE(_Folder(), "results", SHARDS, f"Folder of the shards; {SHARDS} by default.")
+OUTPUT = flags.DEFINE(_Folder(), "output", RUNS, f"Folder for what is written; {RUNS} by default.")
 
 PLUGIN = flags.DEFINE_multi_string(
     "plugin", [], "A file that defines kinds or experiments of your own"

@@ -26,10 +26,10 @@ ATTENTION, MLP = "attention-only, full heads", "MLP"
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """One row for every run of a Capacity: estimates with their intervals, ranks, best first.
 
-    Columns: family, entry, budget, SET, n_params, rate; `bits`, `limit` and `half_99` (examples
-    that half of the trainings know to 99%), each with `_low` and `_high`; `decided`, whether the
-    rungs tell the limit; `converged`; `best_bits`, `best_complete`; `rank_low`, `rank_high` of
-    bits per parameter within a set: entries that cannot be told apart share a range.
+    Columns: family, entry, budget, SET, n_params, rate; `bits`, `accuracy`, `limit` and `half_99`
+    (examples that half of the trainings know to 99%), each with `_low` and `_high`; `decided`,
+    whether the rungs tell the limit; `converged`; `best_bits`, `best_complete`; `rank_low`,
+    `rank_high` of bits per parameter within a set: entries that cannot be told apart share a range.
     """
     runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
     rows = [_row(run) for run in runs.to_dict("records")]
@@ -48,7 +48,7 @@ def models(run: Any, value: str) -> np.ndarray:
 
 def _row(run: Any) -> dict[str, Any]:
     bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
-    bits = capacity.typical(bits_KxTxS[-1])
+    bits, known_TxS = capacity.typical(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     architecture = _architecture(run)
     found: dict[str, Any] = {
         "family": family(run),
@@ -63,6 +63,7 @@ def _row(run: Any) -> dict[str, Any]:
         "best_complete": run["best_complete"],
         "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
         **_named("bits", bits),
+        **_named("accuracy", capacity.typical(known_TxS / run["n_examples"])),
     }
     if len(steps_K) > 2:
         limit, decided = capacity.limit(steps_K, bits_KxTxS)
@@ -71,9 +72,8 @@ def _row(run: Any) -> dict[str, Any]:
         found |= {"decided": decided, "converged": decided and near and not found["edge_of_rates"]}
     trials = [capacity.Trial(int(n), bool(known)) for n, known in listed(run["complete_trials"])]
     if trials:
-        known = models(run, "rung_known")[-1].mean()
         chance = 1 / run["vocab_size"]
-        memorized = (known - chance * run["n_examples"]) / (1 - chance)
+        memorized = (known_TxS.mean() - chance * run["n_examples"]) / (1 - chance)
         possible = capacity.around(memorized, run["n_examples"])
         found |= _named("half_99", capacity.half_known(trials, possible))
     return found

@@ -19,7 +19,7 @@ from tests.command_line import command_line
     [
         (
             [],
-            "name a command: certify, check-submission, leaderboard, list, migrate, report, run",
+            "name a command: certify, check-submission, compare, leaderboard, list, migrate",
         ),
         (["rum"], "unknown command 'rum'; did you mean run?"),
         (["run"], "name an experiment, or a paper: dana2025, mahdavi2024, "),

@@ -54,12 +54,30 @@ def _runs(budgets: Iterable[int]) -> Iterator[Run]:
                 yield Run(task=families.task(budget), architecture=shape, method=PUBLISHED)
 
 
+# A minute of `make bench`: attention alone and an MLP, a quarter of the steps.
+BENCH = Capacity(
+    training=Training(protocol="exact", batch_size=None, epochs=16),
+    rate_factors=(3.0, 10.0),
+    tables=8,
+    pilots=2,
+    rungs=1,
+)
+
+
+def _bench() -> Iterator[Run]:
+    for budget in (256, 512, 1024):
+        for shape in shapes.standard(budget):
+            if shape.family in (typical.ATTENTION, typical.MLP):
+                yield Run(task=families.task(budget), architecture=shape, method=BENCH)
+
+
 EXPERIMENTS = (
     Experiment(
         name="board/typical",
         title="Bits per parameter of every family",
         # A preset is there once `board/shapes` has chosen the shapes of its budgets.
-        presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))},
+        presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))}
+        | {"bench": tuple(_bench())},
         left_out="the budget of 1,024 parameters",
         figure=Typical(),
     ),

@@ -3,15 +3,20 @@
 import itertools
 import math
 import os
-from typing import Any
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from memobench import executors
-from memobench.command import PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
+from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import UserError
 from memobench.table.results import check_writable, load_rows
 from memobench.times import ClockTime, Duration
+
+if TYPE_CHECKING:
+    from memobench.experiment import Experiment
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
@@ -23,6 +28,9 @@ FOR = flags.DEFINE(
 )
 UNTIL = flags.DEFINE(
     ClockTime(), "until", None, "Stop at this time of day, such as 07:30; the same command resumes."
+)
+REPORT = flags.DEFINE_bool(
+    "report", False, "One after another, the cheapest first, each with its page in --output."
 )
 OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the executor")
 
@@ -46,14 +54,45 @@ def run(names: list[str]) -> None:
         packs = sweep.plan(runs, done=rows)
         print(plan_table(packs, sweep.predict(packs, rows.values())))
         return
-    seconds = min(FOR.value or math.inf, UNTIL.value or math.inf)
+    end = time.monotonic() + min(FOR.value or math.inf, UNTIL.value or math.inf)
     try:
-        table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor, seconds)
+        if REPORT.value:
+            _run_and_report(experiments, executor, end)
+            return
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor, end - time.monotonic())
     except sweep.TimeUp as stopped:
         print(stopped)
         return
     diverged = int((table["status"] == "diverged").sum())
     print(f"{len(table)} runs are in {RESULTS.value}" + f" ({diverged} diverged)" * bool(diverged))
+
+
+def _run_and_report(
+    experiments: Sequence["Experiment"], executor: executors.Executor, end: float
+) -> None:
+    """Runs and reports experiments until a time; then says what they answer."""
+    output = check_writable(OUTPUT.value, "output")
+    from memobench.report import experiment as page
+    from memobench.runtime import sweep
+
+    runs = {x.name: x.runs(PRESET.value, SEEDS.value) for x in experiments}
+    done = load_rows(RESULTS.value)
+
+    def cost(experiment: "Experiment") -> float:
+        packs = sweep.plan(runs[experiment.name], done=done)
+        return sweep.predict(packs, done.values()).wall_seconds if packs else 0.0
+
+    answers = []
+    for experiment in sorted(experiments, key=cost):
+        left = end - time.monotonic()
+        table = sweep.run(
+            runs[experiment.name], RESULTS.value, PROGRESS.value, executor, max(left, 0.0)
+        )
+        page.write(experiment, PRESET.value, table, output, SEEDS.value)
+        said = page.agreement(experiment, table)
+        print(f"{experiment.name}: {output / experiment.name}.png and .md. {said}", flush=True)
+        answers.append(experiment.figure.answer(table))
+    print("\n".join(["", *filter(None, answers), f"Figures, pages and tables are in {output}/."]))
 
 
 def plan_table(packs: list, predicted: Any) -> str:
@@ -95,6 +134,19 @@ def _cost_line(packs: list, predicted: Any) -> str:
 COMMAND = Command(
     run,
     "EXPERIMENT",
-    (PRESET, SEEDS, RESULTS, DRY_RUN, FOR, UNTIL, PROGRESS, EXECUTOR, OPTION, PLUGIN),
+    (
+        PRESET,
+        SEEDS,
+        RESULTS,
+        OUTPUT,
+        REPORT,
+        DRY_RUN,
+        FOR,
+        UNTIL,
+        PROGRESS,
+        EXECUTOR,
+        OPTION,
+        PLUGIN,
+    ),
     executors.describe,
 )

@@ -34,6 +34,10 @@ class Drawing:
         """Paragraphs of Markdown that the experiment's page has beside its own; none by default."""
         return []
 
+    def answer(self, table: pd.DataFrame) -> str:
+        """What the runs answer, in a sentence or two with intervals; "" where they do not."""
+        return ""
+
 
 def subplots(
     n_rows: int,

@@ -132,23 +132,37 @@ def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
     ]
 
 
+def agreement(experiment: Experiment, table: pd.DataFrame) -> str:
+    """How far means are from the published accuracies, in a sentence; "" where there are none."""
+    if not experiment.published:
+        return ""
+    return _agreement(_compared(experiment, table))
+
+
+def _compared(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
+    return analysis.against_published(analysis.over_seeds(table), experiment.published_table())
+
+
+def _agreement(compared: pd.DataFrame) -> str:
+    differences = compared["difference"].dropna()
+    if differences.empty:
+        return "No configuration here ran with their number of steps."
+    within = int((differences.abs() <= AGREES).sum())
+    return (
+        f"{within} of {len(differences)} means lie within {AGREES} of the published ones, the "
+        f"farthest {max(differences, key=abs):+.3f}."
+    )
+
+
 def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
     if not experiment.published:
         return []
-    compared = analysis.against_published(analysis.over_seeds(table), experiment.published_table())
-    differences = compared["difference"].dropna()
-    agreement = "No configuration here ran with their number of steps."
-    if len(differences):
-        within = int((differences.abs() <= AGREES).sum())
-        agreement = (
-            f"{within} of {len(differences)} means lie within {AGREES} of the published ones, the "
-            f"farthest {max(differences, key=abs):+.3f}."
-        )
+    compared = _compared(experiment, table)
     return [
         "## Published vs ours",
         "Published protocol, accuracy as the authors' code reports it (mean of the last 100 "
         "batches but one). `interval` is half the 95% interval of our mean; no `difference` is "
-        f"given where we took other steps than they did. {agreement}",
+        f"given where we took other steps than they did. {_agreement(compared)}",
         tables.markdown(compared, _DIGITS),
     ]
 

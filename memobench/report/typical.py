@@ -51,12 +51,13 @@ class Typical(Drawing):
             )
         }
         figure, ((bits, half, over),) = subplots(1, 3, (15, 5.2))
-        for axis, name, label in (
-            (bits, "bits", "bits per parameter"),
-            (half, "half_99", "associations per parameter that half know to 99%"),
-        ):
+        second = ("half_99", "associations per parameter that half know to 99%")
+        if "half_99" not in found:
+            second = ("accuracy", "share of all associations that is known")
+        for axis, name, label in ((bits, "bits", "bits per parameter"), (half, *second)):
             for i, family in enumerate(families):
-                _points(axis, found[found["family"] == family], name, looks[family], i)
+                aside = i - (len(families) - 1) / 2
+                _points(axis, found[found["family"] == family], name, looks[family], aside)
             axis.set_ylabel(label)
             axis.set_ylim(0)
             _parameters(axis, sorted(set(found["budget"])))
@@ -65,6 +66,10 @@ class Typical(Drawing):
         handles = [key(family, **looks[family]) for family in families]
         figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
         figure.savefig(path, dpi=110)
+
+    def answer(self, table: pd.DataFrame) -> str:
+        """See `Drawing`: attention or MLP, where both were measured."""
+        return answer(table) if _pairs(table) else ""
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the answer in a sentence, and a table of every set."""
@@ -159,7 +164,7 @@ def answer(table: pd.DataFrame) -> str:
         f"{' and '.join(each)} bits per parameter of an overfull set; attention over MLP is "
         f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] (means over label tables, 95% "
         f"intervals). {_threshold(rows, budget)}"
-    )
+    ).strip()
 
 
 def _threshold(rows: dict[str, Any], budget: int) -> str:
@@ -198,15 +203,15 @@ def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
     ]
 
 
-def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, place: int) -> None:
-    if name not in rows:
-        return
+def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, aside: float) -> None:
+    """Estimates with intervals over budgets, per parameter; a share is none of parameters."""
     rows = rows.dropna(subset=[name]).sort_values("n_params")
+    per = 1 if name == "accuracy" else rows["n_params"]
     value, low, high = (
-        (rows[x] / rows["n_params"]).to_numpy(float) for x in (name, f"{name}_low", f"{name}_high")
+        (rows[x] / per).to_numpy(float) for x in (name, f"{name}_low", f"{name}_high")
     )
     # Side by side, where families would hide each other.
-    x = rows["budget"] * 1.025 ** (place - 3)
+    x = rows["budget"] * 1.025**aside
     axis.errorbar(x, value, yerr=[value - low, high - value], capsize=2, linewidth=1, **look)
 
 
@@ -219,7 +224,7 @@ def _ratios(axis: "Axes", table: pd.DataFrame) -> None:
     ):
         at = [(b, over) for b, of_budget in ratios for n, over in of_budget if n == steps]
         value, low, high = np.array([over for _, over in at]).T
-        x = np.array([budget for budget, _ in at]) * 1.02 ** (place - 1)
+        x = np.array([budget for budget, _ in at]) * 1.02 ** (place - (len(all_steps) - 1) / 2)
         axis.errorbar(
             x,
             value,
@@ -241,6 +246,7 @@ def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
     axis.set_xscale("log", base=2)
     axis.set_xticks(budgets, [f"{n:,}" for n in budgets])
     axis.minorticks_off()
+    axis.margins(x=0.1)
     axis.set_xlabel("parameters, all counted")
 
 
@@ -274,6 +280,7 @@ def _shown(rows: pd.DataFrame) -> pd.DataFrame:
             "limit": interval("limit", 0),
             "converged": plain("converged", lambda x: "yes" if x else "no"),
             "best bits": plain("best_bits", lambda x: f"{x:,.0f}"),
+            **({} if "half_99" in rows else {"accuracy": interval("accuracy", 3)}),
             "half know": interval("half_99", 0),
             "largest known": plain("best_complete", lambda x: f"{x:,.0f}" if x else "–"),
             "learning rate": plain("rate", lambda x: f"{x:.3g}"),

@@ -1,0 +1,25 @@
+"""memobench compare: a user's runs beside the published ones."""
+
+from memobench.command import PLUGIN, PRESET, RESULTS, Command, choose
+
+
+def run(names: list[str]) -> None:
+    """Shows your runs beside the published ones of the same configuration, with differences."""
+    chosen = [experiment.name for experiment in choose(names)] if names else None
+    from memobench.report import compare
+    from memobench.table import published
+    from memobench.table.results import load_results
+
+    mine, preset = load_results(RESULTS.value), PRESET.value if PRESET.present else None
+    known = published.files() if preset is None else published.of_preset(preset)
+    # A name that is not published is an error, unless others that a pattern matches are.
+    wanted = [name for name in chosen or known if name in known] or chosen or []
+    of_names = ((name, published.published(name, preset)) for name in wanted)
+    compared = [(name, compare.compare(mine, theirs)) for name, theirs in of_names]
+    if found := [(name, rows) for name, rows in compared if not rows.empty]:
+        print(compare.page(found))
+    else:
+        print(f"No run of {RESULTS.value} is of a configuration that is published.")
+
+
+COMMAND = Command(run, "EXPERIMENT", (PRESET, RESULTS, PLUGIN))

@@ -1,0 +1,120 @@
+"""A user's runs beside the published ones of the same configuration, with differences."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memobench import typical
+from memobench.claims import statistics
+from memobench.methods.capacity import Capacity
+from memobench.report import tables
+from memobench.report.experiment import CONFIGURATION_COLUMNS
+from memobench.table import analysis
+from memobench.table.rows import configuration
+
+# With the places that are shown of them.
+MEASURES = {"accuracy": 3, "accuracy_protocol": 3, "bits": 1, "loss": 4}
+
+
+def compare(mine: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """A row for each measure of each configuration that both tables have runs of.
+
+    Columns: those of configurations; measure; seeds and seeds_published (label tables, where a run
+    is a mean over them); mine, published and difference (of means over seeds), each with `_low` and
+    `_high`, the 95% interval. Runs of equal seeds are the same run and are compared pairwise.
+    """
+    columns = configuration()
+    by_key: list[dict[Any, list[Any]]] = []
+    for table in (mine, published):
+        known: Any = table[table["status"] == "ok"].astype(object)
+        rows = known.where(known.notna(), None).to_dict("records")
+        found: dict[Any, list[Any]] = {}
+        for row in rows:
+            found.setdefault(tuple(row[name] for name in columns), []).append(row)
+        by_key.append(found)
+    own, others = by_key
+    compared = [
+        dict(zip(columns, key, strict=True)) | {"measure": measure} | difference
+        for key in own
+        if key in others
+        for measure in MEASURES
+        if (difference := _difference(own[key], others[key], measure))
+    ]
+    return pd.DataFrame(compared)
+
+
+def _difference(own: list[Any], others: list[Any], measure: str) -> dict[str, Any]:
+    """Means, their intervals and the difference of a measure; nothing where it was not measured."""
+    found = [_values(rows, measure) for rows in (own, others)]
+    if not all(found):
+        return {}
+    seeds = sorted(set().union(*found))
+    run_Sx2 = np.array([[values.get(seed, np.nan) for values in found] for seed in seeds])
+    # The same runs, equal on both sides, differ by nothing; of others a whole example may.
+    is_share = measure.startswith("accuracy") and found[0].keys() != found[1].keys()
+    mean_Bx2 = statistics.replicates(run_Sx2, is_share / own[0]["n_examples"])
+    of_each = {
+        "mine": (mean_Bx2[:, 0], len(found[0])),
+        "published": (mean_Bx2[:, 1], len(found[1])),
+        "difference": (mean_Bx2[:, 0] - mean_Bx2[:, 1], min(map(len, found))),
+    }
+    shown: dict[str, Any] = {"seeds": len(found[0]), "seeds_published": len(found[1])}
+    for name, (value_B, n) in of_each.items():
+        low, high = statistics.interval(value_B, n)
+        shown |= {name: float(value_B[0]), f"{name}_low": low, f"{name}_high": high}
+    return shown
+
+
+def _values(rows: list[Any], measure: str) -> dict[Any, float]:
+    """The measure of every seed; of a capacity of every label table."""
+    found: dict[Any, float] = {}
+    for row in rows:
+        if row["method"] == Capacity.name and measure in ("bits", "accuracy"):
+            of_set = row["n_examples"] if measure == "accuracy" else 1
+            value = "rung_known" if measure == "accuracy" else "rung_bits"
+            value_T = typical.models(row, value)[-1].mean(axis=1) / of_set
+            found |= {(row["seed"], row["task_seed"] + k): x for k, x in enumerate(value_T)}
+        elif row[measure] is not None:
+            found[row["seed"], row["task_seed"]] = float(row[measure])
+    return found
+
+
+def page(compared: Iterable[tuple[str, pd.DataFrame]]) -> str:
+    """Experiments with what `compare` found of them, as Markdown."""
+    parts = [
+        "# Yours beside the published",
+        "Means over seeds (of a capacity over label tables) of runs of one configuration, with "
+        "Student's 95% intervals where there are three or more; `difference` is yours less the "
+        "published. Runs of equal seeds are compared pairwise.",
+    ]
+    for name, rows in compared:
+        low, high = rows["difference_low"], rows["difference_high"]
+        n_decided, n_apart = int(low.notna().sum()), int(((low > 0) | (high < 0)).sum())
+        parts += [
+            f"## {name}",
+            f"{n_apart} of {n_decided} differences with an interval exclude 0; of equal means "
+            f"about {n_decided / 20:.0f} would.",
+            tables.markdown(_shown(rows), {}),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(rows: pd.DataFrame) -> pd.DataFrame:
+    first = rows.drop_duplicates(configuration())
+    kept = [name for name in CONFIGURATION_COLUMNS if name in rows]
+    names = analysis.telling(first, [name for name in kept if name in configuration()])
+    names = [name for name in names if len(first) == 1 or first[name].nunique(dropna=False) > 1]
+    shown = rows[[*names, "measure", "seeds", "seeds_published"]].copy()
+    for name in ("mine", "published", "difference"):
+        shown[name] = [
+            _interval(row[name], row[f"{name}_low"], row[f"{name}_high"], MEASURES[row["measure"]])
+            for row in rows.to_dict("records")
+        ]
+    return shown
+
+
+def _interval(value: float, low: float, high: float, places: int) -> str:
+    inside = "" if low != low else f" [{low:z,.{places}f}, {high:z,.{places}f}]"
+    return f"{value:z,.{places}f}{inside}"

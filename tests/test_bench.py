@@ -1,0 +1,126 @@
+"""`make bench` at tiny sizes, in a copy of the checkout: what it writes, says and leaves alone."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import memobench
+from memobench import folders, plugins
+from memobench.experiments import EXPERIMENTS
+from memobench.table import results
+from tests.command_line import command_line
+
+ROOT = pathlib.Path(__file__).parents[1]
+TINY = """
+import dataclasses
+from memobench import Associations, AttentionOnly, Training
+from memobench.experiment import Experiment, grid
+from memobench.report.drawing import Drawing
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plain(Drawing):
+    def draw(self, experiment, preset, table, path):
+        path.write_bytes(b"drawn")
+
+    def answer(self, table):
+        return f"{len(table)} runs answer."
+
+def _experiment(name, n_heads, seeds, epochs):
+    architecture = AttentionOnly(d_model=2, d_head=2, n_heads=n_heads)
+    method = Training(batch_size=4, n_batches=2, epochs=epochs)
+    task = Associations(vocab_size=3)
+    runs = grid([task], [architecture], [method], seeds)
+    return Experiment(name=name, title=name, presets={"bench": runs}, figure=Plain())
+
+EXPERIMENTS = (_experiment("tiny/dear", 2, 2, 256), _experiment("tiny/cheap", 1, 3, 2))
+"""
+
+
+def _git(folder, *words):
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A clone after `make bench`, whose experiments are tiny ones; with what the bench said."""
+    folder = tmp_path_factory.mktemp("clone") / "memobench"
+    _git(ROOT, "clone", "--quiet", "--shared", str(ROOT), str(folder))
+    # As it is now, committed or not.
+    shutil.copy(ROOT / ".gitignore", folder)
+    plugin = folder.parent / "tiny.py"
+    plugin.write_text(TINY)
+    recipe = (ROOT / "Makefile").read_text().split("\nbench:")[1].split("\n\n")[0]
+    lines = re.findall(r"^\t\$\(VENV\)/bin/memobench (.*)$", recipe, flags=re.M)
+    before, said = _git(folder, "status", "--porcelain"), ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folders, "CHECKOUT", folder)
+        patch.setattr(plugins, "_names", [])
+        for line in lines:
+            words = line.replace("$(EXPERIMENTS)", str(plugin)).replace("$(PRESET)", "bench")
+            done = command_line(*words.split(), cwd=folder)
+            assert done.returncode == 0, done.stderr
+            said += done.stdout
+        yield folder, plugin, before, said
+    for name in [name for name in EXPERIMENTS if name.startswith("tiny/")]:
+        del EXPERIMENTS[name]
+
+
+def test_the_bench_changes_no_file_of_the_checkout(checkout):
+    folder, plugin, before, _ = checkout
+    for words in (
+        ["report", plugin, "--preset=bench"],
+        ["leaderboard"],
+        ["compare", "dana2025/heads"],
+    ):
+        done = command_line(*words, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    assert _git(folder, "status", "--porcelain") == before
+    assert (folder / "runs" / "leaderboard.html").exists()
+
+
+def test_the_bench_reports_the_cheapest_first_and_ends_with_the_answer(checkout):
+    folder, plugin, _, said = checkout
+    reported = [line.partition(":")[0] for line in said.splitlines() if line.startswith("tiny/")]
+    assert reported == ["tiny/cheap", "tiny/dear"]
+    assert said.splitlines()[-3:] == [
+        "3 runs answer.",
+        "2 runs answer.",
+        "Figures, pages and tables are in runs/.",
+    ]
+    for name in reported:
+        assert (folder / "runs" / f"{name}.png").read_bytes() == b"drawn"
+    # Again it finds every run.
+    shards = sorted((folder / "runs" / "shards").glob("*.json"))
+    done = command_line("run", plugin, "--preset=bench", "--report", cwd=folder)
+    assert "2 runs answer." in done.stdout
+    assert sorted((folder / "runs" / "shards").glob("*.json")) == shards
+
+
+def test_published_tables_change_only_when_asked_and_lose_no_run(checkout):
+    folder, plugin, _, _ = checkout
+    report = ("report", plugin, "--preset=bench")
+    published = folder / "results" / "bench" / "tiny"
+    whole = command_line(*report, "--publish", cwd=folder)
+    assert whole.returncode == 0, whole.stderr
+    table = memobench.published("tiny/cheap")
+    assert len(table) == 3
+    shutil.copy(published / "cheap_runs.csv", folder.parent)
+    # Of a folder with fewer runs the others stay as they are published, and only there.
+    (folder / "fewer").mkdir()
+    for path in (folder / "runs" / "shards").glob("*.json"):
+        shard = results.read_shard(path)
+        results.write_shard(folder / "fewer", shard.rows[:1], shard.provenance)
+    fewer = command_line(*report, "--publish", "--results=fewer", cwd=folder)
+    assert "tiny/cheap: 1 runs of fewer, 2 others as they are published" in fewer.stdout
+    again = memobench.published("tiny/cheap").set_index("run_id")
+    assert again["loss"].to_dict() == pytest.approx(table.set_index("run_id")["loss"].to_dict())
+    assert "3 of 3 runs are here" in (published / "cheap.md").read_text()
+    alone = command_line(*report, "--results=fewer", "--output=own", cwd=folder)
+    assert alone.returncode == 0
+    assert "1 of 3 runs are here" in (folder / "own" / "tiny" / "cheap.md").read_text()
+    both = command_line(*report, "--publish", "--output=own", cwd=folder)
+    assert "--publish writes into results/; leave out --output=own" in both.stderr
