@@ -1,0 +1,178 @@
+"""Checked training: the most that a model knew at any of its checks, as Nichani et al. (2025).
+
+The spec, and its policy over the engine's lanes, one job a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+import numpy as np
+
+from memobench import columns as col
+from memobench import engine
+from memobench.columns import Column, by_name, integer, number, require
+from memobench.engine import Signature, lanes
+from memobench.methods.base import Method, OnSteps, PackResult
+from memobench.methods.epochs import EpochJob, Epochs
+from memobench.methods.training import Training
+from memobench.models.base import Module
+from memobench.runtime.checkpoints import Checkpoints
+from memobench.spec import kind, nested
+
+if TYPE_CHECKING:
+    from memobench.planner.packing import Pack
+    from memobench.runs import Run
+
+
+@kind("checked")
+class Checked(Method):
+    """A `training` that is checked every `evaluate_every` steps, on all examples.
+
+    The accuracy of a run is the largest of its checks; one of `enough` ends the training. The loss
+    is that of the last.
+    """
+
+    queues: ClassVar[bool] = True
+    accuracy_of_final_weights: ClassVar[bool] = False
+
+    training: Training = nested(Training, "of the model", default=Training())
+    evaluate_every: int = integer("steps between evaluations of all examples", 1, default=128)
+    enough: float = number("accuracy that ends a training", default=1.0, above=0, most=1)
+
+    def check(self) -> None:
+        require(self.training.start is None, "training must be without start; leave start out")
+        require(
+            self.evaluate_every % self.training.n_batches == 0,
+            f"evaluate_every={self.evaluate_every} is not a multiple of "
+            f"n_batches={self.training.n_batches}; fix one of them",
+        )
+
+    @property
+    def protocol(self) -> str:  # type: ignore[override]
+        """The protocol of the training."""
+        return self.training.protocol
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps at most."""
+        return self.training.steps
+
+    @property
+    def batch_size(self) -> int | None:
+        """Examples of a step."""
+        return self.training.batch_size
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        return Training.variant(row)
+
+    def check_run(self, run: Run) -> None:
+        self.training.check_run(run)
+
+    def check_module(self, module: Module) -> None:
+        self.training.check_module(module)
+
+    def signature(self, module: Module, task: Any) -> Signature:
+        return dataclasses.replace(self.training.signature(module, task), curve=False)
+
+    def train(
+        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
+    ) -> PackResult:
+        started = time.perf_counter()
+        checks = Checks(pack, checkpoints)
+        compile_seconds = engine.train(checks, on_steps, checkpoints)
+        return PackResult.of_ends(
+            accuracy_R=np.array([job.best for job in checks.all]),
+            loss_R=np.array([job.loss for job in checks.all]),
+            compile_seconds=compile_seconds,
+            run_seconds=time.perf_counter() - started - compile_seconds,
+            columns=tuple(
+                {"ended_at": job.step, "best_check": job.best_step} for job in checks.all
+            ),
+        )
+
+    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
+        ended, best = row["ended_at"], row["best_check"]
+        require(
+            best <= ended <= self.steps
+            and (ended < self.steps) <= (row["accuracy"] is None or row["accuracy"] >= self.enough),
+            f"ended_at={ended}, best_check={best}: a training of {self.steps} steps ends before "
+            f"them only with an accuracy of {self.enough:g}; fix the wrong one",
+        )
+
+    @classmethod
+    def columns_of_rows(cls) -> dict[str, Column]:
+        return by_name(
+            Column("ended_at", "step at which the training ended", col.whole()),
+            Column("best_check", "step of the check at which most was known", col.whole()),
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class _Course(EpochJob):
+    """A run, the best of its checks, and the loss at the last."""
+
+    best: float = 0.0
+    best_step: int = 0
+    loss: float = math.nan
+
+
+class Checks(Epochs):
+    """Every run of a pack trains once, and is looked at from time to time."""
+
+    def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
+        super().__init__(pack)
+        self.width = pack.slots
+        self.all: list[Any] = [self.load(checkpoints, _course(run)) for run in pack.runs]
+        self._waiting = iter([job for job in self.all if not job.done])
+
+    def next(self) -> Any:
+        return next(self._waiting, None)
+
+    def due(self, job: Any) -> bool:
+        return job.step >= job.steps or job.step % job.run.method.evaluate_every == 0
+
+    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+        n = job.run.task.n_examples
+        accuracy = round(accuracy * n) / n
+        job.loss = loss
+        if accuracy > job.best:
+            job.best, job.best_step = accuracy, job.step
+        enough = accuracy >= job.run.method.enough
+        job.done = enough or job.step >= job.steps or not math.isfinite(loss)
+
+    def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
+        on_host = jax.device_get(take())
+        for i, job in enumerate(jobs):
+            job.state = lanes.crop(on_host, i, self.true_shapes(job))
+
+    def save_finished(self, checkpoints: Checkpoints) -> None:
+        for job in self.all:
+            if job.done and not job.saved and job.state is not None:
+                self.save(checkpoints, job, job.state)
+                job.saved = True
+
+    def columns(self, job: Any) -> dict[str, np.ndarray]:
+        return {"checks": np.array([job.best, job.best_step, job.loss])}
+
+    def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
+        job.best, best_step, job.loss = arrays["checks"].tolist()
+        job.best_step = int(best_step)
+
+
+def _course(run: Run) -> _Course:
+    method: Any = run.method
+    training = method.training
+    return _Course(
+        run=run,
+        steps=training.steps,
+        epochs=training.epochs,
+        first_rate=training.learning_rate,
+        last_rate=training.final_learning_rate,
+    )
