@@ -1,347 +1,395 @@
-"""The standard board: what is measured, how, and its rows from a table of runs.
+"""The standard board: what an entry is, and its rows from typical capacities and certified weights.
 
-Version v1, never mixed with another. Associations of pairs of tokens; as many of them as an entry
-may have parameters, far more than any memorizes; budgets of parameters, all counted, which an entry
-meets within 5%. An entry is any architecture searched by a track's method (`memobench.bisection`),
-or constructed at the number that its theorem promises.
+Version v2, never mixed with another. A row is an architecture at a budget of parameters, all
+counted, on a track. Tracks of training say what is typical: means over label tables with their
+intervals. The others say what weights can do: weights that were run, whoever found them.
 """
 
-import itertools
+import dataclasses
 import logging
-from collections.abc import Iterable, Iterator
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from memobench import theory
+from memobench import columns as col
+from memobench import families, theory, typical
+from memobench.capacity import complete
+from memobench.columns import Column, by_name, require
 from memobench.errors import UserError
-from memobench.methods.base import Method
-from memobench.methods.construction import Construction
-from memobench.methods.search import Search
+from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
-from memobench.models.base import Architecture, in_words, sizes_in_words
-from memobench.models.sequence_encoder import SequenceEncoder
-from memobench.models.transformer import MLP, AttentionOnly
-from memobench.runs import Run, cells
-from memobench.table import analysis
-from memobench.table.rows import COUNTS, of_architecture
-from memobench.tasks.associations import Associations
+from memobench.models.base import Architecture
+from memobench.runs import Run, from_cells
+from memobench.table.rows import of_architecture
 from memobench.tasks.base import Task
 
 _log = logging.getLogger("memobench")
 
-VERSION = "v1"
-# Whose the project's own runs are.
-OWN = "memobench"
-TOLERANCE = 0.05
-# Seeds of an entry are 0 .. SEEDS - 1, or the first of them: all, diverged ones included.
-SEEDS, LEAST_SEEDS = 5, 3
-# Width d of the standard entries for every vocabulary size and budget.
-WIDTHS = {
-    (16, 256): 4,
-    (32, 256): 2,
-    (32, 512): 4,
-    (64, 512): 2,
-    (32, 1024): 4,
-    (64, 1024): 4,
-    (32, 2048): 8,
-    (64, 2048): 8,
-    (64, 4096): 10,
-    (128, 4096): 10,
-    (64, 8192): 16,
-    (128, 8192): 16,
+VERSION = "v2"
+# Whose the project's own rows are, and those of the reader's folder.
+OWN, YOURS = "memobench", "you"
+EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
+TRACKS = {
+    EXACT: "trained by the exact gradient, 4,096 steps at the best learning rate",
+    PUBLISHED: "trained by the published protocol of Dana et al. (2025)",
+    CONSTRUCTED: "weights of a proof, for as many associations as it promises",
+    OPEN: "the best weights of each entry, found by any means",
 }
-BUDGETS = tuple(sorted({budget for _, budget in WIDTHS}))
-CONSTRUCTED, PUBLISHED, EXACT = "constructed", "trained-published", "trained-exact"
-# The published protocol is Dana et al.'s, its learning rate included; the exact gradient searches
-# for its own, and begins with a quarter of the steps.
-METHODS = {
-    PUBLISHED: Search(training=Training(), sizes=4, doublings=1),
-    EXACT: Search(
-        training=Training(epochs=16, batch_size=None, protocol="exact"),
-        rate_factors=(0.3, 1.0, 3.0, 10.0),
-        sizes=2,
-        doublings=3,
-    ),
-}
-TRACKS = (EXACT, PUBLISHED, CONSTRUCTED)
-# The constructions of standard entries.
-THEOREMS = ("dana2025", "random_features", "bubeck2020")
+# How models of a track are trained.
+TRAININGS = {EXACT: Training(protocol="exact", batch_size=None), PUBLISHED: Training()}
+# Label tables of every budget: the more parameters, the less capacities spread. Their seeds are
+# 0, 1, .., which nobody chooses; certificates are of one of them.
+TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
+TABLES |= {256: 32, 512: 32, 1024: 24, 2048: 12, 4096: 8}
+# Fewer decide nothing.
+LEAST_TABLES = 4
+TRIALS = 32
 
 
-def task(vocab_size: int, budget: int, seed: int = 0) -> Task:
-    """As many associations of pairs as parameters, or all there are."""
-    return Associations(vocab_size=vocab_size, n_sequences=min(budget, vocab_size**2), seed=seed)
+def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
+    """The run that puts an architecture on the board, if its parameters meet the budget.
 
+    Larger models have fewer tables and pilots. Raises UserError for an unknown budget or track.
 
-def searches(
-    architecture: Architecture, vocab_size: int, budget: int, track: str = EXACT, seeds: int = SEEDS
-) -> list[Run]:
-    """The runs that put an architecture on the board, if its parameters meet the budget.
-
-    Raises UserError for a vocabulary size and budget, or a track, that the board does not have.
-
-    >>> own = MLP(d_model=4, d_head=4, d_mlp=10)
-    >>> len(searches(own, vocab_size=16, budget=256))
-    5
+    >>> from memobench.models.transformer import MLP
+    >>> run(MLP(d_model=3, d_head=3, d_mlp=17, heads="full"), budget=256).method.tables
+    32
     """
-    if (vocab_size, budget) not in WIDTHS:
-        sets = ", ".join(f"{n} with {parameters:,}" for n, parameters in WIDTHS)
-        raise UserError(
-            f"vocab_size={vocab_size}, budget={budget} is not a set of the board: {sets}"
-        )
-    if track not in METHODS:
-        raise UserError(f"track={track!r} is not searched; choose one of {', '.join(METHODS)}")
-    return [
-        Run(
-            task=task(vocab_size, budget, seed),
-            architecture=architecture,
-            method=METHODS[track],
-            seed=seed,
-        )
-        for seed in range(seeds)
-    ]
-
-
-def constructions(
-    architecture: Architecture, theorem: str, vocab_size: int, seeds: int = SEEDS
-) -> list[Run]:
-    """A theorem's weights for as many associations as it promises, or no runs if it does not.
-
-    Raises UserError for a theorem that has no place on the board.
-    """
-    if theorem not in THEOREMS:
-        raise UserError(f"theorem={theorem!r} is unknown here; choose one of {', '.join(THEOREMS)}")
-    method = Construction.named(theorem)()
-    bound = method.bound
-    sizes = cells(
-        Run(task=Associations(vocab_size=vocab_size), architecture=architecture, method=method)
+    budgets = ", ".join(f"{each:,}" for each in TABLES)
+    require(budget in TABLES, f"budget={budget!r} is none of the board's; choose one of {budgets}")
+    require(
+        track in TRAININGS,
+        f"track={track!r} is not one of training; choose one of {', '.join(TRAININGS)}",
     )
-    if not bound.applies(sizes):
-        return []
-    n_sequences = min(int(bound.value(sizes)), vocab_size**2)
-    return [
-        Run(
-            task=Associations(vocab_size=vocab_size, n_sequences=n_sequences, seed=seed),
-            architecture=architecture,
-            method=method,
-            seed=seed,
+    if track == PUBLISHED:
+        method = Capacity(
+            training=TRAININGS[track], rate_factors=(1.0,), tables=16, pilots=1, rungs=1
         )
-        for seed in range(seeds)
-    ]
-
-
-def standard(vocab_size: int, budget: int) -> Iterator[tuple[Architecture, str | None]]:
-    """The standard entries of a set, each with the theorem that constructs it, if one does."""
-    width = WIDTHS[vocab_size, budget]
-    memory = budget - 2 * vocab_size * width - 2 * width
-    head, neuron = 4 * width**2, 2 * width + 1
-
-    def full(n_heads: int, n_layers: int = 1) -> Architecture:
-        return AttentionOnly(
-            d_model=width, d_head=width, n_heads=n_heads, n_layers=n_layers, heads="full"
+    else:
+        method = Capacity(
+            training=TRAININGS[track],
+            rate_factors=(3.0, 10.0),
+            tables=TABLES[budget],
+            pilots=4 if budget <= 1024 else 2,
+            threshold_trials=TRIALS,
         )
-
-    def mixed(n_heads: int, n_layers: int = 1, activation: str = "gelu") -> Architecture:
-        return MLP(
-            d_model=width,
-            d_head=width,
-            n_heads=n_heads,
-            n_layers=n_layers,
-            d_mlp=round((memory / n_layers - n_heads * head) / neuron),
-            heads="full",
-            activation=activation,
-        )
-
-    yield full(round(memory / head)), "dana2025"
-    half = width // 2
-    shared = memory + 2 * width - 2 * half - 2 * width * half
-    compressed = AttentionOnly(d_model=width, d_head=half, n_heads=round(shared / (4 * half**2)))
-    yield compressed, "dana2025"
-    yield mixed(1), "random_features"
-    yield mixed(1, activation="relu"), "bubeck2020"
-    splits = {max(1, round(share * memory / head)) for share in (0.25, 0.5, 0.75)} - {1}
-    for n_heads in sorted(n for n in splits if memory - n * head >= neuron):
-        yield mixed(n_heads), None
-    n_heads = round(memory / head / 2)
-    if n_heads and abs(2 * n_heads * head - memory) <= TOLERANCE * budget:
-        yield full(n_heads, n_layers=2), None
-    if memory >= 2 * (head + neuron):
-        yield mixed(1, n_layers=2), None
-    rows = vocab_size**2 + vocab_size
-    width_of_encoder = round(budget / rows)
-    if abs(rows * width_of_encoder / budget - 1) <= TOLERANCE:
-        yield SequenceEncoder(d_model=width_of_encoder), None
+    return Run(task=families.task(budget), architecture=architecture, method=method)
 
 
-# Architectures of the paper whose protocol the published track follows.
-_OF_THE_PAPER = 3
+# --- Columns ----------------------------------------------------------------------------------
 
 
-def runs(
-    budget: int,
-    tracks: Iterable[str] = TRACKS,
-    seeds: int = SEEDS,
-    n_vocab_sizes: int | None = None,
-) -> tuple[Run, ...]:
-    """All standard entries of a budget; of its first `n_vocab_sizes` vocabulary sizes only."""
-    wanted: list[Run] = []
-    tracks = list(tracks)
-    for vocab_size in [n for n, of_budget in WIDTHS if of_budget == budget][:n_vocab_sizes]:
-        entries = list(standard(vocab_size, budget))
-        for (architecture, theorem), track in itertools.product(entries, tracks):
-            if track == CONSTRUCTED:
-                if theorem:
-                    wanted += constructions(architecture, theorem, vocab_size, seeds)
-            elif track == EXACT or (architecture, theorem) in entries[:_OF_THE_PAPER]:
-                wanted += searches(architecture, vocab_size, budget, track, seeds)
-    return tuple(dict.fromkeys(wanted))
+@dataclasses.dataclass(frozen=True)
+class Shown(Column):
+    """A column of the board.
+
+    label: on pages. first: whether pages open with it. of_range: whether `_low` and `_high` are
+    beside it, or are all of it, as of ranks. is_measure: whether entries are compared by it.
+    """
+
+    label: str = ""
+    first: bool = False
+    of_range: bool = False
+    is_measure: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns of a CSV file."""
+        ends = [f"{self.name}_low", f"{self.name}_high"] if self.of_range else []
+        return ends if self.name == "rank" else [self.name, *ends]
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """What pages show of it.
+
+        >>> COLUMNS["bits_per_byte"].text({"bits_per_byte": 1.98765})
+        '1.988'
+        >>> COLUMNS["rank"].text({"rank_low": 2, "rank_high": 5})
+        '2–5'
+        """
+        cells: list[Any] = [row.get(name) for name in self.names]
+        if pd.isna(cells[0]):
+            return "–"
+        if self.name == "rank":
+            low, high = (int(cell) for cell in cells)
+            return f"{low}" if low == high else f"{low}–{high}"
+        texts = [self._text(cell) for cell in cells]
+        known = self.of_range and not pd.isna(cells[1])
+        return f"{texts[0]} [{texts[1]}, {texts[2]}]" if known else texts[0]
+
+    def _text(self, cell: Any) -> str:
+        return str(cell) if self.digits is None else f"{cell:,.{self.digits}f}"
 
 
-def build(table: pd.DataFrame) -> pd.DataFrame:
-    """The board's rows: means over seeds with half of their 95% intervals, best bits first.
+_TEXT, _NUMBER = col.text_of(400), col.real()
+
+
+def _number(name: str, label: str, meaning: str, digits: int = 0, **more: Any) -> Shown:
+    return Shown(name, meaning, _NUMBER, digits=digits, label=label, **more)
+
+
+def _word(name: str, label: str, meaning: str, **more: Any) -> Shown:
+    return Shown(name, meaning, _TEXT, label=label, **more)
+
+
+COLUMNS: dict[str, Any] = by_name(
+    _number(
+        "rank",
+        "rank",
+        "entries that cannot be told apart at 95%, after Holm's correction for all pairs, share a "
+        "range",
+        first=True,
+        of_range=True,
+    ),
+    _word("entry", "entry", "family and sizes of the architecture", first=True),
+    _number(
+        "bits_per_parameter",
+        "bits / parameter",
+        "mean bits of an overfull set after the last step, with 95% interval",
+        3,
+        first=True,
+        of_range=True,
+        is_measure=True,
+    ),
+    _number(
+        "half_99",
+        "half know",
+        "associations of which half of the trainings come to know 99%, with 95% interval",
+        first=True,
+        of_range=True,
+        is_measure=True,
+    ),
+    _number(
+        "certified_bits_per_parameter",
+        "certified bits / parameter",
+        "the most that any weights found so far know",
+        3,
+        first=True,
+        is_measure=True,
+    ),
+    _number(
+        "certified_set",
+        "certified set",
+        "the most associations of which any weights found so far know 99%",
+        first=True,
+        is_measure=True,
+    ),
+    _number(
+        "bits_per_byte",
+        "bits / byte",
+        "certified bits over the bytes of the weights, at the best of float32, bfloat16, int8 and "
+        "int4",
+        3,
+        first=True,
+        is_measure=True,
+    ),
+    _number("n_params", "parameters", "all of them", first=True),
+    _number(
+        "limit_per_parameter",
+        "limit",
+        "bits per parameter that the means approach with more steps, with 95% interval",
+        3,
+        of_range=True,
+        is_measure=True,
+    ),
+    _word("converged", "converged", "whether the last step is within 2% of the limit"),
+    _number("steps", "steps", "of the optimiser"),
+    _number("tables", "tables", "label tables"),
+    _number("learning_rate", "learning rate", "that pilots chose", 4),
+    _word("by", "by", "who found the weights; `you` for those of your folder"),
+    _word("theorem", "theorem", "whose proof makes the weights"),
+    _word("weights", "weights", "the file of the best weights"),
+    _word("family", "family", "of architectures"),
+    _number("vocab_size", "N", "vocabulary size"),
+    _word("device", "device", "that trained"),
+    _word("memobench", "memobench", "version"),
+    _word("commit", "commit", "of the code"),
+    _word("date", "date", "when the run ended"),
+)
+FIRST = tuple(column for column in COLUMNS.values() if column.first)
+# What entries of a track are ranked by: the first that they have.
+MAIN = ["bits_per_parameter", "certified_bits_per_parameter"]
+# What a row has before its columns.
+PLACE = ("version", "budget", "track")
+
+
+def names() -> list[str]:
+    """The columns of the CSV file."""
+    own = [name for column in COLUMNS.values() for name in column.names]
+    return [*PLACE, *own, *of_architecture()]
+
+
+# --- Rows -------------------------------------------------------------------------------------
+
+
+class _Key(NamedTuple):
+    """What tells entries apart."""
+
+    track: str
+    budget: int
+    by: str
+    architecture: Architecture
+
+
+def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd.DataFrame:
+    """The board's rows, by budget and track, the first rank first.
 
     Args:
-      table: of runs; those that are no entry are left out. A column `submitter` says whose they
-        are, memobench's own without it.
+      runs: those of Capacities on the board's sets; others are left out. A column `by` says whose
+        they are, memobench's own without it.
+      certified: a row for every file of weights, as `certificates.counting.certify` gives it.
+        Columns `submitter`, memobench without it, `track`, open without it, `weights` (the path
+        that pages link to) and `theorem` say more.
 
     Raises theory.Violation where a run is beyond what is possible.
     """
-    theory.check(table)
-    entries = table if table.empty else _entries(table)
-    for line in gaps(entries):
-        _log.warning("left out: %s", line)
-    if not entries.empty:
-        entries = entries[_whole(entries)]
-    if entries.empty:
-        return pd.DataFrame(columns=COLUMNS)
-    board = analysis.capacities(entries, _keys())
-    enough = board["seeds"] + board["diverged"] >= LEAST_SEEDS
-    board = board[enough].assign(version=VERSION)
-    order = ["bits_per_parameter", "complete_99_per_parameter"]
-    # Options that some entry has, and the board's own columns do not show.
-    options = [x for x in of_architecture() if x not in COLUMNS and board[x].notna().any()]
-    return board.sort_values(order, ascending=False, ignore_index=True)[[*COLUMNS, *options]]
+    theory.check(runs)
+    best = _best(certified)
+    rows = [_row(key, {**row, **best.get(key, {})}) for key, row in _typical(runs)]
+    rows += [_row(key, row) for key, row in best.items() if key.track not in TRAININGS]
+    board = pd.DataFrame(rows, columns=names())
+    place, known = (board["track"].map(list(TRACKS).index), -board[MAIN].bfill(axis=1).iloc[:, 0])
+    board = board.assign(place=place, known=known.astype(float), **_ranks(board))
+    return board.sort_values(["budget", "place", "known"], ignore_index=True)[names()]
 
 
-def gaps(table: pd.DataFrame) -> list[str]:
-    """A line for every entry of a table of runs whose seeds are not 0, 1, .. up to its largest.
+# What tells runs of several folders apart.
+_SAME = ["run_id", "by"]
 
-    Who chooses among seeds chooses the lucky ones: the best three of five raise a mean by half a
-    standard deviation. A run that diverged counts as there.
+
+def _row(key: _Key, values: Mapping[str, Any]) -> dict[str, Any]:
+    architecture = key.architecture
+    sizes = {"architecture": architecture.name, "family": architecture.family}
+    sizes |= {**architecture.shared_cells(), **architecture.cells()}
+    own = {"track": key.track, "budget": key.budget, "by": key.by, "version": VERSION}
+    own |= {"entry": f"{architecture.family} ({' '.join(architecture.shown_sizes)})"}
+    return {**values, **sizes, **own, "vocab_size": families.VOCAB_SIZES[key.budget]}
+
+
+def _ranks(board: pd.DataFrame) -> dict[str, Any]:
+    """Ranks of weights, which are counted exactly: only what is equal shares a rank."""
+    of_track = board.groupby(["budget", "track"])["certified_bits_per_parameter"]
+    ranks = {"rank_low": "min", "rank_high": "max"}
+    return {
+        name: board[name].astype(float).fillna(of_track.rank(ascending=False, method=method))
+        for name, method in ranks.items()
+    }
+
+
+def _typical(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
+    """The entries on tracks of training."""
+    measured = runs[(runs["method"] == Capacity.name) & (runs["status"] == "ok")].copy()
+    if "by" not in measured:
+        measured["by"] = OWN
+    measured = measured.drop_duplicates(_SAME)
+    records: list[Any] = measured.to_dict("records")
+    tracks = np.array([track_of(row) for row in records], object)
+    for track in TRAININGS:
+        of_track = measured[tracks == track]
+        rows: dict[Any, Any] = of_track.set_index(_SAME).to_dict("index")
+        summaries: list[Any] = typical.summary(of_track).to_dict("records")
+        for found in summaries:
+            row = rows[found["run_id"], found["by"]] | {"run_id": found["run_id"]}
+            per = {
+                f"{name}_per_parameter{end}": found.get(f"{name}{end}", math.nan) / row["n_params"]
+                for name in ("bits", "limit")
+                for end in ("", "_low", "_high")
+            }
+            said: dict[Any, str] = {True: "yes", False: "no"}
+            converged = said.get(found.get("converged"))
+            per |= {"converged": converged, "learning_rate": found["rate"]}
+            architecture = from_cells(row).architecture
+            key = _Key(track, found["budget"], found["by"], architecture)
+            yield key, {**row, **found, **per}
+
+
+def track_of(row: Mapping[str, Any]) -> str | None:
+    """The track of training that a Capacity's row is on; None where it is no entry.
+
+    A row is one where task and training are the board's, the parameters meet the budget, and the
+    label tables are those of seeds 0, 1, .., LEAST_TABLES of them at least.
     """
-    entries = table if table.empty or "track" in table else _entries(table)
-    if entries.empty:
-        return []
-    chosen: Any = entries[~_whole(entries)].groupby(_keys(), dropna=False, sort=False)
-    return [
-        f"{entry(rows.iloc[0])}, {rows['track'].iloc[0]}, N = {rows['vocab_size'].iloc[0]}: its "
-        f"seeds are {', '.join(map(str, sorted(rows['seed'])))}; an entry has all from 0 on, "
-        "diverged ones too"
-        for _, rows in chosen
-    ]
-
-
-def _whole(entries: pd.DataFrame) -> pd.Series:
-    """Of each run, whether its entry's seeds are 0, 1, .. without a gap."""
-    seeds = entries.groupby(_keys(), dropna=False, sort=False)["seed"]
-    return seeds.transform("max") + 1 == seeds.transform("nunique")
-
-
-def _keys() -> list[str]:
-    """What tells entries apart."""
-    keys = ["track", "family", "budget", "submitter", "source", "theorem", "steps"]
-    return [*keys, *_sizes()]
-
-
-def _sizes() -> list[str]:
-    """What tells the models and tasks of two entries apart."""
-    counts = [name for name in COUNTS if name not in of_architecture()]
-    return ["task", "vocab_size", "context_length", *of_architecture(), *counts]
-
-
-COLUMNS = [
-    *("version", "submitter", "track", "family", "budget", "vocab_size", "context_length", "task"),
-    *("n_examples", "architecture", "heads", "activation", "d_model", "d_head", "n_heads"),
-    *("n_layers", "d_mlp", *COUNTS, "theorem", "seeds", "diverged", "verdict", "gain_99"),
-    *("gain_known", "gain_bits", "rate_at_edge"),
-    *(name for x in analysis.CAPACITIES for name in (x, f"{x}_interval")),
-    *("bits_per_parameter", "complete_99_per_parameter", "memorized_per_parameter", "proven"),
-    *("complete_99_over_proven", "final_steps", "seconds", "device", "memobench", "commit"),
-    *("date",),
-]
-
-
-def _entries(table: pd.DataFrame) -> pd.DataFrame:
-    """The runs on the board, each with its track, budget and family."""
-    track = _track(table)
-    table = table.assign(track=track, budget=_budget(table, track))
-    table = table[table["track"].notna() & table["budget"].notna()]
-    # Each seed has an instance of its own, which nobody chooses either.
-    table = table[(table["seed"] == table["task_seed"]) & (table["seed"] < SEEDS)]
-    own = {"submitter": OWN, "source": ""}
-    table = table.assign(**{name: x for name, x in own.items() if name not in table})
-    return table.assign(
-        family=[family(row) for row in table[_sizes()].to_dict("records")],
-        budget=table["budget"].astype(int),
-        # Beside tasks without a vocabulary it is a float.
-        vocab_size=table["vocab_size"].astype(int),
-    )
-
-
-def _track(table: pd.DataFrame) -> pd.Series:
-    """The track whose method each run has; None for other methods and tasks."""
-    track = pd.Series(None, index=table.index, dtype=object)
-    pairs = (table["task"] == Associations.name) & (table["context_length"] == 2)
-    pairs &= table["zipf_exponent"].isna() & table["n_sequences"].notna()
-    for name, method in METHODS.items():
-        track[pairs & _by(table, method)] = name
-    promised = pairs & (table["n_examples"] == table["promises"])
-    for theorem in THEOREMS:
-        track[promised & _by(table, Construction.named(theorem)())] = CONSTRUCTED
-    return track
-
-
-def _by(table: pd.DataFrame, method: Method) -> pd.Series:
-    """Whether the weights of runs came about by a method, in whatever number of steps."""
-    same = table["method"] == method.row_name
-    for column, value in method.cells().items():
-        same &= table[column].isna() if value is None else table[column] == value
-    return same
-
-
-def _budget(table: pd.DataFrame, track: pd.Series) -> pd.Series:
-    """The budget that each run's parameters meet, NaN where none is met."""
-    met = pd.Series(float("nan"), index=table.index)
-    for vocab_size, budget in WIDTHS:
-        near = (table["n_params"] / budget - 1).abs() <= TOLERANCE
-        near &= table["vocab_size"] == vocab_size
-        whole = table["n_examples"] == task(vocab_size, budget).n_examples
-        met[near & (whole | (track == CONSTRUCTED))] = budget
-    return met
-
-
-def family(row: Any) -> str:
-    """What kind of architecture a row is, in words.
-
-    >>> from memobench.models.transformer import MLP
-    >>> own = MLP(d_model=4, d_head=4, n_layers=2, d_mlp=8, heads="full")
-    >>> family(cells(Run(task=task(16, 256), architecture=own)))
-    'MLP, 2 layers'
-    """
-    known = _architecture(row)
-    return known.family if known else in_words(str(row["architecture"]), row)
-
-
-def entry(row: Any) -> str:
-    """A row's family, and the sizes by which entries of one family differ."""
-    known = _architecture(row)
-    return f"{row['family']} ({' '.join(known.shown_sizes if known else sizes_in_words(row))})"
-
-
-def _architecture(row: Any) -> Architecture | None:
-    """The architecture of a row; None for one that is not registered here."""
     try:
-        return Architecture.named(row["architecture"]).from_cells(row)
-    except UserError:
+        made = from_cells(row)
+    except UserError as error:
+        _log.warning("left out of the board: run %s: %s", row["run_id"], error)
         return None
+    method: Any = made.method
+    if made.task.seed or off_board(made.task, row["n_params"]) or method.tables < LEAST_TABLES:
+        return None
+    for track, training in TRAININGS.items():
+        # The published protocol has its own learning rate.
+        if method.training == training and (track == EXACT or method.rate_factors == (1.0,)):
+            return track
+    return None
+
+
+def off_board(task: Task, n_params: int) -> str | None:
+    """Why weights have no place on the board, in a line; None where they have one.
+
+    >>> off_board(families.task(256, seed=40), n_params=258)
+    'task_seed=40 is none of the 32 label tables of 256 parameters; choose one from 0 to 31'
+    """
+    budget = task.n_examples
+    if budget not in TABLES or task != families.task(budget, task.seed):
+        sets = ", ".join(f"{n} tokens at {each:,}" for each, n in families.VOCAB_SIZES.items())
+        return (
+            "its task is none of the board's, as many associations of pairs as parameters; choose "
+            f"one of {sets}"
+        )
+    if task.seed >= TABLES[budget]:
+        return (
+            f"task_seed={task.seed} is none of the {TABLES[budget]} label tables of {budget:,} "
+            f"parameters; choose one from 0 to {TABLES[budget] - 1}"
+        )
+    if abs(n_params / budget - 1) > families.TOLERANCE:
+        return (
+            f"n_params={n_params:,} is not within {families.TOLERANCE:.0%} of the budget of "
+            f"{budget:,}; choose other sizes"
+        )
+    return None
+
+
+def task_and_size(row: Mapping[str, Any]) -> tuple[Task, int]:
+    """What `off_board` asks, of a row of counted weights."""
+    return Task.named(row["task"]).from_cells(row), int(row["n_params"])
+
+
+def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
+    """Of every entry the most that its weights know: on their track, and on the open one."""
+    found: dict[_Key, list[Mapping[str, Any]]] = {}
+    for row in certified:
+        try:
+            architecture = Architecture.named(row["architecture"]).from_cells(row)
+            reason = off_board(*task_and_size(row))
+        except UserError as error:
+            reason = str(error)
+        if reason:
+            _log.warning("left out of the board: %s: %s", row["file"], reason)
+            continue
+        by = _given(row, "submitter", OWN)
+        budget = int(row["n_sequences"])
+        for track in dict.fromkeys((_given(row, "track", OPEN), OPEN)):
+            found.setdefault(_Key(track, budget, by, architecture), []).append(row)
+    return {key: _of_weights(rows) for key, rows in found.items()}
+
+
+def _given(row: Mapping[str, Any], name: str, default: str) -> str:
+    value = row.get(name)
+    return default if value is None or value != value else str(value)
+
+
+def _of_weights(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    best = max(rows, key=lambda row: row["bits_per_parameter"])
+    per_byte = [x for row in rows for name, x in row.items() if "bits_per_byte" in str(name)]
+    sets = [row["n_examples"] for row in rows if complete(row["known"], row["n_examples"])]
+    return {
+        "n_params": best["n_params"],
+        "certified_bits_per_parameter": best["bits_per_parameter"],
+        "certified_set": max(sets, default=None),
+        "bits_per_byte": max(x for x in per_byte if x == x),
+        "weights": best.get("weights"),
+        "theorem": best.get("theorem"),
+    }

@@ -16,7 +16,7 @@ from memobench import capacity, families
 from memobench.claims import statistics
 from memobench.errors import UserError
 from memobench.methods.capacity import Capacity
-from memobench.models.base import Architecture
+from memobench.models.base import Architecture, in_words
 
 # Which columns tell the sets apart on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
@@ -26,10 +26,11 @@ ATTENTION, MLP = "attention-only, full heads", "MLP"
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """One row for every run of a Capacity: estimates with their intervals, ranks, best first.
 
-    Columns: family, entry, budget, SET, n_params, rate; `bits`, `accuracy`, `limit` and `half_99`
-    (examples that half of the trainings know to 99%), each with `_low` and `_high`; `decided`,
-    whether the rungs tell the limit; `converged`; `best_bits`, `best_complete`; `rank_low`,
-    `rank_high` of bits per parameter within a set: entries that cannot be told apart share a range.
+    Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
+    `bits`, `accuracy`, `limit` and `half_99` (examples that half of the trainings know to 99%),
+    each with `_low` and `_high`; `decided`, whether the rungs tell the limit; `converged`;
+    `best_bits`, `best_complete`; `rank_low`, `rank_high` of bits per parameter within a set:
+    entries that cannot be told apart share a range.
     """
     runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
     rows = [_row(run) for run in runs.to_dict("records")]
@@ -51,6 +52,8 @@ def _row(run: Any) -> dict[str, Any]:
     bits, known_TxS = capacity.typical(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     architecture = _architecture(run)
     found: dict[str, Any] = {
+        "run_id": run["run_id"],
+        "by": run.get("by"),
         "family": family(run),
         "entry": " ".join(architecture.shown_sizes) if architecture else "",
         "budget": budget(int(run["n_params"])),
@@ -80,9 +83,9 @@ def _row(run: Any) -> dict[str, Any]:
 
 
 def family(run: Any) -> str:
-    """The family of a row's architecture; its name, where that is not registered here."""
+    """The family of a row's architecture; its name and depth, where it is not registered here."""
     architecture = _architecture(run)
-    return architecture.family if architecture else str(run["architecture"])
+    return architecture.family if architecture else in_words(str(run["architecture"]), run)
 
 
 def budget(n_params: int) -> int:

@@ -104,3 +104,18 @@ def checked_row(row):
     run = from_cells(row)
     for check in checks.CONSISTENCY:
         check(run, row)
+
+
+def markdown_rows(text):
+    """The tables of a Markdown page, a dictionary for each row."""
+    rows, head = [], None
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            head = None
+            continue
+        cells = [x.strip() for x in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if head is None:
+            head = cells
+        elif not line.startswith("|:") and not line.startswith("|-"):
+            rows.append(dict(zip(head, cells, strict=True)))
+    return rows

@@ -128,7 +128,7 @@ def test_list_names_every_experiment(tmp_path):
         (["dana2025"], "dana2025/"),
         (["dana2025/"], "dana2025/"),
         (["dana2025/*", "dana2025/heads"], "dana2025/"),
-        (["board/256"], "board/256"),
+        (["board/shapes"], "board/shapes"),
     ],
 )
 def test_a_name_may_be_a_pattern_or_a_paper(names, chosen):

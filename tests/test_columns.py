@@ -14,7 +14,6 @@ from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.report import capacity, configurations
 from memobench.report import experiment as page
-from memobench.report import html as leaderboard_page
 from memobench.runs import Run, cells
 from memobench.table import analysis, measures, results, rows
 from memobench.tasks.associations import Associations
@@ -51,9 +50,14 @@ def test_what_a_page_or_a_reader_names_is_declared(names):
     assert set(names) <= set(rows.all_columns())
 
 
-def test_what_the_boards_page_shows_stands_on_the_board():
-    shown = {*leaderboard_page.TEXTS, *leaderboard_page.NUMBERS} - {"entry", "steps"}
-    assert shown <= set(board.COLUMNS)
+def test_columns_of_the_board_are_declared_once():
+    assert len(board.names()) == len(set(board.names()))
+    for name, column in board.COLUMNS.items():
+        assert column.name == name
+        assert column.meaning
+        assert column.label
+        # What is of a range or a measure is a number.
+        assert column.digits is not None or not (column.of_range or column.is_measure)
 
 
 def test_a_table_has_its_columns_in_the_order_of_their_declarations():

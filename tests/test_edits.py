@@ -19,7 +19,7 @@ from memobench.runs import cells
 from memobench.runtime import leases, status
 from memobench.table import results, rows, verify
 from tests import small
-from tests.test_board import _three
+from tests.test_board import three
 from tests.test_checks import TASK
 from tests.test_specs import JUNK, cases, drawn_runs
 from tests.test_verify import _constructed, _trained
@@ -201,7 +201,7 @@ def test_a_board_of_edited_rows_is_drawn_or_refused_in_one_line(data):
         text = small.resealed(json.dumps(shard))
         pathlib.Path(name, "edited.json").write_text(text, "utf-8", "replace")
         try:
-            leaderboard.write(results.load_results(name), pathlib.Path(name, "pages"))
+            leaderboard.write([], results.load_results(name), pathlib.Path(name, "pages"))
         except UserError as error:
             assert_line(str(error))
 
@@ -209,7 +209,7 @@ def test_a_board_of_edited_rows_is_drawn_or_refused_in_one_line(data):
 @functools.cache
 def board_text():
     """A shard of runs of the standard board."""
-    made = [{k: x for k, x in row.items() if k not in rows.PROVENANCE} for row in _three()]
+    made = [{k: x for k, x in row.items() if k not in rows.PROVENANCE} for row in three()]
     with tempfile.TemporaryDirectory(dir=folder()) as name:
         return results.write_shard(pathlib.Path(name), made, small.PROVENANCE).read_text()
 

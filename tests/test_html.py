@@ -1,5 +1,6 @@
 """The leaderboard's page: what is in it, and that strangers' text stays text."""
 
+import html
 import html.parser
 import json
 import math
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from memobench import board
 from memobench.report import html as report
 from memobench.report import tables
 
@@ -22,96 +24,45 @@ HOSTILE = [
     "\u202eright to left, and a lone \ud800",
     "'\"><svg onload=alert(1)>",
 ]
-FAMILIES = {
-    "attention-only, full heads": ("attention_only", "full", 0.34, 3.6),
-    "attention-only, compressed heads": ("attention_only", "compressed", 0.27, 2.9),
-    "MLP": ("mlp", None, 0.41, 4.1),
-    "attention + MLP 1:1": ("transformer", "full", 0.38, 3.9),
-    "MLP, gated": ("mlp", None, 0.44, 4.3),
-}
+FAMILIES = (
+    "attention-only, full heads",
+    "MLP",
+    "attention-only, compressed heads",
+    "attention + MLP",
+    "MLP, 2 layers",
+)
+TRAINED = ("exact", "published")
 
 
 def sample(n=60, seed=0):
-    """A board as one may come to be: families, tracks, budgets and sizes, in two versions."""
+    """A board as one may come to be: families on tracks at budgets, by several."""
     rng = np.random.default_rng(seed)
     rows = []
     for i in range(n):
-        family = list(FAMILIES)[i % len(FAMILIES)]
-        architecture, heads, associations, bits = FAMILIES[family]
-        track = ("trained-published", "trained-exact", "constructed")[i // len(FAMILIES) % 3]
-        budget = (1_000, 10_000, 100_000)[i % 3]
-        n_params = int(budget * rng.uniform(0.93, 1.02))
-        vocab_size = (50, 256)[i // 7 % 2]
-        scale = {"trained-published": 0.8, "trained-exact": 1.0, "constructed": 0.4}[track]
-        scale *= rng.uniform(0.85, 1.1)
-        memorized = associations * scale * n_params
-        verdict = "converged"
-        if track != "constructed":
-            verdict = ("converged", "converged", "not converged", "lower bound")[i % 4]
-        trained = track != "constructed"
+        family, track = FAMILIES[i % 5], list(board.TRACKS)[i // 5 % 4]
+        budget = (256, 512, 1024)[i // 20 % 3]
+        level = rng.uniform(0.5, 2.5)
+        known = track in TRAINED
+        # Of another's sweep there are several entries at a budget.
+        by = "Ana Müller" if i % 5 == 1 and track == "open" else board.OWN
         row = {
-            "version": "v1" if i < n - 8 else "v2",
-            "entry": f"{architecture.replace('_', '-')}-{budget // 1000}k-{i:02d}",
-            "submitter": ("memobench", "Ana Müller", "J. O'Neil & Sons")[i % 3],
-            "track": track,
-            "family": family,
-            "task": "associations",
-            "vocab_size": vocab_size,
-            "context_length": 2,
-            "n_examples": vocab_size**2,
-            "budget": budget,
-            "architecture": architecture,
-            "heads": heads,
-            "activation": "relu" if "MLP" in family else None,
-            "d_model": int(rng.integers(4, 40)),
-            "d_head": int(rng.integers(4, 40)) if heads else None,
-            "n_heads": int(rng.integers(1, 30)) if heads else None,
-            "n_layers": 1 + i % 2,
-            "d_mlp": int(rng.integers(8, 90)) if "MLP" in family else 0,
-            "theorem": None if trained else "Dana 2025, Theorem 1",
-            "n_params": n_params,
-            "n_params_memory": int(n_params * 0.7),
-            "n_params_distinct": int(n_params * 0.9),
-            "seeds": 5 if trained else 1,
-            "diverged": int(i % 11 == 0),
-            "bits": bits * scale * n_params,
-            "memorized": memorized,
-            "complete_99": memorized * 0.8,
-            "complete_100": memorized * 0.72,
-            "accuracy": rng.uniform(0.3, 0.95),
-            "proven": memorized / rng.uniform(2, 9) if heads else math.nan,
-            "steps": 16_384 if trained else 1,
-            "verdict": verdict,
-            "seconds": rng.uniform(2, 4000),
-            "device": ("AMD EPYC", "NVIDIA H200")[i % 2],
-            "memobench": "0.9.0",
-            "commit": "0f28b31",
-            "date": f"2026-0{1 + i % 9}-{10 + i % 19}",
+            **{"version": board.VERSION, "budget": budget, "track": track, "by": by},
+            **{"family": family, "entry": f"{family} (d={i})", "n_params": budget + i % 7 - 3},
+            **{"rank_low": 1 + i % 5, "rank_high": 1 + i % 5 + i % 2, "vocab_size": 32},
+            "certified_bits_per_parameter": None if track == "published" else level + 0.2,
+            "certified_set": rng.integers(20, 400),
+            "bits_per_byte": level / 1.3,
+            "weights": f"board/weights/{i}.safetensors",
+            "theorem": "dana2025" if track == "constructed" else None,
+            **{"device": ("AMD EPYC", "NVIDIA H200")[i % 2], "memobench": "0.9.0"},
+            **{"commit": "0f28b31", "date": f"2026-0{1 + i % 9}-{10 + i % 19}"},
         }
-        for measure in (*report.MEASURES, "accuracy"):
-            spread = row[measure] * rng.uniform(0.005, 0.05)
-            row[f"{measure}_interval"] = spread if trained else math.nan
+        if known:
+            row |= {"converged": "yes", "steps": 4096, "tables": 32, "learning_rate": 0.01}
+            for name, value in (("bits_per_parameter", level), ("half_99", 99.0 * level)):
+                row |= {name: value, f"{name}_low": 0.9 * value, f"{name}_high": 1.1 * value}
         rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def sample_curves(seed=0):
-    rng = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "group": group,
-            "line": family,
-            "n_params": int(n_params),
-            "accuracy": min(1, rate * n_params / vocab_size**2 * rng.uniform(0.95, 1.05)),
-            "interval": rng.uniform(0.005, 0.03) if i % 5 else math.nan,
-        }
-        for vocab_size, group in (
-            (50, "associations, N = 50, published protocol"),
-            (256, "associations, N = 256, exact gradient"),
-        )
-        for family, (*_, rate, _) in FAMILIES.items()
-        for i, n_params in enumerate(np.geomspace(vocab_size**2 / 4, vocab_size**2 * 4, 9))
-    )
+    return pd.DataFrame(rows, columns=board.names())
 
 
 class Reader(html.parser.HTMLParser):
@@ -138,36 +89,40 @@ class Reader(html.parser.HTMLParser):
         return json.loads("".join(self.texts["data"]))
 
 
+TEXTS = [x.name for x in board.COLUMNS.values() if x.digits is None]
+
+
 def hostile_board():
-    n = len(HOSTILE)
-    rows = sample(n).assign(version="v1")
-    return rows.assign(**{name: HOSTILE for name in report.TEXTS if name != "version"})
+    return sample(len(HOSTILE)).assign(**dict.fromkeys(TEXTS, HOSTILE))
 
 
-def test_data_round_trip():
-    board, curves = sample(), sample_curves()
-    data = Reader(report.page(board, curves)).data
-    assert len(data["board"]) == len(board)
-    assert len(data["curves"]) == len(curves)
-    for name in (*report.TEXTS, *report.NUMBERS):
-        for found, given in zip(data["board"], board[name], strict=True):
-            assert found[name] == (None if pd.isna(given) else given)
+def test_data_are_texts_and_the_numbers_behind_them():
+    made = sample()
+    data = Reader(report.page(made)).data
+    assert [column["key"] for column in data["columns"]] == list(board.COLUMNS)
+    assert sum(column["first"] for column in data["columns"]) == 8
+    assert len(data["rows"]) == len(made)
+    for row, given in zip(data["rows"], made.to_dict("records"), strict=True):
+        assert (row["budget"], row["track"]) == (given["budget"], given["track"])
+        for name, column in board.COLUMNS.items():
+            assert row["text"][name] == column.text(given)
+            if column.digits is not None:
+                expected = [None if pd.isna(given[x]) else given[x] for x in column.names]
+                assert row["range"][name] == expected
 
 
 def test_hostile_text_adds_no_element():
-    plain = [tag for tag, _ in Reader(report.page(sample(7), sample_curves())).elements]
+    plain = [tag for tag, _ in Reader(report.page(sample(7), "a", {"b": "c"})).elements]
     assert plain.count("script") == 2
-    board = hostile_board().assign(version=HOSTILE[0])
-    curves = sample_curves().assign(group=HOSTILE[1], line=HOSTILE[2])
-    page = report.page(board, curves)
+    page = report.page(hostile_board(), HOSTILE[0], {HOSTILE[2]: HOSTILE[1]})
     reader = Reader(page)
     told = [tag for tag, _ in reader.elements]
     assert sorted(set(told)) == sorted(set(plain))
     assert {tag: told.count(tag) for tag in ("script", "img", "svg", "style", "meta")} == {
         tag: plain.count(tag) for tag in ("script", "img", "svg", "style", "meta")
     }
-    assert reader.data["board"][0]["entry"] == HOSTILE[0]
-    assert reader.data["board"][3]["submitter"] == HOSTILE[3]
+    assert reader.data["rows"][0]["text"]["entry"] == HOSTILE[0]
+    assert reader.data["rows"][3]["text"]["by"] == HOSTILE[3]
     assert "\ud800" not in page
     assert "\u2028" not in re.sub(r"<noscript>.*</noscript>", "", page, flags=re.DOTALL)
 
@@ -181,7 +136,7 @@ def test_embedded_json_cannot_be_left(hostile):
 
 
 def test_no_address_and_a_strict_policy():
-    page = report.page(sample(), sample_curves())
+    page = report.page(sample())
     assert "http" not in page.lower().replace("http-equiv", "")
     assert "//" not in re.sub(r"^\s*// .*$", "", page, flags=re.MULTILINE)
     reader = Reader(page)
@@ -205,40 +160,31 @@ def test_no_address_and_a_strict_policy():
 
 
 def test_numbers_that_json_has_not():
-    board = sample(4)
-    board["bits"] = [math.nan, math.inf, -math.inf, 1e300]
-    board["n_params"] = pd.Series([10**400, "many", None, np.int64(7)], dtype=object)
-    board["date"] = [pd.NaT, pd.Timestamp("2026-01-02"), None, pd.NA]
-    rows = Reader(report.page(board, sample_curves())).data["board"]
-    assert [row["bits"] for row in rows] == [None, None, None, 1e300]
-    assert [row["n_params"] for row in rows] == [None, None, None, 7]
-    assert rows[0]["date"] is None
-    assert rows[1]["date"].startswith("2026-01-02")
+    made = sample(4)
+    made["bits_per_parameter"] = [math.nan, math.inf, -math.inf, 1e300]
+    made["n_params"] = pd.Series([6, 5, None, np.int64(7)], dtype=object)
+    made["date"] = [pd.NaT, pd.Timestamp("2026-01-02"), None, pd.NA]
+    rows = Reader(report.page(made)).data["rows"]
+    bits = [row["range"]["bits_per_parameter"][0] for row in rows]
+    assert bits == [None, None, None, 1e300]
+    assert [row["range"]["n_params"] for row in rows] == [[6], [5], [None], [7]]
+    assert rows[0]["text"]["date"] == "–"
+    assert rows[1]["text"]["date"].startswith("2026-01-02")
 
 
-def test_missing_columns_and_nothing_at_all():
-    few = Reader(report.page(pd.DataFrame({"entry": ["a"], "secret": ["b"]}), pd.DataFrame()))
-    assert few.data["board"][0]["entry"] == "a"
-    assert few.data["board"][0]["bits"] is None
-    assert "secret" not in few.data["board"][0]
-    page = report.page(pd.DataFrame(), pd.DataFrame())
-    assert Reader(page).data == {"board": [], "curves": []}
+def test_nothing_at_all_is_a_page():
+    page = report.page(sample(0))
+    assert Reader(page).data["rows"] == []
     assert "No entries yet" in page
 
 
-def test_readable_without_scripts_and_never_two_versions_in_one_table():
-    board = sample().assign(version=["v9"] * 30 + ["v10"] * 30)
-    found = report.static(report.typed(board, report.TEXTS, report.NUMBERS))
-    tables_ = found.split("<table>")[1:]
-    assert ["Board v10" in tables_[0], "Board v9" in tables_[1]] == [True, True]
-    for text, version in zip(tables_, ("v10", "v9"), strict=True):
-        rows = board[board["version"] == version]
-        best = (rows["bits"] / rows["n_params"]).idxmax()
-        entries = re.findall(r"<tr><td>([^<]*)", text)
-        assert sorted(entries) == sorted(rows["entry"])
-        assert entries[0] == rows["entry"][best]
-        assert text.count("≥ ") == 4 * (rows["verdict"] == "lower bound").sum()
-    assert "J. O&#x27;Neil &amp; Sons" in found
+def test_readable_without_scripts():
+    made = sample()
+    found = report.static(made)
+    assert found.count("<table>") == made.groupby(["budget", "track"]).ngroups
+    assert re.findall(r"<tr><td>[^<]*</td><td>([^<]*)", found) == [
+        html.escape(x) for x in made["entry"]
+    ]
 
 
 def test_assets_are_what_the_page_asks_for():

@@ -24,7 +24,7 @@ import dataclasses
 from memobench.experiments import EXPERIMENTS as OURS
 
 EXPERIMENTS = tuple(
-    dataclasses.replace(OURS["board/256"], name=name) for name in ("mine/squares", "mine/others")
+    dataclasses.replace(OURS["board/typical"], name=f"mine/{x}") for x in ("squares", "others")
 )
 """
 
@@ -109,9 +109,9 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
     assert of("*squares", file) == of(file, "mine/squares") == ["mine/squares"]
     assert of("mine", "dana2025/heads") == ["mine/squares", "mine/others", "dana2025/heads"]
     with pytest.raises(
-        UserError, match="unknown experiment 'board/256'; choose one of mine/squares, mine/o"
+        UserError, match="unknown experiment 'board/typical'; choose one of mine/squares, mine/o"
     ):
-        of(file, "board/256")
+        of(file, "board/typical")
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
         ),
         (
             "import dataclasses\nfrom memobench.experiments import EXPERIMENTS\n"
-            "EXPERIMENT = dataclasses.replace(EXPERIMENTS['board/256'], title='mine')",
-            ": an experiment of name='board/256' is there; choose another",
+            "EXPERIMENT = dataclasses.replace(EXPERIMENTS['board/typical'], title='mine')",
+            ": an experiment of name='board/typical' is there; choose another",
         ),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 import memobench
-from memobench import bisection, board, claims
+from memobench import bisection, claims
 from memobench.constructions.dana2025 import Dana2025
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
@@ -32,7 +32,6 @@ from memobench.report import configurations, panels, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.exposure import Exposure
 from memobench.report.figure import Figure
-from memobench.report.forest import Forest
 from memobench.report.saturation import Picture
 from memobench.report.scaling import Scaling
 from memobench.report.typical import Shapes, Typical
@@ -382,9 +381,9 @@ def _models(run, n_params):
 
 
 def _certificate(sizes):
-    """What constructed weights say; the board has them at the number that is promised."""
+    """What constructed weights say."""
     promises = None
-    if sizes["theorem"] in board.THEOREMS:
+    if sizes["task"] == "associations":
         promises = int(Construction.named(sizes["theorem"]).bound.value(sizes))
     return {**_CERTIFICATE, "promises": promises}
 
@@ -441,7 +440,7 @@ def test_every_experiment_is_well_declared(experiment, preset):
     assert len(set(names)) == len(names)
     # The board measures, whatever was said; others without claims draw what was found elsewhere.
     figure = experiment.figure
-    measures = isinstance(figure, (Forest, Shapes, Typical))
+    measures = isinstance(figure, (Shapes, Typical))
     assert names or measures or (isinstance(figure, Scaling) and figure.guides)
     table = pd.DataFrame([cells(run) for run in runs])
     trained = table[table["method"] == "trained"]
@@ -521,7 +520,7 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
 
 def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     names = ("experiment", "verdicts", "leaderboard", "configurations", "html", "latex")
-    names += ("exposure", "scaling", "forest", "figure", "panels", "saturation")
+    names += ("exposure", "scaling", "typical", "figure", "panels", "saturation")
     modules = ", ".join(f"memobench.report.{x}" for x in names)
     code = f"import sys, memobench.experiments, {modules}\n"
     code += "from jax._src import xla_bridge as x\n"

@@ -1,5 +1,6 @@
 """Submissions: folders of weights that are believed for nothing but what they know."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -8,16 +9,17 @@ import shutil
 import pytest
 
 import memobench
-from memobench import certificates, plugins, submissions
+from memobench import certificates, families, plugins, submissions
 from memobench.errors import UserError
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run
-from memobench.tasks.associations import Associations
 from tests.command_line import command_line
 from tests.test_certificates import drawn
 
 HEADS = AttentionOnly(d_model=2, d_head=2, n_heads=2, heads="full")
+# Of a budget of the board.
+STANDARD = AttentionOnly(d_model=3, d_head=3, n_heads=4, heads="full")
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +247,9 @@ def test_an_own_architecture_brings_its_file_for_review(forgotten, tmp_path):
     file.write_text(OWN)
     plugins.load(file)
     table = memobench.OwnTable(d_model=1)
-    path = submissions.write([drawn(table), drawn()], "me", tmp_path / "out")
+    task = families.task(256)
+    found = [drawn(table, task), drawn(STANDARD, task)]
+    path = submissions.write(found, "me", tmp_path / "out")
     assert (path / "own.py").read_text() == OWN
     assert submissions.read(path).code == ("own.py",)
     plain = shutil.copytree(path, tmp_path / "plain" / path.name)
@@ -259,14 +263,23 @@ def test_an_own_architecture_brings_its_file_for_review(forgotten, tmp_path):
     assert "review what defines it, then add --plugin=own.py" in _refused(path)
 
 
+def test_weights_without_a_place_on_the_board_are_refused_by_name(made, tmp_path):
+    done = command_line("check-submission", str(made), cwd=tmp_path)
+    assert done.returncode == 1
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 2
+    assert all(made.name in line and "its task is none of the board's" in line for line in lines)
+
+
 def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
-    task = Associations(vocab_size=8, n_sequences=40)
     method = Training(n_batches=8, epochs=2).exact()
     runs = [
-        Run(task=task.replace(seed=seed), architecture=architecture, method=method, seed=seed)
-        for architecture in (HEADS, HEADS.replace(n_heads=1))
+        Run(task=families.task(256, seed), architecture=architecture, method=method, seed=seed)
+        for architecture in (STANDARD, STANDARD.replace(n_heads=6, d_head=2))
         for seed in (0, 1)
     ]
+    # Weights of another set, and of a label table that nobody counts, have no place.
+    runs.append(dataclasses.replace(runs[0], task=families.task(256, 32)))
     folder = tmp_path / "shards"
     memobench.run(runs, results=folder, progress=False)
     line = ("submit", "--submitter=Zoë", f"--results={folder}")
@@ -276,6 +289,8 @@ def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
     assert str(path.relative_to(tmp_path)) in done.stdout
     found = submissions.read(path)
     table = memobench.load_results(folder)
+    table = table[table["task_seed"] < 32]
+    assert "task_seed=32 is none of the 32 label tables of 256 parameters" in caplog.text
     best = table.groupby("n_heads")["bits"].max()
     for row in found.rows:
         assert row["bits"] == pytest.approx(best[row["n_heads"]], rel=1e-3, abs=1e-3)
@@ -287,7 +302,10 @@ def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
     assert f"left out {broken}" in caplog.text
     none = command_line(*line, "--architecture=mlp", "--output=none", cwd=tmp_path)
     assert none.returncode == 1
-    assert "keeps no weights of architecture mlp of any run" in none.stderr
+    assert (
+        "keeps no weights of architecture mlp of any run that have a place on the board"
+        in none.stderr
+    )
 
 
 @pytest.mark.parametrize(

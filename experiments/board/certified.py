@@ -1,16 +1,21 @@
 """Certificates of `board/typical`: the best models of every entry, trained again and counted.
 
-    python -m memobench.experiments.board.certified
+    python -m memobench.experiments.board.certified              # of all
+    python -m memobench.experiments.board.certified proof        # of constructions only
 
 Rows keep what every model came to know, not its weights; seeds, steps and learning rates make them
 again. Alone their arithmetic rounds differently than in a pack, so that a model ends elsewhere:
 what its certificate counts is what it knows, and the best of several stands for the entry. Of each
 entry one file holds the weights that know most bits of the whole set, another those that know the
-largest part to 99%.
+largest part to 99%. Of theorems a file holds the weights of the proof, for as many associations as
+are promised.
 """
 
+import contextlib
+import itertools
 import json
 import pathlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,22 +23,25 @@ import jax
 import numpy as np
 import pandas as pd
 
-from memobench import capacity, certificates, typical
+from memobench import board, capacity, certificates, constructions, families, typical
 from memobench.certificates import counting
 from memobench.engine import initializing
+from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
+from memobench.methods.construction import Construction
 from memobench.methods.ladders import method_of
 from memobench.models import base as models
 from memobench.planner import packing
 from memobench.report import tables
-from memobench.runs import Run, from_cells
+from memobench.runs import Run, cells, from_cells
 
 RUNS = pathlib.Path("results/full/board/typical_runs.csv")
 FOLDER = pathlib.Path("results/board")
 # Models trained again for each file; the best of them is kept.
 CANDIDATES = 3
-WHOLE, PART = "most bits", "largest part"
+WHOLE, PART, PROOF = "most bits", "largest part", "proof"
+THEOREMS = ("dana2025", "random_features", "bubeck2020")
 
 
 class Model(NamedTuple):
@@ -108,28 +116,41 @@ def certify(row: Mapping[str, Any], folder: pathlib.Path) -> Iterator[dict[str, 
             return
 
 
+def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Writes a certificate for each family that a theorem is about, and yields what it knows.
+
+    Of all shapes and theorems the one that promises most, if its weights keep the promise in
+    float32: features of many examples in few dimensions may lose rank, or margins, to rounding.
+    """
+    task = families.task(budget)
+    methods = [Construction.named(name)(weights="float32") for name in THEOREMS]
+    promises: dict[str, list[Any]] = {}
+    for shape, method in itertools.product(families.shapes(budget), methods):
+        sizes = cells(Run(task=task, architecture=shape, method=method))
+        # Recipes are of one layer.
+        if method.bound.applies(sizes) and sizes["n_layers"] == 1:
+            promised = int(method.bound.value(sizes))
+            promises.setdefault(shape.family, []).append((promised, shape, method))
+    for family, of_family in promises.items():
+        for n, shape, method in sorted(of_family, key=lambda each: -each[0]):
+            run = Run(task=task.replace(n_sequences=n), architecture=shape, method=method)
+            with contextlib.suppress(UserError):
+                params = constructions.as_judged(run)["params"]
+                made = certificates.of(task, shape, params, first=n, by="memobench")
+                if counting.count(made, ("float32",))["known"] == n:
+                    about = {"run_id": run.run_id, "family": family, "of": PROOF}
+                    found = counting.certify(certificates.save(made, folder))
+                    yield {**about, **found, "theorem": method.name}
+                    break
+
+
 def page(found: pd.DataFrame) -> str:
     """What the weights know, for readers."""
-    whole = found[found["of"] == WHOLE].sort_values(
-        ["n_examples", "bits_per_parameter"], ascending=False
-    )
+    order = ["budget", "bits_per_parameter"]
+    found = found.assign(budget=found["n_sequences"]).sort_values(order, ascending=False)
+    whole, proof = (found[found["of"] == of] for of in (WHOLE, PROOF))
     part = found[found["of"] == PART].set_index("run_id")["n_examples"]
-    shown = pd.DataFrame(
-        {
-            "entry": whole["family"],
-            "parameters": whole["n_params"],
-            "bits": whole["bits"],
-            "largest part known to 99%": whole["run_id"].map(part),
-            "bits / parameter": whole["bits_per_parameter"],
-            **{
-                f"bits / byte, {name}": whole[f"bits_per_byte{suffix}"]
-                for name, suffix in [("float32", "")]
-                + [(name, f"_{name}") for name in counting.FORMATS[1:]]
-            },
-            "weights": whole["file"],
-        }
-    )
-    digits = {str(name): 3 for name in shown if "/" in str(name)} | {"bits": 0}
+    largest = whole["run_id"].map(part)
     return "\n\n".join(
         [
             "# Certified capacities",
@@ -139,26 +160,52 @@ def page(found: pd.DataFrame) -> str:
             "scales of integers are counted). A capacity is a statement that weights exist: these, "
             "in the folder `weights`. Means over many trainings are in "
             "[board/typical](../full/board/typical.md).",
-            tables.markdown(shown, digits),
+            _table(whole, {"largest part known to 99%": largest}),
+            "## Weights of proofs",
+            "Of each family the shape to which a theorem promises most associations, and weights "
+            "of its proof in float32 that know them all.",
+            _table(proof, {"theorem": proof["theorem"], "promised": proof["n_examples"]}),
         ]
     )
 
 
-def main() -> None:
-    """Makes the weights, tables and the page anew from the published rows."""
-    for old in FOLDER.glob("weights/*.safetensors"):
-        old.unlink()
+def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
+    suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
+    shown = {
+        "entry": rows["family"],
+        "parameters": rows["n_params"],
+        "bits": rows["bits"],
+        **more,
+        "bits / parameter": rows["bits_per_parameter"],
+        **{f"bits / byte, {x}": rows[f"bits_per_byte{end}"] for x, end in suffixes.items()},
+        "weights": rows["file"],
+    }
+    digits = {name: 3 for name in shown if "/" in name} | {"bits": 0}
+    return tables.markdown(pd.DataFrame(shown), digits)
+
+
+def main(parts: Sequence[str]) -> None:
+    """Makes weights, tables and the page anew, or of `trained` and `proof` the one named."""
     published: list[Any] = pd.read_csv(RUNS, low_memory=False).to_dict("records")
-    found = [
-        each
-        for row in published
-        if row["protocol"] == "exact"
-        for each in certify(row, FOLDER / "weights")
-    ]
-    tables.write_csv(pd.DataFrame(found), FOLDER / "certified.csv")
+    before: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records") if parts else []
+    found: dict[str, list[Any]] = {"trained": [], "proof": []}
+    for row in before:
+        found["proof" if row["of"] == PROOF else "trained"].append(row)
+    if "trained" in parts or not parts:
+        exact = (row for row in published if row["protocol"] == board.EXACT)
+        found["trained"] = [x for row in exact for x in certify(row, FOLDER / "weights")]
+    if "proof" in parts or not parts:
+        budgets = sorted({int(row["n_examples"]) for row in published})
+        found["proof"] = [x for budget in budgets for x in constructed(budget, FOLDER / "weights")]
+    tracks = {"trained": board.EXACT, "proof": board.CONSTRUCTED}
+    rows = [{**row, "track": tracks[part]} for part, of_part in found.items() for row in of_part]
+    for old in FOLDER.glob("weights/*.safetensors"):
+        if old.name not in {row["file"] for row in rows}:
+            old.unlink()
+    tables.write_csv(pd.DataFrame(rows), FOLDER / "certified.csv")
     written = pd.read_csv(FOLDER / "certified.csv")
     (FOLDER / "certified.md").write_text(page(written) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -21,26 +21,29 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memobench import board, claims
+from memobench import claims, families
 from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.methods.training import Training
+from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report.exposure import Exposure
 from memobench.runs import Run
 
-VOCAB_SIZE, BUDGET = 32, 512
+BUDGET = 512
+ARCHITECTURES = (
+    AttentionOnly(d_model=4, d_head=4, n_heads=4, heads="full"),
+    AttentionOnly(d_model=4, d_head=2, n_heads=15),
+    MLP(d_model=4, d_head=4, d_mlp=20, heads="full"),
+)
 RATES = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 SEEN = (16, 64, 256, 1024, 4096, 16384)
 STEPS = 16
 EQUAL = (0.91, 1.1)
 
 
-def _runs(
-    budget: int, exposures: Sequence[int], seeds: int, batch_size: int | None = None
-) -> Iterator[Run]:
-    entries = [x for x, _ in board.standard(VOCAB_SIZE, budget)][:3]
+def _runs(exposures: Sequence[int], seeds: int, batch_size: int | None = None) -> Iterator[Run]:
     for architecture, seen, rate, seed in itertools.product(
-        entries, exposures, RATES, range(seeds)
+        ARCHITECTURES, exposures, RATES, range(seeds)
     ):
         passes = 1 if batch_size else STEPS
         method = Training(
@@ -51,7 +54,7 @@ def _runs(
             learning_rate=rate,
             final_learning_rate=rate / 20,
         )
-        task = board.task(VOCAB_SIZE, budget, seed)
+        task = families.task(BUDGET, seed)
         yield Run(task=task, architecture=architecture, method=method, seed=seed)
 
 
@@ -103,8 +106,8 @@ def _experiment(name: str, title: str, variant: str, notes: str, **options: Any)
         name=name,
         title=title,
         presets={
-            "quick": tuple(_runs(BUDGET, SEEN[:4], seeds=3, **options)),
-            "full": tuple(_runs(BUDGET, SEEN, seeds=5, **options)),
+            "quick": tuple(_runs(SEEN[:4], seeds=3, **options)),
+            "full": tuple(_runs(SEEN, seeds=5, **options)),
         },
         left_out="4,096 and 16,384 exposures; 3 seeds of 5",
         figure=Exposure(),

@@ -15,7 +15,7 @@ It prints, and writes to --output as Markdown and CSV, three tables:
 With --write the rates replace this device's in `memobench/rates.csv`, which comes with memobench:
 measure all kinds of run, and while nothing else runs.
 
-    memobench run 'dana2025/*' 'mahdavi2024/*' 'constructions/*' 'capacity/*' board/256
+    memobench run 'dana2025/*' 'mahdavi2024/*' 'constructions/*' 'capacity/*' board/typical
     python experiments/performance/costs.py --shards=runs/shards --write
     python experiments/performance/costs.py --shards=runs/shards,elsewhere --output=elsewhere
 """

@@ -30,7 +30,7 @@ FIRST: dict[str, Callable[[], Run]] = {
     "random contexts": lambda: contexts.Setting("random", 20).run(),
     "deeper": lambda: _largest("dana2025/heads-deeper"),
     "larger": lambda: _largest("dana2025/heads-larger"),
-    "board search": lambda: _largest("board/1024"),
+    "capacity": lambda: _largest("board/typical"),
 }
 
 

@@ -162,7 +162,7 @@ def _leaderboard(_: int, __: int, folder: pathlib.Path) -> Work:
 
     def work() -> str:
         with tempfile.TemporaryDirectory(dir=folder.parent) as output:
-            leaderboard.write(table, pathlib.Path(output))
+            leaderboard.write([], table, pathlib.Path(output))
             size = sum(path.stat().st_size for path in pathlib.Path(output).iterdir())
         return f"pages of {size / 1e6:,.1f} MB"
 

@@ -103,6 +103,11 @@ class Certificate:
             require(cost <= most, f"its model has {cost:.3g} {what}, more than {most:.3g}")
         return module
 
+    @property
+    def n_params(self) -> int:
+        """How many numbers the weights are."""
+        return sum(x.size for x in self.params.values())
+
     def variables(self) -> dict[str, Any]:
         """What `module().apply` takes: parameters, and constants that follow from the sizes."""
         module, length = self.module(), self.task.context_length

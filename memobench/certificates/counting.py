@@ -77,7 +77,7 @@ def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[st
         "architecture": architecture.name,
         **architecture.shared_cells(),
         **architecture.cells(),
-        "n_params": sum(x.size for x in certificate.params.values()),
+        "n_params": certificate.n_params,
         "n_examples": certificate.first or task.n_examples,
     }
     data, variables = jax.tree.map(np.asarray, (task.sample(), certificate.variables()))

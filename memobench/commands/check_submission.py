@@ -8,7 +8,7 @@ def run(names: list[str]) -> None:
     """Checks submissions by running their weights."""
     if not names:
         raise UserError("name a folder: memobench check-submission FOLDER...")
-    from memobench import submissions
+    from memobench import board, submissions
 
     wrong = []
     for name in names:
@@ -16,6 +16,10 @@ def run(names: list[str]) -> None:
             found = submissions.read(name)
         except UserError as error:
             wrong.append(str(error))
+            continue
+        off = {row["file"]: board.off_board(*board.task_and_size(row)) for row in found.rows}
+        if any(off.values()):
+            wrong += [f"{name}: {file}: {reason}" for file, reason in off.items() if reason]
             continue
         print(f"ok: {name}: {len(found.rows)} certificates by {found.submitter}")
         for file in found.code:

@@ -1,21 +1,24 @@
-"""memobench leaderboard: the table of who memorizes how much, from a results folder."""
+"""memobench leaderboard: who memorizes how much: published rows, and those of a results folder."""
+
+import pathlib
 
 from memobench.command import OUTPUT, PLUGIN, RESULTS, Command
-from memobench.errors import UserError
 
 
 def run(_: list[str]) -> None:
     """Writes LEADERBOARD.md, leaderboard.html, .csv and .tex into --output."""
     from memobench import submissions
     from memobench.report import leaderboard
-    from memobench.table.results import check_writable, load_results
+    from memobench.table.results import check_writable, load_results, to_table
 
-    table = load_results(RESULTS.value)
-    if table.empty:
-        raise UserError(f"{RESULTS.value} holds no run; first: memobench run EXPERIMENT")
+    runs, certified = leaderboard.published()
+    # A folder that was named must be there; without one there are published rows.
+    named = RESULTS.present or pathlib.Path(RESULTS.value).exists()
+    own = load_results(RESULTS.value) if named else to_table([])
     output = check_writable(OUTPUT.value, "output")
-    submitted = submissions.table(submissions.load_folder(output / "submissions"))
-    print(leaderboard.write(table, output, submitted))
+    certified += leaderboard.kept(own, RESULTS.value)
+    certified += leaderboard.submitted(submissions.load_folder(output / "submissions"), output)
+    print(leaderboard.write(runs, own, output, certified))
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
 
 

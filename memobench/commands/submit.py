@@ -29,7 +29,7 @@ def run(names: list[str]) -> None:
 
     files = [name for name in names if name.endswith(certificates.SUFFIX)]
     experiments = [name for name in names if name not in files]
-    found = [certificates.load(file) for file in files]
+    found = [x for x in map(certificates.load, files) if _on_board(x)]
     if experiments or not files:
         found += _best_of_runs(experiments)
     wanted = ARCHITECTURE.value
@@ -37,8 +37,8 @@ def run(names: list[str]) -> None:
     if not found:
         of_which = f" of architecture {', '.join(wanted)}" if wanted else ""
         raise UserError(
-            f"{RESULTS.value} keeps no weights{of_which} of {' '.join(names) or 'any run'}; first: "
-            "memobench run EXPERIMENT"
+            f"{RESULTS.value} keeps no weights{of_which} of {' '.join(names) or 'any run'} that "
+            "have a place on the board; first: memobench run board/typical"
         )
     folder = check_writable(OUTPUT.value, "output") / "submissions"
     path = submissions.write(found, SUBMITTER.value, folder, URL.value, NOTE.value)
@@ -46,6 +46,15 @@ def run(names: list[str]) -> None:
         f"{len(found)} certificates are in {path}. Now add that folder, unchanged, to "
         "results/submissions/ of a fork of memobench and open a pull request."
     )
+
+
+def _on_board(found: "Certificate") -> bool:
+    from memobench import board
+
+    reason = board.off_board(found.task, found.n_params)
+    if reason:
+        _log.warning("left out weights of %s: %s", found.architecture.name, reason)
+    return not reason
 
 
 def _best_of_runs(experiments: list[str]) -> list["Certificate"]:
@@ -71,7 +80,9 @@ def _best_of_runs(experiments: list[str]) -> list["Certificate"]:
             # One that cannot be read here does not hold up the others.
             _log.warning("left out %s", error)
             continue
-        best.setdefault((found.task.replace(seed=0), found.architecture, found.first), found)
+        if _on_board(found):
+            key = found.task.replace(seed=0), found.architecture, found.first
+            best.setdefault(key, found)
     return list(best.values())
 
 

@@ -201,12 +201,12 @@ def initial(pack: packing.Pack) -> Any:
     target = models.shapes(pack.module, pack.runs[0].task.context_length)
     trees = []
     for run in pack.runs:
-        variables = _as_judged(dataclasses.replace(run, method=run.method.start))
+        variables = as_judged(dataclasses.replace(run, method=run.method.start))
         trees.append(models.pad_to(variables, target))
     return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 
-def _as_judged(run: Run) -> Any:
+def as_judged(run: Run) -> Any:
     """Variables rounded as stored, with logits scaled if all examples are aimed at.
 
     Otherwise the examples not aimed at decide the best scale, which is then often close to zero.

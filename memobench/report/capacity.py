@@ -24,12 +24,11 @@ unembedding; of the *distinct* degrees of freedom, where a product of two matric
 between d and d dimensions counts r(2d − r). A row is `converged` where the last doubling of the
 steps gained less than 2% in each of the three (*gain*; what is known of the overfull set for b); a
 set that was memorized to 99% is not overfull, and its row a `lower bound`, no capacity. *Rate at
-edge* is the share of seeds whose best learning rate is the least or the largest tried. A
-construction is measured on the set that it was made for.
+edge* is the share of seeds whose best learning rate is the least or the largest tried.
 """
 CONVENTIONS = {"all": "n_params", "memory": "n_params_memory", "distinct": "n_params_distinct"}
 SIZES = ["task", "vocab_size", "architecture", "heads", "d_model", "d_head", "n_heads"]
-SIZES += ["n_layers", "d_mlp", "activation", "protocol", "theorem"]
+SIZES += ["n_layers", "d_mlp", "activation", "protocol"]
 
 
 def section(table: pd.DataFrame) -> list[str]:

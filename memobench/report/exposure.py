@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import board
+from memobench import typical
 from memobench.claims import exposure, interval
 from memobench.report import tables
 from memobench.report.drawing import Drawing, palette, subplots
@@ -95,7 +95,7 @@ def _full(known: pd.DataFrame) -> pd.DataFrame:
 
 def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
     means = exposure.best_rate(exposure.per_parameter(known, measure))
-    families = means.at.apply(board.family, axis=1)
+    families = means.at.apply(typical.family, axis=1)
     colors = palette(families.nunique())
     for color, marker, name in zip(colors, "osD^", sorted(set(families)), strict=False):
         chosen = means.where((families == name).to_numpy())

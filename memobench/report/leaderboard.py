@@ -1,92 +1,173 @@
 """The leaderboard: the standard board as Markdown, CSV, LaTeX and one HTML page."""
 
+import contextlib
+import logging
+import os
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from memobench import board as standard
-from memobench.report import capacity, configurations, html, latex, tables
+from memobench import families, folders, submissions
+from memobench.certificates import counting
+from memobench.errors import UserError
+from memobench.methods.capacity import Capacity
+from memobench.report import configurations, html, latex, tables, typical
+from memobench.submissions import Submission
+from memobench.table import published as tables_of
+from memobench.table import results
 
+_log = logging.getLogger("memobench")
+
+_SETS = ", ".join(f"{n} at {budget:,}" for budget, n in families.VOCAB_SIZES.items())
+_TRACKS = "\n".join(f"- `{track}`: {meaning}" for track, meaning in standard.TRACKS.items())
+_COLUMNS = "\n".join(f"- *{x.label}*: {x.meaning}" for x in standard.FIRST)
 INTRODUCTION = f"""\
 # Leaderboard
 
 How much does a Transformer memorize, per parameter, and who memorizes better, attention or MLP?
 The standard board {standard.VERSION}, never mixed with another version: associations of pairs of
-tokens, budgets of parameters (all counted, met within {standard.TOLERANCE:.0%}), an overfull set of
-as many associations as parameters. [All of it in one page](leaderboard.html) to sort and filter, as
+tokens ({_SETS} parameters), as many as parameters, which are all counted and meet the budget within
+{families.TOLERANCE:.0%}. [All of it in one page](leaderboard.html) to sort and draw, as
 [CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex); everything else that was trained on
-associations stands in [all configurations](CONFIGURATIONS.md).
+associations is in [all configurations](CONFIGURATIONS.md).
 
-{capacity.DEFINITION}
-Tracks: `{standard.EXACT}`, the gradient over all examples, four learning rates for every set and
-up to eight times the steps; `{standard.PUBLISHED}`, the protocol of Dana et al. (2025), its batches
-and its learning rate; `{standard.CONSTRUCTED}`, a proof's weights for as many associations as it
-promises, exactly solved. *Proven* is what a theorem promises weights of these sizes to memorize.
+@@answer@@Tracks:
 
-Your own weights, found by any means: `memobench submit` writes them for a pull request.
+{_TRACKS}
+
+Columns:
+
+{_COLUMNS}
+
+Typical numbers are means over label tables; certified ones were counted by running weights
+(`memobench certify`), so they say what weights can know, not what training typically finds. Your
+own weights, found by any means: `memobench submit` writes them for a pull request.
 
 Written by `memobench leaderboard`; never edited by hand.
 """
-_NONE = pd.DataFrame()
-EMPTY = "No run of the standard board is in this folder; `memobench run board/256` makes some.\n"
+EMPTY = "No entry of the standard board is here; `memobench run board/typical` makes some.\n"
+# What pages link to, where it lies beside them.
+LINKS = {
+    "LEADERBOARD.md": "Markdown",
+    "leaderboard.csv": "CSV",
+    "leaderboard.tex": "LaTeX",
+    "full/board/typical.png": "figure",
+    "full/board/typical.md": "all numbers of trainings",
+    "board/certified.md": "all numbers of weights",
+}
 
 
-SUBMITTED = """\
-## Submitted weights
-
-Whatever the way they were found, these numbers were counted by running them (`memobench certify`).
-They say what weights can know, not what training typically finds.
-"""
-_COUNTED = ["task", "vocab_size", "n_examples", "architecture", "n_params", "known", "bits"]
-_COUNTED += ["bits_per_parameter", "bits_per_byte", "bits_per_byte_int8", "bits_per_byte_int4"]
+def shown(rows: pd.DataFrame) -> list[Any]:
+    """The columns that tables of these rows have: the first, and whose they are if not all ours."""
+    columns = [x for x in standard.FIRST if rows[x.names[0]].notna().any()]
+    ours = (rows["by"] == standard.OWN).all()
+    return columns if ours else [*columns, standard.COLUMNS["by"]]
 
 
-def page(board: pd.DataFrame, submitted: pd.DataFrame) -> str:
-    """The board as Markdown, a section for each budget and vocabulary size, and submissions."""
-    parts = [INTRODUCTION]
-    if not submitted.empty:
-        best = submitted.sort_values("bits_per_parameter", ascending=False, ignore_index=True)
-        places = {name: 2 if "_per_" in name else 0 for name in _COUNTED}
-        parts += [SUBMITTED, tables.markdown(best[["submitter", *_COUNTED]], places), ""]
-    if board.empty:
-        return "\n".join([*parts, EMPTY])
-    for (budget, vocab_size), rows in board.groupby(["budget", "vocab_size"]):
-        columns, digits = capacity.shown(rows)
-        first = pd.DataFrame({"entry": rows.apply(standard.entry, axis=1), "track": rows["track"]})
-        kept = [name for name in columns if name not in capacity.SIZES]
-        by = {"by": rows["submitter"]} if rows["submitter"].nunique() > 1 else {}
+def answer(runs: pd.DataFrame) -> str:
+    """Attention or MLP, in sentences with intervals; empty where not both were measured."""
+    published = runs[runs["by"] == standard.OWN] if "by" in runs else runs
+    for table in (published, runs):
+        with contextlib.suppress(ValueError):
+            return typical.answer(table)
+    return ""
+
+
+def page(board: pd.DataFrame, said: str = "") -> str:
+    """The board as Markdown, a section for each budget and in it a table for each track."""
+    parts = [INTRODUCTION.replace("@@answer@@", f"**{said}**\n\n" * bool(said))]
+    for budget in sorted(set(board["budget"])):
+        of_budget = board[board["budget"] == budget]
+        parts.append(f"## {budget:,} parameters, N = {families.VOCAB_SIZES[budget]}\n")
+        for track in dict.fromkeys(of_budget["track"]):
+            rows = of_budget[of_budget["track"] == track]
+            texts = {x.label: [x.text(row) for row in rows.to_dict("records")] for x in shown(rows)}
+            parts += [f"### {track.capitalize()}: {budget:,} parameters\n"]
+            parts += [tables.markdown(pd.DataFrame(texts), {}), ""]
+        made = of_budget.dropna(subset=["device"])
         parts += [
-            f"## {budget:,} parameters, N = {vocab_size}",
-            "",
-            tables.markdown(pd.concat([first, columns[kept]], axis=1).assign(**by), digits),
-            "",
-            f"Measured on: {tables.listed(rows['device'])}; memobench "
-            f"{tables.listed(rows['memobench'])} ({tables.listed(rows['commit'])}).",
-            "",
-        ]
-    return "\n".join(parts)
+            f"Measured on: {tables.listed(made['device'])}; memobench "
+            f"{tables.listed(made['memobench'].astype(str))} "
+            f"({tables.listed(made['commit'].dropna())}).\n"
+        ] * (not made.empty)
+    return "\n".join(parts if len(board) else [*parts, EMPTY])
 
 
-def write(table: pd.DataFrame, folder: pathlib.Path, submitted: pd.DataFrame = _NONE) -> str:
+def write(
+    published: Sequence[Mapping[str, Any]],
+    own: pd.DataFrame,
+    folder: pathlib.Path,
+    certified: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """Writes LEADERBOARD.md, leaderboard.csv, .tex and .html and returns the page's text.
 
-    Beside them what is no entry of the board: CONFIGURATIONS.md and configurations.csv.
+    Beside them what of the reader's runs is no entry of the board: CONFIGURATIONS.md and
+    configurations.csv.
 
     Args:
-      table: of memobench's own runs.
+      published: rows of memobench's runs.
+      own: the reader's runs.
       folder: to write into.
-      submitted: others' certified weights, as `submissions.table` gives them.
+      certified: see `board.build`; paths of weights are relative to here.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    board = standard.build(table)
-    others = configurations.build(table)
-    configurations.write(others, folder)
-    text = page(board, submitted)
+    yours = ({**row, "by": standard.YOURS} for row in own.to_dict("records"))
+    runs = results.to_table([*({**row, "by": standard.OWN} for row in published), *yours])
+    linked = [{**row, "weights": _relative(row.get("weights"), folder)} for row in certified]
+    board = standard.build(runs, linked)
+    others = configurations.build(own)
+    if not others.empty:
+        configurations.write(others, folder)
+    said = answer(runs)
+    text = page(board, said)
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
-    names = [standard.entry(row) for row in board.to_dict("records")]
-    named = board.assign(entry=pd.Series(names, dtype=object), steps=board["final_steps"])
-    (folder / "leaderboard.tex").write_text(latex.booktabs(named), "utf-8")
-    curves = configurations.curves(others)
-    (folder / "leaderboard.html").write_text(html.page(named, curves), "utf-8")
+    (folder / "leaderboard.tex").write_text(latex.booktabs(board), "utf-8")
+    links = {path: label for path, label in LINKS.items() if (folder / path).exists()}
+    (folder / "leaderboard.html").write_text(html.page(board, said, links), "utf-8")
     return text
+
+
+def _relative(path: Any, folder: pathlib.Path) -> str | None:
+    return pathlib.Path(os.path.relpath(path, folder)).as_posix() if path else None
+
+
+# --- What the board is made of ------------------------------------------------------------------
+
+
+def published() -> tuple[list[Any], list[Any]]:
+    """Rows of the published runs and of the published weights."""
+    folder = folders.published() / "board"
+    runs: list[Any] = tables_of.published("board/typical").to_dict("records")
+    certified: list[Any] = pd.read_csv(folder / "certified.csv").to_dict("records")
+    paths = [folder / "weights" / row["file"] for row in certified]
+    # An installed package has what was counted, and no weights.
+    return runs, [
+        {**row, "weights": path if path.exists() else None}
+        for row, path in zip(certified, paths, strict=True)
+    ]
+
+
+def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
+    """What the weights know that entries of the reader's folder have kept."""
+    found, rows = [], own.to_dict("records")
+    row: Any
+    for row in rows:
+        path = results.weights_path(folder, row["run_id"])
+        if row["method"] == Capacity.name and path.exists() and (track := standard.track_of(row)):
+            whose = {"track": track, "submitter": standard.YOURS, "weights": path}
+            try:
+                found.append({**counting.certify(path), **whose})
+            except UserError as error:
+                _log.warning("left out of the board: %s", error)
+    return found
+
+
+def submitted(found: Sequence[Submission], folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Rows of submitted weights, which lie in the folder's `submissions`."""
+    rows: list[Any] = submissions.table(found).to_dict("records")
+    place = folder / "submissions"
+    return [{**row, "weights": place / row["source"] / row["file"]} for row in rows]

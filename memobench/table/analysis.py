@@ -9,7 +9,7 @@ import pandas as pd
 import scipy.stats
 
 from memobench import theory
-from memobench.bisection import GAIN, NEARLY
+from memobench.bisection import GAIN
 from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
@@ -90,85 +90,53 @@ def telling(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
 
 
 CAPACITIES = ("complete_99", "complete_100", "memorized", "bits", "accuracy")
-CONVERGED, NOT_CONVERGED, LOWER_BOUND, PROVEN = (
-    "converged",
-    "not converged",
-    "lower bound",
-    "proven",
-)
+CONVERGED, NOT_CONVERGED, LOWER_BOUND = "converged", "not converged", "lower bound"
 
 
-def capacities(table: pd.DataFrame, keys: Iterable[str] | None = None) -> pd.DataFrame:
-    """Capacities of searched and constructed runs: means over seeds, half their 95% intervals.
+def capacities(table: pd.DataFrame) -> pd.DataFrame:
+    """Capacities of searched runs: means over seeds, half of their 95% intervals.
 
-    A construction's complete set is the one it was made for. gain_99, gain_known, gain_bits: by
-    how much the last doubling of the steps raised the sums over seeds of `complete_99`, of what is
-    known of all examples and of its bits. `verdict` says whether all are less than GAIN
-    (`converged`), the set was used up in some run (`lower bound`), or a theorem fixes the number
-    (`proven`). rate_at_edge: the share of seeds whose best learning rate is the least or the
-    largest that was tried, NaN where only one was tried. `seconds` are of one run.
+    gain_99, gain_known, gain_bits: by how much the last doubling of the steps raised the sums over
+    seeds of `complete_99`, of what is known of all examples and of its bits. `verdict` says whether
+    all are less than GAIN (`converged`), or the set was used up in some run (`lower bound`).
+    rate_at_edge: the share of seeds whose best learning rate is the least or the largest that was
+    tried, NaN where only one was tried. `seconds` are of one run.
     """
-    made = table["theorem"].notna()
-    keys = [*configuration(), "n_params_distinct"] if keys is None else list(keys)
-    numbers = {
-        name: pd.to_numeric(table[name])
-        for name in (
-            *("complete_99", "complete_100", "best_accuracy", "bits", "final_steps"),
-            *(f"previous_{name}" for name in _GAINS),
-            "n_params_distinct",
-        )
-    }
-    numbers["known"] = numbers.pop("best_accuracy") * table["n_examples"]
-    for name, target in (("complete_99", NEARLY), ("complete_100", 1.0)):
-        known = table["n_examples"].where(table["accuracy"] >= target)
-        numbers[name] = numbers[name].where(~made, known)
+    keys, ok = [*configuration(), "n_params_distinct"], table["status"] == "ok"
+    measured = ("complete_99", "complete_100", "bits", "final_steps", "n_params_distinct")
+    numbers = {name: pd.to_numeric(table[name]) for name in measured}
+    numbers["known"] = pd.to_numeric(table["best_accuracy"]) * table["n_examples"]
     for name, now in _GAINS.items():
-        before = numbers[f"previous_{name}"].where(table["status"] == "ok")
+        before = pd.to_numeric(table[f"previous_{name}"]).where(ok)
         numbers[f"previous_{name}"] = before
         # Seeds whose steps were never doubled say nothing about the gain.
         numbers[f"last_{name}"] = numbers[now].where(before.notna())
     for name in ("complete_99", "complete_100"):
-        numbers[name] = numbers[name].where(table["status"] == "ok")
+        numbers[name] = numbers[name].where(ok)
     numbers["rate_at_edge"] = _at_edge(table)
-    numbers["final_steps"] = numbers["final_steps"].fillna(table["steps"])
-    shared = table["run_seconds"] / table["pack_size"]
-    numbers["seconds"] = pd.to_numeric(table["seconds"]).fillna(shared)
+    numbers["seconds"] = table["run_seconds"] / table["pack_size"]
     numbers["proven"] = pd.Series(theory.promised(table), index=table.index)
     groups = table.assign(**numbers).groupby(keys, dropna=False, sort=False)
     columns: dict[str, Any] = {
-        "n_examples": groups["n_examples"].max(),
-        "proven": groups["proven"].max(),
         "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
         "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
         **{f"gain_{name}": _gain(groups, name) for name in _GAINS},
         "rate_at_edge": groups["rate_at_edge"].mean(),
-        "proves": groups["theorem"].agg(lambda theorem: theorem.notna().all()),
         "bounds": groups["lower_bound"].agg(lambda x: x.eq(True).any()),
         "final_steps": groups["final_steps"].max().astype(int),
         "seconds": groups["seconds"].mean(),
-        "date": groups["date"].max(),
+        "proven": groups["proven"].max(),
     }
     for measure in CAPACITIES:
         columns[measure] = groups[measure].mean()
         columns[f"{measure}_interval"] = groups[measure].agg(half_width)
-    for name in ("device", "memobench", "commit"):
-        columns[name] = groups[name].agg(lambda values: _distinct(values.dropna()))
-    columns = {name: column for name, column in columns.items() if name not in keys}
     found = pd.DataFrame(columns).reset_index().copy()
     gains = found[[f"gain_{name}" for name in _GAINS]]
     # Tasks without bits have no gain in bits.
     gained = gains.fillna({"gain_bits": 0.0}).lt(GAIN).all(axis=1) & (found["diverged"] == 0)
     found["verdict"] = np.select(
-        [found.pop("proves"), found.pop("bounds"), gained],
-        [PROVEN, LOWER_BOUND, CONVERGED],
-        NOT_CONVERGED,
+        [found.pop("bounds"), gained], [LOWER_BOUND, CONVERGED], NOT_CONVERGED
     )
-    # What a theorem fixes is the same for every seed.
-    intervals = [f"{measure}_interval" for measure in CAPACITIES]
-    proven = (found["verdict"] == PROVEN) & (found["seeds"] > 1)
-    found.loc[proven, intervals] = found.loc[proven, intervals].fillna(0.0)
-    for measure in ("bits", "complete_99", "memorized"):
-        found[f"{measure}_per_parameter"] = found[measure] / found["n_params"]
     found["complete_99_over_proven"] = found["complete_99"] / found["proven"]
     return found
 

@@ -43,27 +43,3 @@ function linearTicks(most, wanted) {
   const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s * wanted >= top * (1 - 1e-9));
   return Array.from({ length: Math.ceil(top / step - 1e-9) + 1 }, (_, i) => i * step);
 }
-
-// The finest round numbers between two positive ones of which at most `most` fit.
-function logTicks(low, high, most) {
-  const multiples = [
-    [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8], [1, 1.5, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1],
-  ];
-  // Multiples of every power of ten first, then only every second power and fewer.
-  const choices = [
-    ...multiples.map((within) => [within, 1]),
-    ...[2, 5, 10, 20, 50, 100].map((every) => [[1], every]),
-  ];
-  const first = Math.floor(Math.log10(low));
-  const last = Math.ceil(Math.log10(high));
-  let ticks = [];
-  for (const [within, every] of choices) {
-    ticks = [];
-    for (let power = Math.floor(first / every) * every; power <= last; power += every) {
-      for (const multiple of within) ticks.push(Number(`${multiple}e${power}`));
-    }
-    ticks = ticks.filter((tick) => tick >= low && tick <= high);
-    if (ticks.length <= most) break;
-  }
-  return ticks;
-}

@@ -1,7 +1,5 @@
-// Accuracy against parameters, a line per architecture.
+// The measure against parameters on one track, a line for each family.
 
-const POINTS = DATA.curves.filter((point) => point.n_params > 0 && point.accuracy !== null);
-const GROUPS = [...new Set(POINTS.map((point) => point.group ?? ""))];
 // Colour, marker and dash differ together, so that no line is known by its colour alone.
 const MARKERS = [
   "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
@@ -14,18 +12,45 @@ const MARKERS = [
 ];
 const COLOURS = 8;
 const DASHES = ["none", "7 3", "2 3", "9 3 2 3"];
-const MARGIN = { left: 46, right: 16, top: 12, bottom: 46 };
+const MARGIN = { left: 50, right: 16, top: 12, bottom: 46 };
 
-const hiddenLines = new Set();
-let drawnGroup = null;
+const PLAIN = new Set(DATA.shown);
+const toggled = new Set();
+const isShown = (line) => PLAIN.has(line.name) !== toggled.has(line.name);
 let placed = [];
 
-function drawCurves(group) {
-  drawnGroup = group;
-  const points = POINTS.filter((point) => (point.group ?? "") === group);
-  const lines = [...new Set(points.map((point) => point.line ?? MISSING))];
-  drawLegend(lines);
-  drawPlot(points, lines, group);
+// A line is one family of one submitter on one track: no two sweeps are joined. Of several entries
+// at a budget it goes through the best, and the others are points beside it. The families that the
+// page asks about come first.
+function linesOf({ track, measure }) {
+  const lines = new Map();
+  for (const row of rowsOf(track).filter((each) => value(each, measure) !== null)) {
+    const name = row.text.family + (row.text.by === DATA.own ? "" : `, ${row.text.by}`);
+    if (!lines.has(name)) lines.set(name, { name, rows: [] });
+    lines.get(name).rows.push(row);
+  }
+  const order = (line) => DATA.shown.indexOf(line.name) + 1 || 9;
+  const found = [...lines.values()].sort((a, b) => order(a) - order(b) || compare(a.name, b.name));
+  // What is shown must not be nothing.
+  if (found.length && !found.some((line) => PLAIN.has(line.name))) PLAIN.add(found[0].name);
+  return found.map((line, index) => ({ ...line, index }));
+}
+
+function bestOf(rows, measure) {
+  const best = new Map();
+  for (const row of rows) {
+    const before = best.get(row.budget);
+    if (!before || value(before, measure) < value(row, measure)) best.set(row.budget, row);
+  }
+  return [...best.values()].sort((a, b) => value(a, "n_params") - value(b, "n_params"));
+}
+
+function drawCurves(state) {
+  const lines = linesOf(state);
+  const label = COLUMNS.get(state.measure).label;
+  byId("curves-title").textContent = `${label[0].toUpperCase()}${label.slice(1)} against parameters`;
+  drawLegend(lines, state);
+  drawPlot(lines.filter(isShown), lines, state, label);
 }
 
 const styleOf = (index) => ({
@@ -36,94 +61,93 @@ const marker = (index, attributes = {}) =>
   svg("path",
     { class: `marker s${index % COLOURS}`, d: MARKERS[index % MARKERS.length], ...attributes });
 
-function drawLegend(lines) {
+function drawLegend(lines, state) {
   const held = document.activeElement?.dataset?.line;
-  byId("legend").replaceChildren(...lines.map((line, index) => {
+  byId("legend").replaceChildren(...lines.map((line) => {
     const sample = svg("svg",
       { width: 34, height: 14, viewBox: "0 0 34 14", "aria-hidden": "true" },
-      svg("path", { d: "M0 7H34", ...styleOf(index) }),
-      marker(index, { transform: "translate(17 7)" }));
+      svg("path", { d: "M0 7H34", ...styleOf(line.index) }),
+      marker(line.index, { transform: "translate(17 7)" }));
     const button = html("button",
-      { type: "button", "data-line": index, "aria-pressed": !hiddenLines.has(line) },
-      sample, html("bdi", {}, line));
+      { type: "button", "data-line": line.index, "aria-pressed": isShown(line) },
+      sample, html("bdi", {}, line.name));
     button.addEventListener("click", () => {
-      if (!hiddenLines.delete(line)) hiddenLines.add(line);
-      drawCurves(drawnGroup);
+      if (!toggled.delete(line.name)) toggled.add(line.name);
+      drawCurves(state);
     });
     return button;
   }));
   if (held !== undefined) byId("legend").querySelector(`[data-line="${held}"]`)?.focus();
 }
 
-const shortCount = (value) => value >= 1e12 ? value.toExponential(0)
-  : value >= 1e6 ? `${value / 1e6}M` : number(value, value < 1 ? 3 : 0);
-const said = (point) => `accuracy ${number(point.accuracy, 3)}` +
-  (point.interval === null ? "" : ` ± ${number(point.interval, 3)}`) +
-  ` at ${number(point.n_params)} parameters`;
+const said = (row, { measure }) => `${row.text[measure]} ${COLUMNS.get(measure).label} ` +
+  `at ${row.text.n_params} parameters`;
 
-function drawPlot(points, lines, group) {
+function drawPlot(shown, lines, state, label) {
   const width = Math.max(260, byId("chart").clientWidth || 720);
   const height = Math.round(Math.min(440, Math.max(270, width * 0.5)));
-  const counts = points.map((point) => point.n_params);
-  const low = counts.reduce((a, b) => Math.min(a, b), Infinity);
-  const high = counts.reduce((a, b) => Math.max(a, b), 0);
-  const room = high > low ? (high / low) ** 0.04 : 1.6;
-  const [first, last] = [low / room, high * room];
+  const { measure } = state;
+  // Axes are those of all lines: they stay where they are while lines come and go.
+  const all = lines.flatMap((line) => line.rows);
+  const counts = all.map((row) => value(row, "n_params"));
+  const [low, high] = [Math.min(...counts), Math.max(...counts)];
+  const room = high > low ? (high / low) ** 0.06 : 1.6;
+  const [start, end] = [low / room, high * room];
+  const most = Math.max(...all.map((row) => interval(row, measure)[1] ?? value(row, measure)));
+  const ticks = linearTicks(most, 5);
   const [right, bottom] = [width - MARGIN.right, height - MARGIN.bottom];
-  const x = (value) => MARGIN.left + (right - MARGIN.left) *
-    (Math.log(value) - Math.log(first)) / (Math.log(last) - Math.log(first));
-  const y = (value) => bottom - (bottom - MARGIN.top) * Math.min(1, Math.max(0, value));
+  const x = (at) => MARGIN.left + (right - MARGIN.left) *
+    (Math.log(at) - Math.log(start)) / (Math.log(end) - Math.log(start));
+  const y = (at) =>
+    bottom - (bottom - MARGIN.top) * Math.min(1, Math.max(0, at / ticks.at(-1)));
 
   const plot = byId("plot");
   filled(plot, {
     width, height, viewBox: `0 0 ${width} ${height}`,
-    "aria-label": `Accuracy against parameters, ${group}`,
+    "aria-label": `${label} against parameters, ${state.track}`,
   }, []);
-  const labelled = (x, y, anchor, label, attributes = {}) =>
-    svg("text", { x, y, "text-anchor": anchor, ...attributes }, label);
+  const labelled = (x, y, anchor, text, attributes = {}) =>
+    svg("text", { x, y, "text-anchor": anchor, ...attributes }, text);
   const axes = svg("g", { class: "axes", "aria-hidden": "true" });
-  for (const tick of [0, 0.2, 0.4, 0.6, 0.8, 1]) {
+  for (const tick of ticks) {
     const across = { x1: MARGIN.left, x2: right, y1: y(tick), y2: y(tick) };
     axes.append(svg("line", { class: tick ? "grid" : "base", ...across }),
-      labelled(MARGIN.left - 8, y(tick) + 4, "end", number(tick, 1)));
+      labelled(MARGIN.left - 8, y(tick) + 4, "end", String(Number(tick.toPrecision(3)))));
   }
-  for (const tick of logTicks(first, last, (right - MARGIN.left) / 62)) {
+  for (const tick of distinct(all.map((row) => row.budget))) {
     const mark = { x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 5 };
     axes.append(svg("line", { class: "base", ...mark }),
-      labelled(x(tick), bottom + 18, "middle", shortCount(tick)));
+      labelled(x(tick), bottom + 18, "middle", number(tick)));
   }
   axes.append(labelled((MARGIN.left + right) / 2, height - 6, "middle", "parameters (log scale)"),
-    labelled(0, 0, "middle", "accuracy",
+    labelled(0, 0, "middle", label,
       { transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)` }));
 
   placed = [];
-  const drawn = lines.map((line, index) => {
-    if (hiddenLines.has(line)) return null;
-    const own = points.filter((point) => (point.line ?? MISSING) === line)
-      .sort((a, b) => a.n_params - b.n_params);
-    const path = own.map((p, i) => `${i ? "L" : "M"}${x(p.n_params)} ${y(p.accuracy)}`).join("");
-    const whiskers = own.filter((p) => p.interval !== null).map((p) => {
-      const at = x(p.n_params);
-      const [down, up] = [y(p.accuracy - p.interval), y(p.accuracy + p.interval)];
-      return `M${at} ${down}V${up}M${at - 3} ${down}h6M${at - 3} ${up}h6`;
-    }).join("");
-    const dots = own.map((point) => dot(point, line, index, x(point.n_params), y(point.accuracy)));
-    return svg("g", { role: "group", "aria-label": line },
-      svg("path", { d: path, ...styleOf(index) }),
-      svg("path", { d: whiskers, class: `whisker s${index % COLOURS}` }), ...dots);
+  const drawn = shown.map(({ name, rows, index }) => {
+    const at = (row) => [x(value(row, "n_params")), y(value(row, measure))];
+    const path = bestOf(rows, measure).map((row, i) => `${i ? "L" : "M"}${at(row).join(" ")}`);
+    const whiskers = rows.filter((row) => interval(row, measure)[0] !== null).map((row) => {
+      const [down, up] = interval(row, measure).map(y);
+      return `M${at(row)[0]} ${down}V${up}M${at(row)[0] - 3} ${down}h6M${at(row)[0] - 3} ${up}h6`;
+    });
+    return svg("g", { role: "group", "aria-label": name },
+      svg("path", { d: path.join(""), ...styleOf(index) }),
+      svg("path", { d: whiskers.join(""), class: `whisker s${index % COLOURS}` }),
+      ...rows.map((row) => dot(said(row, state), `${name}: ${row.text.entry}`, index, ...at(row))));
   });
-  plot.replaceChildren(axes, ...drawn.filter((group) => group !== null));
+  plot.replaceChildren(axes, ...drawn);
   // One stop of the Tab key for the whole plot; the arrow keys do the rest.
   plot.querySelector(".point")?.setAttribute("tabindex", "0");
   hideTooltip();
 }
 
-function dot(point, line, index, x, y) {
+function dot(told, name, index, x, y) {
   const made = svg("g", {
     class: "point", role: "img", tabindex: "-1", transform: `translate(${x} ${y})`,
-    "aria-label": `${line}: ${said(point)}`,
+    "aria-label": `${name}: ${told}`,
   }, svg("circle", { class: "ring", r: 9 }), marker(index));
-  const show = () => showTooltip(line, said(point), x, y);
+  const show = () => showTooltip(name, told, x, y);
   made.addEventListener("focus", show);
   made.addEventListener("blur", hideTooltip);
   placed.push({ made, show, x, y });
