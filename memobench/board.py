@@ -313,6 +313,8 @@ def track_of(row: Mapping[str, Any]) -> str | None:
     """
     try:
         made = from_cells(row)
+        if isinstance(made.method, Capacity):
+            _require_whole(made, row)
     except UserError as error:
         _log.warning("left out of the board: run %s: %s", row["run_id"], error)
         return None
@@ -324,6 +326,28 @@ def track_of(row: Mapping[str, Any]) -> str | None:
         if method.training == training and (track == EXACT or method.rate_factors == (1.0,)):
             return track
     return None
+
+
+def _require_whole(made: Run, row: Mapping[str, Any]) -> None:
+    """Raises UserError unless a Capacity's lists have its rungs, models and trials."""
+    method: Any = made.method
+    task: Any = made.task
+    most = task.n_examples * math.log2(task.n_choices) * (1 + 1e-6)
+    for name, largest in (("rung_bits", most), ("rung_known", task.n_examples)):
+        found = typical.listed(row[name])
+        shapes = [len(x) for x in found] if isinstance(found, list) else []
+        whole = shapes == [method.lanes] * method.rungs
+        holds = whole and all(0 <= x <= largest for of_rung in found for x in of_rung)
+        require(holds, f"{name} is not that of {method.rungs} rungs and {method.lanes} models")
+    trials = typical.listed(row["complete_trials"])
+    holds = isinstance(trials, list) and all(len(x) == 2 and x[0] > 0 for x in trials)
+    require(holds, "complete_trials are not examples and whether they were known")
+    same = typical.listed(row["rung_steps"]) == method.ladder
+    rates = typical.listed(row["rung_rates"])
+    require(
+        same and isinstance(rates, list) and len(rates) == method.rungs,
+        f"rung_steps, rung_rates are not those of {method.rungs} rungs",
+    )
 
 
 def off_board(task: Task, n_params: int) -> str | None:

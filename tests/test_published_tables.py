@@ -104,8 +104,10 @@ def test_what_is_not_published_gets_a_line_that_lists_what_is():
         memobench.published("board/tipical")
     with pytest.raises(memobench.UserError, match=r"choose one of .*dana2025/heads, "):
         memobench.published("x")
-    with pytest.raises(memobench.UserError, match=r"'huge' of board/256 .* choose one of quick, f"):
-        memobench.published("board/256", "huge")
+    with pytest.raises(
+        memobench.UserError, match=r"'huge' of board/shapes .* choose one of quick, f"
+    ):
+        memobench.published("board/shapes", "huge")
 
 
 def _known(name):

@@ -151,22 +151,24 @@ def page(found: pd.DataFrame) -> str:
     whole, proof = (found[found["of"] == of] for of in (WHOLE, PROOF))
     part = found[found["of"] == PART].set_index("run_id")["n_examples"]
     largest = whole["run_id"].map(part)
-    return "\n\n".join(
-        [
-            "# Certified capacities",
-            "The best weights that `board/typical` found of every entry, trained again, published "
-            "in full and counted by `memobench certify`: bits of an overfull set, the largest set "
-            "known to 99%, and bits per byte of the file's weights as they are and rounded (the "
-            "scales of integers are counted). A capacity is a statement that weights exist: these, "
-            "in the folder `weights`. Means over many trainings are in "
-            "[board/typical](../full/board/typical.md).",
-            _table(whole, {"largest part known to 99%": largest}),
+    parts = [
+        "# Certified capacities",
+        "The best weights that `board/typical` found of every entry, trained again, published "
+        "in full and counted by `memobench certify`: bits of an overfull set, the largest set "
+        "known to 99%, and bits per byte of the file's weights as they are and rounded (the "
+        "scales of integers are counted). A capacity is a statement that weights exist: these, "
+        "in the folder `weights`. Means over many trainings are in "
+        "[board/typical](../full/board/typical.md).",
+        _table(whole, {"largest part known to 99%": largest}),
+    ]
+    if not proof.empty:
+        parts += [
             "## Weights of proofs",
             "Of each family the shape to which a theorem promises most associations, and weights "
             "of its proof in float32 that know them all.",
             _table(proof, {"theorem": proof["theorem"], "promised": proof["n_examples"]}),
         ]
-    )
+    return "\n\n".join(parts)
 
 
 def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:

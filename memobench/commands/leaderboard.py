@@ -7,7 +7,7 @@ from memobench.command import OUTPUT, PLUGIN, RESULTS, Command
 
 def run(_: list[str]) -> None:
     """Writes LEADERBOARD.md, leaderboard.html, .csv and .tex into --output."""
-    from memobench import submissions
+    from memobench import folders
     from memobench.report import leaderboard
     from memobench.table.results import check_writable, load_results, to_table
 
@@ -17,7 +17,8 @@ def run(_: list[str]) -> None:
     own = load_results(RESULTS.value) if named else to_table([])
     output = check_writable(OUTPUT.value, "output")
     certified += leaderboard.kept(own, RESULTS.value)
-    certified += leaderboard.submitted(submissions.load_folder(output / "submissions"), output)
+    for folder in dict.fromkeys(path.resolve() for path in (folders.published(), output)):
+        certified += leaderboard.submitted(folder / "submissions")
     print(leaderboard.write(runs, own, output, certified))
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
 

@@ -15,7 +15,6 @@ from memobench.certificates import counting
 from memobench.errors import UserError
 from memobench.methods.capacity import Capacity
 from memobench.report import configurations, html, latex, tables, typical
-from memobench.submissions import Submission
 from memobench.table import published as tables_of
 from memobench.table import results
 
@@ -166,8 +165,7 @@ def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
     return found
 
 
-def submitted(found: Sequence[Submission], folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Rows of submitted weights, which lie in the folder's `submissions`."""
-    rows: list[Any] = submissions.table(found).to_dict("records")
-    place = folder / "submissions"
-    return [{**row, "weights": place / row["source"] / row["file"]} for row in rows]
+def submitted(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Rows of the weights that a folder of submissions holds."""
+    rows: list[Any] = submissions.table(submissions.load_folder(folder)).to_dict("records")
+    return [{**row, "weights": folder / row["source"] / row["file"]} for row in rows]
