@@ -457,7 +457,6 @@ def test_every_published_entry_has_weights_on_its_track():
 
 def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
     """From a folder of shards and weights, beside published tables and submissions."""
-    (tmp_path / "results").mkdir()
     runs = tmp_path / "mine"
     runs.mkdir()
     row = {k: x for k, x in made(board.run(HEADS, BUDGET)).items() if k not in PROVENANCE}
@@ -471,7 +470,7 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
     (runs / "torn.json").write_text("{")
     done = command_line("leaderboard", f"--results={runs}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = pd.read_csv(tmp_path / "results" / "leaderboard.csv")
+    found = pd.read_csv(tmp_path / "runs" / "leaderboard.csv")
     assert len(found) == len(_published()) + 2
     found = found[found["by"] == "you"].reset_index(drop=True)
     assert found["track"].tolist() == ["exact", "open"]

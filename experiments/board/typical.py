@@ -14,9 +14,11 @@ Expected: MLP and mixed layers know more bits of an overfull set than attention 
 
 from collections.abc import Iterable, Iterator
 
-from memobench import board, typical
+from memobench import board, families, typical
 from memobench.experiment import Experiment
 from memobench.experiments.board import shapes
+from memobench.methods.capacity import Capacity
+from memobench.methods.training import Training
 from memobench.report.typical import Typical
 from memobench.runs import Run
 
