@@ -16,6 +16,7 @@ from memobench.spec import SPEC_VERSION
 from memobench.table import analysis, checks, results
 from memobench.table import published as table
 from memobench.table.rows import all_columns
+from tests.command_line import command_line
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
 RUNS, VERDICTS = (
@@ -97,6 +98,17 @@ def test_every_published_run_is_there_by_the_name_of_its_experiment():
             assert all(map(domain.holds, rows[column].dropna())), column
         of_presets = [memobench.published(name, preset) for preset in found[name]]
         assert sum(map(len, of_presets)) >= len(rows) >= max(map(len, of_presets))
+
+
+def test_a_run_may_leave_out_what_is_published(tmp_path):
+    ids = {row["run_id"] for name in RUNS for row in csv.DictReader((PUBLISHED / name).open())}
+    runs = EXPERIMENTS["dana2025/heads"].runs("full")
+    line = ["run", "dana2025/heads", "--preset=full", "--dry_run"]
+    done = command_line(*line, "--unpublished", cwd=tmp_path)
+    left = [run for run in runs if run.run_id not in ids]
+    assert 0 < len(left) < len(runs)
+    assert f"{len(left)} runs in" in done.stdout
+    assert f"{len(runs)} runs in" in command_line(*line, cwd=tmp_path).stdout
 
 
 def test_what_is_not_published_gets_a_line_that_lists_what_is():

@@ -29,6 +29,9 @@ FOR = flags.DEFINE(
 UNTIL = flags.DEFINE(
     ClockTime(), "until", None, "Stop at this time of day, such as 07:30; the same command resumes."
 )
+UNPUBLISHED = flags.DEFINE_bool(
+    "unpublished", False, "Leave out runs whose rows are published; report --publish adds them."
+)
 REPORT = flags.DEFINE_bool(
     "report", False, "One after another, the cheapest first, each with its page in --output."
 )
@@ -41,6 +44,8 @@ def run(names: list[str]) -> None:
     executor = executors.read(EXECUTOR.value, OPTION.value)
     if DRY_RUN.value and not executor.in_process:
         raise UserError("--dry_run plans for this machine only; leave out --executor")
+    if REPORT.value and UNPUBLISHED.value:
+        raise UserError("--report draws whole experiments; leave out --unpublished")
     executor.check_machine()
     if not DRY_RUN.value:
         check_writable(RESULTS.value)
@@ -49,6 +54,11 @@ def run(names: list[str]) -> None:
     presets = (experiment.runs(PRESET.value, SEEDS.value) for experiment in experiments)
     # Experiments may share runs.
     runs = list(dict.fromkeys(itertools.chain.from_iterable(presets)))
+    if UNPUBLISHED.value:
+        from memobench.table import published
+
+        known = published.run_ids()
+        runs = [run for run in runs if run.run_id not in known]
     if DRY_RUN.value:
         rows = load_rows(RESULTS.value)
         packs = sweep.plan(runs, done=rows)
@@ -140,6 +150,7 @@ COMMAND = Command(
         RESULTS,
         OUTPUT,
         REPORT,
+        UNPUBLISHED,
         DRY_RUN,
         FOR,
         UNTIL,

@@ -65,6 +65,12 @@ def of_preset(preset: str) -> set[str]:
     return {name for name, presets in files().items() if preset in presets}
 
 
+def run_ids() -> set[str]:
+    """The ids of all runs that have a published row."""
+    paths = (path for of_presets in files().values() for path in of_presets.values())
+    return {x for path in paths for x in pd.read_csv(path, usecols=["run_id"], dtype=str)["run_id"]}
+
+
 def read(path: pathlib.Path) -> pd.DataFrame:
     """A table of runs as `report` wrote it, with values of the types that shards have."""
     texts = pd.read_csv(path, dtype=str, keep_default_na=False)
