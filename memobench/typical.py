@@ -154,6 +154,43 @@ def ratio(run: Any, other: Any) -> list[tuple[int, capacity.Estimate]]:
     return found
 
 
+def power_laws(table: pd.DataFrame) -> pd.DataFrame:
+    """Bits = a·parameters^b of each family over its budgets, three at least; exact gradient.
+
+    Columns: family, budgets; `exponent` (b; 1 where bits per parameter stay as they are) with
+    `_low` and `_high`; scale (a); p_value of deviations as large as those of the means from the
+    fitted line, were it true. Least squares in logarithms, by the variances of means.
+    """
+    runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
+    exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
+    found = []
+    for name in dict.fromkeys(map(family, exact)):
+        own = sorted((run for run in exact if family(run) == name), key=lambda run: run["n_params"])
+        if len({budget(run["n_params"]) for run in own}) < len(own) or len(own) < 3:
+            continue
+        bits = [models(run, "rung_bits")[-1].mean(axis=1) for run in own]
+        run_TxX = np.full((max(map(len, bits)), len(own)), np.nan)
+        for x, bits_T in enumerate(bits):
+            run_TxX[: len(bits_T), x] = bits_T
+        log_BxX = np.log(np.maximum(statistics.replicates(run_TxX), 1e-9))
+        error_X = np.maximum(log_BxX[1:].std(axis=0), 1e-9)
+        log_X = np.log([run["n_params"] for run in own])
+        design_Xx2 = np.stack([np.ones_like(log_X), log_X], axis=1) / error_X[:, None]
+        fit_Bx2 = statistics.least_squares(design_Xx2, log_BxX / error_X)
+        misfit = np.square(log_BxX[0] / error_X - design_Xx2 @ fit_Bx2[0]).sum()
+        low, high = statistics.interval(fit_Bx2[:, 1], min(map(len, bits)))
+        found.append(
+            {
+                "family": name,
+                "budgets": len(own),
+                **_named("exponent", capacity.Estimate(float(fit_Bx2[0, 1]), low, high)),
+                "scale": float(np.exp(fit_Bx2[0, 0])),
+                "p_value": float(scipy.stats.chi2.sf(misfit, len(own) - 2)),
+            }
+        )
+    return pd.DataFrame(found)
+
+
 def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 

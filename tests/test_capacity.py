@@ -150,3 +150,31 @@ def test_equal_entries_are_never_told_apart():
     ranked = entries({"a": known_T, "b": known_T.copy()})
     assert ranked["rank_low"].tolist() == [1, 1]
     assert ranked["rank_high"].tolist() == [2, 2]
+
+
+def grown(random, mean_of, tables=24):
+    """Runs of one family at four budgets, whose label tables know so many bits and vary by 3%."""
+    return pd.DataFrame(
+        {"method": "capacity", "status": "ok", "protocol": "exact", "architecture": "mine"}
+        | {"n_layers": 1, "n_params": n, "tables": tables, "inits": 1}
+        | {"rung_bits": [list(mean_of(n) * (1 + 0.03 * random.normal(size=tables)))]}
+        for n in (256, 512, 1024, 2048)
+    )
+
+
+def test_the_interval_of_a_power_law_covers_its_exponent_and_seldom_says_that_it_bends():
+    random = np.random.default_rng(5)
+    laws = [
+        typical.power_laws(grown(random, lambda n: 2 * n**1.1)).iloc[0] for _ in range(REPETITIONS)
+    ]
+    columns = ["exponent", "exponent_low", "exponent_high"]
+    assert covered([tuple(law[columns]) for law in laws], 1.1) >= LEAST
+    assert np.mean([law["p_value"] < 0.05 for law in laws]) <= 0.1
+
+
+def test_what_is_no_power_law_is_seen_and_two_budgets_have_none():
+    random = np.random.default_rng(6)
+    bent = grown(random, lambda n: 2.0 * n * (1.3 if n == 512 else 1.0))
+    assert typical.power_laws(bent)["p_value"][0] < 1e-6
+    assert typical.power_laws(bent[:2]).empty
+    assert typical.power_laws(bent.assign(protocol="published")).empty

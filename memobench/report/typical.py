@@ -85,7 +85,7 @@ class Typical(Drawing):
                 f"protocol, {steps} steps",
                 tables.markdown(_shown(rows), {}),
             ]
-        return parts
+        return [*parts, *_power_laws(table)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,6 +200,31 @@ def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
         (budget, *(of_budget[family] for family in wanted))  # type: ignore[misc]
         for budget, of_budget in sorted(rows.items())
         if set(wanted) <= of_budget.keys()
+    ]
+
+
+def _power_laws(table: pd.DataFrame) -> list[str]:
+    laws = typical.power_laws(table)
+    if laws.empty:
+        return []
+    bent = int((laws["p_value"] < 0.05).sum())
+    ranges = zip(laws["exponent"], laws["exponent_low"], laws["exponent_high"], strict=True)
+    shown = pd.DataFrame(
+        {
+            "family": laws["family"],
+            "budgets": laws["budgets"],
+            "exponent": [f"{b:.3f} [{low:.3f}, {high:.3f}]" for b, low, high in ranges],
+            "p of a power law": [f"{p:.2g}" if p >= 1e-3 else "< 0.001" for p in laws["p_value"]],
+        }
+    )
+    return [
+        "## Power laws",
+        "Bits as a power of parameters, by the exact gradient: an exponent of 1 is as many bits "
+        "per parameter at every budget. Fitted in logarithms by the variances of means, with 95% "
+        "intervals. *p* is the chance of deviations from the line as large as these if it were "
+        f"true, and below 0.05 for {bent} of {len(laws)} families: vocabularies and shapes change "
+        "in steps from budget to budget, and over few budgets an exponent is a summary, no law.",
+        tables.markdown(shown, {}),
     ]
 
 
