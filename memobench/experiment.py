@@ -19,8 +19,9 @@ from memobench.tasks.base import Task
 class Experiment:
     """A sweep that answers one question.
 
-    presets: `quick` fits into minutes on two CPU cores; `paper`, where there is one, is what the
-    paper itself measured; `full` adds what we compare it with (exact gradients, twice the steps).
+    presets: `quick` fits into minutes on two CPU cores, `bench`, where there is one, into one
+    minute; `paper` is what the paper itself measured; `full` adds what we compare it with (exact
+    gradients, twice the steps).
     left_out: one line that says what `quick` leaves out of `full`.
     published: accuracies from the paper, each with the sizes (in our column names) it belongs to
     and with `published` and `published_steps`.

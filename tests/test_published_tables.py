@@ -28,8 +28,11 @@ RUNS, VERDICTS = (
 def _experiment(name):
     """The experiment of a published file, and its preset."""
     path = pathlib.PurePath(name)
-    preset = "full" if path.parts[0] in ("full", "five-seeds") else "quick"
-    return EXPERIMENTS["/".join(path.parts[-2:]).rpartition("_")[0]], preset
+    experiment = EXPERIMENTS["/".join(path.parts[-2:]).rpartition("_")[0]]
+    folder = path.parts[0]
+    if len(path.parts) == 2:
+        return experiment, "quick"
+    return experiment, "full" if folder == "five-seeds" else folder
 
 
 def _value(text):
