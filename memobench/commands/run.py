@@ -99,8 +99,8 @@ def _run_and_report(
             runs[experiment.name], RESULTS.value, PROGRESS.value, executor, max(left, 0.0)
         )
         page.write(experiment, PRESET.value, table, output, SEEDS.value)
-        said = page.agreement(experiment, table)
-        print(f"{experiment.name}: {output / experiment.name}.png and .md. {said}", flush=True)
+        line = f"{experiment.name}: {output / experiment.name}.png and .md"
+        print(": ".join(filter(None, [line, page.agreement(experiment, table)])), flush=True)
         answers.append(experiment.figure.answer(table))
     print("\n".join(["", *filter(None, answers), f"Figures, pages and tables are in {output}/."]))
 
