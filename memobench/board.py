@@ -216,9 +216,9 @@ PLACE = ("version", "budget", "track")
 
 
 def names() -> list[str]:
-    """The columns of the CSV file."""
+    """The columns of every board; options that some entry has come after them."""
     own = [name for column in COLUMNS.values() for name in column.names]
-    return [*PLACE, *own, *of_architecture()]
+    return [*PLACE, *own, Architecture.noun, *Architecture.shared_columns()]
 
 
 # --- Rows -------------------------------------------------------------------------------------
@@ -249,10 +249,12 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
     best = _best(certified)
     rows = [_row(key, {**row, **best.get(key, {})}) for key, row in _typical(runs)]
     rows += [_row(key, row) for key, row in best.items() if key.track not in TRAININGS]
-    board = pd.DataFrame(rows, columns=names())
+    options = [name for name in of_architecture() if name not in names()]
+    board = pd.DataFrame(rows, columns=[*names(), *options])
     place, known = (board["track"].map(list(TRACKS).index), -board[MAIN].bfill(axis=1).iloc[:, 0])
     board = board.assign(place=place, known=known.astype(float), **_ranks(board))
-    return board.sort_values(["budget", "place", "known"], ignore_index=True)[names()]
+    shown = [*names(), *(name for name in options if board[name].notna().any())]
+    return board.sort_values(["budget", "place", "known"], ignore_index=True)[shown]
 
 
 # What tells runs of several folders apart.
