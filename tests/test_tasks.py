@@ -11,6 +11,7 @@ import scipy.stats
 
 from memobench import metrics
 from memobench.engine import initializing
+from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models import base as models
@@ -32,6 +33,7 @@ EVERY: dict[str, Task] = {
     "some triples": Associations(vocab_size=6, context_length=3, n_sequences=50),
     "long": Associations(vocab_size=50, context_length=8, n_sequences=70),
     "bijection": Bijection(vocab_size=12),
+    "values": Bijection(vocab_size=12, n_values=5),
     "facts": FactualRecall(n_subjects=5, n_relations=4, n_answers=3, n_noise=6, context_length=6),
     "whole": Sequences(vocab_size=6, context_length=5, n_sequences=30),
     "uniform": Distributions(vocab_size=6, conditional="uniform", n_next=3),
@@ -103,6 +105,17 @@ def test_a_bijection_has_every_token_once_as_question_and_as_answer(vocab_size):
     assert sorted(questions) == [[token] for token in range(vocab_size)]
     assert sorted(instance.next_TxK[:, 0].tolist()) == list(range(vocab_size))
     assert (instance.probability_TxK == 1).all()
+
+
+@pytest.mark.parametrize("n_values", [2, 5, 19])
+def test_values_are_each_the_answer_of_as_many_tokens(n_values):
+    task = Bijection(vocab_size=20, n_values=n_values)
+    counts = np.bincount(task.sample().next_TxK[:, 0])
+    assert len(counts) == n_values == task.n_choices
+    assert np.ptp(counts) <= 1
+    for n_all in (n_values, 1):
+        with pytest.raises(UserError, match="n_values="):
+            Bijection(vocab_size=max(n_all, 2), n_values=n_values)
 
 
 @pytest.mark.parametrize("length", range(2, 9))
@@ -178,7 +191,7 @@ def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     if task.n_sequences is None:
         tokens_TxS = jnp.asarray(list(np.ndindex(*[task.vocab_size] * task.context_length)))
     apply = jax.jit(jax.vmap(lambda t: module.apply(variables, t)))
-    logits = np.asarray(apply(tokens_TxS), np.float64)
+    logits = np.asarray(apply(tokens_TxS), np.float64)[:, : task.n_outputs]
     log_softmax = scipy.special.log_softmax(logits, axis=1)
     p = np.asarray(instance.probability_TxK, np.float64)
     cross = -(p * np.take_along_axis(log_softmax, np.asarray(instance.next_TxK), 1)).sum(1)

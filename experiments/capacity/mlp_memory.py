@@ -1,4 +1,4 @@
-"""capacity/mlp-memory: how many facts the neurons of an MLP hold.
+"""capacity/mlp-memory, -released and -values: how many facts the neurons of an MLP hold.
 
 Source: Nichani, Lee & Bietti (ICLR 2025, arXiv 2412.06538), figure 1, right: an MLP d -> m -> d
 (relu, bias in) holds a number of facts about linear in m d. Their protocol: a bijection, fixed
@@ -6,13 +6,21 @@ unit-norm Gaussian keys and values, AdamW without decay at a learning rate of 3e
 
 Expected: an exponent of N in m d near 1.
 
+`capacity/mlp-memory-released` starts from the weights of their code and takes all of its steps:
+they draw m d = 0.35 N ln N. With 32 answers instead of as many as tokens,
+`capacity/mlp-memory-values`, they draw m d = 1.2 N. Their grid is d = 8 .. 90 with m = d .. 8 d,
+preset `paper`; `quick` has sizes of 10 minutes of a core.
+
     memobench run capacity/mlp-memory --preset=quick
     memobench report capacity/mlp-memory --preset=quick
+    memobench run capacity/mlp-memory-released --preset=quick
+    memobench run capacity/mlp-memory-values --preset=quick
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import pandas as pd
 
 from memobench import claims
@@ -26,19 +34,25 @@ from memobench.runs import Run
 from memobench.tasks.bijection import Bijection
 
 
-def _method(epochs: int) -> Search:
+def _method(epochs: int, resolution: float = 0.02) -> Search:
     training = dataclasses.replace(
         METHOD.training, epochs=epochs, learning_rate=3e-2, final_learning_rate=3e-2
     )
-    return dataclasses.replace(METHOD, training=training, resolution=0.02)
+    return dataclasses.replace(METHOD, training=training, resolution=resolution)
 
 
-def _runs(sizes: Iterable[tuple[int, int]], method: Search, seeds: int) -> Iterator[Run]:
+def _runs(
+    sizes: Iterable[tuple[int, int]],
+    method: Search,
+    seeds: int,
+    initial: str | None = None,
+    n_values: int | None = None,
+) -> Iterator[Run]:
     for d_model, d_mlp in sizes:
         for seed in range(seeds):
             yield Run(
-                task=Bijection(vocab_size=d_model * d_mlp, seed=seed),
-                architecture=MLPMemory(d_model=d_model, d_mlp=d_mlp),
+                task=Bijection(vocab_size=d_model * d_mlp, n_values=n_values, seed=seed),
+                architecture=MLPMemory(d_model=d_model, d_mlp=d_mlp, initial=initial),
                 method=method,
                 seed=seed,
             )
@@ -48,7 +62,9 @@ def _weights(table: pd.DataFrame) -> pd.Series:
     return table["d_model"].astype(float) * table["d_mlp"].astype(float)
 
 
-EXPERIMENT = Experiment(
+_SIZES = ["d_head", "d_mlp", "vocab_size", "n_examples", "n_params", "n_params_memory"]
+
+_LINEAR = Experiment(
     name="capacity/mlp-memory",
     title="Facts in the neurons of an MLP",
     presets={
@@ -80,12 +96,80 @@ EXPERIMENT = Experiment(
                 _weights,
                 lambda table: table["complete_99"].astype(float),
                 (0.9, 1.1),
-                [
-                    *("d_model", "d_head", "d_mlp", "vocab_size", "n_examples"),
-                    *("n_params", "n_params_memory"),
-                ],
+                [*_SIZES, "d_model"],
             ),
         ),
     ),
     notes="The steps are not doubled: no row can say `converged`.",
+)
+
+
+def _of_authors(
+    name: str,
+    title: str,
+    law: str,
+    value: Callable[[pd.DataFrame], pd.Series],
+    constant: float,
+    n_values: int | None,
+) -> Experiment:
+    """The authors' sizes, initial weights and steps, and whether their constant is found."""
+    method = _method(512, 0.01)
+
+    def runs(sizes: Iterable[tuple[int, int]], seeds: int) -> tuple[Run, ...]:
+        return tuple(_runs(sizes, method, seeds, "released", n_values))
+
+    region = (round(0.75 * constant, 3), round(1.25 * constant, 3))
+    return Experiment(
+        name=f"capacity/mlp-memory-{name}",
+        title=title,
+        presets={
+            "quick": runs(((8, 8), (8, 16), (11, 11), (16, 16)), 3),
+            "paper": runs([(d, factor * d) for d in _WIDTHS for factor in (1, 2, 4, 8)], 5),
+        },
+        left_out="4 sizes of 32, d up to 16 of 90; 3 seeds of 5",
+        figure=Scaling(
+            x="n_params_memory",
+            y="complete_99",
+            hue="d_model",
+        ),
+        claims=(
+            Claim(
+                name=law,
+                statement=f"The MLP holds N facts with {law}, within a quarter.",
+                source=SOURCE,
+                test=claims.constant(
+                    f"{law.split()[0]} d / facts", value, region, "d_model", _SIZES
+                ),
+            ),
+        ),
+        notes="The largest of checks every 32 steps counts; theirs are every 256, and one above "
+        "99% ends a training.",
+    )
+
+
+_WIDTHS = tuple(int(2 ** (i / 2)) for i in range(6, 14))
+
+
+def _over_n_log_n(table: pd.DataFrame) -> pd.Series:
+    n_facts = table["complete_99"].astype(float)
+    return _weights(table) / (n_facts * np.log(n_facts))
+
+
+def _over_n(table: pd.DataFrame) -> pd.Series:
+    return _weights(table) / table["complete_99"].astype(float)
+
+
+EXPERIMENTS = (
+    _LINEAR,
+    _of_authors(
+        "released",
+        "Facts in the neurons of an MLP, as released",
+        "m d = 0.35 N ln N",
+        _over_n_log_n,
+        0.35,
+        None,
+    ),
+    _of_authors(
+        "values", "Facts of 32 answers in the neurons of an MLP", "m d = 1.2 N", _over_n, 1.2, 32
+    ),
 )

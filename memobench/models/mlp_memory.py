@@ -25,6 +25,7 @@ class MLPMemoryModule(TabledModule):
     d_model: int
     d_mlp: int
     activation: str = "relu"
+    initial: str | None = None
 
     # vocab_size only for bijections, where tokens without a prior cannot be answers.
     paddable = ("vocab_size", "d_model", "d_mlp")
@@ -39,10 +40,14 @@ class MLPMemoryModule(TabledModule):
         """Keys and values, and the weights between them with the bounds of their entries."""
         d_model, d_mlp = self.d_model, self.d_mlp
         directions = Weight((self.vocab_size, d_model), unit=True)
+
+        def weight(shape: tuple[int, ...], bound: float, deviation: float) -> Weight:
+            return Weight(shape, deviation=deviation) if self.initial else Weight(shape, bound)
+
         return {
-            "mlp_in": Weight((d_mlp, d_model), fan_in(d_model)),
-            "mlp_in_bias": Weight((d_mlp,), fan_in(d_model)),
-            "mlp_out": Weight((d_model, d_mlp), fan_in(d_mlp)),
+            "mlp_in": weight((d_mlp, d_model), fan_in(d_model), fan_in(d_model)),
+            "mlp_in_bias": weight((d_mlp,), fan_in(d_model), 0.0),
+            "mlp_out": weight((d_model, d_mlp), fan_in(d_mlp), fan_in(d_mlp)),
             "token_embedding": directions,
             "unembedding": directions,
         }
@@ -74,10 +79,20 @@ class MLPMemoryModule(TabledModule):
 
 @kind("mlp_memory")
 class MLPMemory(Architecture):
-    """A memory of `d_mlp` hidden neurons, for tasks with one token per sequence."""
+    """A memory of `d_mlp` hidden neurons, for tasks with one token per sequence.
+
+    `initial` weights are uniform within 1/sqrt(inputs), biases too, or as `released`: normal with
+    1/sqrt(inputs), and biases 0.
+    """
 
     d_mlp: int = integer("hidden neurons of a layer's MLP", 1, most=2**24)
     activation: str = choice("of hidden neurons", *ACTIVATIONS, default="relu")
+    initial: str | None = choice(
+        "weights at the start, as in the authors' code; none for uniform ones",
+        "released",
+        default=None,
+        omit=None,
+    )
 
     def module(self, task: Any) -> MLPMemoryModule:
         require_one_token(task, self)

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,8 @@ from memobench import notation
 from memobench.report.drawing import Drawing, subplots
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from memobench.experiment import Experiment
 
 
@@ -30,7 +32,12 @@ class Heat(Drawing):
     def draw(
         self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
     ) -> None:
-        """See `Drawing`: sizes are equally spaced, and the line is linear between them."""
+        """See `Drawing`."""
+        figure: Any = self.cells(table, experiment.title).figure
+        figure.savefig(path, dpi=110)
+
+    def cells(self, table: pd.DataFrame, title: str) -> "Axes":
+        """The axes of the figure: sizes are equally spaced, and the line is linear between them."""
         import seaborn as sns
 
         mean = table.pivot_table(index=self.y, columns=self.x, values=self.value, dropna=True)
@@ -59,9 +66,9 @@ class Heat(Drawing):
         axis.invert_yaxis()
         axis.set_xlabel(notation.name(self.x))
         axis.set_ylabel(notation.name(self.y))
-        axis.set_title(experiment.title)
+        axis.set_title(title)
         figure.legend(loc="outside lower center", fontsize="small")
-        figure.savefig(path, dpi=110)
+        return axis
 
 
 def _place(values: np.ndarray, sizes: pd.Index) -> np.ndarray:

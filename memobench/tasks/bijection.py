@@ -2,7 +2,8 @@
 
 Nichani, Lee & Bietti (2025), section 3: as many answers as questions, none of them used twice.
 Where embeddings are random and fixed, it does not matter which token answers which: renaming the
-answers makes any bijection this one.
+answers makes any bijection this one. With `n_values` answers each belongs to as many tokens as any
+other; for the same reason it does not matter to which.
 """
 
 from typing import Any, ClassVar, Self
@@ -10,20 +11,44 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from memobench.columns import integer
+from memobench.columns import integer, require
 from memobench.spec import kind
 from memobench.tasks.tokens import TokenTask
 
 
 @kind("bijection")
 class Bijection(TokenTask):
-    """Every sequence is a single token, and no two have the same next token."""
+    """Every sequence is a single token, and no two have the same next token.
+
+    With `n_values` there are so many answers, the first tokens, each to every n_values-th token.
+    """
 
     has_parts: ClassVar[bool] = True
-    only_asked: ClassVar[bool] = True
     context_length: ClassVar[int] = 1
 
     vocab_size: int = integer("tokens in the vocabulary", 2, default=50, most=2**20)
+    n_values: int | None = integer(
+        "answers; none for as many as tokens", 2, default=None, most=2**20, omit=None
+    )
+
+    def check(self) -> None:
+        require(
+            self.n_values is None or self.n_values < self.vocab_size,
+            f"n_values={self.n_values} is not below vocab_size={self.vocab_size}; leave it out",
+        )
+
+    @property
+    def only_asked(self) -> bool:  # type: ignore[override]
+        """Tokens that are not asked are no answers of a bijection."""
+        return self.n_values is None
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_values or self.vocab_size
+
+    @property
+    def n_choices(self) -> int:
+        return self.n_outputs
 
     @property
     def n_examples(self) -> int:
@@ -43,10 +68,11 @@ class Bijection(TokenTask):
         """The answer of every token, int32 (N, 1), and its probability, 1, float32 (N, 1)."""
         del key
         shape = (self.n_examples, 1)
-        return jnp.arange(self.n_examples, dtype=jnp.int32)[:, None], jnp.ones(shape)
+        token_Nx1 = jnp.arange(self.n_examples, dtype=jnp.int32)[:, None]
+        return token_Nx1 % self.n_outputs, jnp.ones(shape)
 
     def without_count(self) -> Self:
-        changes: dict[str, Any] = {"vocab_size": 2, "seed": 0}
+        changes: dict[str, Any] = {"vocab_size": 1 + (self.n_values or 1), "seed": 0}
         return self.replace(**changes)
 
     def padded(self, module: Any) -> Self:

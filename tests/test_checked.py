@@ -1,0 +1,109 @@
+"""Checked training: the best of plain training's checks, whenever it is stopped."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import memobench
+from memobench.errors import UserError
+from memobench.methods import training
+from memobench.methods.checked import Checked
+from memobench.methods.training import Training
+from memobench.models.recall_transformer import RELEASED, RecallTransformer
+from memobench.planner import packing
+from memobench.report.heat import Heat
+from memobench.runs import Run
+from memobench.table import verify
+from memobench.tasks.factual_recall import FactualRecall
+
+FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=8, context_length=6)
+PLAIN = Training(
+    batch_size=64, n_batches=32, learning_rate=2e-2, final_learning_rate=2e-2, trained="memory"
+)
+METHOD = Checked(training=PLAIN.replace(epochs=6), evaluate_every=64)
+
+
+def _run(method=METHOD, seed=0):
+    architecture = RecallTransformer(d_model=8, d_head=4, n_heads=2, d_mlp=8, **RELEASED)
+    return Run(task=FACTS, architecture=architecture, method=method, seed=seed)
+
+
+class Memory(dict):
+    """Checkpoints in memory."""
+
+    load = dict.get
+
+    def save(self, run_id, arrays):
+        self[run_id] = {name: np.array(x) for name, x in arrays.items()}
+
+
+def _train(runs, on_steps=lambda steps: None, checkpoints=None):
+    return METHOD.train(packing.make_pack(runs), on_steps, checkpoints)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Accuracy and loss of plain training after 2, 4 and 6 epochs, by seed."""
+    packs = ([_run(PLAIN.replace(epochs=n), seed) for seed in (0, 1)] for n in (2, 4, 6))
+    found = [training.train_many(packing.make_pack(runs)) for runs in packs]
+    return [([x.accuracy_R[i] for x in found], [x.loss_R[i] for x in found]) for i in (0, 1)]
+
+
+def test_the_largest_accuracy_of_the_checks_counts_and_the_last_loss(plain):
+    whole = _train([_run(seed=seed) for seed in (0, 1)])
+    early = METHOD.replace(enough=0.2)
+    for i, (accuracy_C, loss_C) in enumerate(plain):
+        ends = whole.columns[i]
+        n_checks = ends["ended_at"] // 64
+        assert n_checks == 3 or accuracy_C[n_checks - 1] == 1
+        np.testing.assert_allclose(whole.accuracy_R[i], max(accuracy_C[:n_checks]), atol=1 / 15)
+        np.testing.assert_allclose(whole.loss_R[i], loss_C[n_checks - 1], atol=1e-2)
+        ended = _train([_run(early, seed=i)])
+        first = int(np.argmax(np.array(accuracy_C) >= 0.2))
+        assert ended.columns[0]["ended_at"] == 64 * (first + 1)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_stopped_training_resumes_with_the_same_checks(calls):
+    class Stop(Exception):
+        pass
+
+    counted, kept, runs = itertools.count(1), Memory(), [_run(seed=seed) for seed in (0, 1)]
+
+    def on_steps(_):
+        if next(counted) == calls:
+            raise Stop
+
+    with pytest.raises(Stop):
+        _train(runs, on_steps, kept)
+    assert kept
+    resumed, whole = _train(runs, checkpoints=kept), _train(runs)
+    np.testing.assert_array_equal(resumed.accuracy_R, whole.accuracy_R)
+    np.testing.assert_array_equal(resumed.loss_R, whole.loss_R)
+    assert resumed.columns == whole.columns
+
+
+def test_rows_are_verified_and_an_end_that_cannot_be_is_found(tmp_path):
+    run = _run()
+    (row,) = memobench.run([run], results=tmp_path, progress=False).to_dict("records")
+    assert not verify.verify(tmp_path).errors
+    assert row["best_check"] <= row["ended_at"] <= METHOD.steps
+    with pytest.raises(UserError, match="ends before"):
+        METHOD.check_row(run, {**row, "ended_at": METHOD.steps - 64, "accuracy": 0.5})
+    with pytest.raises(UserError, match="not a multiple of n_batches=32"):
+        dataclasses.replace(METHOD, evaluate_every=63)
+
+
+def test_a_heat_map_has_a_cell_for_every_pair_of_sizes(tmp_path):
+    table = pd.DataFrame(
+        [
+            {"n_heads": h, "d_mlp": m, "accuracy": a}
+            for h, m, a in ((1, 8, 0.5), (2, 8, 0.75), (2, 16, 1.0), (2, 16, 0.5))
+        ]
+    )
+    heat = Heat(x="n_heads", y="d_mlp", value="accuracy", line=("line", lambda h: 24 - 8 * h, 1))
+    texts = [text.get_text() for text in heat.cells(table, "title").texts]
+    assert texts == ["50.0", "75.0", "75.0"]
