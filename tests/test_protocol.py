@@ -21,7 +21,7 @@ from memobench.columns import choice, integer, require
 from memobench.engine import initializing
 from memobench.errors import UserError
 from memobench.kinds import FAMILIES
-from memobench.methods import annealing, training
+from memobench.methods import training
 from memobench.methods.annealing import Annealing
 from memobench.methods.base import Method
 from memobench.methods.construction import Construction
@@ -30,8 +30,7 @@ from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
-from memobench.models.query_attention import QueryAttention
-from memobench.models.transformer import MLP, AttentionOnly
+from memobench.models.transformer import AttentionOnly
 from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
 from memobench.runs import Run, cells, from_cells, spec_columns
@@ -176,93 +175,6 @@ def test_an_instance_has_the_shapes_that_are_known_before(name):
         assert task.signature() == dataclasses.replace(task, seed=7).signature()
         assert task.floats_shared() > 0
         assert len(task.answers(data)) == task.n_examples
-
-
-# --- Every registered optimiser -----------------------------------------------------------------
-
-
-def _heavy():
-    @kind("heavy")
-    class Heavy(Optimizer):
-        """An optimiser of a user's whose state does not begin at zero."""
-
-        def transform(self):
-            return optax.scale_by_rss(initial_accumulator_value=0.1)
-
-    return Heavy()
-
-
-OPTIMIZERS = {**Optimizer.kinds(), "a user's": _heavy}
-every_optimizer = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-
-
-def _assert_padding_is_zero(variables, i, module, length):
-    for name, shape in models.shapes(module, length)["params"].items():
-        outside = np.array(variables["params"][name][i])
-        outside[tuple(slice(size) for size in shape.shape)] = 0
-        assert not outside.any(), name
-
-
-@every_optimizer
-def test_packed_equals_alone_and_the_padding_stays_zero(make):
-    method = Training(batch_size=8, n_batches=4, epochs=3, optimizer=make())
-    task = Associations(vocab_size=5)
-    runs = [
-        Run(task=task, architecture=architecture, method=method, seed=i)
-        for i, architecture in enumerate(
-            [
-                AttentionOnly(d_model=3, d_head=2, n_heads=2),
-                MLP(d_model=5, d_head=3, n_heads=1, d_mlp=4),
-            ]
-        )
-    ]
-    packed = training.train_many(packing.make_pack(runs))
-    for i, run in enumerate(runs):
-        alone = training.train_one(run)
-        np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)
-        np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], atol=1e-5)
-        assert alone.loss_R[0] != alone.step_loss_RxL[0, 0]
-        _assert_padding_is_zero(packed.variables, i, run.module(), 2)
-
-
-@every_optimizer
-def test_an_annealing_takes_the_optimisers_steps_and_its_padding_stays_zero(make):
-    optimizer = make()
-    method = Annealing(
-        batch_size=6, steps=6, evaluate_every=6, warmup=0.5, learning_rate=0.1, optimizer=optimizer
-    )
-    task = LabelledContexts(n_examples=6, context_length=2, n_classes=3, input_dim=4)
-    sizes = ({"d_model": 3, "d_head": 2, "n_heads": 2}, {"d_model": 5, "d_head": 3, "n_heads": 1})
-    runs = [
-        Run(task=task, architecture=QueryAttention(**size), method=method, seed=i)
-        for i, size in enumerate(sizes)
-    ]
-    packed = annealing.anneal(packing.make_pack(runs))
-    data = jax.device_put(task.sample())
-    for i, run in enumerate(runs):
-        module = run.module()
-        _assert_padding_is_zero(packed.variables, i, module, 2)
-        # A batch holds all examples, so that their order is no matter: plain optax does the same.
-        variables = models.init(module, 2, initializing.init_key(run))
-
-        @jax.jit
-        def loss(params, module=module, variables=variables):
-            outputs = task.outputs(module, {**variables, "params": params}, data)
-            return optax.softmax_cross_entropy_with_integer_labels(outputs, data.label_T).mean()
-
-        transform, params = optimizer.transform(), variables["params"]
-
-        @quick_jit
-        def stepped(params, state, rate, transform=transform, loss=loss):
-            update, state = transform.update(jax.grad(loss)(params), state, params)
-            return jax.tree.map(lambda p, u: p - rate * u, params, update), state
-
-        state = transform.init(params)
-        for step in range(6):
-            share = 0.01 + 0.99 * step / 3
-            rate = 0.1 * (share if step < 3 else (1 + np.cos(np.pi * (step - 3) / 3)) / 2)
-            params, state = stepped(params, state, rate)
-        np.testing.assert_allclose(packed.loss_R[i], loss(params), rtol=1e-4)
 
 
 # --- The least that a user writes ---------------------------------------------------------------
@@ -457,28 +369,28 @@ def test_a_method_needs_a_protocol_its_steps_whom_it_serves_and_its_training():
 
 
 def test_an_optimiser_needs_its_transform():
-    @kind("sgd")
-    class SGD(Optimizer):
-        """Plain gradient descent."""
+    @kind("plain")
+    class Plain(Optimizer):
+        """Gradient descent."""
 
         def transform(self):
             return optax.identity()
 
     exact = Training(n_batches=2, epochs=1, learning_rate=0.5).exact()
-    adam, sgd = (
+    adam, plain = (
         Run(
             task=Associations(vocab_size=5),
             architecture=AttentionOnly(d_model=4, d_head=4),
             method=exact.replace(optimizer=optimizer),
         )
-        for optimizer in (exact.optimizer, SGD())
+        for optimizer in (exact.optimizer, Plain())
     )
-    assert len(packing.plan([adam, sgd], "cpu")) == 2
-    table = memobench.run([adam, sgd], progress=False)
-    _assert_rows_lead_back(table, [adam, sgd])
-    assert table["optimizer"].tolist() == ["adam", "sgd"]
-    module, task = sgd.module(), sgd.task
-    variables, instance = models.init(module, 2, initializing.init_key(sgd)), task.sample()
+    assert len(packing.plan([adam, plain], "cpu")) == 2
+    table = memobench.run([adam, plain], progress=False)
+    _assert_rows_lead_back(table, [adam, plain])
+    assert table["optimizer"].tolist() == ["adam", "plain"]
+    module, task = plain.module(), plain.task
+    variables, instance = models.init(module, 2, initializing.init_key(plain)), task.sample()
 
     @jax.jit
     def loss(params):

@@ -32,7 +32,6 @@ from absl import app, flags
 from rows import Rows
 
 from memobench.engine import initializing, reading, to_compile
-from memobench.engine.lanes import Lane
 from memobench.planner import accelerators
 
 OUTPUT = measuring.output_flag()
@@ -171,7 +170,7 @@ def _arguments(pack: Any, signature: Any, n_lanes: int, n_instances: int) -> Any
         return rng.uniform(0.01, 1.0, x.shape).astype(x.dtype)
 
     data = jax.tree.map(lambda x: drawn(x, 2), data)
-    lane = Lane(*(np.zeros(x.shape, x.dtype) for x in lane))
+    lane = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), lane)
     lane = lane._replace(n_examples=np.full(n_lanes, signature.task.n_examples, np.int32))
     rate, order = np.full(rate.shape, 1e-3, np.float32), drawn(order, signature.task.n_examples)
     return jax.device_put((state, data, lane, rate, order))

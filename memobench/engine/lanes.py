@@ -38,13 +38,15 @@ class Lane(NamedTuple):
     """What a program reads of a lane beside its state and batches, as traced numbers.
 
     instance: which of those that all lanes read. n_examples: the job trains on the first so many.
-    target: the accuracy whose weights are kept whatever their loss. step: steps taken.
+    target: the accuracy whose weights are kept whatever their loss. step: steps taken. of_shapes:
+    what the optimiser needs of the model's true shapes.
     """
 
     instance: Any
     n_examples: Any
     target: Any
     step: Any
+    of_shapes: Any = None
 
 
 def begin(optimizer: Optimizer, moving: Any, keeps_best: bool, variables: Any) -> State:
@@ -53,7 +55,7 @@ def begin(optimizer: Optimizer, moving: Any, keeps_best: bool, variables: Any) -
     # A copy, as programs overwrite what they are given.
     copied = jax.tree.map(jnp.copy, params)
     best = Best(copied, jnp.float32(jnp.inf), jnp.float32(0), jnp.int32(0))
-    moments = optimizer.transform().init({name: x for name, x in params.items() if moving(name)})
+    moments = optimizer.begin({name: x for name, x in params.items() if moving(name)})
     return State(variables, moments, best if keeps_best else None)
 
 

@@ -244,8 +244,12 @@ class Lanes:
 
     def _seat(self) -> None:
         if self._seated != self.jobs:
-            self._seated = list(self.jobs)
-            self.lane_R = jax.tree.map(devices.split, self.policy.seat(self._filled()))
+            self._seated, jobs = list(self.jobs), self._filled()
+            modules = [job.run.module() for job in jobs]
+            known = {x: self.policy.signature.of_shapes(x) for x in dict.fromkeys(modules)}
+            of_shapes = lanes.stack(known[module] for module in modules)
+            lane_R = self.policy.seat(jobs)._replace(of_shapes=of_shapes)
+            self.lane_R = jax.tree.map(devices.split, lane_R)
 
     # --- What is in flight ---------------------------------------------------------------------
 

@@ -51,6 +51,13 @@ class Signature:
             self.keeps_best,
         )
 
+    def of_shapes(self, module: Module | None = None) -> Any:
+        """What the optimiser needs of the shapes of one model, of the padded module or another."""
+        module = module or self.module
+        params = self.shapes(module).variables["params"]
+        moving = trains(module, self.trained)
+        return self.optimizer.of_shapes({name: x for name, x in params.items() if moving(name)})
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -76,6 +83,7 @@ def step(
     variables: Any,
     moments: Any,
     rate: jax.Array,
+    of_shapes: Any = None,
 ) -> tuple[Any, Any, tuple[jax.Array, jax.Array]]:
     """One step of one model: variables, moments, and loss and accuracy before the step."""
 
@@ -84,9 +92,9 @@ def step(
 
     moving = trains(signature.module, signature.trained)
     trained = {name: x for name, x in variables["params"].items() if moving(name)}
-    seen, gradient = jax.value_and_grad(tried, has_aux=True)(trained)
-    update, moments = signature.optimizer.transform().update(gradient, moments, trained)
-    trained = jax.tree.map(lambda p, u: p - rate * u, trained, update)
+    optimizer = signature.optimizer
+    seen, gradient = jax.value_and_grad(tried, has_aux=True)(optimizer.point(trained, moments))
+    trained, moments = optimizer.step(trained, gradient, moments, rate, of_shapes or {})
     return {**variables, "params": {**variables["params"], **trained}}, moments, seen
 
 
@@ -95,7 +103,7 @@ def one_step(
 ) -> Any:
     """A single step of one lane, as a chunk is made of them."""
     loss = functools.partial(reading.of(signature).steps(data, lane), order_B)
-    return step(signature, loss, state.variables, state.moments, rate)
+    return step(signature, loss, state.variables, state.moments, rate, lane.of_shapes)
 
 
 @functools.lru_cache(maxsize=32)
@@ -136,7 +144,8 @@ def to_compile(signature: Signature, n_lanes: int, n_instances: int) -> dict[str
             def one(carried: Any, of_step: Any) -> Any:
                 rate, order_B = of_step
                 loss = functools.partial(reading_of, order_B)
-                *carried, seen = step(signature, loss, *carried, rate)  # type: ignore[call-arg]
+                variables, moments = carried
+                *carried, seen = step(signature, loss, variables, moments, rate, lane.of_shapes)
                 return tuple(carried), seen if signature.curve else None
 
             return jax.lax.scan(one, (variables, moments), (rate_C, order_CxB))
@@ -158,7 +167,8 @@ def to_compile(signature: Signature, n_lanes: int, n_instances: int) -> dict[str
     state = lanes.stacked(signature.shapes(), n_lanes)
     data = reads.shapes(n_instances)
     number, count = (jax.ShapeDtypeStruct((n_lanes,), dtype) for dtype in (jnp.float32, jnp.int32))
-    lane = Lane(instance=count, n_examples=count, target=number, step=count)
+    of_shapes = lanes.stacked(signature.of_shapes(), n_lanes)
+    lane = Lane(count, count, number, count, of_shapes)
     rate = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps), jnp.float32)
     shuffle, order = _shuffling(signature, n_lanes)
     order = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps, *order.shape[2:]), order.dtype)

@@ -71,6 +71,11 @@ class Annealing(Method):
             self.steps % self.evaluate_every == 0,
             f"steps={self.steps} is not a multiple of evaluate_every={self.evaluate_every}; fix it",
         )
+        require(
+            not self.optimizer.holds_rate,
+            f"optimizer: {self.optimizer.name} averages weights in place of a falling rate, and an "
+            "Annealing's falls; use another optimizer",
+        )
 
     def for_examples(self, n_examples: int, epochs: int = 500) -> Self:
         """The same with as many epochs of n_examples if they are more steps, rounded up.

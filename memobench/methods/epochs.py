@@ -1,14 +1,14 @@
 """Training by epochs: a policy over the engine's lanes, for all methods that train so.
 
-The learning rate is linear over epochs. The device shuffles, an epoch at a time, from keys that are
-data.
+The learning rate of every epoch is data. The device shuffles, an epoch at a time, from keys that
+are data.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,22 +23,48 @@ if TYPE_CHECKING:
     from memobench.runs import Run
 
 
-def rates(first_R: Any, last_R: Any, epoch_R: Any, epochs_R: Any) -> Any:
-    """rate_R of an epoch: linear over epochs; the last rate is reached after the last of them."""
-    return first_R + (last_R - first_R) * epoch_R / epochs_R
+# How a rate falls.
+LINEAR, COSINE, ROOT = range(3)
+
+
+class Schedule(NamedTuple):
+    """The learning rate over the epochs of a training, as numbers, or arrays along lanes.
+
+    first, last: rates. rises: share of the epochs in which it comes to the first rate. falls_from:
+    after which share of them it begins to fall. shape: LINEAR, COSINE or ROOT.
+    """
+
+    first: Any
+    last: Any
+    rises: Any = 0.0
+    falls_from: Any = 0.0
+    shape: Any = LINEAR
+
+    def times(self, factor: float) -> Schedule:
+        """The same with all rates times a factor."""
+        return self._replace(first=factor * self.first, last=factor * self.last)
+
+    def rates(self, epoch_R: Any, epochs_R: Any) -> Any:
+        """rate_R of an epoch, constant within it; the last is reached after the last of them."""
+        fallen_R = np.maximum(epoch_R - self.falls_from * epochs_R, 0)
+        left_R = epochs_R - self.falls_from * epochs_R
+        linear_R, cosine_R = fallen_R, left_R * (1 - np.cos(np.pi * fallen_R / left_R)) / 2
+        shapes = linear_R, cosine_R, np.sqrt(left_R * fallen_R)
+        fallen_R = np.choose(np.asarray(self.shape, int), shapes)
+        rises_R = np.minimum(1, (epoch_R + 1) / (1 + self.rises * epochs_R))
+        return rises_R * (self.first + (self.last - self.first) * fallen_R / left_R)
 
 
 @dataclasses.dataclass(eq=False)
 class EpochJob(Job):
-    """A model trained for whole epochs, its learning rate linear over them.
+    """A model trained for whole epochs by a schedule of learning rates.
 
     number: of the model among those of its run that do not share initial weights and batches.
     """
 
     number: int = 0
     epochs: int = 1
-    first_rate: float = 0.0
-    last_rate: float = 0.0
+    schedule: Schedule = dataclasses.field(kw_only=True)
 
 
 def _model(job: EpochJob) -> tuple[Run, int]:
@@ -52,7 +78,7 @@ class Epochs(engine.Policy):
         self.signature: Signature = packing.signature(pack)
         self.seconds, self.runs = pack.seconds, pack.runs
         # Of the jobs in the lanes, set by `seat`.
-        self._first_R = self._last_R = self._epochs_R = np.zeros(0)
+        self._schedule, self._epochs_R = Schedule(np.zeros(0), np.zeros(0)), np.zeros(0)
         self._key_R: Any = None
         # The batches of the epoch that the lanes are in.
         self._order_RxLxB: Any = None
@@ -95,9 +121,8 @@ class Epochs(engine.Policy):
         return jax.random.fold_in(key, number) if number else key
 
     def seat(self, jobs: Sequence[Any]) -> Lane:
-        self._first_R, self._last_R, self._epochs_R = np.array(
-            [(job.first_rate, job.last_rate, job.epochs) for job in jobs]
-        ).T
+        self._schedule = Schedule(*np.array([job.schedule for job in jobs]).T)
+        self._epochs_R = np.array([job.epochs for job in jobs])
         keys = {each: self.shuffle_key(*each) for each in dict.fromkeys(map(_model, jobs))}
         self._key_R = devices.split(jnp.stack([keys[_model(job)] for job in jobs]))
         self._order_RxLxB = None
@@ -112,7 +137,7 @@ class Epochs(engine.Policy):
     def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
         n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
         epoch_R, start_R = np.divmod(step_R, n_steps)
-        rate_R = rates(self._first_R, self._last_R, epoch_R, self._epochs_R)
+        rate_R = self._schedule.rates(epoch_R, self._epochs_R)
         rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
         return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
 

@@ -223,8 +223,7 @@ class Searches(Queue):
                 run=run,
                 steps=proposal.steps,
                 epochs=proposal.steps // method.training.n_batches,
-                first_rate=proposal.factor * method.training.learning_rate,
-                last_rate=proposal.factor * method.training.final_learning_rate,
+                schedule=method.training.rates.times(proposal.factor),
                 search=i,
                 proposal=proposal,
             )

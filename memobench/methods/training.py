@@ -20,7 +20,7 @@ from memobench.columns import choice, integer, number, require
 from memobench.engine import Signature, devices
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.construction import Construction
-from memobench.methods.epochs import EpochJob, Epochs
+from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, Epochs, Schedule
 from memobench.models.base import Module, trains
 from memobench.optimizers import Adam, Optimizer
 from memobench.planner import packing
@@ -57,8 +57,11 @@ class Training(Method):
     facts are drawn anew at every step, with their noise. `passes` differs in the training set: it
     holds every example equally often, so that an epoch is a whole number of passes over them all.
     `exact` takes the gradient of the true objective over all examples at every step and has no
-    batches: `batch_size` is None. The learning rate is constant within an epoch and linear over
-    epochs, from `learning_rate` in the first to `final_learning_rate`, reached after the last.
+    batches: `batch_size` is None. The learning rate is constant within an epoch and falls, or
+    rises, over epochs from `learning_rate` to `final_learning_rate`, reached after the last:
+    linearly, or as `schedule` says by half a `cosine`, or as `wsd` (warm-up, stable, decay; Hu et
+    al. 2024), where it stays until the last `decay_share` of the epochs and goes as 1 - sqrt there
+    (Hagele et al. 2024). With equal rates it is constant. `warmup` comes first.
     Weights start out random, or as the construction `start` makes them. All of them are trained, or
     those that `trained` names: `read_out`, by which the logits are linear in what attention and MLP
     offer, all but the queries and keys of attention, or the `memory`: all but token embeddings and
@@ -77,6 +80,26 @@ class Training(Method):
     epochs: int = integer("epochs", 1, default=64)
     learning_rate: float = number("of the first epoch", default=1e-2, least=0)
     final_learning_rate: float = number("reached after the last epoch", default=5e-4, least=0)
+    schedule: str | None = choice(
+        "how the rate goes from the first to the final one; none linearly",
+        *("cosine", "wsd"),
+        default=None,
+        omit=None,
+    )
+    warmup: float | None = number(
+        "share of the epochs in which the rate rises to the first one",
+        default=None,
+        above=0,
+        most=0.5,
+        omit=None,
+    )
+    decay_share: float | None = number(
+        "share of the epochs, the last, in which the rate of schedule='wsd' goes to the final one",
+        default=None,
+        above=0,
+        most=0.5,
+        omit=None,
+    )
     optimizer: Optimizer = nested(Optimizer, "what turns gradients into steps", default=Adam())
     start: Construction | None = as_text(
         Construction, "construction that training starts from", Construction.parse, default=None
@@ -102,6 +125,33 @@ class Training(Method):
             f"epochs={self.epochs} of n_batches={self.n_batches} are more than 2^40 steps; lower "
             "epochs",
         )
+        self._check_rates()
+
+    def _check_rates(self) -> None:
+        still = self.learning_rate == self.final_learning_rate
+        require(
+            (self.decay_share is not None) == (self.schedule == "wsd"),
+            f"decay_share={self.decay_share} with schedule={self.schedule!r}: the share of epochs "
+            "in which the rate falls is that of schedule='wsd'; give both, 0.2 say, or neither",
+        )
+        require(
+            self.schedule is None or not still,
+            f"schedule={self.schedule!r} means nothing where learning_rate and "
+            "final_learning_rate are equal; leave schedule out",
+        )
+        require(
+            still or not self.optimizer.holds_rate,
+            f"optimizer: {self.optimizer.name} averages weights in place of a falling rate; set "
+            f"final_learning_rate to {self.learning_rate:g}, the learning_rate",
+        )
+
+    @property
+    def rates(self) -> Schedule:
+        """The learning rate over epochs."""
+        shape = {None: LINEAR, "cosine": COSINE, "wsd": ROOT}[self.schedule]
+        rises = self.warmup or 0.0
+        falls_from = rises if self.decay_share is None else 1 - self.decay_share
+        return Schedule(self.learning_rate, self.final_learning_rate, rises, falls_from, shape)
 
     @property
     def steps(self) -> int:
@@ -332,8 +382,7 @@ def _course(run: Run, method: Training) -> _Course:
         run=run,
         steps=method.steps,
         epochs=method.epochs,
-        first_rate=method.learning_rate,
-        last_rate=method.final_learning_rate,
+        schedule=method.rates,
         curve_2xL=np.zeros((2, method.steps), np.float32),
     )
 

@@ -1,0 +1,17 @@
+"""AdamW: Adam with decoupled weight decay."""
+
+import optax
+
+from memobench.optimizers.adam import Adam
+from memobench.optimizers.base import decoupled_decay
+from memobench.spec import kind
+
+
+@kind("adamw")
+class AdamW(Adam):
+    """AdamW (Loshchilov & Hutter 2019), with the decay of optax."""
+
+    weight_decay: float = decoupled_decay(1e-4)
+
+    def transform(self) -> optax.GradientTransformation:
+        return optax.chain(super().transform(), optax.add_decayed_weights(self.weight_decay))
