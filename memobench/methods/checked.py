@@ -173,6 +173,5 @@ def _course(run: Run) -> _Course:
         run=run,
         steps=training.steps,
         epochs=training.epochs,
-        first_rate=training.learning_rate,
-        last_rate=training.final_learning_rate,
+        schedule=training.rates,
     )
