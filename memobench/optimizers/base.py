@@ -73,8 +73,8 @@ class Optimizer(Spec):
     ) -> tuple[Any, Any]:
         """The update of rate 1 and the state of the transformation, from the clipped gradient."""
         if self.clip is not None:
-            # Of zeros alone nothing is divided by zero.
-            shrink = self.clip / jnp.maximum(optax.global_norm(gradient), self.clip)
+            norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient)))
+            shrink = self.clip / jnp.maximum(norm, self.clip)
             gradient = jax.tree.map(lambda g: shrink * g, gradient)
         transform = optax.with_extra_args_support(self.transform())
         return transform.update(gradient, state, params, **of_shapes)
