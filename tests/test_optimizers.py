@@ -16,6 +16,7 @@ from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.gpt import GPT
+from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
@@ -28,6 +29,7 @@ from memobench.planner import packing
 from memobench.runs import Run, cells, from_cells
 from memobench.spec import kind
 from memobench.tasks.associations import Associations
+from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts
 
 quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -257,6 +259,14 @@ def _assert_padding_is_zero(variables, i, module, length):
         assert not outside.any(), name
 
 
+HEADS = (
+    Associations(vocab_size=5),
+    [AttentionOnly(d_model=3, d_head=2, n_heads=2), MLP(d_model=5, d_head=3, d_mlp=4)],
+)
+# Of no heads, which compile in half the time.
+MEMORIES = Bijection(vocab_size=5), [LinearMemory(d_model=3), LinearMemory(d_model=5)]
+
+
 @every_optimizer
 def test_packed_stopped_and_alone_a_run_is_the_same(make):
     method = Training(
@@ -267,18 +277,15 @@ def test_packed_stopped_and_alone_a_run_is_the_same(make):
         final_learning_rate=3e-3,
         optimizer=make(),
     )
-    architectures = (
-        AttentionOnly(d_model=3, d_head=2, n_heads=2),
-        MLP(d_model=5, d_head=3, n_heads=1, d_mlp=4),
-    )
+    task, architectures = HEADS if make is Muon else MEMORIES
     runs = [
-        Run(task=Associations(vocab_size=5), architecture=architecture, method=method, seed=i)
+        Run(task=task, architecture=architecture, method=method, seed=i)
         for i, architecture in enumerate(architectures)
     ]
     packed, kept = training.train_many(packing.make_pack(runs)), Memory()
     for i, run in enumerate(runs):
         assert from_cells(cells(run)) == run
-        _assert_padding_is_zero(packed.variables, i, run.module(), 2)
+        _assert_padding_is_zero(packed.variables, i, run.module(), task.context_length)
     # The smaller one alone, from the start and from where the pack was stopped.
     with pytest.raises(Stop):
         training.train_many(packing.make_pack(runs), _stop, checkpoints=kept)
