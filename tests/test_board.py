@@ -461,7 +461,12 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
     runs = tmp_path / "mine"
     runs.mkdir()
     row = {k: x for k, x in made(board.run(HEADS, BUDGET)).items() if k not in PROVENANCE}
-    results.write_shard(runs, [row], PROVENANCE)
+    # A quarter of the steps is no entry.
+    run = board.run(NEURONS, BUDGET)
+    short = run.method.replace(training=run.method.training.replace(epochs=16))
+    other = made(dataclasses.replace(run, method=short))
+    others = [{k: x for k, x in other.items() if k not in PROVENANCE}]
+    results.write_shard(runs, [row, *others], PROVENANCE)
     module = HEADS.build(families.task(BUDGET))
     params = models.init_on_host(module, 2, np.array([0, 1], np.uint32))["params"]
     kept = certificates.of(families.task(BUDGET, 3), HEADS, params)
@@ -472,6 +477,7 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
     done = command_line("leaderboard", f"--results={runs}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(tmp_path / "runs" / "leaderboard.csv")
+    assert "1 of your 2 runs of capacities are of other sets, steps or trainings" in done.stdout
     assert len(found) == len(_published()) + 2
     found = found[found["by"] == "you"].reset_index(drop=True)
     assert found["track"].tolist() == ["exact", "open"]

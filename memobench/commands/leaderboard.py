@@ -20,6 +20,8 @@ def run(_: list[str]) -> None:
     for folder in dict.fromkeys(path.resolve() for path in (folders.published(), output)):
         certified += leaderboard.submitted(folder / "submissions")
     print(leaderboard.write(runs, own, output, certified))
+    if off := leaderboard.off_board(own):
+        print(off)
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
 
 

@@ -68,6 +68,7 @@ def shown(rows: pd.DataFrame) -> list[Any]:
 
 def answer(runs: pd.DataFrame) -> str:
     """Attention or MLP, in sentences with intervals; empty where not both were measured."""
+    runs = runs[runs["steps"] == standard.TRAININGS[standard.EXACT].steps]
     published = runs[runs["by"] == standard.OWN] if "by" in runs else runs
     for table in (published, runs):
         with contextlib.suppress(ValueError):
@@ -163,6 +164,19 @@ def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
             except UserError as error:
                 _log.warning("left out of the board: %s", error)
     return found
+
+
+def off_board(own: pd.DataFrame) -> str:
+    """A line on capacities of the reader's that are no entries; empty where all are."""
+    measured = own[(own["method"] == Capacity.name) & (own["status"] == "ok")]
+    rows: list[Any] = measured.to_dict("records")
+    n_off = sum(standard.track_of(row) is None for row in rows)
+    if not n_off:
+        return ""
+    return (
+        f"{n_off} of your {len(rows)} runs of capacities are of other sets, steps or trainings "
+        "than the board's; memobench compare has them beside published ones"
+    )
 
 
 def submitted(folder: pathlib.Path) -> list[dict[str, Any]]:
