@@ -118,7 +118,11 @@ def test_logits_and_gradients_on_accelerators_are_those_on_cpus(architecture, mo
         return (weight_BxN * logits_BxN).sum(), logits_BxN
 
     on_cpu = jax.jit(jax.grad(weighted, has_aux=True))(variables["params"])
-    monkeypatch.setattr(lookup, "by_platform", lambda cpu, accelerator, *x: accelerator(*x))
-    elsewhere = jax.jit(jax.grad(weighted, has_aux=True))(variables["params"])
-    for x, y in zip(jax.tree.leaves(on_cpu), jax.tree.leaves(elsewhere), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+    for platform in ("tpu", "default"):
+        monkeypatch.setattr(lookup, "by_platform", lambda cpu, accelerator, *x: accelerator(*x))
+        monkeypatch.setattr(
+            jax.lax, "platform_dependent", lambda *x, p=platform, **forms: forms[p](*x)
+        )
+        elsewhere = jax.jit(jax.grad(weighted, has_aux=True))(variables["params"])
+        for x, y in zip(jax.tree.leaves(on_cpu), jax.tree.leaves(elsewhere), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)

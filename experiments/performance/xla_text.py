@@ -12,6 +12,10 @@ _FREE = {
     # Ends of asynchronous copies, which are counted at their start.
     *("copy-done", "async-done", "slice-done"),
 }
+# The kind, sizes, order of axes from the last on, and tiles and memory of an array.
+_ARRAY = re.compile(
+    r"\b(pred|[a-z]+(?:16|32|64))\[([\d,]*)\](?:\{([\d,]*):?((?:[A-Z]\([^)]*\))*)[^}]*\})?"
+)
 # Instructions that read no more of their first operand than they return.
 _SLICES = {"dynamic-slice", "gather", "slice"}
 
@@ -30,7 +34,8 @@ class Step(NamedTuple):
     """What one turn of a program's loop asks of the device.
 
     launches: of kernels and copies. products: of matrices, by the kind of kernel. bytes: read and
-    written, if every kernel reads its operands and writes its results once.
+    written, if every kernel reads its operands and writes its results once; on a TPU as tiles hold
+    them, without what stays on the chip.
     """
 
     launches: int
@@ -140,6 +145,10 @@ def _inside(x: Instruction, computations: dict) -> Iterator[Instruction]:
 
 def _moved(x: Instruction, sizes: dict[str, int], computations: dict) -> float:
     """Bytes that an instruction reads and writes."""
+    if x.kind.endswith("-start"):
+        # (whole, part, ..): a part on its way between the device's memory and its chip.
+        _, part, *_ = _ARRAY.findall(x.shape)
+        return _array_bytes(*part[:3], re.sub(r"S\(\d+\)", "", part[3]))
     made_of = computations.get(x.called[0], []) if x.kind == "fusion" else [x]
     shapes = {y.name: _bytes(y.shape) for y in made_of}
     moved = 0.0
@@ -170,9 +179,27 @@ def _updates(x: Instruction, name: str) -> bool:
 
 
 def _bytes(shape: str) -> int:
-    """Of arrays of numbers; a library's scratch space, s8, is none."""
-    arrays = re.findall(r"\b(pred|[a-z]+(?:16|32|64))\[([\d,]*)\]", shape)
-    return sum(_width(kind) * math.prod(map(int, filter(None, n.split(",")))) for kind, n in arrays)
+    """Of arrays of numbers in the device's memory; a library's scratch space, s8, is none.
+
+    A TPU's arrays fill whole tiles, such as T(8,128) of the last two axes of their layout. Those in
+    S(1) stay on the chip.
+
+    >>> _bytes("f32[3,2]"), _bytes("f32[2,3]{0,1:T(8,128)}"), _bytes("f32[2]{0:T(128)S(1)}")
+    (24, 4096, 0)
+    """
+    return sum(_array_bytes(*parts) for parts in _ARRAY.findall(shape))
+
+
+def _array_bytes(kind: str, sizes: str, order: str, places: str) -> int:
+    if re.search(r"S\([1-9]", places):
+        return 0
+    size = [int(n) for n in sizes.split(",") if n]
+    tile = re.match(r"T\(([\d,]+)\)", places)
+    of_tile = [int(n) for n in tile.group(1).split(",")] if tile else []
+    for axis, multiple in zip(order.split(","), reversed(of_tile), strict=False):
+        if axis:
+            size[int(axis)] = -(-size[int(axis)] // multiple) * multiple
+    return _width(kind) * math.prod(size)
 
 
 def _width(kind: str) -> int:
