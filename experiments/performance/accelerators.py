@@ -56,8 +56,8 @@ never edited by hand.
 `launches`: kernels and copies of a step. `products`: matrix products that XLA makes itself
 (`fused`), that stand `alone`, or that it leaves to a `library`. `MB`: bytes of a step if every
 kernel reads its operands and writes its results once; on a TPU in whole tiles of 8 x 128, without
-what stays on the chip. `held MB`: weights, moments, batches and temporaries of a chunk, as XLA plans
-them. `planned MB`: the planner's prediction of that. `k steps / s`: thousands
+what stays on the chip. `held MB`: weights, moments, batches and temporaries of a chunk, as XLA
+plans them. `planned MB`: the planner's prediction of that. `k steps / s`: thousands
 of model-steps per second that launches (2 µs each on a GPU), bandwidth and float32 rate allow, a
 model and no measurement; `bound by`: the longest of the three. `compile s`: on that machine, which
 may have been busy with other work.
@@ -66,7 +66,7 @@ may have been busy with other work.
 
 At most {launches} launches a step on a GPU for a model of one layer and {of_layer} more for each
 further one (its products, forward and backward, need one another), no sort, no inner
-loop, and {over:g} times the plan's memory at most, and the plan at most {over:g} times what is held.
+loop, and what is held within {over:g} times the plan's memory, both ways.
 
 {misses}
 """

@@ -239,6 +239,20 @@ class Module(nn.Module):
         """The same of an evaluation."""
         return self.activations()
 
+    def padding(self, lanes: int, shared: bool) -> tuple[float, float]:
+        """How many times their memory weights, and what examples hold, take with so many lanes.
+
+        lanes: to which a device pads the last axis; 1 pads nothing. Half of it, as counted.
+        """
+        del shared
+        padded = 1.0 + self.lanes_a_number(lanes) / 2
+        return padded, padded
+
+    def lanes_a_number(self, lanes: int) -> float:
+        """Lanes for each number of the model's narrowest axis; 0 where nothing is padded."""
+        widths = [getattr(self, name, lanes) for name in ("d_model", "d_head")]
+        return lanes / max(1, min(*widths, lanes)) if lanes > 1 else 0.0
+
     def floats_per_example(self, context_length: int, shared: bool) -> float:
         """Floats of heads and hidden neurons that each example holds for itself.
 

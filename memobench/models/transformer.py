@@ -133,13 +133,23 @@ class Transformer(TabledModule):
         return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
 
     def floats_held(self, shared: bool) -> float:
-        if self.n_layers > 1:
-            # Every place of a deeper layer holds the mixtures of its heads as well.
-            return 1.5 * self.activations()
-        if not shared:
-            return self.activations()
+        length = self.context_length
+        if not shared or self.n_layers > 1:
+            # Queries and mixtures of all places, and the gradients of one layer's.
+            n_places = 2 * ((self.n_layers - 1) * length + 1)
+            n_places += length if self.n_layers > 1 else 1
+            d_in = self.d_head if self.compress else self.d_model
+            per_place = self.n_heads * (d_in + length / 2) + self.d_mlp
+            return n_places * per_place + 2 * self.vocab_size
         per_place = self.n_heads + self.d_model
-        return 2 * (self.vocab_size + self.context_length * per_place + self.d_mlp)
+        return 2 * (self.vocab_size + length * per_place + self.d_mlp)
+
+    def padding(self, lanes: int, shared: bool) -> tuple[float, float]:
+        # Three quarters of the lanes of weights, as counted. Examples are in lanes themselves where
+        # attention is written out.
+        padded = self.lanes_a_number(lanes)
+        written_out = not shared and self.context_length <= FEW_PLACES
+        return 1 + 0.75 * padded, 1 + (0.0 if written_out else padded / 3)
 
     def cells_to_trace(self, context_length: int) -> int:
         """Attention is written out token by token."""

@@ -8,7 +8,9 @@ was counted in the programs of `experiments/performance/accelerators.py`.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from memobench.models.base import count_parameters
 
 if TYPE_CHECKING:
     from memobench.models.base import Module
@@ -21,7 +23,7 @@ class Accelerator:
 
     bandwidth: bytes per second. step_seconds: the least that a step takes, starting its kernels.
     traffic: how often the bytes that a step holds are moved. lanes: places to which the last axis
-    of arrays is padded, half of them as counted.
+    of arrays is padded.
     """
 
     bandwidth: float
@@ -55,23 +57,22 @@ def of(platform: str) -> Accelerator:
     return DEVICES[nearest("", platform)]
 
 
+def bytes_held(module: Module, run: Run, device: Accelerator) -> float:
+    """Of a step of one model: weights, gradient, Adam moments and what its examples hold."""
+    n_params, _ = count_parameters(module, run.task.context_length)
+    of_weights, of_examples = module.padding(device.lanes, _shares_rows(run))
+    weights = 6.0 * n_params * run.method.starts
+    return 4.0 * (of_weights * weights + of_examples * floats_held(module, run))
+
+
 def floats_held(module: Module, run: Run) -> float:
     """Numbers that the examples of a step of one model hold at a time."""
-    shared = run.method.batch_size is None and run.task.shares_inputs
     n_rows = run.method.rows_per_step(run) * run.method.starts
-    return n_rows * module.floats_held(shared)
+    return n_rows * module.floats_held(_shares_rows(run))
 
 
-def padding(module: Any, device: Accelerator) -> float:
-    """How many times the memory of its numbers a model's arrays take.
-
-    >>> padding(None, DEVICES["NVIDIA H100"])
-    1.0
-    """
-    if device.lanes == 1:
-        return 1.0
-    widths = [getattr(module, name, device.lanes) for name in ("d_model", "d_head")]
-    return 1.0 + device.lanes / max(1, min(*widths, device.lanes)) / 2
+def _shares_rows(run: Run) -> bool:
+    return run.method.batch_size is None and run.task.shares_inputs
 
 
 def seconds_of_traffic(module: Module, run: Run, device: Accelerator) -> float:

@@ -160,10 +160,9 @@ def step_seconds(module: Module, run: Run, platform: str) -> float:
 
 def memory_per_lane(module: Module, run: Run, platform: str = "cpu") -> float:
     """Predicted bytes of a lane: weights, gradient, Adam moments, activations."""
-    n_params, _ = models.count_parameters(module, run.task.context_length)
     if platform != "cpu":
-        held = 6.0 * n_params * run.method.starts + accelerators.floats_held(module, run)
-        return 4.0 * accelerators.padding(module, accelerators.of(platform)) * held
+        return accelerators.bytes_held(module, run, accelerators.of(platform))
+    n_params, _ = models.count_parameters(module, run.task.context_length)
     n_floats = 6 * n_params + run.method.rows_per_step(run) * module.activations()
     return 4.0 * run.method.starts * n_floats
 
@@ -184,7 +183,7 @@ def _memory_of_evaluation(module: Module, runs: Sequence[Run], platform: str) ->
     n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
     if platform == "cpu":
         return 4.0 * n_rows * module.activations()
-    padding = accelerators.padding(module, accelerators.of(platform))
+    _, padding = module.padding(accelerators.of(platform).lanes, shared=False)
     return 4.0 * n_rows * padding * module.floats_evaluated()
 
 
