@@ -101,6 +101,7 @@ def test_no_device_waits_for_another_or_the_host_within_a_program(name, monkeypa
     [
         AttentionOnly(heads="compressed", **SIZES),
         AttentionOnly(heads="full", n_layers=3, **SIZES),
+        AttentionOnly(d_model=4, d_head=3),
         MLP(n_layers=2, d_mlp=5, **SIZES),
     ],
     ids=str,

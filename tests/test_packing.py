@@ -57,11 +57,11 @@ def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run, mon
 
 def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
     runs = [make_run(seed=seed) for seed in range(12)]
-    one = packing.make_pack(runs[:1]).memory_bytes
-    monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", 5 * one)
+    five = packing.make_pack(runs[:5], platform="gpu").memory_bytes
+    monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", five)
     packs = packing.plan(runs, "gpu")
     assert [len(pack.runs) for pack in packs] == [4, 4, 4]
-    assert all(pack.memory_bytes <= 5 * one for pack in packs)
+    assert all(pack.memory_bytes <= five for pack in packs)
 
 
 def test_all_numbers_of_steps_share_a_program(make_run):

@@ -147,8 +147,8 @@ def _moved(x: Instruction, sizes: dict[str, int], computations: dict) -> float:
     """Bytes that an instruction reads and writes."""
     if x.kind.endswith("-start"):
         # (whole, part, ..): a part on its way between the device's memory and its chip.
-        _, part, *_ = _ARRAY.findall(x.shape)
-        return _array_bytes(*part[:3], re.sub(r"S\(\d+\)", "", part[3]))
+        _, (kind, size, order, places), *_ = _ARRAY.findall(x.shape)
+        return _array_bytes(kind, size, order, re.sub(r"S\(\d+\)", "", places))
     made_of = computations.get(x.called[0], []) if x.kind == "fusion" else [x]
     shapes = {y.name: _bytes(y.shape) for y in made_of}
     moved = 0.0

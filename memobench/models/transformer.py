@@ -370,9 +370,16 @@ def _products(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """
     operands, _ = einsum.split("->")
     first, second = operands.split(",")
+
+    def other_way_round(left: jax.Array, right: jax.Array) -> jax.Array:
+        if len(left) > 1:
+            return jnp.einsum(f"{second},{first}->hji", right, left)
+        # Around an axis of one head a GPU's weights would be transposed in every step.
+        return jnp.einsum(f"{second[1:]},{first[1:]}->ji", right[0], left[0])[None]
+
     return lookup.by_platform(
         lambda left, right: jnp.einsum(einsum, left, right).swapaxes(1, 2),
-        lambda left, right: jnp.einsum(f"{second},{first}->hji", right, left),
+        other_way_round,
         left,
         right,
     )
