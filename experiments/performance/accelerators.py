@@ -19,6 +19,7 @@ anew.
     python experiments/performance/accelerators.py --targets=h200 --programs="heads, published"
 """
 
+import itertools
 import os
 import sys
 import time
@@ -36,6 +37,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rows import Rows
 
 from memobench.engine import compiling, to_compile
+from memobench.planner import packing
 
 OUTPUT = measuring.output_flag()
 TARGETS = flags.DEFINE_list("targets", list(hardware.TARGETS), "Accelerators to compile for.")
@@ -69,6 +71,10 @@ further one (its products, forward and backward, need one another), no sort, no 
 loop, and what is held within {over:g} times the plan's memory, both ways.
 
 {misses}
+
+## Without a row
+
+{without}
 """
 
 MOST_LAUNCHES, OF_LAYER = 80, 10
@@ -86,7 +92,9 @@ def main(argv: Sequence[str]) -> None:
         for target in TARGETS.value:
             for program in PROGRAMS.value or programs.FIRST:
                 key = {"kind": "step", "target": target, "program": program, "runs": n}
-                rows.add(key, lambda key=key: compile_one(**key))
+                if not _too_large(target, program, n):
+                    rows.add(key, lambda key=key: compile_one(**key))
+    rows.all.sort(key=_place)
     table = pd.DataFrame([_shown(row) for row in rows.all])
     misses = [f"- {miss}" for row in rows.all for miss in _misses(row)]
     text = MARKDOWN.format(
@@ -95,6 +103,7 @@ def main(argv: Sequence[str]) -> None:
         of_layer=OF_LAYER,
         over=MOST_FROM_PLAN,
         misses="\n".join(misses) or "Every program keeps them.",
+        without="\n".join(_without_row(rows.all)) or "None.",
         **about,
     )
     measuring.write(output, "accelerators", text, table, about)
@@ -135,6 +144,34 @@ def compile_one(kind: str, target: str, program: str, runs: str) -> dict[str, An
         "layers": getattr(pack.module, "n_layers", 1),
         "compile s": seconds,
     }
+
+
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Where a row comes on the page: by device, size and program."""
+    targets, order = list(hardware.TARGETS), list(programs.FIRST)
+    return targets.index(row["target"]), int(row["runs"]), order.index(row["program"])
+
+
+def _without_row(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for every program that has not been compiled, with the reason."""
+    compiled = {(row["target"], row["program"], row["runs"]) for row in rows}
+    lines = []
+    for target, program, n in itertools.product(TARGETS.value, programs.FIRST, SIZES.value):
+        if (target, program, n) not in compiled:
+            why = _too_large(target, program, n) or "not compiled yet: the same command goes on"
+            lines.append(f"- {hardware.TARGETS[target].name}, {program}, {int(n):,} runs: {why}.")
+    return lines
+
+
+def _too_large(target: str, program: str, runs: str) -> str:
+    """Why the planner would not make a pack of so many runs; empty where it would."""
+    platform = hardware.TARGETS[target].planned_as
+    planned = programs.packed(program, int(runs), platform)[0].memory_bytes
+    most = packing.MEMORY_BYTES[platform]
+    over = planned > most
+    return (
+        f"planned {planned / 1e9:.1f} GB, and packs take {most / 1e9:.1f} at most" if over else ""
+    )
 
 
 def _planned(row: dict[str, Any]) -> float:

@@ -21,7 +21,7 @@ from flax import linen as nn
 
 from memobench import theory
 from memobench.columns import choice, integer
-from memobench.models import lookup
+from memobench.models import lookup, mixing
 from memobench.models.base import (
     TabledModule,
     WithHeads,
@@ -39,12 +39,6 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": nn.relu,
     "silu": nn.silu,
 }
-
-
-# The attention of accelerators over so few places is written out, place by place.
-FEW_PLACES = 4
-# The score of a place that is not seen: the difference of two of them is a number.
-UNSEEN = -1e30
 
 
 class Layer(NamedTuple):
@@ -148,7 +142,7 @@ class Transformer(TabledModule):
         # Three quarters of the lanes of weights, as counted. Examples are in lanes themselves where
         # attention is written out.
         padded = self.lanes_a_number(lanes)
-        written_out = not shared and self.context_length <= FEW_PLACES
+        written_out = not shared and self.context_length <= mixing.FEW_PLACES
         return 1 + 0.75 * padded, 1 + (0.0 if written_out else padded / 3)
 
     def cells_to_trace(self, context_length: int) -> int:
@@ -216,7 +210,7 @@ class Transformer(TabledModule):
         # Of Q places, the last ones, the stream goes on.
         first = length - 1 if layer == self.n_layers - 1 else 0
         query_QxHxI = jnp.einsum("qi,hji->qhj", key_SxI[first:], weights.query_key_HJI)
-        mixed_QxHxI = _mixed(query_QxHxI, key_SxI)
+        mixed_QxHxI = mixing.mixed(query_QxHxI, key_SxI)
         attended_QxI = jnp.einsum("qhj,hji->qi", mixed_QxHxI, weights.output_value_HJI)
         if self.compress:
             attended_QxI @= self.decompress_DK.T
@@ -299,68 +293,6 @@ class Transformer(TabledModule):
         query_HI = rows[-1]["query_HI"]
         scores_SH = jnp.stack([jnp.einsum("hi,i->h", query_HI, row["key_I"]) for row in rows])
         return jax.nn.softmax(scores_SH, axis=0)
-
-
-def _mixed(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
-    """mixed_QxHxI: the keys mixed by every head's attention, from the last Q of S places.
-
-    Products of one example alone are narrow, which a TPU pads to 128 lanes: there they are sums of
-    numbers, whose last axis may be the examples.
-    """
-    if len(key_SxI) > FEW_PLACES:
-        return _mixed_by_products(query_QxHxI, key_SxI)
-    return jax.lax.platform_dependent(
-        query_QxHxI, key_SxI, tpu=_mixed_by_sums, default=_mixed_by_products
-    )
-
-
-def _mixed_by_products(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
-    score_QxHxS = jnp.einsum("qhj,sj->qhs", query_QxHxI, key_SxI)
-    if len(query_QxHxI) > 1:
-        score_QxHxS = jnp.where(_seen_QxS(query_QxHxI, key_SxI)[:, None], score_QxHxS, UNSEEN)
-    softmax = _softmax_of_few if len(key_SxI) <= FEW_PLACES else jax.nn.softmax
-    return jnp.einsum("qhs,si->qhi", softmax(score_QxHxS), key_SxI)
-
-
-def _mixed_by_sums(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
-    scores = [
-        jnp.where(seen_Q[:, None], (query_QxHxI * key_I[None, None]).sum(-1), UNSEEN)
-        for seen_Q, key_I in zip(_seen_QxS(query_QxHxI, key_SxI).T, key_SxI, strict=True)
-    ]
-    largest_QxH = jax.lax.stop_gradient(functools.reduce(jnp.maximum, scores))
-    weights = [jnp.exp(score_QxH - largest_QxH) for score_QxH in scores]
-    total_QxH = functools.reduce(jnp.add, weights)
-    mixed = [
-        (weight_QxH / total_QxH)[..., None] * key_I[None, None]
-        for weight_QxH, key_I in zip(weights, key_SxI, strict=True)
-    ]
-    return functools.reduce(jnp.add, mixed)
-
-
-def _seen_QxS(query_QxHxI: jax.Array, key_SxI: jax.Array) -> np.ndarray:
-    """Which places each of the last Q sees: itself and those before it."""
-    return np.tri(len(key_SxI), dtype=bool)[-len(query_QxHxI) :]
-
-
-@jax.custom_vjp
-def _softmax_of_few(score_XxS: jax.Array) -> jax.Array:
-    """attention_XxS: softmax over the last axis, one kernel without reductions, and so backward."""
-    ratios = [jnp.exp(score_XxS[..., s, None] - score_XxS) for s in range(score_XxS.shape[-1])]
-    return 1 / functools.reduce(jnp.add, ratios)
-
-
-def _softmax_forward(score_XxS: jax.Array) -> tuple[jax.Array, jax.Array]:
-    attention_XxS = _softmax_of_few(score_XxS)
-    return attention_XxS, attention_XxS
-
-
-def _softmax_backward(attention_XxS: jax.Array, gradient_XxS: jax.Array) -> tuple[jax.Array]:
-    weighted_XxS = attention_XxS * gradient_XxS
-    mean_X = functools.reduce(jnp.add, jnp.unstack(weighted_XxS, axis=-1))
-    return (weighted_XxS - attention_XxS * mean_X[..., None],)
-
-
-_softmax_of_few.defvjp(_softmax_forward, _softmax_backward)
 
 
 def _products(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:

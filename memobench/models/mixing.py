@@ -1,0 +1,75 @@
+"""Keys mixed by attention, in the form that is fast on an accelerator.
+
+Shape letters: Q places that look, S places that are seen, H heads, I width of a key, X any.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# The attention of accelerators over so few places is written out, place by place.
+FEW_PLACES = 4
+# The score of a place that is not seen: the difference of two of them is a number.
+UNSEEN = -1e30
+
+
+def mixed(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
+    """mixed_QxHxI: the keys mixed by every head's attention, from the last Q of S places.
+
+    Products of one example alone are narrow, which a TPU pads to 128 lanes: there they are sums of
+    numbers, whose last axis may be the examples.
+    """
+    if len(key_SxI) > FEW_PLACES:
+        return _by_products(query_QxHxI, key_SxI)
+    return jax.lax.platform_dependent(query_QxHxI, key_SxI, tpu=_by_sums, default=_by_products)
+
+
+def _by_products(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
+    score_QxHxS = jnp.einsum("qhj,sj->qhs", query_QxHxI, key_SxI)
+    if len(query_QxHxI) > 1:
+        score_QxHxS = jnp.where(_seen_QxS(query_QxHxI, key_SxI)[:, None], score_QxHxS, UNSEEN)
+    softmax = _softmax_of_few if len(key_SxI) <= FEW_PLACES else jax.nn.softmax
+    return jnp.einsum("qhs,si->qhi", softmax(score_QxHxS), key_SxI)
+
+
+def _by_sums(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
+    scores = [
+        jnp.where(seen_Q[:, None], (query_QxHxI * key_I[None, None]).sum(-1), UNSEEN)
+        for seen_Q, key_I in zip(_seen_QxS(query_QxHxI, key_SxI).T, key_SxI, strict=True)
+    ]
+    largest_QxH = jax.lax.stop_gradient(functools.reduce(jnp.maximum, scores))
+    weights = [jnp.exp(score_QxH - largest_QxH) for score_QxH in scores]
+    total_QxH = functools.reduce(jnp.add, weights)
+    parts = [
+        (weight_QxH / total_QxH)[..., None] * key_I[None, None]
+        for weight_QxH, key_I in zip(weights, key_SxI, strict=True)
+    ]
+    return functools.reduce(jnp.add, parts)
+
+
+def _seen_QxS(query_QxHxI: jax.Array, key_SxI: jax.Array) -> np.ndarray:
+    """Which places each of the last Q sees: itself and those before it."""
+    return np.tri(len(key_SxI), dtype=bool)[-len(query_QxHxI) :]
+
+
+@jax.custom_vjp
+def _softmax_of_few(score_XxS: jax.Array) -> jax.Array:
+    """attention_XxS: softmax over the last axis, one kernel without reductions, and so backward."""
+    ratios = [jnp.exp(score_XxS[..., s, None] - score_XxS) for s in range(score_XxS.shape[-1])]
+    return 1 / functools.reduce(jnp.add, ratios)
+
+
+def _softmax_forward(score_XxS: jax.Array) -> tuple[jax.Array, jax.Array]:
+    attention_XxS = _softmax_of_few(score_XxS)
+    return attention_XxS, attention_XxS
+
+
+def _softmax_backward(attention_XxS: jax.Array, gradient_XxS: jax.Array) -> tuple[jax.Array]:
+    weighted_XxS = attention_XxS * gradient_XxS
+    mean_X = functools.reduce(jnp.add, jnp.unstack(weighted_XxS, axis=-1))
+    return (weighted_XxS - attention_XxS * mean_X[..., None],)
+
+
+_softmax_of_few.defvjp(_softmax_forward, _softmax_backward)
