@@ -117,9 +117,19 @@ def real(least: float = -1e300, most: float = 1e300, above: float | None = None)
     return Domain(text, canonical, made=(real, least, most, above))
 
 
-def satisfying(description: str, holds: Callable[[Any], Any]) -> Domain:
-    """Values for which a predicate is true."""
-    return Domain(description, lambda value: value if holds(value) else None)
+def satisfying(
+    description: str, holds: Callable[[Any], Any], schema: Mapping[str, Any] | None = None
+) -> Domain:
+    """Values for which a predicate is true. schema: what JSON Schema can say of them."""
+    made = (satisfying, schema or {})
+    return Domain(description, lambda value: value if holds(value) else None, made=made)
+
+
+def exactly(constant: int) -> Domain:
+    """One integer."""
+    return satisfying(
+        str(constant), lambda x: type(x) is int and x == constant, {"const": constant}
+    )
 
 
 def one_of(*choices: str) -> Domain:
@@ -153,6 +163,7 @@ def matching(pattern: str, description: str, longest: int = 400) -> Domain:
             if isinstance(value, str) and len(value) <= longest and compiled.fullmatch(value)
             else None
         ),
+        made=(matching, pattern, longest),
     )
 
 
@@ -202,6 +213,7 @@ def or_null(domain: Domain) -> Domain:
         domain,
         description=f"{domain.description} or null",
         canonical=lambda value: _NULL if value is None else domain.canonical(value),
+        made=(or_null, domain),
     )
 
 
@@ -244,7 +256,8 @@ def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Domain:
         )
         return value if plain else None
 
-    return Domain(f"a plain text of 1 to {most} characters without markup or formula", canonical)
+    description = f"a plain text of 1 to {most} characters without markup or formula"
+    return Domain(description, canonical, made=(text_of, most))
 
 
 @dataclasses.dataclass(frozen=True)

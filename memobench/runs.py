@@ -50,6 +50,11 @@ class Run:
         """The model at its true size. Raises UserError for a task that it cannot serve."""
         return self.architecture.build(self.task)
 
+    def check_code(self) -> None:
+        """Raises UnknownKind where a spec is of other code than its kind has here."""
+        for spec in (self.task, self.architecture, self.method):
+            spec.check_code()
+
     def canonical(self) -> str:
         """The spec as JSON with sorted keys."""
         spec: dict[str, Any] = {

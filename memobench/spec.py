@@ -17,6 +17,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
+from memobench import own_code
 from memobench.columns import (
     NAME,
     Column,
@@ -67,7 +68,8 @@ class Spec:
     name: of the kind within its family. registry: the family's kinds, by name.
     noun: what the family is called in messages and columns. package: whose modules define kinds.
     theorems: what `memobench.theory` says of the kind: bounds and limits that are about it, each
-    with the condition on its rows under which they hold.
+    with the condition on its rows under which they hold. has_code: whether a user's kinds have a
+    field `code`, see `memobench.own_code`, as results depend on what they do.
     """
 
     name: ClassVar[str] = ""
@@ -75,6 +77,7 @@ class Spec:
     package: ClassVar[str] = ""
     theorems: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
     registry: ClassVar[dict[str, type["Spec"]]]
+    has_code: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         cls = type(self)
@@ -93,6 +96,19 @@ class Spec:
 
     def check(self) -> None:
         """Raises UserError for fields that do not go together."""
+
+    def check_code(self) -> None:
+        """Raises UnknownKind where the spec is of other code than its kind has here."""
+        for field in _fields(type(self)):
+            value = getattr(self, field.name)
+            if isinstance(value, Spec):
+                value.check_code()
+        found, here = (getattr(x, "code", None) for x in (self, type(self)))
+        if found not in (None, here):
+            raise UnknownKind(
+                f"{self.noun} {self.name!r} has {here} here, and this is of {found}: its file was "
+                "edited in between; go back to that one"
+            )
 
     def replace(self, **changes: Any) -> Self:
         """The same spec with other values of these fields."""
@@ -189,7 +205,8 @@ def _canonical(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _is_spec(family: type[Spec]) -> Domain:
+def is_spec(family: type[Spec]) -> Domain:
+    """Specs of a family, or of its one kind."""
     # Of a single kind the name is no column, so that no other may stand in its place.
     several = "registry" in vars(family)
     return Domain(
@@ -197,7 +214,7 @@ def _is_spec(family: type[Spec]) -> Domain:
         lambda value: (
             value if (several and isinstance(value, family)) or type(value) is family else None
         ),
-        made=(_is_spec, family),
+        made=(is_spec, family),
     )
 
 
@@ -212,7 +229,7 @@ def nested(
 
     Of a family of several kinds the kind's name is a column of the family's noun.
     """
-    field = declared(_is_spec(family), meaning, default, omit=omit)
+    field = declared(is_spec(family), meaning, default, omit=omit)
     field.metadata = {**field.metadata, "family": family}
     return field
 
@@ -222,7 +239,7 @@ def as_text(
 ) -> Any:
     """A field that holds another spec or None, and is one column of text."""
     domain = dataclasses.replace(
-        _is_spec(family),
+        is_spec(family),
         write=str,
         read=lambda cell: parse(cell) if isinstance(cell, str) else cell,
     )
@@ -238,6 +255,8 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
     """Makes a class a frozen dataclass and registers it under a name in its family."""
 
     def register(cls: _Kind) -> _Kind:
+        if cls.has_code and not own_code.in_tree(cls):
+            _add_code(cls)
         made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         made.name = NAME.checked("name", name)
         _check_fields(made)
@@ -253,6 +272,16 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         return made
 
     return register
+
+
+def _add_code(cls: Any) -> None:
+    """Gives a user's kind the field `code`; rows from before there was one have none."""
+    annotations = vars(cls).get("__annotations__", {})
+    require("code" not in annotations, f"{cls.__qualname__}.code is taken; rename the field")
+    meaning = f"code of a user's kind of {cls.noun}, see memobench.own_code"
+    column = f"{cls.noun}_code"
+    cls.code = declared(NAME, meaning, own_code.of(cls), column=column, optional=True, omit=None)
+    cls.__annotations__ = {**annotations, "code": str | None}
 
 
 def _home(cls: type) -> tuple[str, str]:
@@ -342,3 +371,8 @@ def _find(cls: Any) -> tuple[_Field, ...]:
 
 
 _fields: Callable[[Any], tuple[_Field, ...]] = functools.cache(_find)
+
+
+def fields(kind: type[Spec]) -> tuple[Any, ...]:
+    """The declared fields of a kind: `name`, `domain`, `metadata`, `optional`, `omit`."""
+    return _fields(kind)

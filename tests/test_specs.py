@@ -101,7 +101,7 @@ def values(field):
         each = st.floats(above, 1e9, exclude_min=True)
         drawn = st.lists(each, min_size=1, max_size=most, unique=True).map(tuple)
     else:
-        assert made is spec._is_spec
+        assert made is spec.is_spec
         (family,) = about
         of_family = [family] if family in KINDS else list(family.kinds().values())
         drawn = st.sampled_from(of_family).flatmap(specs)
@@ -363,7 +363,7 @@ def least(field):
     if field.default is not dataclasses.MISSING:
         return field.default
     made, *about = field.metadata["domain"].made
-    return Training() if made is spec._is_spec else about[0]
+    return Training() if made is spec.is_spec else about[0]
 
 
 @every_kind

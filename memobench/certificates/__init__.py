@@ -45,18 +45,16 @@ _SHORT = 16
 _MAX_INSTANCE, _MAX_CELLS, _MAX_WORK = 2**28, 2**22, 1e13
 
 Path = str | os.PathLike[str]
-_HEAD: dict[str, columns.Domain] = {
-    "certificate": columns.satisfying(f"{FORMAT}", lambda x: type(x) is int and x == FORMAT),
-    "spec_version": columns.satisfying(
-        f"{SPEC_VERSION}", lambda x: type(x) is int and x == SPEC_VERSION
-    ),
+HEAD: dict[str, columns.Domain] = {
+    "certificate": columns.exactly(FORMAT),
+    "spec_version": columns.exactly(SPEC_VERSION),
     "task": columns.satisfying("the spec of a task", lambda x: isinstance(x, dict)),
     "architecture": columns.satisfying("that of an architecture", lambda x: isinstance(x, dict)),
     "first": columns.whole(1),
     "seed": columns.whole(0, MOST_SEED),
     "by": columns.text_of(200),
 }
-_OPTIONAL = ("first", "seed", "by")
+OPTIONAL = ("first", "seed", "by")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,10 +76,12 @@ class Certificate:
     by: str | None = None
 
     def __post_init__(self) -> None:
-        for name in _OPTIONAL:
+        for name in OPTIONAL:
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, _HEAD[name].checked(name, value))
+                object.__setattr__(self, name, HEAD[name].checked(name, value))
+        self.task.check_code()
+        self.architecture.check_code()
         n_examples = self.task.n_examples
         require(
             self.first is None or (self.task.parts and self.first <= n_examples),
@@ -117,7 +117,7 @@ class Certificate:
 
     def head(self) -> dict[str, Any]:
         """What the file says beside the weights."""
-        told: dict[str, Any] = {name: getattr(self, name) for name in _OPTIONAL}
+        told: dict[str, Any] = {name: getattr(self, name) for name in OPTIONAL}
         return {
             "certificate": FORMAT,
             "spec_version": SPEC_VERSION,
@@ -162,7 +162,7 @@ def decode(data: bytes) -> Certificate:
         params = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
         raise UserError(f"{_DAMAGED} ({shown(str(error))[1:-1]})") from error
-    told = {name: head.get(name) for name in _OPTIONAL}
+    told = {name: head.get(name) for name in OPTIONAL}
     found = Certificate(task=task, architecture=architecture, params=params, **told)
     require(encode(found) == data, "its bytes are not those that memobench writes; save it again")
     return found
@@ -186,10 +186,10 @@ def _head(data: bytes) -> dict[str, Any]:
         require(kind == "F32", f"the parameter {shown(name)} is {shown(kind)}; save it as float32")
     head = strict_json.parsed(text.encode())
     require(isinstance(head, dict), f"{_DAMAGED}: its specs are no object")
-    for name in head.keys() - _HEAD:
+    for name in head.keys() - HEAD:
         raise UserError(f"the field {shown(name)} is unknown; leave it out")
-    for name, domain in _HEAD.items():
-        require(name in head or name in _OPTIONAL, f"{name} is missing; put it in")
+    for name, domain in HEAD.items():
+        require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
         if name in head:
             domain.checked(name, head[name])
     return head

@@ -78,6 +78,7 @@ class Executor(Spec):
     noun: ClassVar[str] = "executor"
     package: ClassVar[str] = __name__
     registry: ClassVar[dict[str, type[Spec]]] = {}
+    has_code: ClassVar[bool] = False
     retries: ClassVar[int] = 2
     in_process: ClassVar[bool] = False
 

@@ -22,7 +22,9 @@ import pandas as pd
 from memobench import constructions, executors, plugins, theory
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
+from memobench.kinds import FAMILIES
 from memobench.models import checking
+from memobench.notation import plural
 from memobench.planner import costs, packing
 from memobench.runs import Run
 from memobench.runtime import worker
@@ -140,6 +142,7 @@ def _check(runs: Iterable[Run]) -> None:
     runs = list(runs)
     checking.require_sound((run.architecture, run.task) for run in runs)
     for run in runs:
+        run.check_code()
         run.method.check_module(run.module())
         constructions.check(run)
 
@@ -156,6 +159,8 @@ def _done(
     deadline: of `time.monotonic()`.
     """
     known = workspace.reader.rows() if workspace else {}
+    for line in _of_other_code(known.values()):
+        _log.warning("%s", line)
     yield {run_id: known[run_id] for run_id in wanted if run_id in known}
     missing = {run_id: run for run_id, run in wanted.items() if run_id not in known}
     if not missing:
@@ -186,6 +191,27 @@ def _done(
         lost = f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({listed})"
         others = "; the others are done, and the same command tries these again"
         raise Lost(lost + others * bool(workspace))
+
+
+def _of_other_code(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for every user's kind of which the folder has runs by other code than is here."""
+    here = {
+        (family.noun, name): kind.code
+        for family in FAMILIES
+        for name, kind in family.kinds().items()
+        if hasattr(kind, "code")
+    }
+    found = collections.Counter(
+        (noun, name)
+        for row in (rows if here else ())
+        for (noun, name), code in here.items()
+        if row.get(noun) == name and row.get(f"{noun}_code") != code
+    )
+    for (noun, name), count in found.items():
+        yield (
+            f"{plural(count, 'run')} of the {noun} {name!r} were made by other code, before its "
+            "file was edited; the folder keeps them as another entry"
+        )
 
 
 @contextlib.contextmanager

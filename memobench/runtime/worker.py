@@ -85,6 +85,8 @@ def work(
       DoesNotFit: a run is too large for the device.
       UserError: the folder can no longer be written.
     """
+    for run in pack.runs:  # Its file may have been edited since another process planned the pack.
+        run.check_code()
     if workspace is None:
         return [_shard(*made) for made in fitting(pack, _training(on_steps))]
     name = store.shard_name(run.run_id for run in pack.runs)

@@ -22,7 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import atomic, certificates, columns, strict_json
+from memobench import atomic, certificates, columns, own_code, strict_json
 from memobench.certificates import Certificate, counting
 from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, UserError
@@ -52,7 +52,7 @@ def _are_named(values: Any, pattern: re.Pattern[str], least: int) -> bool:
 
 
 HEADER: dict[str, columns.Domain] = {
-    "submission": columns.satisfying(f"{SUBMISSION}", lambda x: type(x) is int and x == SUBMISSION),
+    "submission": columns.exactly(SUBMISSION),
     "submitter": columns.text_of(80, "<>|`*[]{}\\$#~/:;\"'"),
     "url": columns.or_null(
         columns.matching(
@@ -64,6 +64,13 @@ HEADER: dict[str, columns.Domain] = {
     "certificates": columns.satisfying(
         f"a sorted list of 1 to {MAX_FILES:,} names of certificates",
         lambda x: _are_named(x, _FILE, 1),
+        {
+            "type": "array",
+            "items": {"type": "string", "pattern": f"^{_FILE.pattern}$"},
+            "minItems": 1,
+            "maxItems": MAX_FILES,
+            "uniqueItems": True,
+        },
     ),
     "code": columns.satisfying(
         "an object of names of Python files and the SHA-256 of each",
@@ -72,8 +79,16 @@ HEADER: dict[str, columns.Domain] = {
             and _are_named(sorted(x), _CODE, 0)
             and all(isinstance(y, str) and re.fullmatch("[0-9a-f]{64}", y) for y in x.values())
         ),
+        {
+            "type": "object",
+            "patternProperties": {
+                f"^{_CODE.pattern}$": {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+            },
+            "additionalProperties": False,
+        },
     ),
 }
+OPTIONAL = ("url", "note")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +162,7 @@ def write(
 
 def _code_of(spec: Spec) -> dict[str, bytes]:
     """The file that defines a spec's kind, by name; none for those of memobench itself."""
-    module = type(spec).__module__
-    if module.startswith("memobench.") and not module.startswith("memobench.plugins."):
+    if own_code.in_tree(type(spec)):
         return {}
     file = pathlib.Path(inspect.getfile(type(spec)))
     return {file.name: file.read_bytes()}
@@ -248,7 +262,7 @@ def _check_head(head: Any) -> None:
     for name in head:
         require(name in HEADER, f"the field {shown(name)} is unknown; leave it out")
     for name, domain in HEADER.items():
-        require(name in head or name in ("url", "note"), f"{name} is missing; put it in")
+        require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
         check_domain(name, domain, head.get(name))
     submitter = head["submitter"]
     require(".." not in submitter, f"submitter={shown(submitter)} holds '..'; write a name")

@@ -162,6 +162,7 @@ class _Check:
         """What is inconsistent in a row that has all columns, with values in their domains."""
         try:
             run = from_cells(row)
+            run.check_code()
         except UnknownKind as error:
             # Only with the file that defines the kind can it be checked.
             self._unchecked[str(error)].append(row["run_id"])

@@ -1,0 +1,182 @@
+"""What users' kinds do, as a word of their ids: a hash of their source, or a version they declare.
+
+Kinds of memobench have versions of memobench. A user edits a file and runs it again under the old
+name: with its code in its id, an edited kind is another one, and nothing old is taken for new.
+
+The source of a kind is its class and what that names: functions, classes and values at the top of
+its file, and of other files of the same folder or package from which it imports them. Comments,
+blank lines and everything else in the files may change. Imports no JAX.
+"""
+
+import ast
+import functools
+import hashlib
+import inspect
+import io
+import linecache
+import os
+import pathlib
+import sys
+import tokenize
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+from memobench.columns import NAME
+from memobench.errors import UserError
+
+_DIGITS = 12
+
+
+def in_tree(cls: type) -> bool:
+    """Whether a class is memobench's own, and not of a file that it loaded for a user."""
+    module = cls.__module__
+    return module.startswith("memobench.") and not module.startswith("memobench.plugins.")
+
+
+def of(cls: type) -> str:
+    """The word for a class: `version-` and its own `version`, or `code-` and a hash.
+
+    Raises UserError where neither is to be had.
+    """
+    if version := vars(cls).get("version"):
+        return f"version-{NAME.checked('version', version)}"
+    parts = dict(_parts(cls))
+    if not parts:
+        raise UserError(
+            f"the source of {cls.__qualname__} is not to be found, so that an edited one would "
+            "look the same; put it into a file, or give the class version = '1'"
+        )
+    text = "\n".join(sorted(parts.values()))
+    return f"code-{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
+
+
+def _parts(cls: type) -> Iterator[tuple[tuple[str, str], str]]:
+    """File, name and text of everything that a class rests on."""
+    home = _home(cls)
+    folder = _folder(home[0]) if home else None
+    waiting: list[Any] = [(cls, home)] if home else []
+    seen = set()
+    while waiting:
+        thing, (file, names) = waiting.pop()
+        root = "" if isinstance(thing, ModuleType) else _root(thing)
+        text, used = _source(_text(file), root)
+        if (file, root) in seen:
+            continue
+        seen.add((file, root))
+        yield (file, root), text
+        for name in used:
+            value = names.get(name)
+            found = _home(value)
+            if found and _own(found[0], folder):
+                waiting.append((value, found))
+
+
+def _root(thing: Any) -> str:
+    return thing.__qualname__.partition(".")[0]
+
+
+def _home(thing: Any) -> tuple[str, dict[str, Any]] | None:
+    """The file in which a class, function or module is written, and the names that it sees."""
+    if isinstance(thing, ModuleType):
+        places = [(getattr(thing, "__file__", None), vars(thing))]
+    elif isinstance(thing, FunctionType | type):
+        module = sys.modules.get(thing.__module__)
+        places = [(getattr(module, "__file__", None), vars(module))] if module else []
+        # Cells of notebooks are no modules, but their functions know where they are from.
+        each = vars(thing).values() if isinstance(thing, type) else [thing]
+        functions = [inspect.unwrap(x) for x in each if isinstance(x, FunctionType)]
+        places += [(x.__code__.co_filename, x.__globals__) for x in functions]
+        written = [x for x in places if x[0] and _root(thing) in _defined(_text(x[0]))]
+        places = written or places
+    else:
+        return None
+    return next(((file, names) for file, names in places if file and _text(file)), None)
+
+
+def _text(file: str) -> str:
+    linecache.checkcache(file)
+    return "".join(linecache.getlines(file))
+
+
+def _folder(file: str) -> pathlib.Path | None:
+    """The package of a file, or the folder of one that is in none; None for no file on disk."""
+    if not os.path.exists(file):
+        return None
+    folder = pathlib.Path(file).resolve().parent
+    while (folder / "__init__.py").exists() and (folder.parent / "__init__.py").exists():
+        folder = folder.parent
+    return folder
+
+
+def _own(file: str, folder: pathlib.Path | None) -> bool:
+    """Whether a file is the user's, as the kind's is, and no library."""
+    if not os.path.exists(file):
+        return True  # A cell of a notebook.
+    path = pathlib.Path(file).resolve()
+    if folder is None or folder not in path.parents:
+        return False
+    below = path.relative_to(folder).parts
+    ours = pathlib.Path(__file__).resolve().parent in path.parents
+    return not ours and "site-packages" not in below
+
+
+@functools.lru_cache(maxsize=64)
+def _defined(text: str) -> dict[str, list[ast.stmt]]:
+    """Statements at the top of a file by the names that they define; none if it is not Python."""
+    found: dict[str, list[ast.stmt]] = {}
+    try:
+        statements = ast.parse(text).body
+    except SyntaxError:
+        return {}
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = {statement.name}
+        else:
+            stored = (x for x in ast.walk(statement) if isinstance(x, ast.Name))
+            names = {x.id for x in stored if isinstance(x.ctx, ast.Store)}
+        for name in names:
+            found.setdefault(name, []).append(statement)
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _source(text: str, root: str) -> tuple[str, list[str]]:
+    """What a name rests on in its file, and the names from elsewhere; all where it has no such."""
+    defined = _defined(text)
+    if root not in defined:
+        return _plain(text), []
+    waiting, taken, elsewhere = [root], {}, set()
+    while waiting:
+        name = waiting.pop()
+        for statement in defined.get(name, ()):
+            if id(statement) in taken:
+                continue
+            taken[id(statement)] = statement
+            used = {x.id for x in ast.walk(statement) if isinstance(x, ast.Name)}
+            waiting += used & defined.keys()
+            elsewhere |= used - defined.keys()
+    lines = text.splitlines()
+    parts = (
+        "\n".join(lines[_first(x) - 1 : x.end_lineno])
+        for x in sorted(taken.values(), key=lambda x: x.lineno)
+    )
+    return "\n".join(map(_plain, parts)), sorted(elsewhere)
+
+
+def _first(statement: Any) -> int:
+    decorators = getattr(statement, "decorator_list", [])
+    return min(x.lineno for x in [statement, *decorators])
+
+
+def _plain(text: str) -> str:
+    """The text without comments, blank lines and spaces at the ends of lines."""
+    lines = text.splitlines()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                row, column = token.start
+                lines[row - 1] = lines[row - 1][:column]
+    except (tokenize.TokenError, SyntaxError):
+        pass  # No Python: then all of it counts.
+    return "\n".join(line.rstrip() for line in lines if line.strip())
