@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memobench.certificates.counting import certify
     from memobench.certificates.kept import weights
     from memobench.models.checking import check
+    from memobench.report.plotting import plot
     from memobench.runs import Run
     from memobench.runtime.sweep import plan, run
     from memobench.table.published import published
@@ -41,6 +42,7 @@ __all__ = [
     "check",
     "load_results",
     "plan",
+    "plot",
     "published",
     "run",
     "weights",
@@ -53,6 +55,7 @@ _HOMES = {
     "check": "models.checking",
     "load_results": "table.results",
     "plan": "runtime.sweep",
+    "plot": "report.plotting",
     "published": "table.published",
     "run": "runtime.sweep",
     "weights": "certificates.kept",

@@ -1,6 +1,7 @@
 """How pages and figures write columns: the papers' letters for sizes, and names for axes."""
 
 from collections.abc import Iterable
+from numbers import Number
 from typing import Any
 
 LETTERS = {
@@ -36,11 +37,57 @@ NAMES = {
     "largest_weight": "largest weight",
     "margin": "least margin / largest output",
 }
+# Values of columns, as legends and titles write them.
+WORDS: dict[Any, str] = {
+    "attention_only": "attention only",
+    "mlp": "MLP",
+    "linear_memory": "linear memory",
+    "mlp_memory": "MLP memory",
+    "uniform": "equally likely next tokens",
+    "power_law": "power law",
+    "dirichlet": "Dirichlet",
+    "": "one next token",
+    False: "without residuals",
+    True: "with residuals",
+    "dana2025": "Dana 2025",
+    "dana2025_proposition3": "Dana 2025, Proposition 3",
+    "bubeck2020": "Bubeck 2020",
+    "mahdavi2024": "Mahdavi 2024",
+    "huben2023": "Huben 2023",
+    "linear_least_squares": "linear memory, least squares",
+}
 
 
 def name(column: str) -> str:
     """What an axis says of a column."""
-    return NAMES.get(column, column)
+    return typeset(NAMES.get(column, column.replace("_", " ")))
+
+
+def words(value: Any) -> str:
+    """What legends and titles say of a value.
+
+    >>> words("random_features"), words(True), words(1)
+    ('random features', 'with residuals', '1')
+    """
+    # 1 equals True, but has no words.
+    number = isinstance(value, Number) and not isinstance(value, bool)
+    return str(value) if number else WORDS.get(value) or str(value).replace("_", " ")
+
+
+def label(column: str, value: Any) -> str:
+    """What a legend says of a value of a column, numbers with their letter.
+
+    >>> label("d_head", 3), label("n_examples", 1000), label("architecture", "mlp")
+    ('head dimension $d_h$ = 3', 'examples T = 1,000', 'MLP')
+    """
+    if column in LETTERS or column in NAMES:
+        return f"{name(column)} = {value:,}" if isinstance(value, Number) else words(value)
+    return words(value)
+
+
+def typeset(text: str) -> str:
+    """A text of a figure, in which letters have their subscripts."""
+    return text.replace("d_h", "$d_h$").replace("T_eps", r"$T_\varepsilon$")
 
 
 def sizes(values: Any, columns: Iterable[str]) -> str:

@@ -1,77 +1,96 @@
-"""Writes published verdicts anew from published tables of runs, whose shards are not at hand.
+"""Makes published pages, verdicts and figures anew from the published tables of runs.
 
-For changes of statistics. Of pages the sections that hold verdicts change, since tables of runs
-have fewer digits than shards. Figures of the names given are drawn anew:
+For changes of statistics, pages and figures: the tables stay as they are, and shards are not
+needed. All experiments, or those of the names given; NAME.png is kept where its figure is of lists,
+which tables of runs do not have:
 
-    python -m tests.republish capacity/exposure_verdicts.csv
+    python -m tests.republish [NAME ...]
 """
 
 import dataclasses
 import pathlib
-import re
 import sys
-import tempfile
 from typing import Any
 
+import pandas as pd
+
+from memobench import folders
+from memobench.experiment import Experiment
+from memobench.experiments import EXPERIMENTS
 from memobench.report import experiment as page
-from memobench.report import verdicts
-from tests import test_published_tables as published
-
-SECTIONS = ("Verdicts", "Attention over MLP")
-
-
-def main(drawn: list[str]) -> None:
-    """Writes verdicts, the sections about them and both VERDICTS.md."""
-    for preset, folder in (("quick", published.PUBLISHED), ("full", published.PUBLISHED / "full")):
-        found: dict[str, Any] = {}
-        for name in published.VERDICTS:
-            experiment, preset_of = published._experiment(name)
-            if preset_of != preset:
-                continue
-            known = published._known(name)
-            n_seeds = int(known["seed"].max()) + 1
-            n_declared = len({run.seed for run in experiment.runs(preset)})
-            seeds = n_seeds if n_seeds < n_declared else None
-            found[experiment.name] = (experiment, known, seeds)
-            is_drawn = name in drawn
-            if not is_drawn:
-                experiment = dataclasses.replace(experiment, figure=_Undrawn(experiment.figure))
-            with tempfile.TemporaryDirectory() as temporary:
-                text = page.write(experiment, preset, known, pathlib.Path(temporary), seeds)
-                made, kept = (pathlib.Path(x) / experiment.name for x in (temporary, folder))
-                for suffix in ("_verdicts.csv", ".png") if is_drawn else ("_verdicts.csv",):
-                    path = kept.with_name(kept.name + suffix)
-                    path.write_bytes(made.with_name(made.name + suffix).read_bytes())
-            path = kept.with_name(kept.name + ".md")
-            path.write_text(_spliced(path.read_text(), text))
-            print(name, flush=True)
-        # The page of the full presets has those of one paper.
-        shown = {name: x for name, x in found.items() if preset == "quick" or "dana" in name}
-        verdicts.write(shown, preset, folder)
+from memobench.report import tables, verdicts
+from memobench.report.drawing import save
+from memobench.report.saturation import Picture
+from memobench.table import analysis, published
 
 
-def _spliced(page: str, new: str) -> str:
-    """The page with its line on runs and its sections on verdicts from the new one."""
-    first = r"^`.*?`, preset `.*$"
-    line = re.search(first, new, re.MULTILINE)
-    assert line
-    page = re.sub(first, lambda _: line[0], page, count=1, flags=re.MULTILINE)
-    for name in SECTIONS:
-        section = rf"^## {name}\n.*?(?=^## |\Z)"
-        if found := re.search(section, new, re.MULTILINE | re.DOTALL):
-            text = found[0]
-            page = re.sub(section, lambda _: text, page, flags=re.MULTILINE | re.DOTALL)  # noqa: B023
-    return page
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """An experiment as it is published. seeds: how many of the preset's, None for all."""
+
+    experiment: Experiment
+    preset: str
+    known: pd.DataFrame
+    seeds: int | None
+    base: pathlib.Path
+
+    def page(self) -> tuple[str, pd.DataFrame]:
+        """The text and the verdicts of its page."""
+        return page.page(self.experiment, self.preset, self.known, self.seeds)
+
+    @property
+    def pictured(self) -> bool:
+        """Whether its figure can be drawn from its table."""
+        listed = isinstance(self.experiment.figure, Picture)
+        return not listed and self.preset not in self.experiment.too_short
+
+    def draw(self) -> Any:
+        """Its figure."""
+        return self.experiment.figure.draw(self.experiment, self.preset, self.known)
 
 
-class _Undrawn:
-    """A figure that is there already."""
+def paths() -> dict[str, pathlib.Path]:
+    """The published tables of runs by their names below results/."""
+    found = [path for of_presets in published.files().values() for path in of_presets.values()]
+    folder = folders.published()
+    return {str(x.relative_to(folder)).removesuffix(published.ENDING): x for x in sorted(found)}
 
-    def __init__(self, figure: Any) -> None:
-        self.sections = figure.sections
 
-    def draw(self, *_: Any) -> None:
-        pass
+def read(path: pathlib.Path) -> Published:
+    """What belongs to a published table of runs."""
+    *folder, paper, _ = path.relative_to(folders.published()).parts
+    experiment = EXPERIMENTS[f"{paper}/{path.name.removesuffix(published.ENDING)}"]
+    preset = {"": published.QUICK, "five-seeds": "full"}.get("/".join(folder), "/".join(folder))
+    known = analysis.with_theory(published.read(path))
+    n_seeds, declared = int(known["seed"].max()) + 1, {x.seed for x in experiment.runs(preset)}
+    seeds = n_seeds if n_seeds < len(declared) else None
+    base = path.with_name(path.name.removesuffix(published.ENDING))
+    return Published(experiment, preset, known, seeds, base)
+
+
+def main(names: list[str]) -> None:
+    """Writes pages, verdicts, figures and, for all experiments, both VERDICTS.md."""
+    found = {name: path for name, path in paths().items() if name in names or not names}
+    all_read: dict[pathlib.Path, dict[str, Any]] = {}
+    for name, path in found.items():
+        each = read(path)
+        text, decided = each.page()
+        each.base.with_suffix(".md").write_text(text)
+        tables.write_csv(decided, pathlib.Path(f"{each.base}_verdicts.csv"))
+        if each.pictured:
+            save(each.draw(), each.base.with_suffix(".png"))
+        elif each.preset in each.experiment.too_short:
+            each.base.with_suffix(".png").unlink(missing_ok=True)
+        folder = each.base.parents[1]
+        of_folder = all_read.setdefault(folder, {})
+        of_folder[each.experiment.name] = (each.experiment, each.known, each.seeds)
+        print(name, flush=True)
+    for folder, of_folder in all_read.items():
+        if not names and (folder / "VERDICTS.md").exists():
+            # The page of the full presets has those of one paper.
+            quick = folder == folders.published()
+            shown = {name: x for name, x in of_folder.items() if quick or "dana" in name}
+            verdicts.write(shown, published.QUICK if quick else "full", folder)
 
 
 if __name__ == "__main__":

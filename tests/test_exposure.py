@@ -137,7 +137,9 @@ def test_over_nothing_there_is_no_ratio(tmp_path, measure):
         rows = markdown_rows("\n".join(Exposure().sections(spoiled)))
         (row,) = [x for x in rows if (x["measure"], x["exposures"]) == (measure, "64")]
         assert (row["attention / MLP"], row["says"]) == ("–", "undecided")
-        Exposure().draw(EXPERIMENTS["capacity/exposure"], "full", spoiled, tmp_path / "nothing.png")
+        Exposure().draw(EXPERIMENTS["capacity/exposure"], "full", spoiled).savefig(
+            tmp_path / "nothing.png"
+        )
         _drawn(tmp_path / "nothing.png")
 
 
@@ -172,5 +174,5 @@ def _drawn(path):
 
 def test_it_is_drawn(tmp_path):
     titled = EXPERIMENTS["capacity/exposure"]
-    Exposure().draw(titled, "full", _exposures(0.9, n64=0.4), tmp_path / "exposure.png")
+    Exposure().draw(titled, "full", _exposures(0.9, n64=0.4)).savefig(tmp_path / "exposure.png")
     _drawn(tmp_path / "exposure.png")

@@ -276,7 +276,7 @@ def test_a_report_of_some_families_has_no_answer(families, tmp_path):
     sections = drawing.sections(some)
     assert "## The answer" not in sections
     assert bool(sections) == bool(families)
-    drawing.draw(experiment, "quick", some, tmp_path / "typical.png")
+    drawing.draw(experiment, "quick", some).savefig(tmp_path / "typical.png")
     assert (tmp_path / "typical.png").stat().st_size > 0
     with pytest.raises(ValueError, match="attention alone and an MLP"):
         answer(some)

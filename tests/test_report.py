@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import hypothesis
-import matplotlib.figure
 import numpy as np
 import pandas as pd
 import pytest
@@ -539,16 +538,9 @@ def _rows_of(text, section):
     return pd.DataFrame(rows, columns=head)
 
 
-def _pictured(shown, known, path, monkeypatch):
-    """The figure that is saved."""
-    saved: list[matplotlib.figure.Figure] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            matplotlib.figure.Figure, "savefig", lambda figure, *_, **__: saved.append(figure)
-        )
-        titled = dataclasses.replace(EXPERIMENTS["constructions/load"], title="A title")
-        shown.draw(titled, "quick", known, path)
-    (figure,) = saved
+def _pictured(shown, known):
+    titled = dataclasses.replace(EXPERIMENTS["constructions/load"], title="A title")
+    figure = shown.draw(titled, "quick", known)
     assert figure.get_suptitle() == "A title"
     return figure
 
@@ -637,12 +629,12 @@ def test_the_page_of_loads_tells_what_survives(loads, tmp_path):
     assert "2 of 2 runs" in verdict["evidence"]
 
 
-def test_the_figure_of_loads_has_a_line_for_each_precision(loads, tmp_path, monkeypatch):
+def test_the_figure_of_loads_has_a_line_for_each_precision(loads):
     experiment, table = loads
     known = analysis.with_theory(table)
-    figure = _pictured(experiment.figure, known, tmp_path / "x.png", monkeypatch)
+    figure = _pictured(experiment.figure, known)
     axes = _axes(figure, (2, 1))
-    assert axes[0, 0].get_title() == "dana2025"
+    assert axes[0, 0].get_title() == "Dana 2025"
     assert axes[0, 0].get_ylabel() == "accuracy"
     assert axes[1, 0].get_ylabel() == "bits per parameter"
     assert axes[1, 0].get_xlabel() == "T over the promised number"
@@ -656,7 +648,7 @@ def test_the_figure_of_loads_has_a_line_for_each_precision(loads, tmp_path, monk
         np.testing.assert_allclose(points[:, 1], expected)
 
 
-def test_the_page_of_promises_tells_the_worst_of_all_seeds(loads, tmp_path, monkeypatch):
+def test_the_page_of_promises_tells_the_worst_of_all_seeds(loads, tmp_path):
     experiment, table = loads
     # Claims are decided on the runs that are wanted.
     stored = table["weights"].replace({"int8": "float32"})
@@ -668,15 +660,13 @@ def test_the_page_of_promises_tells_the_worst_of_all_seeds(loads, tmp_path, monk
     assert "4 of 4 runs" in verdicts.loc["all known in float64", "evidence"]
     assert "4 of 4 runs" in verdicts.loc["one more is not solvable", "evidence"]
     assert "no run that the claim speaks of" in verdicts.loc["as near as the encoder", "evidence"]
-    figure = _pictured(
-        promised.figure, analysis.with_theory(table), tmp_path / "x.png", monkeypatch
-    )
+    figure = _pictured(promised.figure, analysis.with_theory(table))
     axes = _axes(figure, (3, 2))
     assert [axis.get_title() for axis in axes[0]] == ["float64", "float32"]
     names = ["condition number", "largest weight", "least margin / largest output"]
     assert [axis.get_ylabel() for axis in axes[:, 0]] == names
     assert {axis.get_yscale() for axis in figure.axes} == {"log"}
-    assert _legend(figure) == ["dana2025"]
+    assert _legend(figure) == ["Dana 2025"]
     # Points of single runs, no means of them.
     assert [len(line.get_xdata()) for line in axes[0, 0].lines] == [6]
 
@@ -730,11 +720,11 @@ def test_the_page_compares_constructions_with_training(against_training, tmp_pat
     assert (certified["accuracy"].astype(float)[:2] == 1).all()
 
 
-def test_the_figure_marks_what_is_proven(against_training, tmp_path, monkeypatch):
+def test_the_figure_marks_what_is_proven(against_training):
     experiment, table = against_training
     shown = dataclasses.replace(experiment.figure, x=("n_heads", "d_model"))
     known = analysis.with_theory(table)
-    figure = _pictured(shown, known, tmp_path / "x.png", monkeypatch)
+    figure = _pictured(shown, known)
     axes = _axes(figure, (1, 2))
     assert [axis.get_xlabel() for axis in axes[0]] == ["heads H", "width d"]
     assert [axis.get_title() for axis in axes[0]] == ["d = 2", "H = 2"]

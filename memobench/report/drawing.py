@@ -6,11 +6,16 @@ something is drawn.
 """
 
 import dataclasses
+import itertools
 import pathlib
+from collections.abc import Iterable, Sequence
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+
+from memobench import notation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,10 +29,8 @@ if TYPE_CHECKING:
 class Drawing:
     """Base of all kinds of figures: what the figure of an experiment shows."""
 
-    def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
-        """Writes the figure of a preset's runs, a table from `analysis.with_theory`, as a PNG."""
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
+        """The figure of a preset's runs, a table from `analysis.with_theory`."""
         raise NotImplementedError
 
     def sections(self, table: pd.DataFrame) -> list[str]:
@@ -39,6 +42,30 @@ class Drawing:
         return ""
 
 
+# As wide as a page shows them, where letters of a figure have the size of those around it.
+PAGE_INCHES, _DPI = 10.0, 120
+# What is the same has the same place in the palette in all figures.
+_PLACES = {
+    "attention only": 0,
+    "attention-only, full heads": 0,
+    "attention-only, compressed heads": 9,
+    "attention-only, full heads, 2 layers": 4,
+    "MLP": 1,
+    "MLP (relu)": 8,
+    "MLP, 2 layers": 3,
+    "attention + MLP": 2,
+    "one next token": 7,
+    "equally likely next tokens": 3,
+    "power law": 2,
+    "Dirichlet": 4,
+}
+# What a mean and its interval can be, whatever Student's says of it; `examples` are the table's.
+_MOST = {
+    **dict.fromkeys(("accuracy", "accuracy_protocol", "best_accuracy"), "1"),
+    **dict.fromkeys(("memorized", "known", "complete_99", "complete_100"), "examples"),
+}
+
+
 def subplots(
     n_rows: int,
     n_columns: int,
@@ -46,13 +73,21 @@ def subplots(
     style: str = "whitegrid",
     **settings: Any,
 ) -> tuple["Figure", np.ndarray]:
-    """A figure of so many inches, and an array of its axes, always of rows and columns."""
+    """A figure of so many inches, and an array of its axes, always of rows and columns.
+
+    Letters grow with the width, as pages show wider figures at the same width.
+    """
     import seaborn as sns
     from matplotlib.figure import Figure
 
-    sns.set_theme(context="notebook", style=style)
+    sns.set_theme(context="notebook", style=style, font_scale=max(1.0, size[0] / PAGE_INCHES))
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(n_rows, n_columns, squeeze=False, **settings)
+
+
+def save(figure: "Figure", path: pathlib.Path) -> None:
+    """Writes a figure as a PNG."""
+    figure.savefig(path, dpi=_DPI)
 
 
 def palette(n: int, name: str = "colorblind") -> list[Any]:
@@ -62,16 +97,48 @@ def palette(n: int, name: str = "colorblind") -> list[Any]:
     return sns.color_palette(name, n)
 
 
-def bars(mean: Any, half: Any) -> np.ndarray:
-    """Both arms of error bars that end at 0."""
-    return np.stack([np.clip(half, 0, np.maximum(mean, 0)), half])
+def colors_of(values: Iterable[Any]) -> dict[Any, Any]:
+    """A color for each distinct value: numbers from light to dark; what is the same in all figures.
+
+    >>> colors_of(["mlp", "x"])["mlp"] == colors_of(["MLP", "attention_only"])["MLP"]
+    True
+    """
+    distinct = sorted(set(values), key=lambda x: (isinstance(x, str), x))
+    numbers = [isinstance(x, Number) and not isinstance(x, bool) for x in distinct]
+    if len(distinct) > 1 and all(numbers):
+        # The lightest is too light on white.
+        return dict(zip(distinct, palette(len(distinct) + 1, "viridis_r")[1:], strict=True))
+    places = {x: _PLACES.get(notation.words(x)) for x in distinct}
+    free = itertools.cycle(i for i in range(10) if i not in places.values())
+    several = palette(10)
+    return {x: several[next(free) if place is None else place] for x, place in places.items()}
+
+
+def possible(column: str, table: pd.DataFrame) -> tuple[float, Any]:
+    """The least that a mean of a column can be, and the most, a number or one for each row."""
+    most = _MOST.get(column)
+    return 0.0, table["n_examples"] if most == "examples" else 1.0 if most else np.inf
+
+
+def arms(mean: Any, half: Any, least: Any = 0.0, most: Any = np.inf) -> np.ndarray:
+    """Both arms of error bars that end at what is possible; none where there is no interval."""
+    mean, half = np.asarray(mean, float), np.nan_to_num(np.asarray(half, float))
+    low, high = mean - np.asarray(least, float), np.asarray(most, float) - mean
+    return np.stack([np.clip(half, 0, np.maximum(x, 0)) for x in (low, high)])
 
 
 def key(label: str, **style: Any) -> "Line2D":
     """An entry of a legend; black unless its style says otherwise."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label=label, **{"color": "black", **style})
+    return Line2D([], [], label=notation.typeset(label), **{"color": "black", **style})
+
+
+def legend(figure: "Figure", handles: Sequence[Any], columns: int = 3) -> None:
+    """A legend below all panels."""
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small"
+    )
 
 
 def whole_numbers(axis: "Axes") -> None:

@@ -9,7 +9,8 @@ import pandas as pd
 from memobench import claims
 from memobench.experiment import Experiment
 from memobench.report import capacity, panels, tables
-from memobench.table import analysis, rows
+from memobench.report.drawing import save
+from memobench.table import analysis, published, rows
 
 # Our reading of "the same as published".
 AGREES = 0.03
@@ -53,14 +54,28 @@ def write(
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
+    path = pathlib.Path(f"{base}{published.ENDING}")
+    tables.write_runs(known.drop(columns=rows.lists()), path)
+    # What all else says follows from the table as anyone can read it, but for lists.
+    read = published.read(path).set_index("run_id").loc[known["run_id"]].reset_index()
+    lists = {name: known[name].to_numpy(object) for name in rows.lists()}
+    known = analysis.with_theory(read.assign(**lists))
+    text, verdicts = page(experiment, preset, known, seeds)
+    tables.write_csv(verdicts, pathlib.Path(f"{base}_verdicts.csv"))
+    base.with_suffix(".md").write_text(text)
+    base.with_suffix(".png").unlink(missing_ok=True)
+    if preset not in experiment.too_short:
+        save(experiment.figure.draw(experiment, preset, known), base.with_suffix(".png"))
+    return text
+
+
+def page(
+    experiment: Experiment, preset: str, known: pd.DataFrame, seeds: int | None = None
+) -> tuple[str, pd.DataFrame]:
+    """The text of a page and its verdicts, from a table of `analysis.with_theory`; see `write`."""
     wanted = experiment.wanted(preset, seeds)
     verdicts = claims.verdicts(experiment.claims_of(preset), known, wanted)
-    experiment.figure.draw(experiment, preset, known, base.with_suffix(".png"))
-    tables.write_runs(known.drop(columns=rows.lists()), pathlib.Path(f"{base}_runs.csv"))
-    tables.write_csv(verdicts, pathlib.Path(f"{base}_verdicts.csv"))
-    text = _page(experiment, preset, known, verdicts, wanted)
-    base.with_suffix(".md").write_text(text)
-    return text
+    return _page(experiment, preset, known, verdicts, wanted), verdicts
 
 
 def _page(
@@ -84,7 +99,7 @@ def _page(
             else ""
         ),
         *([experiment.notes] if experiment.notes else []),
-        f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)",
+        _figure(experiment, preset),
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
         *capacity.section(table),
@@ -100,6 +115,15 @@ def _page(
         *_configurations(table),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _figure(experiment: Experiment, preset: str) -> str:
+    if preset in experiment.too_short:
+        return (
+            f"The preset `{preset}` takes too few steps to decide anything: its models know little "
+            "more than guessing, so that a figure would mislead, and there is none."
+        )
+    return f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)"
 
 
 def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:

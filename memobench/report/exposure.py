@@ -1,20 +1,19 @@
 """What attention and MLP hold per parameter against exposures: figure and table."""
 
 import dataclasses
-import itertools
-import pathlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from memobench import typical
+from memobench import notation, typical
 from memobench.claims import exposure, interval
 from memobench.report import tables
-from memobench.report.drawing import Drawing, palette, subplots
+from memobench.report.drawing import Drawing, colors_of, legend, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from memobench.experiment import Experiment
 
@@ -30,9 +29,7 @@ ONE = {"color": "black", "linewidth": 1, "linestyle": ":"}
 class Exposure(Drawing):
     """What families hold per parameter against how often they saw each fact, and their ratio."""
 
-    def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`: each measure by exposures, and below it attention over MLP."""
         figure, axes = subplots(
             2,
@@ -57,11 +54,10 @@ class Exposure(Drawing):
             bottom.set_xlabel("exposures of each fact")
             bottom.set_xscale("log", base=2)
             bottom.set_xticks(at, [f"{n:,}" for n in at])
-        legends = [axis.get_legend_handles_labels() for axis in axes[:, 0]]
-        handles, labels = (list(itertools.chain(*x)) for x in zip(*legends, strict=True))
-        figure.suptitle(experiment.title)
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-        figure.savefig(path, dpi=110)
+        handles = [x for axis in axes[:, 0] for x in axis.get_legend_handles_labels()[0]]
+        figure.suptitle(notation.typeset(experiment.title))
+        legend(figure, handles, columns=4)
+        return figure
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: attention over MLP at every exposure, with what that decides."""
@@ -96,8 +92,8 @@ def _full(known: pd.DataFrame) -> pd.DataFrame:
 def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
     means = exposure.best_rate(exposure.per_parameter(known, measure))
     families = means.at.apply(typical.family, axis=1)
-    colors = palette(families.nunique())
-    for color, marker, name in zip(colors, "osD^", sorted(set(families)), strict=False):
+    colors = colors_of(families)
+    for (name, color), marker in zip(colors.items(), "osD^", strict=False):
         chosen = means.where((families == name).to_numpy())
         order = np.argsort(chosen.x("exposures"))
         y = chosen.mean_X[order]

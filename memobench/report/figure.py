@@ -4,7 +4,6 @@ Lines are means over seeds, bars their 95% intervals; crosses are the published 
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,16 @@ import numpy as np
 import pandas as pd
 
 from memobench import claims, notation
-from memobench.report.drawing import Drawing, key, palette, subplots, whole_numbers
+from memobench.report.drawing import (
+    Drawing,
+    arms,
+    colors_of,
+    key,
+    legend,
+    possible,
+    subplots,
+    whole_numbers,
+)
 from memobench.table import analysis
 from memobench.theory import (
     BUBECK,
@@ -25,21 +33,12 @@ from memobench.theory import (
 )
 
 if TYPE_CHECKING:
+    import matplotlib.figure
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
     from memobench.experiment import Experiment
 
-WORDS = {
-    "attention_only": "attention only (AoT)",
-    "mlp": "MLP Transformer",
-    "uniform": "equally likely next tokens",
-    "power_law": "power law",
-    "dirichlet": "Dirichlet",
-    "": "one next token",
-    False: "without residuals",
-    True: "with residuals",
-}
 # Lower bounds that are drawn against accuracy, where they apply.
 BOUND_STYLES: dict[Bound, Any] = {
     COROLLARY_2: "-.",
@@ -48,8 +47,11 @@ BOUND_STYLES: dict[Bound, Any] = {
     BUBECK: (0, (8, 2)),
 }
 GUESSING = (0, (1, 3))
+_THEOREM_2 = "Theorem 2's bound"
 FIT_ALPHA = 0.35
 FIT_STYLES = ["-", "--"]
+# From where on an axis of accuracies need not begin at zero.
+FAR_ABOVE = 0.6
 # Line, marker and its filling for the fewer and for twice the steps.
 _BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
 # Below it an infimum is zero to the eye and to rounding.
@@ -73,8 +75,8 @@ class Figure(Drawing):
     bounds: bool = True
 
     def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
+        self, experiment: "Experiment", preset: str, table: pd.DataFrame
+    ) -> "matplotlib.figure.Figure":
         """See `Drawing`."""
         summary = _summary(table)
         hues = summary[self.hue]
@@ -84,7 +86,7 @@ class Figure(Drawing):
         points = _points(self, table, summary)
         rows = sorted(set(summary["row"]))
         columns = list(dict.fromkeys(summary["variant"]))
-        colors = _colors(points["hue"])
+        colors = colors_of(points["hue"])
         figure, axes = subplots(
             len(rows),
             len(columns),
@@ -103,8 +105,8 @@ class Figure(Drawing):
                     _fitted(axis, self, fits.get(variant, ()), colors)
                 if variant == claims.VARIANTS["published", "compressed"]:
                     _published(axis, experiment, self, chosen, colors)
-                title = variant if self.row is None else f"{variant}, {_label(self.row, row)}"
-                axis.set_title(title, fontsize="small")
+                place = [variant] + ([notation.label(self.row, row)] if self.row else [])
+                axis.set_title(",\n".join(place), fontsize="small")
             axes_of_row[0].set_ylabel(notation.name(self.y))
         for axis in axes[-1]:
             axis.set_xlabel(notation.name(self.x))
@@ -115,22 +117,22 @@ class Figure(Drawing):
                 [points["high"].max(), *(row["published"] for row in experiment.published)]
             )
             most = 1.03 if self.y == "accuracy" else np.inf
-            axes[0, 0].set_ylim(0, min(most, 1.2 * largest))
+            least = 0.0
+            if self.y == "accuracy" and points["low"].min() > FAR_ABOVE:
+                least = 0.1 * np.floor(10 * points["low"].min())
+            axes[0, 0].set_ylim(least, min(most, 1.08 * largest))
         elif self.y == "loss":
             axes[0, 0].set_yscale("log")
         if self.y == "loss" and self.x == "d_model":
             axes[0, 0].set_xscale("log")
-        figure.suptitle(experiment.title)
+        figure.suptitle(notation.typeset(experiment.title))
         bounds = [bound for bound in BOUND_STYLES if bound.applies(summary).any()]
-        handles = _legend(experiment, self, points, colors, {} if self.row else fits, bounds)
-        figure.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=3 if len(columns) > 2 else 2,
-            frameon=False,
-            fontsize="small",
+        bounded = any(line.get_label() == _THEOREM_2 for axis in axes.flat for line in axis.lines)
+        handles = _legend(
+            experiment, self, points, colors, {} if self.row else fits, bounds, bounded
         )
-        figure.savefig(path, dpi=130)
+        legend(figure, handles, columns=3 if len(columns) > 2 else 2)
+        return figure
 
 
 def _summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -160,13 +162,11 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
         named = slopes.rename(columns={"slope": "y", "d_model": "x"})
         points = named.assign(row=0, hue="attention_only").sort_values(["variant", "steps", "x"])
         return _with_budget(points)
-    y, half = summary[shown.y], summary[f"{shown.y}_interval"].fillna(0)
-    low, high = y - half, y + half
+    y = summary[shown.y]
+    down, up = arms(y, summary[f"{shown.y}_interval"], *possible(shown.y, summary))
+    low, high = y - down, y + up
     if shown.y == "loss":
         y, low, high = (values.clip(lower=LEAST_LOSS) for values in (y, low, high))
-    elif shown.y in ("accuracy", "known"):
-        most = 1 if shown.y == "accuracy" else summary["n_examples"]
-        low, high = (values.clip(0, most) for values in (low, high))
     columns: dict[str, Any] = {
         "row": summary["row"],
         "variant": summary["variant"],
@@ -186,25 +186,16 @@ def _with_budget(points: pd.DataFrame) -> pd.DataFrame:
     return points.assign(budget=groups.rank(method="dense").astype(int) - 1)
 
 
-def _colors(hues: pd.Series) -> dict[Any, Any]:
-    values = sorted(set(hues))
-    numeric = pd.api.types.is_numeric_dtype(hues) and len(values) > 1
-    colors = palette(len(values) + numeric, "viridis_r" if numeric else "colorblind")
-    return dict(zip(values, colors[int(numeric) :], strict=True))
-
-
 def _curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> None:
     groups: Any = points.groupby(["hue", "budget"])
     for (hue, budget), line in groups:
         first = budget == 0
-        low, high = (
-            (line["y"] - line["low"]).clip(lower=0),
-            (line["high"] - line["y"]).clip(lower=0),
-        )
+        low, high = line["y"] - line["low"], line["high"] - line["y"]
         axis.errorbar(
             line["x"],
             line["y"],
-            yerr=np.stack([low.fillna(0), high.fillna(0)]),
+            # Rounding leaves less than nothing.
+            yerr=np.stack([low.fillna(0), high.fillna(0)]).clip(min=0),
             color=colors[hue],
             linestyle="-" if first else "--",
             marker="o" if first else "s",
@@ -256,20 +247,23 @@ def _theorem_2(axis: "Axes", summary: pd.DataFrame, colors: dict[Any, Any]) -> N
     """The bound on encoders where it is finite, and the width from which on they reach all."""
     n = int(summary["vocab_size"].iloc[0])
     axis.axvline(n - 1, color="0.4", linewidth=1, linestyle=":")
-    widths = np.geomspace(10, 100 * summary["d_model"].max(), 200).astype(int)
+    # Where it is finite at widths of which none was measured, there is nothing to compare.
+    widths = np.geomspace(1, 2 * summary["d_model"].max(), 200).astype(int)
     distributions = summary.dropna(subset=["n_next"]).drop_duplicates("conditional")
     rows: Any = distributions.itertuples()
     for row in rows:
         parameter = None if pd.isna(row.conditional_parameter) else row.conditional_parameter
         bound = [encoder_bound(n, d, int(row.n_next), row.conditional, parameter) for d in widths]
         finite = np.isfinite(bound)
-        axis.plot(
-            widths[finite],
-            np.asarray(bound)[finite],
-            color=colors[row.conditional],
-            linestyle="--",
-            linewidth=1,
-        )
+        if finite.any():
+            axis.plot(
+                widths[finite],
+                np.asarray(bound)[finite],
+                color=colors[row.conditional],
+                linestyle="--",
+                linewidth=1,
+                label=_THEOREM_2,
+            )
 
 
 def _fits(tested: Sequence[claims.Claim], table: pd.DataFrame) -> dict[str, Sequence[claims.Fit]]:
@@ -331,9 +325,10 @@ def _legend(
     colors: dict[Any, Any],
     fits: Mapping[str, Sequence[claims.Fit]],
     bounds: Sequence[Bound],
+    bounded: bool,
 ) -> list["Line2D"]:
     keys = [
-        key(_label(shown.hue, hue), color=color, marker="o", markersize=4)
+        key(notation.label(shown.hue, hue), color=color, marker="o", markersize=4)
         for hue, color in colors.items()
     ]
     budgets = _budgets(points)
@@ -350,12 +345,13 @@ def _legend(
         for bound in bounds:
             label = f"lower bound, {bound.name}"
             keys.append(key(label, color="0.4", linestyle=BOUND_STYLES[bound]))
-    if shown.y == "accuracy":
+    if shown.y == "accuracy" and points["low"].min() <= FAR_ABOVE:
         keys.append(key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":
         keys.append(key("encoder's floor; T_eps (vertical)", color="0.4", linestyle=":"))
     if shown.y == "loss" and shown.x == "d_model":
-        keys.append(key("Theorem 2's bound", color="0.4", linestyle="--"))
+        if bounded:
+            keys.append(key(_THEOREM_2, color="0.4", linestyle="--"))
         keys.append(key("d = N − 1", color="0.4", linestyle=":"))
     for name, dashes in _names_of(fits).items():
         band = {"color": "0.4", "alpha": FIT_ALPHA, "linewidth": 5, "linestyle": dashes}
@@ -387,9 +383,3 @@ def _budgets(points: pd.DataFrame) -> list[str]:
         for place in by_steps
         if place
     ]
-
-
-def _label(column: str, value: Any) -> str:
-    if column in notation.LETTERS:
-        return notation.sizes({column: value}, [column])
-    return WORDS.get(value, str(value))

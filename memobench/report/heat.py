@@ -1,7 +1,6 @@
 """A heat map: a measure by two sizes, with a line that others found."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from memobench.report.drawing import Drawing, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from memobench.experiment import Experiment
 
@@ -29,12 +29,10 @@ class Heat(Drawing):
     value: str
     line: tuple[str, Callable[[float], float], float]
 
-    def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`."""
         figure: Any = self.cells(table, experiment.title).figure
-        figure.savefig(path, dpi=110)
+        return figure
 
     def cells(self, table: pd.DataFrame, title: str) -> "Axes":
         """The axes of the figure: sizes are equally spaced, and the line is linear between them."""
@@ -66,7 +64,7 @@ class Heat(Drawing):
         axis.invert_yaxis()
         axis.set_xlabel(notation.name(self.x))
         axis.set_ylabel(notation.name(self.y))
-        axis.set_title(title)
+        axis.set_title(notation.typeset(title))
         figure.legend(loc="outside lower center", fontsize="small")
         return axis
 

@@ -1,7 +1,6 @@
 """Small multiples: means over seeds with 95% intervals, a panel for each pair of axes."""
 
 import dataclasses
-import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +9,27 @@ import pandas as pd
 
 from memobench import claims, notation
 from memobench.methods.construction import WEIGHTS
-from memobench.report.drawing import Drawing, bars, key, palette, subplots, whole_numbers
+from memobench.report.drawing import (
+    Drawing,
+    arms,
+    colors_of,
+    key,
+    legend,
+    possible,
+    subplots,
+    whole_numbers,
+)
 from memobench.table import analysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from memobench.experiment import Experiment
 
 LOGARITHMIC = ("n_examples", "condition", "largest_weight", "margin")
 _MARKERS = "osD^vPX*<>"
+_MOST_COLUMNS = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,26 +47,20 @@ class Panels(Drawing):
     column: str | None = None
     lines: bool = True
 
-    def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`."""
         runs = table[table["status"] == "ok"].assign(
             bits_per_parameter=table["bits"] / table["n_params"], made=made(table)
         )
         hues = _in_order(runs[self.hue])
-        colors = dict(zip(hues, palette(len(hues)), strict=True))
+        colors = colors_of(hues)
         markers = {hue: _MARKERS[i % len(_MARKERS)] for i, hue in enumerate(hues)}
         columns = list(_columns(self, runs))
-        figure, axes = subplots(
-            len(self.y),
-            len(columns),
-            (max(3.6 * len(columns), 8), 3.2 * len(self.y) + 1.6),
-            sharex="col",
-            sharey="row",
-        )
-        for row, y in zip(axes, self.y, strict=True):
-            for axis, (_, x, chosen) in zip(row, columns, strict=True):
+        # More panels than a page shows side by side are below each other.
+        tall = len(columns) > _MOST_COLUMNS
+        figure, axes = _tall(self, columns) if tall else _wide(self, columns)
+        for of_y, y in zip(axes, self.y, strict=True):
+            for axis, (_, x, chosen) in zip(of_y, columns, strict=True):
                 for hue, of_hue in chosen.groupby(self.hue):
                     style = {"color": colors[hue], "marker": markers[hue], "markersize": 5}
                     (_line if self.lines else _points)(axis, of_hue, x, y, style)
@@ -65,18 +69,41 @@ class Panels(Drawing):
                 if x == "load":
                     axis.axvline(1, color="black", linestyle=":", linewidth=1)
                 _scale(axis, x, y)
-            row[0].set_ylabel(notation.name(y))
-        for top, bottom, (title, x, _) in zip(axes[0], axes[-1], columns, strict=True):
-            top.set_title(title, fontsize="small")
-            bottom.set_xlabel(notation.name(x))
-        figure.suptitle(experiment.title)
-        handles = [key(str(hue), color=colors[hue], marker=markers[hue]) for hue in hues]
+        figure.suptitle(notation.typeset(experiment.title))
+        handles = [key(notation.words(hue), color=colors[hue], marker=markers[hue]) for hue in hues]
         if "memorized" in self.y:
             handles.append(key("proven", linestyle="--"))
-        figure.legend(
-            handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize="small"
-        )
-        figure.savefig(path, dpi=130)
+        # Only now, as panels of a row share their axis.
+        for of_y, y in zip(axes, self.y, strict=True):
+            for axis in of_y if y not in LOGARITHMIC else ():
+                axis.set_ylim(bottom=0)
+        legend(figure, handles)
+        return figure
+
+
+def _wide(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
+    """Panels by y and column; a row of them for each y."""
+    size = (max(3.6 * len(columns), 8), 3.2 * len(shown.y) + 1.6)
+    figure, axes = subplots(len(shown.y), len(columns), size, sharex="col", sharey="row")
+    for axis, y in zip(axes[:, 0], shown.y, strict=True):
+        axis.set_ylabel(notation.name(y))
+    for top, bottom, (title, x, _) in zip(axes[0], axes[-1], columns, strict=True):
+        top.set_title(title, fontsize="small")
+        bottom.set_xlabel(notation.name(x))
+    return figure, axes
+
+
+def _tall(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
+    """Panels by y and column; a row of them for each column."""
+    size = (5 * len(shown.y), 2.4 * len(columns) + 1.6)
+    figure, axes = subplots(len(columns), len(shown.y), size, sharey="col")
+    for row, (title, _, _) in zip(axes, columns, strict=True):
+        for axis, y in zip(row, shown.y, strict=True):
+            axis.set_title(title, fontsize="small")
+            axis.set_ylabel(notation.name(y))
+    for axis in axes[-1]:
+        axis.set_xlabel(notation.name(columns[-1][1]))
+    return figure, axes.T
 
 
 def made(known: pd.DataFrame) -> pd.Series:
@@ -88,13 +115,13 @@ def _columns(shown: Panels, runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.D
     """What each column of panels is called, its x, and its runs."""
     if shown.column is not None:
         for value in _in_order(runs[shown.column]):
-            yield str(value), shown.x[0], runs[runs[shown.column] == value]
+            yield notation.words(value), shown.x[0], runs[runs[shown.column] == value]
         return
     usual = {x: runs[x].mode().iloc[0] for x in shown.x}
     for x in shown.x:
         others = [other for other in shown.x if other != x]
         chosen = runs[np.logical_and.reduce([runs[o] == usual[o] for o in others], axis=0)]
-        yield notation.sizes(usual, others), x, chosen if others else runs
+        yield notation.typeset(notation.sizes(usual, others)), x, chosen if others else runs
 
 
 def _in_order(values: pd.Series) -> list[Any]:
@@ -105,10 +132,10 @@ def _in_order(values: pd.Series) -> list[Any]:
 
 
 def _line(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: dict[str, Any]) -> None:
-    groups = runs.assign(y=pd.to_numeric(runs[y])).groupby(x)["y"]
-    half = groups.agg(analysis.half_width).fillna(0)
-    mean = groups.mean()
-    axis.errorbar(mean.index, mean, yerr=bars(mean, half), capsize=2, linewidth=1.3, **style)
+    groups = runs.assign(y=pd.to_numeric(runs[y])).groupby(x)
+    mean, half = groups["y"].mean(), groups["y"].agg(analysis.half_width)
+    ends = arms(mean, half, *possible(y, groups[["n_examples"]].max()))
+    axis.errorbar(mean.index, mean, yerr=ends, capsize=2, linewidth=1.3, **style)
 
 
 def _points(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: dict[str, Any]) -> None:
@@ -127,5 +154,3 @@ def _scale(axis: "Axes", x: str, y: str) -> None:
         whole_numbers(axis)
     if y in LOGARITHMIC:
         axis.set_yscale("log")
-    else:
-        axis.set_ylim(bottom=0)

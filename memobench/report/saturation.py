@@ -1,17 +1,18 @@
 """The picture of saturation: the largest attention weight of every head on every example."""
 
 import dataclasses
-import pathlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from memobench import notation
 from memobench.report.drawing import Drawing, subplots
 from memobench.theory import SATURATED_ATTENTION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from memobench.experiment import Experiment
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 class Picture(Drawing):
     """Which heads serve which examples, for runs with saturation; a panel for every size."""
 
-    def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`; two panels for every size.
 
         Left, for the first seed: rows are heads, columns examples, sorted by the head that is the
@@ -48,8 +47,8 @@ class Picture(Drawing):
                 fontsize="small",
             )
             _histogram(right, runs)
-        figure.suptitle(experiment.title)
-        figure.savefig(path, dpi=130)
+        figure.suptitle(notation.typeset(experiment.title))
+        return figure
 
 
 def _weights(axis: "Axes", largest_HxT: np.ndarray) -> Any:

@@ -1,7 +1,6 @@
 """What was memorized against a size, on logarithmic axes, with what others found."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +8,13 @@ import numpy as np
 import pandas as pd
 
 from memobench import notation
-from memobench.report.drawing import Drawing, bars, palette, subplots
+from memobench.report.drawing import Drawing, arms, colors_of, legend, possible, subplots
 from memobench.table import analysis
 from memobench.table.rows import configuration
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from memobench.experiment import Experiment
 
 
@@ -42,31 +43,31 @@ class Scaling(Drawing):
     best_of: tuple[str, ...] = ()
     guides: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
 
-    def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`: means over seeds, 95% intervals, guides."""
         from matplotlib.ticker import StrMethodFormatter
 
         rows = table.assign(y=pd.to_numeric(table[self.y])).dropna(subset=["y"])
         if self.best_of:
             rows = best(rows, list(self.best_of))
-        figure, ((axis,),) = subplots(1, 1, (7.5, 5.5))
-        hues = sorted(set(rows[self.hue]))
-        colors = palette(len(hues))
-        for color, marker, hue in zip(colors, "osD^vPX*" * len(hues), hues, strict=False):
-            groups = rows[rows[self.hue] == hue].groupby(self.x)["y"]
-            half = groups.agg(analysis.half_width)
-            label = hue if self.hue == "architecture" else f"{notation.name(self.hue)}: {hue}"
+        # On a logarithmic axis nothing reaches zero: what would ends at the panel's edge.
+        means = rows.groupby([self.hue, self.x], dropna=False)["y"].mean()
+        least = 0.7 * means[means > 0].min()
+        figure, ((axis,),) = subplots(1, 1, (8, 6))
+        colors, markers = colors_of(rows[self.hue]), "osD^vPX*"
+        for (hue, color), marker in zip(colors.items(), markers * len(colors), strict=False):
+            groups = rows[rows[self.hue] == hue].groupby(self.x)
+            mean, half = groups["y"].mean(), groups["y"].agg(analysis.half_width)
+            _, most = possible(self.y, groups[["n_examples"]].max())
             axis.errorbar(
-                groups.mean().index,
-                groups.mean(),
-                yerr=bars(groups.mean(), half),
+                mean.index,
+                mean.clip(lower=least),
+                yerr=arms(mean.clip(lower=least), half, least, most),
                 color=color,
                 marker=marker,
                 linestyle="",
                 capsize=3,
-                label=label,
+                label=notation.label(self.hue, hue),
             )
         x = np.geomspace(rows[self.x].min() * 0.9, rows[self.x].max() * 1.1, 100)
         for style, (name, guide) in zip(("--", ":", "-.", "-"), self.guides, strict=False):
@@ -77,6 +78,6 @@ class Scaling(Drawing):
             side.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axis.set_xlabel(notation.name(self.x))
         axis.set_ylabel(notation.name(self.y))
-        axis.set_title(experiment.title)
-        axis.legend(fontsize="small")
-        figure.savefig(path, dpi=110)
+        axis.set_title(notation.typeset(experiment.title))
+        legend(figure, axis.get_legend_handles_labels()[0], columns=2)
+        return figure

@@ -60,7 +60,7 @@ def _cell(value: object, digits: int | None) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:z.{digits}f}" if digits is not None else f"{value:g}"
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return text(str(value))
 

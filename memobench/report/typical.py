@@ -1,20 +1,29 @@
 """Typical capacities of families: bits, threshold and attention over MLP, against parameters."""
 
 import dataclasses
-import pathlib
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from memobench import typical
+from memobench import notation, typical
 from memobench.methods.capacity import Capacity
 from memobench.report import tables
-from memobench.report.drawing import Drawing, key, palette, subplots, whole_numbers
+from memobench.report.drawing import (
+    Drawing,
+    colors_of,
+    key,
+    legend,
+    palette,
+    subplots,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from memobench.experiment import Experiment
 
@@ -37,23 +46,17 @@ _MARKERS = "osD^vPX*"
 class Typical(Drawing):
     """Bits and thresholds per parameter of every family, and attention over MLP."""
 
-    def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`: of the exact gradient, with 95% intervals."""
         found = typical.summary(table)
         found = found[found["protocol"] == "exact"]
         families = list(dict.fromkeys(found["family"]))
-        looks = {
-            family: {"color": color, "marker": marker}
-            for family, color, marker in zip(
-                families, palette(max(len(families), 1)), _MARKERS * len(families), strict=False
-            )
-        }
-        figure, ((bits, half, over),) = subplots(1, 3, (15, 5.2))
-        second = ("half_99", "associations per parameter that half know to 99%")
+        colors, markers = colors_of(families), itertools.cycle(_MARKERS)
+        looks = {x: {"color": colors[x], "marker": next(markers)} for x in families}
+        figure, ((bits, half, over),) = subplots(1, 3, (13, 6))
+        second = ("half_99", "associations per parameter\nthat half know to 99%")
         if "half_99" not in found:
-            second = ("accuracy", "share of all associations that is known")
+            second = ("accuracy", "share of all associations\nthat is known")
         for axis, name, label in ((bits, "bits", "bits per parameter"), (half, *second)):
             for i, family in enumerate(families):
                 aside = i - (len(families) - 1) / 2
@@ -62,10 +65,10 @@ class Typical(Drawing):
             axis.set_ylim(0)
             _parameters(axis, sorted(set(found["budget"])))
         _ratios(over, table)
-        figure.suptitle(experiment.title)
+        figure.suptitle(notation.typeset(experiment.title))
         handles = [key(family, **looks[family]) for family in families]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-        figure.savefig(path, dpi=110)
+        legend(figure, handles)
+        return figure
 
     def answer(self, table: pd.DataFrame) -> str:
         """See `Drawing`: attention or MLP, where both were measured."""
@@ -92,9 +95,7 @@ class Typical(Drawing):
 class Shapes(Drawing):
     """Bits per parameter of every shape against its width, a panel for each budget."""
 
-    def draw(
-        self, experiment: "Experiment", preset: str, table: pd.DataFrame, path: pathlib.Path
-    ) -> None:
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`; of shapes of one family and width the best is on the line."""
         runs: list[Any] = table[table["status"] == "ok"].to_dict("records")
         known = pd.DataFrame(
@@ -109,7 +110,7 @@ class Shapes(Drawing):
         figure, (axes,) = subplots(
             1, max(len(budgets), 1), (max(4.2 * len(budgets), 9), 5), sharey="row"
         )
-        looks = dict(zip(families, palette(max(len(families), 1)), strict=False))
+        looks = colors_of(families)
         for axis, budget in zip(axes, budgets, strict=False):
             for family, marker in zip(families, _MARKERS * len(families), strict=False):
                 shapes = known[(known["budget"] == budget) & (known["family"] == family)]
@@ -127,9 +128,9 @@ class Shapes(Drawing):
             key(family, color=looks[family], marker=marker)
             for family, marker in zip(families, _MARKERS * len(families), strict=False)
         ]
-        figure.suptitle(experiment.title)
-        figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
-        figure.savefig(path, dpi=110)
+        figure.suptitle(notation.typeset(experiment.title))
+        legend(figure, handles)
+        return figure
 
 
 def answer(table: pd.DataFrame) -> str:
@@ -260,11 +261,11 @@ def _ratios(axis: "Axes", table: pd.DataFrame) -> None:
             label=f"{steps:,} steps",
         )
     axis.axhline(1, color="black", linewidth=1, linestyle=":")
-    axis.set_ylabel("bits per parameter, attention over MLP")
+    axis.set_ylabel("bits per parameter,\nattention over MLP")
     axis.set_ylim(0, 1.3)
     _parameters(axis, [budget for budget, _ in ratios])
     if all_steps:
-        axis.legend(fontsize="small", title="exposures of each association")
+        axis.legend(fontsize="small", title="exposures of each", title_fontsize="small")
 
 
 def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:

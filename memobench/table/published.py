@@ -18,7 +18,7 @@ from memobench.table.results import to_table
 from memobench.table.rows import all_columns
 
 QUICK = "quick"
-_ENDING = "_runs.csv"
+ENDING = "_runs.csv"
 
 
 def published(name: str, preset: str | None = None) -> pd.DataFrame:
@@ -53,9 +53,9 @@ def files() -> dict[str, dict[str, pathlib.Path]]:
     folder, found = folders.published(), dict[str, dict[str, pathlib.Path]]()
     if not folder.is_dir():
         raise UserError(f"{folder} with the published tables is missing; install memobench again")
-    for path in sorted(folder.glob(f"**/*{_ENDING}")):
+    for path in sorted(folder.glob(f"**/*{ENDING}")):
         *preset, paper, file = path.relative_to(folder).parts
-        name = f"{paper}/{file.removesuffix(_ENDING)}"
+        name = f"{paper}/{file.removesuffix(ENDING)}"
         found.setdefault(name, {})["/".join(preset) or QUICK] = path
     return found
 

@@ -29,12 +29,12 @@ class Bars(Drawing):
 
     x: str
 
-    def draw(self, experiment, preset, table, path):
+    def draw(self, experiment, preset, table):
         means = table.groupby(self.x)["loss"].mean()
         figure, ((axis,),) = subplots(1, 1, (5, 4))
         axis.bar(means.index.astype(str), means)
         axis.set(xlabel=self.x, ylabel="loss", title=experiment.title)
-        figure.savefig(path)
+        return figure
 
     def sections(self, table):
         best = table.groupby(self.x)["loss"].mean().idxmin()

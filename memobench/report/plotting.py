@@ -1,0 +1,117 @@
+"""One picture of any table of results: means over seeds with 95% intervals, a line for each hue."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from memobench import capacity, notation, typical
+from memobench.columns import require
+from memobench.errors import closest
+from memobench.methods.capacity import Capacity
+from memobench.report.drawing import arms, colors_of, possible, subplots
+from memobench.table import analysis
+from memobench.table.rows import configuration, measures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_PER_PARAMETER = "_per_parameter"
+_MARKERS = "osD^vPX*<>"
+# What messages name of a table, beside what tells its rows apart.
+_USUAL = ("n_params", "architecture", "d_model", "n_heads", "protocol")
+
+
+def plot(
+    table: pd.DataFrame,
+    y: str = "accuracy",
+    x: str = "n_params",
+    hue: str = "architecture",
+    axis: "Axes | None" = None,
+) -> "Axes":
+    """Draws a measure against a size: means over seeds, bars of 95%, a color for each hue.
+
+    What has several values beside x and hue (learning rates, tasks) is drawn as points without a
+    line: select rows of the table first. Of capacities over label tables the intervals are those.
+
+    Args:
+      table: of `memobench.run`, `memobench.load_results` or `memobench.published`.
+      y: a column of numbers, or "bits_per_parameter" and the like.
+      x: a column; numbers of parameters are on a logarithmic axis.
+      hue: a column, or "family": architectures alike in all but sizes.
+      axis: to draw into; by default one of a new figure.
+
+    Returns:
+      The axes; their `figure.savefig("NAME.png")` writes them.
+
+    Raises UserError for a column that the table lacks, or that has no numbers.
+
+    >>> import memobench
+    >>> axes = plot(memobench.published("dana2025/heads", "full"), x="n_heads", hue="d_model")
+    >>> axes.get_xlabel(), axes.get_ylabel()
+    ('heads H', 'accuracy')
+    """
+    points = _points(table, x, y, hue)
+    if axis is None:
+        _, ((axis,),) = subplots(1, 1, (8.5, 4.5))
+    colors = colors_of(points["hue"])
+    for place, (value, color) in enumerate(colors.items()):
+        line = points[points["hue"] == value].sort_values("x")
+        axis.errorbar(
+            line["x"],
+            line["y"],
+            yerr=[line["down"], line["up"]],
+            color=color,
+            marker=_MARKERS[place % len(_MARKERS)],
+            markersize=5,
+            linestyle="-" if line["x"].is_unique else "",
+            capsize=3,
+            label=notation.label(hue, value),
+        )
+    if x.startswith("n_params"):
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.set_xlabel(notation.name(x))
+    axis.set_ylabel(notation.name(y))
+    if possible(y.removesuffix(_PER_PARAMETER), table)[1] is not np.inf:
+        axis.set_ylim(bottom=0)
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return axis
+
+
+def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
+    """A row for each configuration: x, hue, y and both arms of its interval."""
+    measure = y.removesuffix(_PER_PARAMETER)
+    specs = [*configuration(), "family"]
+    for name in (x, hue):
+        fix = closest(name, [*analysis.telling(table, _USUAL), "family"], 0.6)
+        require(name in specs, f"{name!r} does not tell configurations apart{fix}")
+    require(measure in table, f"{measure!r} is no column here{closest(measure, measures(), 0.6)}")
+    rows = table[table["status"] == "ok"]
+    rows = rows.assign(**{measure: pd.to_numeric(rows[measure], errors="coerce")})
+    several = rows["method"] == Capacity.name
+    found = pd.concat([_means(rows[~several], measure), _of_tables(rows[several], measure)])
+    if "family" in (x, hue):
+        found["family"] = [typical.family(row) for row in found.to_dict("records")]
+    found = found.dropna(subset=[x, hue, measure])
+    require(len(found), f"no row has numbers in {x!r} and {measure!r}; choose other columns")
+    per = found["n_params"] if y != measure else 1
+    least, most = possible(measure, found)
+    down, up = arms(found[measure], found[f"{measure}_interval"], least, most) / np.asarray(per)
+    return pd.DataFrame(
+        {"x": found[x], "hue": found[hue], "y": found[measure] / per, "down": down, "up": up}
+    )
+
+
+def _means(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    return analysis.over_seeds(rows, (measure,)) if len(rows) else rows
+
+
+def _of_tables(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Rows that are means over label tables already, each with the interval of those."""
+    half = np.full(len(rows), np.nan)
+    if measure == "bits":
+        each = [typical.models(row, "rung_bits")[-1] for row in rows.to_dict("records")]
+        estimates = [capacity.typical(bits_TxS) for bits_TxS in each]
+        half[:] = [(estimate.high - estimate.low) / 2 for estimate in estimates]
+    return rows.assign(**{f"{measure}_interval": half})

@@ -1,0 +1,65 @@
+"""Published pages are what today's code makes of the published tables, and figures show all of it.
+
+Boards have pages of their own kind. `python -m tests.republish` makes pages and figures anew.
+"""
+
+import functools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests import republish
+from tests.test_published_tables import verdicts_agree
+
+PATHS = republish.paths()
+
+
+@functools.lru_cache(maxsize=2)
+def _read(name):
+    return republish.read(PATHS[name])
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_page_is_what_its_table_makes(name):
+    published = _read(name)
+    text, verdicts = published.page()
+    assert published.base.with_suffix(".md").read_text() == text
+    kept = pd.read_csv(f"{published.base}_verdicts.csv", keep_default_na=False)
+    verdicts_agree(verdicts, kept)
+    # What cannot decide has no figure, all others have one.
+    drawn = published.preset not in published.experiment.too_short
+    assert published.base.with_suffix(".png").exists() == drawn
+    assert (f"({published.base.name}.png)" in text) == drawn
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_all_that_a_figure_shows_is_in_sight(name):
+    """Every point and the ends of its interval lie within its panel, and are possible."""
+    published = _read(name)
+    if not published.pictured:
+        return
+    figure = published.draw()
+    bars = [(axis, bar) for axis in figure.axes for bar in axis.containers]
+    points = [
+        (axis, line) for axis in figure.axes for line in axis.lines if line.get_marker() != "None"
+    ]
+    assert bars or points
+    for axis, bar in bars:
+        for ends in bar.lines[2]:
+            for end_2xXY in ends.get_segments():
+                _in_sight(axis, end_2xXY)
+    for axis, line in points:
+        _in_sight(axis, line.get_xydata())
+    for axis in figure.axes:
+        if "accuracy" == axis.get_ylabel():
+            assert axis.get_ylim()[1] <= 1.1
+
+
+def _in_sight(axis, points_PxXY):
+    points_PxXY = np.asarray(points_PxXY)[~np.isnan(points_PxXY).any(axis=1)]
+    for limits, values_P in zip((axis.get_xlim(), axis.get_ylim()), points_PxXY.T, strict=True):
+        least, most = sorted(limits)
+        slack = 1e-9 * max(abs(least), abs(most))
+        assert (values_P >= least - slack).all(), (values_P.min(), limits)
+        assert (values_P <= most + slack).all(), (values_P.max(), limits)
