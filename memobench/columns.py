@@ -50,7 +50,8 @@ class Domain:
 
     description: completes "is not ..". canonical: the value in its one form, None where it is not
     such a value. write, read: to and from a cell of the table, where the two differ. made: the
-    function that made it and its arguments, for those who draw values or document them.
+    function that made it and its arguments, for those who draw values or document them. schema:
+    what JSON Schema can say of values, where that does not follow from `made`.
     """
 
     description: str
@@ -58,6 +59,7 @@ class Domain:
     write: Callable[[Any], Any] = lambda value: value
     read: Callable[[Any], Any] = lambda value: value
     made: tuple[Any, ...] = ()
+    schema: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     def holds(self, cell: Any) -> bool:
         """Whether a cell of the table holds such a value."""
@@ -121,8 +123,7 @@ def satisfying(
     description: str, holds: Callable[[Any], Any], schema: Mapping[str, Any] | None = None
 ) -> Domain:
     """Values for which a predicate is true. schema: what JSON Schema can say of them."""
-    made = (satisfying, schema or {})
-    return Domain(description, lambda value: value if holds(value) else None, made=made)
+    return Domain(description, lambda value: value if holds(value) else None, schema=schema)
 
 
 def exactly(constant: int) -> Domain:

@@ -425,7 +425,9 @@ def test_every_experiment_has_a_report(experiment, tmp_path):
     sections = experiment.figure.sections(analysis.with_theory(table))
     assert ("## Attention over MLP" in text) == isinstance(experiment.figure, Exposure)
     assert all(section in text for section in sections)
-    assert (tmp_path / f"{experiment.name}.png").stat().st_size > 20_000
+    picture = tmp_path / f"{experiment.name}.png"
+    assert picture.exists() == ("quick" not in experiment.too_short)
+    assert not picture.exists() or picture.stat().st_size > 20_000
 
 
 @every_experiment

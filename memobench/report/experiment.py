@@ -54,12 +54,9 @@ def write(
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
-    path = pathlib.Path(f"{base}{published.ENDING}")
-    tables.write_runs(known.drop(columns=rows.lists()), path)
-    # What all else says follows from the table as anyone can read it, but for lists.
-    read = published.read(path).set_index("run_id").loc[known["run_id"]].reset_index()
-    lists = {name: known[name].to_numpy(object) for name in rows.lists()}
-    known = analysis.with_theory(read.assign(**lists))
+    tables.write_runs(known.drop(columns=rows.lists()), pathlib.Path(f"{base}{published.ENDING}"))
+    # Everything else follows from the numbers that are written.
+    known = analysis.with_theory(tables.as_written(known))
     text, verdicts = page(experiment, preset, known, seeds)
     tables.write_csv(verdicts, pathlib.Path(f"{base}_verdicts.csv"))
     base.with_suffix(".md").write_text(text)

@@ -98,9 +98,7 @@ def _of(domain: Domain) -> dict[str, Any]:
         return {"type": "string", "minLength": 1, "maxLength": about[0]}
     if made is columns.or_null:
         return {"anyOf": [_of(about[0]), {"type": "null"}]}
-    if made is columns.satisfying:
-        return dict(about[0])
-    return _family(about[0]) if made is spec.is_spec else {}
+    return _family(about[0]) if made is spec.is_spec else dict(domain.schema or {})
 
 
 if __name__ == "__main__":

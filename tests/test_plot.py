@@ -1,0 +1,95 @@
+"""memobench.plot draws any table of results, and nothing that cannot be."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+import memobench
+from memobench.errors import UserError
+from memobench.report.drawing import arms, colors_of
+from memobench.table import analysis
+
+
+@pytest.fixture(scope="module")
+def heads():
+    table = memobench.published("dana2025/heads", "full")
+    return table[table["heads"] == "compressed"]
+
+
+@pytest.fixture(scope="module")
+def typical():
+    return memobench.published("board/typical")
+
+
+def _drawn(axes):
+    """x, y, and both ends of the interval of every point, line by line."""
+    for bar in axes.containers:
+        x, y = bar.lines[0].get_data()
+        ends = [segment[:, 1] for lines in bar.lines[2] for segment in lines.get_segments()]
+        yield bar.get_label(), np.asarray(x), np.asarray(y), np.array(ends)
+
+
+def test_means_and_intervals_are_those_over_seeds(heads):
+    axes = memobench.plot(heads, x="n_heads", hue="d_model")
+    assert isinstance(axes, Axes)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("heads H", "accuracy")
+    summary = analysis.over_seeds(heads).set_index(["d_model", "n_heads"]).sort_index()
+    lines = {label: rest for label, *rest in _drawn(axes)}
+    assert lines.keys() == {f"width d = {d}" for d in set(heads["d_model"])}
+    for d in set(heads["d_model"]):
+        x, y, ends = (values.astype(float) for values in lines[f"width d = {d}"])
+        mean, half = (
+            summary.loc[d].loc[x, name].to_numpy(float)
+            for name in ("accuracy", "accuracy_interval")
+        )
+        np.testing.assert_allclose(y, mean)
+        np.testing.assert_allclose(ends[:, 0], np.clip(y - half, 0, 1))
+        np.testing.assert_allclose(ends[:, 1], np.clip(y + half, 0, 1))
+
+
+def test_published_capacities_have_the_intervals_of_their_tables(typical):
+    axes = memobench.plot(typical, "bits_per_parameter", hue="family")
+    points = list(_drawn(axes))
+    assert sum(len(y) for _, _, y, _ in points) == len(typical)
+    assert all((ends[:, 1] > ends[:, 0]).all() for _, _, _, ends in points)
+    assert axes.get_xscale() == "log"
+
+
+def test_it_draws_into_axes_and_is_saved(heads, tmp_path: pathlib.Path):
+    axes = memobench.plot(heads, x="n_heads", hue="d_model")
+    assert memobench.plot(heads, "bits", axis=axes) is axes
+    axes.figure.savefig(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"y": "acuracy"}, "'acuracy' is no column here; did you mean accuracy?"),
+        ({"x": "seed"}, "'seed' does not tell configurations apart"),
+        ({"hue": "accuracy"}, "'accuracy' does not tell configurations apart"),
+        ({"y": "complete_99"}, "no row has numbers in 'n_params' and 'complete_99'"),
+    ],
+)
+def test_a_column_that_is_none_is_one_line(heads, columns, said):
+    with pytest.raises(UserError) as error:
+        memobench.plot(heads, **columns)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_intervals_end_at_what_is_possible():
+    mean, half = [0.1, 0.5, 0.9, 1.0], [0.3, 0.3, 0.3, np.nan]
+    down, up = arms(mean, half, 0, 1)
+    np.testing.assert_allclose(down, [0.1, 0.3, 0.3, 0])
+    np.testing.assert_allclose(up, [0.3, 0.3, 0.1, 0])
+
+
+def test_what_is_the_same_has_one_color_and_all_others_are_distinct():
+    alone, several = colors_of(["mlp"]), colors_of(["a", "b", "MLP", "attention_only"])
+    assert alone["mlp"] == several["MLP"]
+    assert len(set(several.values())) == 4
+    assert len(set(colors_of([1, 2, 4, 8]).values())) == 4
+    assert len(set(colors_of([True, False]).values())) == 2
