@@ -50,7 +50,8 @@ class Heat(Drawing):
             cmap="viridis",
             vmin=50,
             vmax=100,
-            annot_kws={"fontsize": "x-small"},
+            # Above the line, where it crosses a cell.
+            annot_kws={"fontsize": "x-small", "va": "bottom"},
             cbar_kws={"label": f"{notation.name(self.value)}, %"},
         )
         name, y_of, least = self.line
