@@ -214,8 +214,10 @@ def price(rates: dict[costs.RateKey, costs.Rates], device: str) -> pd.DataFrame:
 
 
 def side_by_side(priced: pd.DataFrame, device: str) -> pd.DataFrame:
-    """One row per experiment: both presets on the device, on accelerators the full one."""
-    quick, full = (priced[priced["preset"] == x].set_index("experiment") for x in ("quick", "full"))
+    """One row per experiment: the quick preset, and the full one or else the paper's."""
+    names = ("quick", "full", "paper")
+    quick, full, paper = (priced[priced["preset"] == x].set_index("experiment") for x in names)
+    full = full.combine_first(paper[~paper.index.isin(full.index)]).reindex(quick.index)
     guesses = [name for name in map(str, priced) if name.endswith("(guess)")]
     columns = {f"quick, {device}": quick[device], f"full, {device}": full[device]}
     columns |= {f"full, {name}": full[name] for name in guesses}
