@@ -39,6 +39,9 @@ from memobench.table import results
 OUTPUT = measuring.output_flag()
 SHARDS = flags.DEFINE_list("shards", ["runs/shards"], "Folders of shards.")
 WRITE = flags.DEFINE_bool("write", False, "Replace this device's rates in memobench/rates.csv.")
+PRICE = flags.DEFINE_bool(
+    "price", False, "Write only what experiments cost anew, by the rates that memobench has."
+)
 SAMPLE = flags.DEFINE_string("sample", None, "CSV file for a few packs of every kind, for tests.")
 
 SCRIPT = "experiments/performance/costs.py"
@@ -83,6 +86,9 @@ so and are not measured.
 def main(argv: Sequence[str]) -> None:
     """Derives, compares, prints and writes."""
     output, about = measuring.begin(SCRIPT, OUTPUT.value), measuring.about(SCRIPT)
+    if PRICE.value:
+        price_again(output / "costs.md", about["device"])
+        return
     folders = [measured(folder) for folder in SHARDS.value]
     device = about["device"]
     repeated = pd.concat(folders, ignore_index=True)
@@ -117,6 +123,18 @@ def main(argv: Sequence[str]) -> None:
     print(text)
 
 
+def price_again(page: pathlib.Path, device: str) -> None:
+    """Replaces the table of what experiments cost in a page; all else was measured and stays."""
+    before, found, after = page.read_text().partition(_PRICED)
+    if not found:
+        sys.exit(f"{SCRIPT}: {page} has no section of costs; measure with --shards first")
+    _, _, rest = after.partition("\n\n")
+    _, _, rest = rest.partition("\n\n")
+    shown = tables.markdown(side_by_side(price(costs.known(device, "cpu"), device), device), {})
+    page.write_text(f"{before}{found}\n\n{shown}\n\n{rest}")
+
+
+_PRICED = "## What each experiment costs"
 _DIGITS = {"predicted s": 0, "measured s": 0, "ratio": 2, "left out": 2, "spread": 2}
 _RATES = {"program_seconds": 2, "step_seconds": 5, "flop_nanoseconds": 4, "float_nanoseconds": 2}
 
@@ -192,7 +210,7 @@ def _within(ratios: pd.Series) -> int:
 
 
 def price(rates: dict[costs.RateKey, costs.Rates], device: str) -> pd.DataFrame:
-    """What both presets of every experiment would take here, and guesses for accelerators."""
+    """What every preset of each experiment would take here, and guesses for accelerators."""
     rows = []
     for experiment in EXPERIMENTS.values():
         for preset, runs in experiment.presets.items():
@@ -214,14 +232,13 @@ def price(rates: dict[costs.RateKey, costs.Rates], device: str) -> pd.DataFrame:
 
 
 def side_by_side(priced: pd.DataFrame, device: str) -> pd.DataFrame:
-    """One row per experiment: the quick preset, and the full one or else the paper's."""
-    names = ("quick", "full", "paper")
-    quick, full, paper = (priced[priced["preset"] == x].set_index("experiment") for x in names)
-    full = full.combine_first(paper[~paper.index.isin(full.index)]).reindex(quick.index)
+    """One row per experiment: presets on the device, on accelerators the full one."""
+    of = {preset: rows.set_index("experiment") for preset, rows in priced.groupby("preset")}
     guesses = [name for name in map(str, priced) if name.endswith("(guess)")]
-    columns = {f"quick, {device}": quick[device], f"full, {device}": full[device]}
-    columns |= {f"full, {name}": full[name] for name in guesses}
-    return pd.DataFrame(columns).reset_index()
+    columns = {f"{x}, {device}": of[x][device] for x in ("quick", "paper", "full")}
+    columns |= {f"full, {name}": of["full"][name] for name in guesses}
+    shown = pd.DataFrame(columns).reindex(list(dict.fromkeys(priced["experiment"])))
+    return shown.rename_axis("experiment").fillna("–").reset_index()
 
 
 def duration(seconds: float) -> str:
