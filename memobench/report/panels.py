@@ -68,7 +68,7 @@ class Panels(Drawing):
                     _promised(axis, chosen, x)
                 if x == "load":
                     axis.axvline(1, color="black", linestyle=":", linewidth=1)
-                _scale(axis, x, y)
+                _scale(axis, x, y, pd.to_numeric(runs[y]))
         figure.suptitle(notation.typeset(experiment.title))
         handles = [key(notation.words(hue), color=colors[hue], marker=markers[hue]) for hue in hues]
         if "memorized" in self.y:
@@ -147,10 +147,14 @@ def _promised(axis: "Axes", runs: pd.DataFrame, x: str) -> None:
     axis.plot(line[x], line["promised"], color="black", linestyle="--", linewidth=1, zorder=1)
 
 
-def _scale(axis: "Axes", x: str, y: str) -> None:
+def _scale(axis: "Axes", x: str, y: str, values: pd.Series) -> None:
     if x in LOGARITHMIC:
         axis.set_xscale("log")
     elif x != "load":
         whole_numbers(axis)
     if y in LOGARITHMIC:
-        axis.set_yscale("log")
+        # Margins of what is not known are negative.
+        if (values <= 0).any():
+            axis.set_yscale("symlog", linthresh=values[values > 0].min())
+        else:
+            axis.set_yscale("log")
