@@ -667,7 +667,8 @@ def test_the_page_of_promises_tells_the_worst_of_all_seeds(loads, tmp_path):
     assert [axis.get_title() for axis in axes[0]] == ["float64", "float32"]
     names = ["condition number", "largest weight", "least margin / largest output"]
     assert [axis.get_ylabel() for axis in axes[:, 0]] == names
-    assert {axis.get_yscale() for axis in figure.axes} == {"log"}
+    # Margins of what is lost in float32 are below zero.
+    assert [axis.get_yscale() for axis in axes[:, 0]] == ["log", "log", "symlog"]
     assert _legend(figure) == ["Dana 2025"]
     # Points of single runs, no means of them.
     assert [len(line.get_xdata()) for line in axes[0, 0].lines] == [6]

@@ -51,8 +51,8 @@ def constant(
 
 def _measured(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Without sizes at which a search used up its set: it then measured the set's size."""
-    used_up = table.assign(used_up=table["lower_bound"].eq(True)).groupby(keys)["used_up"]
-    return table[~used_up.transform("any")]
+    used_up = table.assign(used_up=table["lower_bound"].eq(True))
+    return table[~used_up.groupby(keys, dropna=False)["used_up"].transform("any")]
 
 
 def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str]) -> Test:
