@@ -20,5 +20,6 @@ def _known(flag):
     name = flag.removeprefix("--").partition("=")[0].encode()
     for path in pathlib.Path(jaxlib.__file__).parent.glob("libjax_common.*"):
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
-            return code.find(name) >= 0
+            # A name that was a flag is still a reserved field.
+            return code.find(b"\0" + name + b"\0") >= 0
     return False
