@@ -18,12 +18,12 @@ TINY = """
 import dataclasses
 from memobench import Associations, AttentionOnly, Training
 from memobench.experiment import Experiment, grid
-from memobench.report.drawing import Drawing
+from memobench.report.drawing import Drawing, subplots
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plain(Drawing):
-    def draw(self, experiment, preset, table, path):
-        path.write_bytes(b"drawn")
+    def draw(self, experiment, preset, table):
+        return subplots(1, 1, (3, 2))[0]
 
     def answer(self, table):
         return f"{len(table)} runs answer."
@@ -92,7 +92,7 @@ def test_the_bench_reports_the_cheapest_first_and_ends_with_the_answer(checkout)
         "Figures, pages and tables are in runs/.",
     ]
     for name in reported:
-        assert (folder / "runs" / f"{name}.png").read_bytes() == b"drawn"
+        assert (folder / "runs" / f"{name}.png").stat().st_size > 0
     # Again it finds every run.
     shards = sorted((folder / "runs" / "shards").glob("*.json"))
     done = command_line("run", plugin, "--preset=bench", "--report", cwd=folder)

@@ -260,7 +260,7 @@ def test_a_plan_for_many_devices_is_as_many_times_as_large(monkeypatch):
     assert max(len(pack.runs) for pack in alone) == 2
     assert [len(pack.runs) for pack in together] == [12]
     # Two runs on the fullest device.
-    assert together[0].memory_bytes == packing.make_pack(runs[:2], ENCLOSING).memory_bytes
+    assert together[0].memory_bytes == packing.make_pack(runs[:2], ENCLOSING, "gpu").memory_bytes
     assert {half.n_devices for half in together[0].halves()} == {N_DEVICES}
 
 

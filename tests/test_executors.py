@@ -9,6 +9,7 @@ import re
 import resource
 import socket
 import subprocess
+import time
 import types
 from collections.abc import Sequence
 
@@ -154,7 +155,7 @@ def test_runs_that_another_has_in_hand_are_waited_for(runs, tmp_path, monkeypatc
         if len(waited) == 3:
             held.release()
 
-    monkeypatch.setattr(sweep, "time", types.SimpleNamespace(sleep=wait))
+    monkeypatch.setattr(sweep, "time", types.SimpleNamespace(sleep=wait, monotonic=time.monotonic))
     assert len(_run(runs, tmp_path)) == len(runs)
     assert waited == [3, 3, 3]
 

@@ -41,9 +41,11 @@ def test_experiments_mean_the_models_that_they_meant():
     known = {
         run.run_id for x in EXPERIMENTS.values() for runs in x.presets.values() for run in runs
     }
-    migrated = [migrate.migrate_row(old)["run_id"] in known for old in OLD]
-    # The last six are of no experiment.
-    assert migrated == [True] * (len(OLD) - 6) + [False] * 6
+    # The last six were of no experiment, and the board no longer searches.
+    of_board = [old["method"] == "searched" and old["task"] == "associations" for old in OLD]
+    expected = [not searched and i < len(OLD) - 6 for i, searched in enumerate(of_board)]
+    assert [migrate.migrate_row(old)["run_id"] in known for old in OLD] == expected
+    assert sum(expected) > 20
 
 
 def test_what_meant_nothing_is_gone_and_what_was_implied_is_there():

@@ -430,8 +430,15 @@ def test_every_experiment_has_a_report(experiment, tmp_path):
     assert not picture.exists() or picture.stat().st_size > 20_000
 
 
-@every_experiment
-@pytest.mark.parametrize("preset", ["quick", "full"])
+@pytest.mark.parametrize(
+    ("experiment", "preset"),
+    [
+        pytest.param(found, preset, id=f"{preset}-{name}")
+        for name, found in EXPERIMENTS.items()
+        for preset in found.presets
+        if preset in ("quick", "full")
+    ],
+)
 def test_every_experiment_is_well_declared(experiment, preset):
     runs = experiment.presets[preset]
     assert len({run.run_id for run in runs}) == len(runs) > 0

@@ -152,6 +152,8 @@ def _run(old: Mapping[str, Any]) -> Run:
         spec["n_noise"] = old["vocab_size"] - others
     if old["activation"] is None or old["d_mlp"] == 0:
         spec["activation"] = _ACTIVATIONS.get(str(old["architecture"]))
+    if old["architecture"] != "query_attention":
+        spec["score_scale"] = None
     if old["start"] is not None:
         spec["start"] = str(_start(old["start"]))
     if old["protocol"] == "annealed":
