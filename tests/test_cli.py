@@ -11,6 +11,7 @@ import memobench
 from memobench import cli
 from memobench.command import choose
 from memobench.experiments import EXPERIMENTS
+from memobench.runtime import sweep
 from tests.command_line import command_line
 
 
@@ -143,10 +144,17 @@ def test_a_pattern_leaves_out_experiments_without_the_preset():
     assert [found.name for found in choose(["dana2025/contexts"], "paper")] == ["dana2025/contexts"]
 
 
-def test_a_run_whose_time_is_up_says_so_and_is_no_failure(tmp_path):
-    done = command_line("run", "dana2025/heads", "--for=1s", "--noprogress", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "the time is up: 0 of 90 runs are saved" in done.stdout
+def test_a_run_whose_time_is_up_says_so_and_is_no_failure(tmp_path, monkeypatch):
+    def stopped(runs, results, progress, executor, seconds):
+        assert 0 < seconds <= 1800
+        raise sweep.TimeUp("the time is up: 1 of 2 runs are saved")
+
+    monkeypatch.setattr(sweep, "run", stopped)
+    line = ["run", "dana2025/heads", "--for=0.5h"]
+    for more in ([], ["--report"]):
+        done = command_line(*line, *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "the time is up: 1 of 2 runs are saved" in done.stdout
 
 
 def test_experiments_that_share_runs_run_them_once(tmp_path):

@@ -3,8 +3,6 @@
 Boards have pages of their own kind. `python -m tests.republish` makes pages and figures anew.
 """
 
-import functools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,14 +13,13 @@ from tests.test_published_tables import verdicts_agree
 PATHS = republish.paths()
 
 
-@functools.lru_cache(maxsize=2)
-def _read(name):
-    return republish.read(PATHS[name])
+@pytest.fixture(scope="module", params=PATHS)
+def published(request):
+    """Each once: pytest runs both tests of one before it reads the next."""
+    return republish.read(PATHS[request.param])
 
 
-@pytest.mark.parametrize("name", PATHS)
-def test_a_page_is_what_its_table_makes(name):
-    published = _read(name)
+def test_a_page_is_what_its_table_makes(published):
     text, verdicts = published.page()
     assert published.base.with_suffix(".md").read_text() == text
     kept = pd.read_csv(f"{published.base}_verdicts.csv", keep_default_na=False)
@@ -33,10 +30,8 @@ def test_a_page_is_what_its_table_makes(name):
     assert (f"({published.base.name}.png)" in text) == drawn
 
 
-@pytest.mark.parametrize("name", PATHS)
-def test_all_that_a_figure_shows_is_in_sight(name):
+def test_all_that_a_figure_shows_is_in_sight(published):
     """Every point and the ends of its interval lie within its panel, and are possible."""
-    published = _read(name)
     if not published.pictured:
         return
     figure = published.draw()

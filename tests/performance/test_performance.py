@@ -91,6 +91,7 @@ def test_the_work_of_a_step_is_about_what_the_planner_counts(folder):
         assert 0.5 < float(ratio) < 1.1, name
 
 
+@pytest.mark.slow
 def test_a_sweep_is_simulated(folder, tmp_path):
     command = [sys.executable, str(folder / "scaling.py"), "--packs=3", "--runs_per_pack=2"]
     command += ["--stages=plan sizes,write,read", f"--output={tmp_path}", f"--folder={tmp_path}"]
