@@ -8,6 +8,7 @@
 # make performance      packed training against one model at a time, and against the roofline
 # make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
 # make docs             docs/columns.md, from the declarations of columns, and the site in build/docs
+# make parquet          the published tables as Parquet, in build/parquet
 # make intervals       docs/intervals.md, by simulation: ten minutes of CPU
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
@@ -30,7 +31,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot bench docs intervals test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
+.PHONY: aot bench docs intervals parquet test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -79,6 +80,9 @@ docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs
 	@echo build/docs/docs/index.html
 
+parquet: $(VENV)/.installed-parquet
+	$(VENV)/bin/python -m memobench.table.published build/parquet
+
 intervals: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.coverage > docs/intervals.md
 
@@ -97,7 +101,7 @@ $(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml | $(VENV)/bin/pyt
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 
-$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray $(VENV)/.installed-slurm: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-parquet $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray $(VENV)/.installed-slurm: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 

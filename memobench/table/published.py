@@ -7,6 +7,7 @@ use, curves say, are missing.
 
 import ast
 import pathlib
+import sys
 from typing import Any
 
 import pandas as pd
@@ -71,6 +72,16 @@ def run_ids() -> set[str]:
     return {x for path in paths for x in pd.read_csv(path, usecols=["run_id"], dtype=str)["run_id"]}
 
 
+def write_parquet(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the rows of every published experiment as NAME.parquet into a folder."""
+    paths = []
+    for name in files():
+        paths.append(folder / f"{name}.parquet")
+        paths[-1].parent.mkdir(parents=True, exist_ok=True)
+        published(name).to_parquet(paths[-1])
+    return paths
+
+
 def read(path: pathlib.Path) -> pd.DataFrame:
     """A table of runs as `report` wrote it, with values of the types that shards have."""
     texts = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -90,3 +101,7 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text) if text else None
     except (SyntaxError, ValueError):
         return text
+
+
+if __name__ == "__main__":
+    print(len(write_parquet(pathlib.Path(sys.argv[1]))), "tables in", sys.argv[1])
