@@ -13,6 +13,7 @@ from memobench.spec import Spec
 from memobench.table.consistency import agree
 
 if TYPE_CHECKING:
+    from memobench.methods.training import Training
     from memobench.models.base import Module
     from memobench.planner.packing import Pack
     from memobench.runs import Run
@@ -235,3 +236,36 @@ class Method(Spec):
     def shared_columns(cls) -> dict[str, Column]:
         """The columns of the spec that rows of all methods have."""
         return {}
+
+
+class ByTraining(Method):
+    """A method whose models are each made by its field `training`."""
+
+    accuracy_of_final_weights: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        @property
+        def training(self) -> Training:
+            """Of every model."""
+
+    @property
+    def protocol(self) -> str:  # type: ignore[override]
+        """The protocol of a training."""
+        return self.training.protocol
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of a training, at most."""
+        return self.training.steps
+
+    @property
+    def batch_size(self) -> int | None:
+        """Examples of a step of a training."""
+        return self.training.batch_size
+
+    def check_run(self, run: Run) -> None:
+        self.training.check_run(run)
+
+    def check_module(self, module: Module) -> None:
+        self.training.check_module(module)

@@ -18,7 +18,7 @@ from memobench import columns as col
 from memobench import engine
 from memobench.columns import Column, by_name, integer, number, require
 from memobench.engine import Signature, lanes
-from memobench.methods.base import Method, OnSteps, PackResult
+from memobench.methods.base import ByTraining, OnSteps, PackResult
 from memobench.methods.epochs import EpochJob, Epochs
 from memobench.methods.training import Training
 from memobench.models.base import Module
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @kind("checked")
-class Checked(Method):
+class Checked(ByTraining):
     """A `training` that is checked every `evaluate_every` steps, on all examples.
 
     The accuracy of a run is the largest of its checks; one of `enough` ends the training. The loss
@@ -39,7 +39,6 @@ class Checked(Method):
     """
 
     queues: ClassVar[bool] = True
-    accuracy_of_final_weights: ClassVar[bool] = False
 
     training: Training = nested(Training, "of the model", default=Training())
     evaluate_every: int = integer("steps between evaluations of all examples", 1, default=128)
@@ -53,30 +52,9 @@ class Checked(Method):
             f"n_batches={self.training.n_batches}; fix one of them",
         )
 
-    @property
-    def protocol(self) -> str:  # type: ignore[override]
-        """The protocol of the training."""
-        return self.training.protocol
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps at most."""
-        return self.training.steps
-
-    @property
-    def batch_size(self) -> int | None:
-        """Examples of a step."""
-        return self.training.batch_size
-
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
         return Training.variant(row)
-
-    def check_run(self, run: Run) -> None:
-        self.training.check_run(run)
-
-    def check_module(self, module: Module) -> None:
-        self.training.check_module(module)
 
     def signature(self, module: Module, task: Any) -> Signature:
         return dataclasses.replace(self.training.signature(module, task), curve=False)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from memobench.columns import require
-from memobench.methods.base import Method
+from memobench.methods.base import ByTraining
 from memobench.methods.epochs import Epochs
 from memobench.models.base import Module
 from memobench.planner import packing
@@ -20,20 +20,11 @@ from memobench.runtime.checkpoints import Checkpoints
 from memobench.tasks.labelled_contexts import rounded
 
 if TYPE_CHECKING:
-    from memobench.methods.training import Training
     from memobench.runs import Run
 
 
-class OfParts(Method):
-    """A method of many trainings of a run's model, each by its field `training`."""
-
-    accuracy_of_final_weights: ClassVar[bool] = False
-
-    if TYPE_CHECKING:
-
-        @property
-        def training(self) -> Training:
-            """Of every model."""
+class OfParts(ByTraining):
+    """A method of many trainings of a run's model."""
 
     def check(self) -> None:
         require(
@@ -41,21 +32,6 @@ class OfParts(Method):
             "training must be of protocol='exact' or 'published' and without start: every model "
             "begins anew, and batches would not fit every number of examples",
         )
-
-    @property
-    def protocol(self) -> str:  # type: ignore[override]
-        """The protocol of every training."""
-        return self.training.protocol
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps of a training."""
-        return self.training.steps
-
-    @property
-    def batch_size(self) -> int | None:
-        """Examples of a step of a training."""
-        return self.training.batch_size
 
     def check_run(self, run: Run) -> None:
         task: Any = run.task
@@ -69,10 +45,7 @@ class OfParts(Method):
             f"a {kind} needs tokens of even frequency in random order; set zipf_exponent=None and "
             f"n_sequences, to {task.n_examples} for all",
         )
-        self.training.check_run(run)
-
-    def check_module(self, module: Module) -> None:
-        self.training.check_module(module)
+        super().check_run(run)
 
     def signature(self, module: Module, task: Any) -> Hashable:
         return self.training.signature(module, task, subsets=True)
