@@ -32,14 +32,15 @@ VERSION = "v2"
 # Whose the project's own rows are, and those of the reader's folder.
 OWN, YOURS = "memobench", "you"
 EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
+# How models of a track are trained.
+TRAININGS = {EXACT: Training(protocol="exact", batch_size=None), PUBLISHED: Training()}
 TRACKS = {
-    EXACT: "trained by the exact gradient, 4,096 steps at the best learning rate",
+    EXACT: f"trained by the exact gradient, {TRAININGS[EXACT].steps:,} steps at the best learning "
+    "rate",
     PUBLISHED: "trained by the published protocol of Dana et al. (2025)",
     CONSTRUCTED: "weights of a proof, for as many associations as it promises",
     OPEN: "the best weights of each entry, found by any means",
 }
-# How models of a track are trained.
-TRAININGS = {EXACT: Training(protocol="exact", batch_size=None), PUBLISHED: Training()}
 # Label tables of every budget: the more parameters, the less capacities spread. Their seeds are
 # 0, 1, .., which nobody chooses; certificates are of one of them.
 TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
@@ -315,12 +316,12 @@ def track_of(row: Mapping[str, Any]) -> str | None:
     """
     try:
         made = from_cells(row)
-        if isinstance(made.method, Capacity):
-            _require_whole(made, row)
+        method: Any = made.method
+        own = {name: typical.listed(row[name]) for name in method.columns_of_rows()}
+        method.check_lists(made, own)
     except UserError as error:
         _log.warning("left out of the board: run %s: %s", row["run_id"], error)
         return None
-    method: Any = made.method
     if made.task.seed or off_board(made.task, row["n_params"]) or method.tables < LEAST_TABLES:
         return None
     for track, training in TRAININGS.items():
@@ -328,28 +329,6 @@ def track_of(row: Mapping[str, Any]) -> str | None:
         if method.training == training and (track == EXACT or method.rate_factors == (1.0,)):
             return track
     return None
-
-
-def _require_whole(made: Run, row: Mapping[str, Any]) -> None:
-    """Raises UserError unless a Capacity's lists have its rungs, models and trials."""
-    method: Any = made.method
-    task: Any = made.task
-    most = task.n_examples * math.log2(task.n_choices) * (1 + 1e-6)
-    for name, largest in (("rung_bits", most), ("rung_known", task.n_examples)):
-        found = typical.listed(row[name])
-        shapes = [len(x) for x in found] if isinstance(found, list) else []
-        whole = shapes == [method.lanes] * method.rungs
-        holds = whole and all(0 <= x <= largest for of_rung in found for x in of_rung)
-        require(holds, f"{name} is not that of {method.rungs} rungs and {method.lanes} models")
-    trials = typical.listed(row["complete_trials"])
-    holds = isinstance(trials, list) and all(len(x) == 2 and x[0] > 0 for x in trials)
-    require(holds, "complete_trials are not examples and whether they were known")
-    same = typical.listed(row["rung_steps"]) == method.ladder
-    rates = typical.listed(row["rung_rates"])
-    require(
-        same and isinstance(rates, list) and len(rates) == method.rungs,
-        f"rung_steps, rung_rates are not those of {method.rungs} rungs",
-    )
 
 
 def off_board(task: Task, n_params: int) -> str | None:

@@ -11,6 +11,7 @@ spread more, so that an interval takes more of them: every rung has trainings of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from memobench.methods.parts import OfParts
 from memobench.methods.training import Training
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import MOST_SEED, kind, nested
-from memobench.table.consistency import REPEATED, agree, check_derived
+from memobench.table.consistency import REPEATED, agree, check_derived, check_domain
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -128,21 +129,33 @@ class Capacity(OfParts):
 
         return ladders.climb(pack, on_steps, checkpoints)
 
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        bits_KxL, known_KxL = (np.array(row[name]) for name in ("rung_bits", "rung_known"))
+    def check_lists(self, run: Run, row: Mapping[str, Any]) -> None:
+        """Raises UserError unless a row's lists are of the rungs, models and trials of its run."""
+        for name, column in self.columns_of_rows().items():
+            check_domain(name, column.domain, row[name])
+        task: Any = run.task
+        most = task.n_examples * math.log2(task.n_choices) * (1 + REPEATED)
         require(
             row["rung_steps"] == self.ladder
-            and bits_KxL.shape == known_KxL.shape == (self.rungs, self.lanes),
-            f"rung_steps, rung_bits, rung_known are not of {self.rungs} rungs and {self.lanes} "
-            "models; fix them",
+            and len(row["rung_rates"]) == self.rungs
+            and self._are_of_models(row["rung_bits"], most)
+            and self._are_of_models(row["rung_known"], task.n_examples),
+            f"rung_steps, rung_rates, rung_bits, rung_known are not what {self.rungs} rungs of "
+            f"{self.lanes} models have; fix them",
         )
         trials = row["complete_trials"]
         require(
             len(trials) == self.threshold_trials
-            and all(n <= run.task.n_examples and known in (0, 1) for n, known in trials),
+            and all(len(trial) == 2 for trial in trials)
+            and all(0 < n <= task.n_examples and known in (0, 1) for n, known in trials),
             f"complete_trials are not {self.threshold_trials} parts of the task, each with 1 or 0; "
             "fix them",
         )
+
+    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
+        self.check_lists(run, row)
+        bits_KxL, known_KxL = np.array(row["rung_bits"]), np.array(row["rung_known"])
+        trials = row["complete_trials"]
         self._check_rates(row)
         complete = max((n for n, known in trials if known), default=0)
         require(
@@ -161,6 +174,11 @@ class Capacity(OfParts):
             f"bits={shown(row['bits'])} but {bits:.6g} follows from rung_bits; fix the wrong one",
         )
 
+    def _are_of_models(self, value_KxL: Any, most: float) -> bool:
+        """Whether there is a number from 0 to `most` for every rung and model."""
+        whole = [len(value_L) for value_L in value_KxL] == [self.lanes] * self.rungs
+        return whole and all(0 <= value <= most for value_L in value_KxL for value in value_L)
+
     def _check_rates(self, row: Mapping[str, Any]) -> None:
         """Raises UserError where the learning rates are not those that the pilots prefer."""
         best, edges = [], []
@@ -174,8 +192,7 @@ class Capacity(OfParts):
             edges.append(len(bits) > 1 and best[-1] in (min(bits), max(bits)))
         rates = [self.training.learning_rate * factor for factor in best]
         require(
-            len(rates) == len(row["rung_rates"]) == self.rungs
-            and np.allclose(row["rung_rates"], rates, rtol=REPEATED),
+            len(rates) == self.rungs and np.allclose(row["rung_rates"], rates, rtol=REPEATED),
             f"rung_rates={row['rung_rates']} but {rates} follow from pilot_bits; fix the wrong "
             "ones",
         )
