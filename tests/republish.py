@@ -69,28 +69,19 @@ def read(path: pathlib.Path) -> Published:
 
 
 def main(names: list[str]) -> None:
-    """Writes pages, verdicts, figures and, for all experiments, both VERDICTS.md."""
+    """Writes pages, verdicts, figures and VERDICTS.md."""
     found = {name: path for name, path in paths().items() if name in names or not names}
-    all_read: dict[pathlib.Path, dict[str, Any]] = {}
     for name, path in found.items():
         each = read(path)
         text, decided = each.page()
         each.base.with_suffix(".md").write_text(text)
-        tables.write_csv(decided, pathlib.Path(f"{each.base}_verdicts.csv"))
+        tables.write_csv(decided, pathlib.Path(f"{each.base}{verdicts.ENDING}"))
         if each.pictured:
             save(each.draw(), each.base.with_suffix(".png"))
         elif each.preset in each.experiment.too_short:
             each.base.with_suffix(".png").unlink(missing_ok=True)
-        folder = each.base.parents[1]
-        of_folder = all_read.setdefault(folder, {})
-        of_folder[each.experiment.name] = (each.experiment, each.known, each.seeds)
         print(name, flush=True)
-    for folder, of_folder in all_read.items():
-        if not names and (folder / "VERDICTS.md").exists():
-            # The page of the full presets has those of one paper.
-            quick = folder == folders.published()
-            shown = {name: x for name, x in of_folder.items() if quick or "dana" in name}
-            verdicts.write(shown, published.QUICK if quick else "full", folder)
+    verdicts.write(folders.published())
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from memobench import folders
+from memobench.report import verdicts
 from tests import republish
 from tests.test_published_tables import verdicts_agree
 
@@ -20,14 +22,23 @@ def published(request):
 
 
 def test_a_page_is_what_its_table_makes(published):
-    text, verdicts = published.page()
+    text, decided = published.page()
     assert published.base.with_suffix(".md").read_text() == text
     kept = pd.read_csv(f"{published.base}_verdicts.csv", keep_default_na=False)
-    verdicts_agree(verdicts, kept)
+    verdicts_agree(decided, kept)
     # What cannot decide has no figure, all others have one.
     drawn = published.preset not in published.experiment.too_short
     assert published.base.with_suffix(".png").exists() == drawn
     assert (f"({published.base.name}.png)" in text) == drawn
+
+
+def test_the_page_of_verdicts_has_all_that_are_published(tmp_path):
+    folder = folders.published()
+    for path in folder.glob(f"**/*{verdicts.ENDING}"):
+        copy = tmp_path / path.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    assert verdicts.write(tmp_path) == (folder / "VERDICTS.md").read_text()
 
 
 def test_all_that_a_figure_shows_is_in_sight(published):

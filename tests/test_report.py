@@ -39,6 +39,7 @@ from memobench.table import analysis, results
 from memobench.table import rows as declared
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests.small import markdown_rows
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,6 @@ def test_devices_are_text_on_every_page_and_no_formula_in_any_table(measured, tm
     pages = [
         page.write(experiment, "quick", known, tmp_path),
         configurations.page(configurations.build(known)),
-        verdicts.write({experiment.name: (experiment, known, None)}, "quick", tmp_path),
     ]
     for text in pages:
         lines = [line for line in text.splitlines() if "easured on:" in line]
@@ -270,19 +270,27 @@ def test_the_page_gives_every_verdict_and_what_twice_the_steps_change(measured, 
         assert word in text
     found = pd.read_csv(tmp_path / "test/tiny_verdicts.csv")
     assert found["verdict"].tolist() == ["fails", "holds"] * 2
-    everything = verdicts.write({experiment.name: (experiment, table, None)}, "full", tmp_path)
+    everything = verdicts.write(tmp_path)
     assert (tmp_path / "VERDICTS.md").read_text() == everything
-    assert "| test/tiny | knows something | fails (128) | fails (128) |" in everything
+    assert (
+        "| test/tiny | knows something | fails (128) → holds (256) | fails (128) → hol"
+        in everything
+    )
 
 
-def test_a_paper_whose_experiments_decide_nothing_has_no_section_of_verdicts(measured, tmp_path):
-    experiment, table = measured
-    silent = dataclasses.replace(experiment, claims=())
-    every = {"mine/silent": (silent, table, None), "test/tiny": (experiment, table, None)}
-    text = verdicts.write(every, "full", tmp_path)
-    assert "## test" in text
+def test_verdicts_of_all_presets_are_on_one_page():
+    labels = list(claims.VARIANTS.values())
+    rows = [("b", labels[0], 4, "holds"), ("a", labels[1], 2, "fails")]
+    table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"])
+    silent = {("mine/silent", "full"): table[:0]}
+    text = verdicts.page({("x/e", "full"): table, ("x/e", "quick"): table[1:], **silent})
+    shown = markdown_rows(text)
+    found = [(row["preset"], row["claim"]) for row in shown]
+    assert found == [("quick", "a"), ("full", "b"), ("full", "a")]
+    assert shown[1][labels[0]] == "holds (4)"
+    # One whose experiments decide nothing has no section.
     assert "mine" not in text
-    assert "(no rows)" not in text
+    assert "preset |" not in verdicts.page({("x/e", "full"): table})
 
 
 def test_steps_per_second_count_shared_packs_once(measured):

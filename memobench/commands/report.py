@@ -26,7 +26,6 @@ def run(names: list[str]) -> None:
     experiments = choose(names, PRESET.value)
     from memobench.report import experiment as page
     from memobench.report import verdicts
-    from memobench.table import published
     from memobench.table.results import check_writable, load_results
 
     table = load_results(RESULTS.value)
@@ -36,7 +35,7 @@ def run(names: list[str]) -> None:
         wanted = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
         rows = table[table["run_id"].isin(wanted)].reset_index(drop=True)
         if not rows.empty:
-            found[experiment.name] = (experiment, rows, SEEDS.value)
+            found[experiment.name] = (experiment, rows)
             continue
         missing = f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}"
         first = f"first: memobench run {experiment.name} --preset={PRESET.value}"
@@ -44,15 +43,14 @@ def run(names: list[str]) -> None:
             raise UserError(f"{missing}; {first}")
         logging.warning("left out: %s; %s", missing, first)
     if PUBLISH.value:
-        found = {name: (x, _with_published(x, rows), n) for name, (x, rows, n) in found.items()}
-    for experiment, rows, seeds in found.values():
-        text = page.write(experiment, PRESET.value, rows, output, seeds)
+        found = {name: (x, _with_published(x, rows)) for name, (x, rows) in found.items()}
+    for experiment, rows in found.values():
+        text = page.write(experiment, PRESET.value, rows, output, SEEDS.value)
         print(text if len(experiments) == 1 else f"Written to {output / experiment.name}.md")
-    # That of all is not replaced by one of some.
-    others = published.of_preset(PRESET.value) - found.keys() if PUBLISH.value else set()
-    if len(found) > 1 and not others:
-        print(verdicts.write(found, PRESET.value, output))
-        print(f"Written to {output / 'VERDICTS.md'}")
+    # Of published presets there is one page.
+    folder = folders.published() if PUBLISH.value else output
+    verdicts.write(folder)
+    print(f"Written to {folder / 'VERDICTS.md'}")
 
 
 def _published_folder() -> pathlib.Path:

@@ -10,6 +10,7 @@ from memobench import claims
 from memobench.experiment import Experiment
 from memobench.report import capacity, panels, tables
 from memobench.report.drawing import save
+from memobench.report.verdicts import ENDING
 from memobench.table import analysis, published, rows
 
 # Our reading of "the same as published".
@@ -58,7 +59,7 @@ def write(
     # Everything else follows from the numbers that are written.
     known = analysis.with_theory(tables.as_written(known))
     text, verdicts = page(experiment, preset, known, seeds)
-    tables.write_csv(verdicts, pathlib.Path(f"{base}_verdicts.csv"))
+    tables.write_csv(verdicts, pathlib.Path(f"{base}{ENDING}"))
     base.with_suffix(".md").write_text(text)
     base.with_suffix(".png").unlink(missing_ok=True)
     if preset not in experiment.too_short:

@@ -8,16 +8,17 @@ from typing import Any
 import pandas as pd
 
 from memobench import claims
-from memobench.experiment import Experiment
 from memobench.report import tables
-from memobench.table import analysis
+from memobench.table.published import QUICK
+
+ENDING = "_verdicts.csv"
 
 INTRODUCTION = """\
 # Verdicts
 
 Every claim under every variant, with the steps in brackets (the fewest, where they differ between
 sizes); behind an arrow the verdict with twice the steps. Presets too short to decide anything are
-left out. Evidence stands on each experiment's page.
+left out. The page of each experiment has the evidence, and the device that measured it.
 
 Written by `memobench report`; never edited by hand.
 """
@@ -34,45 +35,49 @@ OF_PAPER = {
 _COLUMNS = (*claims.VARIANTS.values(), claims.OPTIMUM)
 
 
-def write(
-    experiments: Mapping[str, tuple[Experiment, pd.DataFrame, int | None]],
-    preset: str,
-    folder: pathlib.Path,
-) -> str:
-    """Writes VERDICTS.md into the folder and returns its text.
+def write(folder: pathlib.Path) -> str:
+    """Writes VERDICTS.md from the NAME_verdicts.csv below a folder, and returns its text.
 
-    Of each experiment, with its runs, as many seeds are declared as are named; all for None.
+    Those of a preset that has a folder of its own are in it, the others are of the quick one.
     """
-    devices = {device for _, runs, _ in experiments.values() for device in runs["device"]}
-    parts = [INTRODUCTION, f"Preset `{preset}`, measured on: {tables.listed(devices)}.\n"]
-    by_paper = itertools.groupby(experiments.items(), key=lambda item: item[0].partition("/")[0])
-    for paper, items in by_paper:
+    found = {}
+    for path in folder.glob(f"**/*{ENDING}"):
+        *preset, paper, file = path.relative_to(folder).parts
+        name = f"{paper}/{file.removesuffix(ENDING)}"
+        found[name, "/".join(preset) or QUICK] = pd.read_csv(path, keep_default_na=False)
+    text = page(found)
+    (folder / "VERDICTS.md").write_text(text)
+    return text
+
+
+def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
+    """The text of VERDICTS.md, from tables of verdicts by experiment and preset."""
+    parts = [INTRODUCTION]
+    several = len({preset for _, preset in verdicts}) > 1
+    # The quick preset is the first of an experiment's.
+    order = sorted(verdicts, key=lambda key: (key[0], key[1] != QUICK, key[1]))
+    for paper, keys in itertools.groupby(order, key=lambda key: key[0].partition("/")[0]):
         rows = [
-            {"experiment": name, **row}
-            for name, (experiment, table, seeds) in items
-            for row in _rows(experiment, preset, seeds, analysis.with_theory(table))
+            {"experiment": key[0], **({"preset": key[1]} if several else {}), **row}
+            for key in keys
+            for row in _rows(verdicts[key])
         ]
-        if not rows:  # Its experiments decide no claim in this preset.
+        if not rows:  # Its experiments decide no claim.
             continue
         table = pd.DataFrame(rows).fillna("")
         table = table[[column for column in table.columns if (table[column] != "").any()]]
         introduction = [OF_PAPER[paper], ""] if paper in OF_PAPER else []
         parts += [f"## {paper}", "", *introduction, tables.markdown(table, {}), ""]
-    text = "\n".join(parts)
-    (folder / "VERDICTS.md").write_text(text)
-    return text
+    return "\n".join(parts)
 
 
-def _rows(
-    experiment: Experiment, preset: str, seeds: int | None, table: pd.DataFrame
-) -> list[dict[str, str]]:
-    tested = experiment.claims_of(preset)
-    verdicts = claims.verdicts(tested, table, experiment.wanted(preset, seeds))
-    rows: dict[str, dict[str, str]] = {}
+def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
+    rows: dict[str, dict[str, str]] = {
+        claim: {"claim": claim, **dict.fromkeys(_COLUMNS, "")} for claim in verdicts["claim"]
+    }
     by_steps = verdicts.sort_values("steps", kind="stable")
     groups: Any = by_steps.groupby(["claim", "variant"], sort=False)
     for (claim, variant), found in groups:
         decided = [f"{row.verdict} ({row.steps:,})" for row in found.itertuples()]
-        row = rows.setdefault(claim, {"claim": claim, **dict.fromkeys(_COLUMNS, "")})
-        row[variant] = " → ".join(decided)
-    return [rows[claim.name] for claim in tested if claim.name in rows]
+        rows[claim][variant] = " → ".join(decided)
+    return list(rows.values())
