@@ -254,7 +254,7 @@ def test_a_task_needs_its_sizes_and_what_comes_next():
     np.testing.assert_array_equal(task.prior(task.sample()), np.full(16, 1 / 16))
     assert task.answers(task.sample()).tolist()[:6] == [0, 1, 0, 1, 1, 0]
     serving = [name for name in Architecture.kinds() if _serves(name, task)]
-    assert set(serving) == {"attention_only", "mlp", "gpt", "sequence_encoder"}
+    assert set(serving) == {"attention_only", "mlp", "modern", "gpt", "sequence_encoder"}
     heads = AttentionOnly(d_model=4, d_head=4, n_heads=8)
     runs = [
         Run(task=task.replace(seed=seed), architecture=heads, method=method, seed=seed)

@@ -17,7 +17,8 @@ from memobench import theory
 from memobench.constructions import random_attention
 from memobench.constructions.problem import Constructed, Problem
 from memobench.methods.construction import Solved, scale_of
-from memobench.models.transformer import ACTIVATIONS, Transformer
+from memobench.models.feed_forward import ACTIVATIONS
+from memobench.models.transformer import Transformer
 from memobench.spec import kind
 
 # The standard deviation of what hidden neurons read: small values make them nearly linear.

@@ -19,9 +19,9 @@ import numpy as np
 
 from memobench.columns import choice, integer
 from memobench.models.base import Module, WithHeads, require_neurons
+from memobench.models.feed_forward import ACTIVATIONS
 from memobench.models.initial_weights import Table, Weight
 from memobench.models.lookup import rows
-from memobench.models.transformer import ACTIVATIONS
 from memobench.spec import kind
 
 # GPT-2's deviation of weights at the start, and PyTorch's constant in layer norms.

@@ -12,9 +12,9 @@ import jax
 
 from memobench.columns import choice, integer
 from memobench.models.base import Architecture, TabledModule, require_one_token
+from memobench.models.feed_forward import ACTIVATIONS
 from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.models.lookup import rows
-from memobench.models.transformer import ACTIVATIONS
 from memobench.spec import kind
 
 

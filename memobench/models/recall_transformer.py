@@ -24,8 +24,8 @@ import numpy as np
 from memobench.columns import choice, integer, require
 from memobench.models import lookup
 from memobench.models.base import Module, WithHeads, require_neurons
+from memobench.models.feed_forward import ACTIVATIONS
 from memobench.models.initial_weights import Table, Weight, fan_in
-from memobench.models.transformer import ACTIVATIONS
 from memobench.spec import kind
 
 # The fields with which the model is that of the authors' code.

@@ -9,15 +9,13 @@ d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
 from memobench import theory
 from memobench.columns import choice, integer
@@ -29,16 +27,11 @@ from memobench.models.base import (
     require_neurons,
     sizes_in_words,
 )
+from memobench.models.feed_forward import ACTIVATIONS
 from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.spec import kind
 
 Rows = dict[str, jax.Array]
-
-ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": functools.partial(nn.gelu, approximate=False),
-    "relu": nn.relu,
-    "silu": nn.silu,
-}
 
 
 class Layer(NamedTuple):

@@ -10,7 +10,7 @@ from memobench.columns import choice, integer
 from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.base import Architecture, Module
-from memobench.models.transformer import ACTIVATIONS
+from memobench.models.feed_forward import ACTIVATIONS
 from memobench.report.figure import Figure
 from memobench.spec import kind
 from memobench.tasks.associations import Associations

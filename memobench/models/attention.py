@@ -1,0 +1,124 @@
+"""Causal attention as it is used today: rotary positions, grouped queries, normed queries and keys.
+
+    score = q_t . k_s / sqrt(d_head),    head = softmax over s <= t of scores, times v_s
+
+- Rotary positions (Su et al. 2021) turn pairs of coordinates (2i, 2i + 1) of queries and keys at
+  position t by the angle t 10000^(-2i / d_head), so that scores depend on the distance t - s. Of an
+  odd d_head the last coordinate is not turned.
+- Grouped queries (Ainslie et al. 2023): `group_size` heads share each head of keys and values.
+- Normed queries and keys (Henry et al. 2020), here by an RMSNorm whose scale the heads share, as in
+  models of today (Dehghani et al. 2023).
+
+Everything that depends on the true size of heads is data. Heads of keys and values, and the size of
+heads, may be zero-padded; heads of a group may not, for they would look at true values.
+
+Shape letters: P positions, Q the last of them, which look, D d_model, G heads of keys and values, R
+heads in a group, K d_head.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from memobench.models.initial_weights import Table, Weight, fan_in
+from memobench.models.mixing import UNSEEN
+from memobench.models.norms import Norm, averaging
+
+BASE = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Heads of one layer over `context_length` positions."""
+
+    d_model: int
+    d_head: int
+    n_kv_heads: int
+    group_size: int
+    context_length: int
+    rotary: bool
+    normed: bool
+
+    def parameters(self) -> Table:
+        """2 (G R + G) K D weights, and 2 K scales of norms."""
+        groups, into, by_model = self.n_kv_heads, (self.d_head, self.d_model), fan_in(self.d_model)
+        heads = groups, self.group_size
+        n_inputs = groups * self.group_size * self.d_head
+        scales = Norm("rms", self.d_head).parameters() if self.normed else {}
+        return {
+            "query": Weight((*heads, *into), by_model),
+            "key": Weight((groups, *into), by_model),
+            "value": Weight((groups, *into), by_model),
+            "output": Weight((*heads, *into[::-1]), fan_in(n_inputs)),
+            **{f"{of}_norm_{name}": x for of in ("query", "key") for name, x in scales.items()},
+        }
+
+    def constants(self) -> dict[str, Any]:
+        """What depends on the true size of heads."""
+        found: dict[str, Any] = {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
+        if self.normed:
+            found["head_mean"] = averaging(self.d_head)
+        if self.rotary:
+            found["rotary"] = rotations(self.context_length, self.d_head)
+        return found
+
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Of values with outputs, and of queries with keys unless something stands between."""
+        free = not (self.rotary or self.normed)
+        rows = self.group_size * self.d_model
+        return ((rows, self.d_head, self.d_model, self.n_kv_heads * (1 + free)),)
+
+    def __call__(
+        self,
+        weights: Mapping[str, jax.Array],
+        constants: Mapping[str, Any],
+        x_PxD: jax.Array,
+        n_queries: int,
+    ) -> jax.Array:
+        """added_QxD: what heads add to the stream at the last `n_queries` positions."""
+        first = len(x_PxD) - n_queries
+        query_GxRxQxK = jnp.einsum("grkd,qd->grqk", weights["query"], x_PxD[first:])
+        key_GxPxK = jnp.einsum("gkd,pd->gpk", weights["key"], x_PxD)
+        value_GxPxK = jnp.einsum("gkd,pd->gpk", weights["value"], x_PxD)
+        if self.normed:
+            norm, mean_K = Norm("rms", self.d_head), constants["head_mean"]
+            query_GxRxQxK = norm({"scale": weights["query_norm_scale"]}, mean_K, query_GxRxQxK)
+            key_GxPxK = norm({"scale": weights["key_norm_scale"]}, mean_K, key_GxPxK)
+        if self.rotary:
+            query_GxRxQxK = turned(query_GxRxQxK, constants["rotary"][:, first:])
+            key_GxPxK = turned(key_GxPxK, constants["rotary"])
+        score_GxRxQxP = jnp.einsum("grqk,gpk->grqp", query_GxRxQxK, key_GxPxK)
+        score_GxRxQxP *= constants["score_scale"]
+        seen_QxP = np.tri(len(x_PxD), dtype=bool)[first:]
+        score_GxRxQxP = jnp.where(seen_QxP[None, None], score_GxRxQxP, UNSEEN)
+        attention_GxRxQxP = jax.nn.softmax(score_GxRxQxP, axis=-1)
+        head_GxRxQxK = jnp.einsum("grqp,gpk->grqk", attention_GxRxQxP, value_GxPxK)
+        return jnp.einsum("grdk,grqk->qd", weights["output"], head_GxRxQxK)
+
+
+def rotations(n_positions: int, d_head: int) -> np.ndarray:
+    """rotary_2xPxK: cosines and sines by which `turned` turns pairs; unpaired, 1 and 0."""
+    angle_PxK = np.zeros((n_positions, d_head))
+    for pair in range(d_head // 2):
+        angle_P = np.arange(n_positions) * BASE ** (-2 * pair / d_head)
+        angle_PxK[:, 2 * pair : 2 * pair + 2] = angle_P[:, None]
+    return np.stack([np.cos(angle_PxK), np.sin(angle_PxK)]).astype(np.float32)
+
+
+def turned(x_XxPxK: jax.Array, rotary_2xPxK: jax.Array) -> jax.Array:
+    """Queries or keys with pairs of coordinates turned by the angles of their positions."""
+    leading = (1,) * (x_XxPxK.ndim - 2)
+    cosine, sine = (x_PxK.reshape(leading + x_PxK.shape) for x_PxK in rotary_2xPxK)
+    # The other one of each pair, with the sign of the rotation.
+    is_first_K = np.arange(x_XxPxK.shape[-1]) % 2 == 0
+    other = jnp.where(
+        is_first_K.reshape((*leading, 1, -1)),
+        -jnp.roll(x_XxPxK, -1, axis=-1),
+        jnp.roll(x_XxPxK, 1, axis=-1),
+    )
+    return cosine * x_XxPxK + sine * other

@@ -1,0 +1,68 @@
+"""Feed-forward blocks: what hidden neurons add to the stream at a position.
+
+Plain ones have two matrices, gated ones three (Shazeer 2020), none has biases:
+
+    f(x) = W_out a(W_in x),    f(x) = W_out (a(W_gate x) * W_in x)
+
+All are 0 at 0, so that hidden neurons and the stream's width may be zero-padded.
+
+Shape letters: P positions, D d_model, W d_mlp.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+
+import jax
+from flax import linen as nn
+
+from memobench.models.initial_weights import Table, Weight, fan_in
+
+Elementwise = Callable[[jax.Array], jax.Array]
+
+ACTIVATIONS: dict[str, Elementwise] = {
+    "gelu": functools.partial(nn.gelu, approximate=False),
+    "relu": nn.relu,
+    "silu": nn.silu,
+    "relu_squared": lambda x: nn.relu(x) ** 2,
+}
+# Gated blocks, by the activation of their gate.
+GATES: dict[str, Elementwise] = {
+    "swiglu": ACTIVATIONS["silu"],
+    "geglu": ACTIVATIONS["gelu"],
+    "reglu": ACTIVATIONS["relu"],
+    "bilinear": lambda x: x,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedForward:
+    """A block of `d_mlp` hidden neurons; `activation` is one of ACTIVATIONS or GATES."""
+
+    d_model: int
+    d_mlp: int
+    activation: str
+
+    def parameters(self) -> Table:
+        """2 D W weights, or 3 D W of a gated block."""
+        into = Weight((self.d_mlp, self.d_model), fan_in(self.d_model))
+        gate = {"mlp_gate": into} if self.activation in GATES else {}
+        return {**gate, "mlp_in": into, "mlp_out": Weight(into.shape[::-1], fan_in(self.d_mlp))}
+
+    def __call__(self, weights: Mapping[str, jax.Array], x_PxD: jax.Array) -> jax.Array:
+        """What is added to the stream at every position."""
+        hidden_PxW = x_PxD @ weights["mlp_in"].T
+        if self.activation in GATES:
+            hidden_PxW *= GATES[self.activation](x_PxD @ weights["mlp_gate"].T)
+        else:
+            hidden_PxW = ACTIVATIONS[self.activation](hidden_PxW)
+        return hidden_PxW @ weights["mlp_out"].T
+
+
+def neurons(activation: str, n_params: float, d_model: int) -> int:
+    """The hidden neurons with which a block has about so many parameters.
+
+    >>> neurons("gelu", 4096, 16), neurons("swiglu", 4096, 16)
+    (128, 85)
+    """
+    return round(n_params / d_model / (3 if activation in GATES else 2))

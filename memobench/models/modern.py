@@ -1,0 +1,256 @@
+"""Transformers of the blocks that are used today, each chosen by a field.
+
+The default is the block of Llama (Touvron et al. 2023): RMSNorm before attention and before SwiGLU,
+rotary positions, no biases. Blocks are in `attention`, `feed_forward` and `norms`; a layer is
+
+    x + a f(norm(x))  (pre),    norm(x + a f(x))  (post),
+
+once with attention as f and once with the feed-forward block, and a final norm before the
+unembedding where norms come first.
+
+One example, no batch and no pack axis. Every size but the number of layers and of heads in a group
+is padded, norms included.
+
+Shape letters: N vocab_size, S context_length and the positions, Q the last of them, D d_model.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from memobench.columns import choice, flag, integer, require
+from memobench.models import norms
+from memobench.models.attention import Attention
+from memobench.models.base import Module, WithHeads, in_words, require_neurons, sizes_in_words
+from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward
+from memobench.models.initial_weights import Table, Weight, fan_in
+from memobench.models.lookup import rows
+from memobench.models.norms import Norm, averaging
+from memobench.spec import kind
+
+
+class ModernModule(Module):
+    """Logits of every token given those before it (`whole`), or of the one after all of them."""
+
+    vocab_size: int
+    context_length: int
+    d_model: int
+    d_head: int
+    n_kv_heads: int
+    group_size: int
+    d_mlp: int
+    n_layers: int
+    whole: bool
+    has_neurons: bool
+    activation: str
+    norm: str
+    norm_position: str
+    positions: str
+    qk_norm: bool
+    residual_scale: str
+    tied: bool
+
+    paddable = ("d_model", "d_head", "n_kv_heads", "d_mlp")
+
+    def setup(self) -> None:
+        self.weights, self.known = self.declared()
+
+    @property
+    def n_heads(self) -> int:
+        """Heads of queries."""
+        return self.n_kv_heads * self.group_size
+
+    @property
+    def heads(self) -> Attention:
+        """The attention of a layer."""
+        return Attention(
+            self.d_model,
+            self.d_head,
+            self.n_kv_heads,
+            self.group_size,
+            self.context_length,
+            rotary=self.positions == "rope",
+            normed=self.qk_norm,
+        )
+
+    @property
+    def neurons(self) -> FeedForward:
+        """The feed-forward block of a layer."""
+        return FeedForward(self.d_model, self.d_mlp, self.activation)
+
+    @property
+    def _learns_scale(self) -> bool:
+        return self.residual_scale == "learned"
+
+    def parameters(self) -> Table:
+        """Every parameter's shape, and the bound of its uniform entries at the start."""
+        token = Weight((self.vocab_size, self.d_model), fan_in(self.d_model))
+        table: Table = {"token_embedding": token} | ({} if self.tied else {"unembedding": token})
+        if self.whole:
+            table["start_embedding"] = Weight((self.d_model,), fan_in(self.d_model))
+        if self.positions == "learned":
+            shape = self.context_length, self.d_model
+            table["position_embedding"] = Weight(shape, fan_in(self.d_model))
+        norm: Table = Norm(self.norm, self.d_model).parameters()
+        norm = {f"norm_{name}": x for name, x in norm.items()}
+        of_block = norm | ({"scale": Weight((1,), deviation=0)} if self._learns_scale else {})
+        blocks = {"attention": self.heads.parameters()}
+        if self.has_neurons:
+            blocks["neurons"] = self.neurons.parameters()
+        for layer in range(self.n_layers):
+            for block, own in blocks.items():
+                table |= {f"layer{layer}_{block}_{name}": x for name, x in of_block.items()}
+                table |= {f"layer{layer}_{name}": x for name, x in own.items()}
+        return table | (norm if self.norm_position == "pre" else {})
+
+    def constants(self) -> dict[str, Any]:
+        """What depends on the true width of the stream and of heads."""
+        mean = {} if self.norm == "none" else {"stream_mean": averaging(self.d_model)}
+        return mean | self.heads.constants()
+
+    def work(self, n_examples: int, context_length: int) -> float:
+        sizes = [math.prod(weight.shape) for weight in self.parameters().values()]
+        attend = 2 * self.n_layers * context_length**2 * self.n_heads * self.d_head
+        return float(n_examples * (context_length * sum(sizes) + attend))
+
+    def activations(self) -> float:
+        heads, length = self.n_heads, self.context_length
+        block = 8 * self.d_model + heads * (6 * self.d_head + 3 * length) + 5 * self.d_mlp
+        n_read = length if self.whole else 1
+        return self.n_layers * length * block + 3 * n_read * self.vocab_size
+
+    def attention_maps(self) -> tuple[str, ...]:
+        names = [x for x in self.heads.parameters() if x.startswith(("query", "key"))]
+        return tuple(f"layer{layer}_{name}" for layer in range(self.n_layers) for name in names)
+
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes of products of two matrices, and how many there are of them."""
+        return tuple((m, r, n, self.n_layers * x) for m, r, n, x in self.heads.products())
+
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_SxN of every token given those before it, or logits_N of the next one."""
+        weights = self.weights
+        stream_SxD = rows(weights["token_embedding"], tokens_S)
+        if self.whole:
+            start_1xD = weights["start_embedding"][None]
+            stream_SxD = jnp.concatenate([start_1xD, stream_SxD[:-1]])
+        if self.positions == "learned":
+            stream_SxD += weights["position_embedding"]
+        for layer in range(self.n_layers):
+            # The last layer looks from where logits are read.
+            n_queries = 1 if layer == self.n_layers - 1 and not self.whole else len(stream_SxD)
+            stream_SxD = self._layer(layer, stream_SxD, n_queries)
+        if self.norm_position == "pre":
+            stream_SxD = self._norm("", stream_SxD)
+        unembedding_NxD = weights["token_embedding" if self.tied else "unembedding"]
+        logits_SxN = stream_SxD @ unembedding_NxD.T
+        return logits_SxN if self.whole else logits_SxN[-1]
+
+    def _layer(self, layer: int, stream_SxD: jax.Array, n_queries: int) -> jax.Array:
+        """stream_QxD after attention and neurons of a layer."""
+        own = _below(f"layer{layer}_", self.weights)
+
+        def attention(x_SxD: jax.Array) -> jax.Array:
+            return self.heads(own, self.known, x_SxD, n_queries)
+
+        stream_QxD = self._add(f"layer{layer}_attention_", attention, stream_SxD)
+        if not self.has_neurons:
+            return stream_QxD
+        return self._add(f"layer{layer}_neurons_", lambda x: self.neurons(own, x), stream_QxD)
+
+    def _add(
+        self, name: str, block: Callable[[jax.Array], jax.Array], stream_SxD: jax.Array
+    ) -> jax.Array:
+        """stream_QxD with what a block adds, which sees and returns the stream's last positions."""
+        is_pre = self.norm_position == "pre"
+        added_QxD = block(self._norm(name, stream_SxD) if is_pre else stream_SxD)
+        if self._learns_scale:
+            added_QxD *= self.weights[f"{name}scale"][None]
+        elif self.residual_scale == "depth":
+            added_QxD /= math.sqrt(2 * self.n_layers)
+        stream_QxD = stream_SxD[-len(added_QxD) :] + added_QxD
+        return stream_QxD if is_pre else self._norm(name, stream_QxD)
+
+    def _norm(self, name: str, x_SxD: jax.Array) -> jax.Array:
+        norm = Norm(self.norm, self.d_model)
+        return norm(_below(f"{name}norm_", self.weights), self.known.get("stream_mean"), x_SxD)
+
+
+def _below(prefix: str, weights: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """The weights whose names begin so, by the rest of their names."""
+    found = {name: x for name, x in weights.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): x for name, x in found.items()}
+
+
+@kind("modern")
+class Modern(WithHeads):
+    """A Transformer of today's blocks, by default Llama's. d_mlp = 0 means attention alone.
+
+    `residual_scale` multiplies what attention and neurons add: `one`, 1/sqrt(2 n_layers) by
+    `depth`, or a number that is `learned` and starts at zero (Bachlechner et al. 2020).
+    """
+
+    answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token")
+
+    n_kv_heads: int | None = integer(
+        "heads of keys and values, which heads share evenly; none for as many as heads",
+        1,
+        default=None,
+        most=2**20,
+    )
+    n_layers: int = integer("layers", 1, default=1, most=64)
+    d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
+    activation: str = choice("of hidden neurons", *ACTIVATIONS, *GATES, default="swiglu")
+    norm: str = choice("of the stream", *norms.KINDS, default="rms")
+    norm_position: str = choice(
+        "norms come before a block or after its sum with the stream", "pre", "post", default="pre"
+    )
+    positions: str = choice("of tokens", "rope", "learned", "none", default="rope")
+    qk_norm: bool = flag("whether queries and keys are normed", default=False)
+    residual_scale: str = choice(
+        "of what a block adds to the stream", "one", "depth", "learned", default="one"
+    )
+    tied: bool = flag("whether the unembedding is the token embedding", default=False)
+
+    def check(self) -> None:
+        super().check()
+        require_neurons(self, "swiglu")
+        kv_heads = self.n_kv_heads
+        require(
+            kv_heads is None or (kv_heads < self.n_heads and self.n_heads % kv_heads == 0),
+            f"n_kv_heads={kv_heads} is no smaller divisor of n_heads={self.n_heads}; leave it out "
+            "or give one",
+        )
+        require(
+            self.norm != "none" or self.norm_position == "pre",
+            f"norm_position={self.norm_position!r} means nothing with norm='none'; leave it out",
+        )
+        require(
+            self.positions != "rope" or self.d_head > 1,
+            "d_head=1 has no pair of coordinates to turn; set positions='learned' or 'none'",
+        )
+
+    def module(self, task: Any) -> ModernModule:
+        groups = self.n_kv_heads or self.n_heads
+        return self.made(
+            ModernModule,
+            task,
+            n_kv_heads=groups,
+            group_size=self.n_heads // groups,
+            whole=task.question == "every token",
+            has_neurons=self.d_mlp > 0,
+        )
+
+    @property
+    def family(self) -> str:
+        """The options that are not default are part of it: they are other models."""
+        options = super().shown_sizes[len(self.shown_sizes) :]
+        name = f"{self.name} ({', '.join(options)})" if options else self.name
+        return in_words(name, self.shared_cells())
+
+    @property
+    def shown_sizes(self) -> list[str]:
+        return sizes_in_words(self.shared_cells())
