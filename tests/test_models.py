@@ -16,7 +16,7 @@ import scipy.special
 from memobench.engine import program
 from memobench.errors import UserError
 from memobench.models import base as models
-from memobench.models.base import Architecture
+from memobench.models.base import Architecture, Module, TabledModule
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
@@ -58,10 +58,12 @@ def _cases():
                 task = Associations(vocab_size=5, context_length=context_length)
                 try:
                     run = Run(task=task, architecture=kind(**sizes))
-                    run.module()
+                    tabled = isinstance(run.module(), TabledModule)
                 except (TypeError, UserError):
                     continue
-                yield pytest.param(run, id=f"{name}-{label}-S{context_length}")
+                # Without tables, models of all lengths are the same code.
+                if tabled or context_length == 3:
+                    yield pytest.param(run, id=f"{name}-{label}-S{context_length}")
 
 
 every_model = pytest.mark.parametrize("run", list(_cases()))
@@ -205,6 +207,8 @@ def test_logits_are_those_of_the_equations(run):
 @every_model
 def test_all_logits_are_those_of_each_sequence(run):
     module, variables = _variables(run)
+    if type(module).all_logits is Module.all_logits:
+        pytest.skip("all logits are those of each sequence by definition")
     together = jax.jit(module.all_logits)(variables, _every_sequence(run))
     np.testing.assert_allclose(together, _of_each(run)(variables), atol=1e-5)
 
