@@ -48,6 +48,9 @@ def _programs():
                 if not parts <= seen:
                     seen |= parts
                     yield pytest.param(run, id=f"{pair.id}-{name}")
+    many = AttentionOnly(**SIZES | {"n_heads": 12, "n_layers": 2})
+    run = Run(task=Associations(vocab_size=4), architecture=many, method=PUBLISHED)
+    yield pytest.param(run, id="many heads")
 
 
 @pytest.mark.parametrize("run", list(_programs()))
@@ -106,6 +109,7 @@ def test_no_device_waits_for_another_or_the_host_within_a_program(name, monkeypa
         AttentionOnly(heads="compressed", **SIZES),
         AttentionOnly(heads="full", n_layers=3, **SIZES),
         AttentionOnly(d_model=4, d_head=3),
+        AttentionOnly(d_model=4, d_head=3, n_heads=12, n_layers=2),
         MLP(n_layers=2, d_mlp=5, **SIZES),
     ],
     ids=str,

@@ -1,6 +1,7 @@
-"""Keys mixed by attention, in the form that is fast on an accelerator.
+"""What heads of attention add to the stream, in the form that is fast on an accelerator.
 
-Shape letters: Q places that look, S places that are seen, H heads, I width of a key, X any.
+Shape letters: Q places that look, S places that are seen, E places before the one that looks, H
+heads, I width of a key and J of another, X any.
 """
 
 import functools
@@ -15,7 +16,57 @@ FEW_PLACES = 4
 UNSEEN = -1e30
 
 
-def mixed(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
+def attended(
+    key_SxI: jax.Array,
+    query_key_HJI: jax.Array,
+    output_value_HJI: jax.Array,
+    scale: jax.Array,
+    n_places: int,
+) -> jax.Array:
+    """attended_QxI: what all heads add at the last n_places of S, each seeing those before it.
+
+    An example holds a query and a mixture of keys for every head. Where heads are many it holds
+    less by pairs of places: the products of their numbers, whose weighted sums are all scores, and
+    the mixture of all heads' maps.
+    """
+    n_heads, width, _ = query_key_HJI.shape
+    if by_pairs(len(key_SxI), n_places, n_heads, width):
+        places = range(len(key_SxI) - n_places, len(key_SxI))
+        further_QxI = jnp.concatenate(
+            [_further(key_SxI[: q + 1], query_key_HJI, output_value_HJI, scale) for q in places]
+        )
+        return key_SxI[-n_places:] @ output_value_HJI.sum(axis=0) + further_QxI
+    query_QxHxJ = jnp.einsum("qi,hji->qhj", key_SxI[-n_places:], query_key_HJI * scale)
+    return jnp.einsum("qhj,hji->qi", _mixed(query_QxHxJ, key_SxI), output_value_HJI)
+
+
+def by_pairs(n_seen: int, n_places: int, n_heads: int, width: int) -> bool:
+    """Whether products of two places' numbers are fewer than what heads hold."""
+    return n_seen <= FEW_PLACES and 0 < n_pairs(n_seen, n_places) * width < n_places * n_heads
+
+
+def n_pairs(n_seen: int, n_places: int) -> int:
+    """Pairs of one of the last n_places and one before it."""
+    return sum(range(n_seen - n_places, n_seen))
+
+
+def _further(
+    key_SxI: jax.Array, query_key_HJI: jax.Array, output_value_HJI: jax.Array, scale: jax.Array
+) -> jax.Array:
+    """further_1xI: what heads add at the last place beyond what they do where all see it alone."""
+    own_1xI, apart_ExJ = key_SxI[-1:], key_SxI[:-1] - key_SxI[-1:]
+    product_ExJxI = apart_ExJ[..., None] * own_1xI[:, None]
+    score_ExH = scale * jnp.einsum("eji,hji->eh", product_ExJxI, query_key_HJI)
+    if len(score_ExH) == 1:
+        attention_ExH = jax.nn.sigmoid(score_ExH)
+    else:
+        # Of its own key the score is 0.
+        attention_ExH = jax.nn.softmax(jnp.pad(score_ExH, ((0, 1), (0, 0))), axis=0)[:-1]
+    map_ExJxI = jnp.einsum("eh,hji->eji", attention_ExH, output_value_HJI)
+    return (apart_ExJ[..., None] * map_ExJxI).sum(axis=1).sum(axis=0, keepdims=True)
+
+
+def _mixed(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
     """mixed_QxHxI: the keys mixed by every head's attention, from the last Q of S places.
 
     Products of one example alone are narrow, which a TPU pads to 128 lanes: there they are sums of

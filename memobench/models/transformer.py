@@ -122,14 +122,20 @@ class Transformer(TabledModule):
     def floats_held(self, shared: bool) -> float:
         length = self.context_length
         if not shared or self.n_layers > 1:
-            # Queries and mixtures of all places, and the gradients of one layer's.
-            n_places = 2 * ((self.n_layers - 1) * length + 1)
-            n_places += length if self.n_layers > 1 else 1
-            d_in = self.d_head if self.compress else self.d_model
-            per_place = self.n_heads * (d_in + length / 2) + self.d_mlp
-            return n_places * per_place + 2 * self.vocab_size
+            # What the backward pass reads of all layers, and the gradients of one.
+            first, last = self._floats_of_layer(length), self._floats_of_layer(1)
+            gradients = first if self.n_layers > 1 else last
+            return 2 * ((self.n_layers - 1) * first + last + self.vocab_size) + gradients
         per_place = self.n_heads + self.d_model
         return 2 * (self.vocab_size + length * per_place + self.d_mlp)
+
+    def _floats_of_layer(self, n_places: int) -> float:
+        """Half of what the backward pass reads of a layer that the stream leaves at n_places."""
+        length, d_in = self.context_length, self.d_head if self.compress else self.d_model
+        of_heads = n_places * self.n_heads * (d_in + length / 2)
+        if mixing.by_pairs(length, n_places, self.n_heads, d_in):
+            of_heads = mixing.n_pairs(length, n_places) * (d_in**2 + self.n_heads)
+        return of_heads + n_places * self.d_mlp
 
     def padding(self, lanes: int, shared: bool) -> tuple[float, float]:
         # Three quarters of the lanes of weights, as counted. Examples are in lanes themselves where
@@ -165,8 +171,7 @@ class Transformer(TabledModule):
             return weights[f"layer{layer}_{name}"]
 
         return Layer(
-            query_key_HJI=_products("hki,hkj->hij", weight("query"), weight("key"))
-            * self.score_scale,
+            query_key_HJI=_products("hki,hkj->hij", weight("query"), weight("key")),
             output_value_HJI=_products("hik,hkj->hij", weight("output"), weight("value")),
             mlp_in_WD=weight("mlp_in"),
             mlp_in_bias_W=weight("mlp_in_bias"),
@@ -202,9 +207,13 @@ class Transformer(TabledModule):
             key_SxI += self.position_embedding_SI
         # Of Q places, the last ones, the stream goes on.
         first = length - 1 if layer == self.n_layers - 1 else 0
-        query_QxHxI = jnp.einsum("qi,hji->qhj", key_SxI[first:], weights.query_key_HJI)
-        mixed_QxHxI = mixing.mixed(query_QxHxI, key_SxI)
-        attended_QxI = jnp.einsum("qhj,hji->qi", mixed_QxHxI, weights.output_value_HJI)
+        attended_QxI = mixing.attended(
+            key_SxI,
+            weights.query_key_HJI,
+            weights.output_value_HJI,
+            self.score_scale,
+            length - first,
+        )
         if self.compress:
             attended_QxI @= self.decompress_DK.T
         stream_QxD = stream_SxD[first:] + attended_QxI
@@ -257,7 +266,8 @@ class Transformer(TabledModule):
         if values:
             row["value_HI"] = jnp.einsum("j,hji->hi", x_I, weights.output_value_HJI)
         if layer < self.n_layers - 1 or position == self.context_length - 1:
-            row["query_HI"] = jnp.einsum("i,hji->hj", x_I, weights.query_key_HJI)
+            scaled_HJI = weights.query_key_HJI * self.score_scale
+            row["query_HI"] = jnp.einsum("i,hji->hj", x_I, scaled_HJI)
         return row
 
     def _layer(self, layer: int, rows: list[Rows]) -> jax.Array:
