@@ -5,10 +5,12 @@ head width, depth and split between heads and neurons that meets the budget is t
 time, and the one that knows most stands for the family.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from memobench.models import base as models
 from memobench.models.base import Architecture
+from memobench.models.feed_forward import neurons
+from memobench.models.modern import Modern
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.tasks.associations import Associations
 
@@ -21,6 +23,8 @@ TOLERANCE = 0.05
 LEAST_SHARE, MOST_SHARE = 0.2, 0.8
 # Shares of what is left that a mixed layer's heads take, but for one head.
 SPLITS = (0.25, 0.5, 0.75)
+# Feed-forward blocks that are compared at equal parameters, two plain and two gated.
+ACTIVATIONS = ("gelu", "relu_squared", "swiglu", "bilinear")
 
 
 def task(budget: int, seed: int = 0) -> Associations:
@@ -34,7 +38,21 @@ def shapes(budget: int) -> list[Architecture]:
     >>> sorted({shape.family for shape in shapes(256)})[:2]
     ['MLP', 'MLP (relu)']
     """
-    found = dict.fromkeys(shape for width in widths(budget) for shape in _of_width(budget, width))
+    return _meeting(budget, _of_width)
+
+
+def blocks(budget: int) -> list[Architecture]:
+    """The same of Transformers of today's blocks, plain and gated, and of their attention alone.
+
+    >>> sorted({shape.family for shape in blocks(256)})[:2]
+    ['modern', 'modern (activation=bilinear)']
+    """
+    return _meeting(budget, _of_blocks)
+
+
+def _meeting(budget: int, of: Callable[[int, int], Iterator[Architecture]]) -> list[Architecture]:
+    """The shapes that a function of budget and width makes, if they meet the budget."""
+    found = dict.fromkeys(shape for width in widths(budget) for shape in of(budget, width))
     return [shape for shape in found if meets(shape, budget)]
 
 
@@ -89,3 +107,22 @@ def _of_width(budget: int, width: int) -> Iterator[Architecture]:
     for share in SPLITS:
         if (n_heads := round(share * memory / head)) > 1:
             yield from mixed(n_heads)
+
+
+def _of_blocks(budget: int, width: int) -> Iterator[Architecture]:
+    # Without positions to learn, and with the scales of two norms, or of three.
+    memory = budget - 2 * VOCAB_SIZES[budget] * width - 2 * width
+    head = 4 * width**2
+    if n_heads := round(memory / head):
+        yield Modern(d_model=width, d_head=width, n_heads=n_heads)
+    for n_heads in dict.fromkeys([1, *(round(share * memory / head) for share in SPLITS)]):
+        for activation in ACTIVATIONS:
+            d_mlp = neurons(activation, memory - width - n_heads * head, width)
+            if n_heads and d_mlp >= 1:
+                yield Modern(
+                    d_model=width,
+                    d_head=width,
+                    n_heads=n_heads,
+                    d_mlp=d_mlp,
+                    activation=activation,
+                )

@@ -7,11 +7,12 @@ from memobench.experiments.board import shapes
 from memobench.models import base as models
 
 
+@pytest.mark.parametrize("of", [families.shapes, families.blocks], ids=["shapes", "blocks"])
 @pytest.mark.parametrize("budget", families.VOCAB_SIZES)
-def test_every_family_has_shapes_that_meet_a_budget(budget):
-    task, found = families.task(budget), families.shapes(budget)
+def test_every_family_has_shapes_that_meet_a_budget(budget, of):
+    task, found = families.task(budget), of(budget)
     assert len(set(found)) == len(found)
-    assert {shape.family for shape in found} == {shape.family for shape in families.shapes(256)}
+    assert {shape.family for shape in found} == {shape.family for shape in of(256)}
     for shape in found:
         n_params, _ = models.count_parameters(shape.build(task), task.context_length)
         assert abs(n_params - budget) <= families.TOLERANCE * budget

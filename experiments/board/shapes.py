@@ -9,10 +9,13 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
 
     memobench run board/shapes --preset=quick
     memobench report board/shapes --preset=quick
+
+Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
+attention without one; nothing is published about what they memorize.
 """
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
@@ -44,12 +47,14 @@ PRESETS = {
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 
 
-def runs(budgets: Iterable[int]) -> tuple[Run, ...]:
+def runs(
+    budgets: Iterable[int], shapes: Callable[[int], list[Architecture]] = families.shapes
+) -> tuple[Run, ...]:
     """Every shape of these budgets."""
     return tuple(
         Run(task=families.task(budget), architecture=shape, method=METHOD)
         for budget in budgets
-        for shape in families.shapes(budget)
+        for shape in shapes(budget)
     )
 
 
@@ -80,7 +85,8 @@ EXPERIMENTS = (
     Experiment(
         name="board/shapes",
         title="Shapes of every family at each budget",
-        presets={preset: runs(budgets) for preset, budgets in PRESETS.items()},
+        presets={preset: runs(budgets) for preset, budgets in PRESETS.items()}
+        | {"blocks": runs(PRESETS["quick"], families.blocks)},
         left_out="the budget of 1,024 parameters",
         figure=Shapes(),
     ),

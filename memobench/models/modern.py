@@ -248,7 +248,8 @@ class Modern(WithHeads):
     def family(self) -> str:
         """The options that are not default are part of it: they are other models."""
         options = super().shown_sizes[len(self.shown_sizes) :]
-        name = f"{self.name} ({', '.join(options)})" if options else self.name
+        name = self.name if self.d_mlp else f"{self.name} attention"
+        name += f" ({', '.join(options)})" if options else ""
         return in_words(name, self.shared_cells())
 
     @property
