@@ -83,8 +83,9 @@ MOST_FROM_PLAN = 1.5
 
 def main(argv: Sequence[str]) -> None:
     """Compiles what is missing, and writes the page."""
-    # Without a TPU there is no metadata server to ask.
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    # Without a TPU there is no metadata server to ask, and nothing that one process has to itself.
+    for name in ("TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"):
+        os.environ.setdefault(name, "1")
     output = measuring.begin(SCRIPT, OUTPUT.value)
     about = measuring.about(SCRIPT)
     rows = Rows(output / "accelerators.jsonl", {"jax": about["jax"]}, MINUTES.value)

@@ -138,11 +138,11 @@ class Transformer(TabledModule):
         return of_heads + n_places * self.d_mlp
 
     def padding(self, lanes: int, shared: bool) -> tuple[float, float]:
-        # Three quarters of the lanes of weights, as counted. Examples are in lanes themselves where
-        # attention is written out.
+        # Most lanes of weights, as counted. Examples are in lanes themselves where attention is
+        # written out.
         padded = self.lanes_a_number(lanes)
         written_out = not shared and self.context_length <= mixing.FEW_PLACES
-        return 1 + 0.75 * padded, 1 + (0.0 if written_out else padded / 3)
+        return 1 + 0.9 * padded, 1 + (0.0 if written_out else padded / 3)
 
     def cells_to_trace(self, context_length: int) -> int:
         """Attention is written out token by token."""

@@ -383,5 +383,5 @@ def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.A
     >>> tokens_of(jnp.asarray(7), vocab_size=5, context_length=2).tolist()
     [1, 2]
     """
-    place_S = vocab_size ** jnp.arange(context_length - 1, -1, -1)
+    place_S = np.array([vocab_size**s for s in reversed(range(context_length))], np.int32)
     return (example[..., None] // place_S.reshape((1,) * example.ndim + (-1,))) % vocab_size
