@@ -29,7 +29,8 @@ TASK = {
     "n_answers": 2,
     "n_noise": 4,
 }
-ARCHITECTURE = {"d_model": 4, "d_head": 3, "n_heads": 2, "d_mlp": 5}
+ARCHITECTURE = {"d_model": 4, "d_head": 3, "n_heads": 2, "d_mlp": 5, "n_experts": 3}
+ARCHITECTURE |= {"d_key": 2, "n_keys": 3}
 
 
 def make(kind, values):
@@ -81,6 +82,16 @@ def tasks(name):
         except UserError:
             continue
     return found
+
+
+def questions():
+    """Every registered architecture with a task of each question that it answers."""
+    seen = set()
+    for pair in pairs():
+        architecture, task = pair.values
+        if (key := (architecture, task.question)) not in seen:
+            seen.add(key)
+            yield pair
 
 
 def pairs():

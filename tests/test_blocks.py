@@ -1,6 +1,7 @@
 """Blocks of today's Transformers: against their published definitions, and padded against alone."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +17,10 @@ from memobench.models import attention, norms
 from memobench.models import base as models
 from memobench.models.attention import Attention
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward, neurons
+from memobench.models.mixture_of_experts import Experts, MixtureOfExperts
 from memobench.models.modern import Modern
 from memobench.models.norms import Norm
+from memobench.models.product_key_memory import ProductKeyMemory, ProductKeys
 from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
@@ -157,10 +160,12 @@ def test_a_feed_forward_block_is_that_of_its_paper(activation):
     weights = {name: normal(x.shape) for name, x in block.parameters().items()}
     x_PxD = normal((3, 4))
     with jax.enable_x64(True):
-        found = block(jax.tree.map(jnp.asarray, weights), jnp.asarray(x_PxD))
+        found = block(jax.tree.map(jnp.asarray, weights), {}, jnp.asarray(x_PxD))
     expected = [_fed_forward(activation, weights, x) for x in x_PxD]
     np.testing.assert_allclose(found, expected, rtol=1e-10)
-    np.testing.assert_array_equal(block(jax.tree.map(jnp.asarray, weights), jnp.zeros((1, 4))), 0)
+    np.testing.assert_array_equal(
+        block(jax.tree.map(jnp.asarray, weights), {}, jnp.zeros((1, 4))), 0
+    )
 
 
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATES])
@@ -169,6 +174,60 @@ def test_blocks_of_two_and_three_matrices_are_compared_at_equal_parameters(activ
     n_params = sum(np.prod(x.shape) for x in block.parameters().values())
     # Of no other number of neurons is it nearer.
     assert abs(n_params - 3000) <= n_params / block.d_mlp / 2
+
+
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_a_token_meets_the_experts_that_its_router_prefers(top_k):
+    """Fedus et al. (2022), equation 2; Jiang et al. (2024), section 2.1."""
+    block = Experts(4, 3, "swiglu", n_experts=5, top_k=top_k)
+    weights = {name: normal(x.shape) for name, x in block.parameters().items()}
+    x_PxD = normal((6, 4))
+    expected = []
+    for x in x_PxD:
+        share = scipy.special.softmax(weights["router"] @ x)
+        best = np.argsort(-share)[:top_k]
+        gates = share[best] / (share[best].sum() if top_k > 1 else 1)
+        experts = [{name: weights[name][e] for name in weights if name != "router"} for e in best]
+        each = [_fed_forward("swiglu", expert, x) for expert in experts]
+        expected.append(gates @ each)
+    with jax.enable_x64(True):
+        found = block(jax.tree.map(jnp.asarray, weights), block.constants(), jnp.asarray(x_PxD))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_memory_reads_the_best_pairs_of_the_best_keys():
+    """Lample et al. (2019), equations 1 to 5: candidates are pairs of each half's best keys."""
+    n_keys, top_k = 5, 3
+    block = ProductKeys(4, 2, n_keys, n_heads=2, top_k=top_k)
+    weights = {name: normal(x.shape) for name, x in block.parameters().items()}
+    x_PxD = normal((6, 4))
+    expected = np.zeros((6, 4))
+    for (p, x), h in itertools.product(enumerate(x_PxD), range(2)):
+        query, key = weights["memory_query"][h], weights["memory_key"][h]
+        first, second = (key[half] @ (query[half] @ x) for half in range(2))
+        candidates = itertools.product(*(np.argsort(-score)[:top_k] for score in (first, second)))
+        best = sorted(candidates, key=lambda ij: -first[ij[0]] - second[ij[1]])[:top_k]
+        shares = scipy.special.softmax([first[i] + second[j] for i, j in best])
+        expected[p] += shares @ [weights["memory_value"][i, j] for i, j in best]
+    with jax.enable_x64(True):
+        found = block(jax.tree.map(jnp.asarray, weights), block.constants(), jnp.asarray(x_PxD))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_sparse_models_are_counted_by_all_and_by_active_parameters():
+    sizes = {"d_model": 6, "d_head": 3, "n_heads": 2, "n_layers": 2}
+    dense = Modern(**sizes, d_mlp=4).build(PAIRS)
+    experts = MixtureOfExperts(**sizes, d_mlp=4, n_experts=5, top_k=2).build(PAIRS)
+    expert, router = 3 * 6 * 4, 5 * 6
+    of_dense, of_experts = (models.counts(module, 3) for module in (dense, experts))
+    assert of_dense["n_params_active"] == of_dense["n_params"]
+    assert of_experts["n_params"] == of_dense["n_params"] + 2 * (4 * expert + router)
+    assert of_experts["n_params_active"] == of_dense["n_params"] + 2 * (expert + router)
+    memory = ProductKeyMemory(**sizes, d_key=3, n_keys=4, n_memory_heads=2, top_k=3).build(PAIRS)
+    of_memory = models.counts(memory, 3)
+    queries_and_keys, values = 2 * 2 * 3 * 6 + 2 * 2 * 4 * 3, 4 * 4 * 6
+    assert of_memory["n_params"] == of_dense["n_params"] + 2 * (queries_and_keys + values - expert)
+    assert of_memory["n_params"] - of_memory["n_params_active"] == 2 * (16 - 2 * 3) * 6
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -308,8 +367,12 @@ def test_mistakes_name_the_fix():
         "d_head=1 has no pair of coordinates to turn; set positions": {"d_head": 1},
         "d_head=6 exceeds d_model=5": {"d_head": 6},
     }
-    for message, mistake in mistakes.items():
+    sparse = {
+        "top_k=3 is not below n_experts=3; lower top_k": {"n_experts": 3, "top_k": 3},
+        "d_mlp=0 leaves experts without neurons": {"n_experts": 3, "d_mlp": 0},
+    }
+    for message, mistake in (mistakes | sparse).items():
         with pytest.raises(UserError) as error:
-            Modern(**{**SIZES, **mistake})
+            (MixtureOfExperts if message in sparse else Modern)(**{**SIZES, **mistake})
         assert message in str(error.value)
         assert "\n" not in str(error.value)

@@ -78,9 +78,7 @@ def _row(run, **measured):
     from memobench.models import base as models
 
     module, length = run.module(), run.task.context_length
-    n_params, n_params_memory = models.count_parameters(module, length)
-    counts = {"n_params": n_params, "n_params_memory": n_params_memory, "status": "ok"}
-    counts["n_params_distinct"] = models.count_distinct(module, length)
+    counts = models.counts(module, length) | {"status": "ok"}
     known = {**dict.fromkeys(declared.MEASURES), "accuracy_protocol": measured.get("accuracy")}
     return {**cells(run), **counts, **known, **measured, **PROVENANCE}
 
@@ -438,6 +436,6 @@ def test_a_row_of_random_sizes_ends_in_one_line(trained):
             changed = _with_run(row, **changes)
         except UserError:
             continue
-        # A column without a value says no more than none.
-        if {k: x for k, x in changed.items() if x is not None} != row:
+        # A column without a value says nothing that could be wrong.
+        if any(row.get(name) != x for name, x in changed.items() if x is not None):
             _refuses(changed)

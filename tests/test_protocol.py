@@ -49,7 +49,7 @@ quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimizati
 # --- Every registered kind ----------------------------------------------------------------------
 
 
-every_pair = pytest.mark.parametrize(("architecture", "task"), list(small.pairs()))
+every_question = pytest.mark.parametrize(("architecture", "task"), list(small.questions()))
 
 
 @pytest.mark.parametrize("task_name", Task.kinds())
@@ -70,7 +70,7 @@ def test_an_architecture_serves_the_tasks_whose_question_it_answers(name, task_n
         assert "\n" not in str(error.value)
 
 
-@every_pair
+@every_question
 def test_a_model_starts_finite_and_is_counted_as_it_is_made(architecture, task):
     module, length = architecture.build(task), task.context_length
     assert architecture.build(dataclasses.replace(task, seed=9)) is module
@@ -98,7 +98,7 @@ def test_a_model_starts_finite_and_is_counted_as_it_is_made(architecture, task):
     )
 
 
-@every_pair
+@every_question
 def test_what_planning_asks_of_a_model_is_positive_and_grows_with_it(architecture, task):
     module, length = architecture.build(task), task.context_length
     larger = dataclasses.replace(architecture, d_model=2 * architecture.d_model).build(task)
@@ -113,7 +113,7 @@ def test_what_planning_asks_of_a_model_is_positive_and_grows_with_it(architectur
         assert 0 <= module.floats_per_example(length, shared)
 
 
-@every_pair
+@every_question
 def test_a_padded_model_is_the_smaller_one(architecture, task):
     """In its outputs and gradients, and no gradient leaves what was true size."""
     module, length = architecture.build(task), task.context_length
@@ -254,7 +254,10 @@ def test_a_task_needs_its_sizes_and_what_comes_next():
     np.testing.assert_array_equal(task.prior(task.sample()), np.full(16, 1 / 16))
     assert task.answers(task.sample()).tolist()[:6] == [0, 1, 0, 1, 1, 0]
     serving = [name for name in Architecture.kinds() if _serves(name, task)]
-    assert set(serving) == {"attention_only", "mlp", "modern", "gpt", "sequence_encoder"}
+    assert set(serving) == {
+        *("attention_only", "mlp", "gpt", "sequence_encoder"),
+        *("modern", "mixture_of_experts", "product_key_memory"),
+    }
     heads = AttentionOnly(d_model=4, d_head=4, n_heads=8)
     runs = [
         Run(task=task.replace(seed=seed), architecture=heads, method=method, seed=seed)

@@ -68,16 +68,15 @@ def _registered(make_run, name, kind):
     """Two sizes of a registered architecture, with two tokens and an MLP wherever it can."""
     architecture = Architecture.named(name)
     known = {field.name for field in dataclasses.fields(architecture)}
-    if "d_head" not in known and kind != "square":
-        pytest.skip(f"{name} has no heads: its sizes are those of `square`")
-    if "heads" not in known and kind == "full":
-        pytest.skip(f"{name} has heads of one kind: its sizes are those of `compressed`")
+    of_one_kind = "one width", "compressed" if "d_head" in known else "square"
+    if "heads" not in known and kind not in of_one_kind:
+        pytest.skip(f"{name} has heads of one kind: its sizes are those of {of_one_kind[1]!r}")
     tried = [Associations(vocab_size=7, context_length=length) for length in (2, 1)]
     facts = FactualRecall(n_subjects=3, n_relations=2, n_answers=2, n_noise=4, context_length=5)
     for task in (*tried, facts):
         runs = []
         for d_mlp, sizes in zip((3, 8), KINDS[kind], strict=True):
-            sizes = {"d_mlp": d_mlp, **sizes}
+            sizes = {**dict.fromkeys(("d_mlp", "n_experts", "n_keys", "d_key"), d_mlp), **sizes}
             fitting = {size: x for size, x in sizes.items() if size in known}
             try:
                 runs.append(make_run(name, task=task, method=TWENTY, **fitting))
@@ -91,6 +90,8 @@ def _registered(make_run, name, kind):
     modules = [run.module() for run in runs]
     if models.structure(modules[0]) != models.structure(modules[1]):
         pytest.skip(f"{name} is not padded at these sizes")
+    if "heads" not in known and kind == "one width" and "d_model" in modules[0].paddable:
+        pytest.skip(f"{name} pads its width: its sizes are those of {of_one_kind[1]!r}")
     return runs
 
 

@@ -218,6 +218,10 @@ class Module(nn.Module):
         n_params, _ = count_parameters(self, context_length)
         return float(n_examples * n_params)
 
+    def idle(self) -> int:
+        """Parameters that a token does not meet, as those of experts to which it is not sent."""
+        return 0
+
     def activations(self) -> float:
         """Floats that one example keeps for the backward pass, roughly."""
         sizes = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
@@ -379,6 +383,17 @@ def count_distinct(module: Module, context_length: int) -> int:
         kept = r * (m + n - r) if r < min(m, n) else m * n
         n_params -= count * (r * (m + n) - kept)
     return n_params
+
+
+def counts(module: Module, context_length: int) -> dict[str, int]:
+    """The columns of a row that count the model's parameters."""
+    n_params, n_params_memory = count_parameters(module, context_length)
+    return {
+        "n_params": n_params,
+        "n_params_memory": n_params_memory,
+        "n_params_distinct": count_distinct(module, context_length),
+        "n_params_active": n_params - module.idle(),
+    }
 
 
 def paddable_sizes(module: Module) -> dict[str, Any]:

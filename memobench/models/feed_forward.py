@@ -12,6 +12,7 @@ Shape letters: P positions, D d_model, W d_mlp.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 from flax import linen as nn
@@ -49,8 +50,15 @@ class FeedForward:
         gate = {"mlp_gate": into} if self.activation in GATES else {}
         return {**gate, "mlp_in": into, "mlp_out": Weight(into.shape[::-1], fan_in(self.d_mlp))}
 
-    def __call__(self, weights: Mapping[str, jax.Array], x_PxD: jax.Array) -> jax.Array:
+    def constants(self) -> dict[str, Any]:
+        """Nothing depends on the true size."""
+        return {}
+
+    def __call__(
+        self, weights: Mapping[str, jax.Array], constants: Mapping[str, Any], x_PxD: jax.Array
+    ) -> jax.Array:
         """What is added to the stream at every position."""
+        del constants
         hidden_PxW = x_PxD @ weights["mlp_in"].T
         if self.activation in GATES:
             hidden_PxW *= GATES[self.activation](x_PxD @ weights["mlp_gate"].T)

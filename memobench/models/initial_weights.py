@@ -39,6 +39,11 @@ def fan_in(n: int) -> float:
     return 1 / math.sqrt(max(n, 1))
 
 
+def size(table: Table) -> int:
+    """How many entries all parameters have together."""
+    return sum(math.prod(weight.shape) for weight in table.values())
+
+
 def draw(table: Table, key: jax.Array) -> dict[str, np.ndarray]:
     """Initial parameters, float32, without a compilation for every set of shapes."""
     bounded = [name for name, weight in table.items() if weight.bound is not None]

@@ -14,6 +14,7 @@ is padded, norms included.
 Shape letters: N vocab_size, S context_length and the positions, Q the last of them, D d_model.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from memobench.models import norms
 from memobench.models.attention import Attention
 from memobench.models.base import Module, WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward
-from memobench.models.initial_weights import Table, Weight, fan_in
+from memobench.models.initial_weights import Table, Weight, fan_in, size
 from memobench.models.lookup import rows
 from memobench.models.norms import Norm, averaging
 from memobench.spec import kind
@@ -53,7 +54,7 @@ class ModernModule(Module):
     residual_scale: str
     tied: bool
 
-    paddable = ("d_model", "d_head", "n_kv_heads", "d_mlp")
+    paddable: ClassVar[tuple[str, ...]] = ("d_model", "d_head", "n_kv_heads", "d_mlp")
 
     def setup(self) -> None:
         self.weights, self.known = self.declared()
@@ -77,8 +78,8 @@ class ModernModule(Module):
         )
 
     @property
-    def neurons(self) -> FeedForward:
-        """The feed-forward block of a layer."""
+    def neurons(self) -> Any:
+        """The feed-forward block of a layer: parameters, constants, and what it adds."""
         return FeedForward(self.d_model, self.d_mlp, self.activation)
 
     @property
@@ -109,18 +110,22 @@ class ModernModule(Module):
     def constants(self) -> dict[str, Any]:
         """What depends on the true width of the stream and of heads."""
         mean = {} if self.norm == "none" else {"stream_mean": averaging(self.d_model)}
-        return mean | self.heads.constants()
+        of_neurons = self.neurons.constants() if self.has_neurons else {}
+        return mean | self.heads.constants() | of_neurons
 
     def work(self, n_examples: int, context_length: int) -> float:
-        sizes = [math.prod(weight.shape) for weight in self.parameters().values()]
         attend = 2 * self.n_layers * context_length**2 * self.n_heads * self.d_head
-        return float(n_examples * (context_length * sum(sizes) + attend))
+        return float(n_examples * (context_length * size(self.parameters()) + attend))
 
     def activations(self) -> float:
         heads, length = self.n_heads, self.context_length
-        block = 8 * self.d_model + heads * (6 * self.d_head + 3 * length) + 5 * self.d_mlp
+        block = 8 * self.d_model + heads * (6 * self.d_head + 3 * length) + self.hidden()
         n_read = length if self.whole else 1
         return self.n_layers * length * block + 3 * n_read * self.vocab_size
+
+    def hidden(self) -> float:
+        """Floats that the feed-forward block keeps at a position."""
+        return 5 * self.d_mlp
 
     def attention_maps(self) -> tuple[str, ...]:
         names = [x for x in self.heads.parameters() if x.startswith(("query", "key"))]
@@ -159,7 +164,11 @@ class ModernModule(Module):
         stream_QxD = self._add(f"layer{layer}_attention_", attention, stream_SxD)
         if not self.has_neurons:
             return stream_QxD
-        return self._add(f"layer{layer}_neurons_", lambda x: self.neurons(own, x), stream_QxD)
+
+        def neurons(x_QxD: jax.Array) -> jax.Array:
+            return self.neurons(own, self.known, x_QxD)
+
+        return self._add(f"layer{layer}_neurons_", neurons, stream_QxD)
 
     def _add(
         self, name: str, block: Callable[[jax.Array], jax.Array], stream_SxD: jax.Array
@@ -185,15 +194,16 @@ def _below(prefix: str, weights: Mapping[str, jax.Array]) -> dict[str, jax.Array
     return {name.removeprefix(prefix): x for name, x in found.items()}
 
 
-@kind("modern")
-class Modern(WithHeads):
-    """A Transformer of today's blocks, by default Llama's. d_mlp = 0 means attention alone.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModernBase(WithHeads):
+    """All but the feed-forward block of a Transformer of today.
 
     `residual_scale` multiplies what attention and neurons add: `one`, 1/sqrt(2 n_layers) by
     `depth`, or a number that is `learned` and starts at zero (Bachlechner et al. 2020).
     """
 
     answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token")
+    made_of: ClassVar[type[ModernModule]] = ModernModule
 
     n_kv_heads: int | None = integer(
         "heads of keys and values, which heads share evenly; none for as many as heads",
@@ -202,8 +212,6 @@ class Modern(WithHeads):
         most=2**20,
     )
     n_layers: int = integer("layers", 1, default=1, most=64)
-    d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
-    activation: str = choice("of hidden neurons", *ACTIVATIONS, *GATES, default="swiglu")
     norm: str = choice("of the stream", *norms.KINDS, default="rms")
     norm_position: str = choice(
         "norms come before a block or after its sum with the stream", "pre", "post", default="pre"
@@ -217,7 +225,6 @@ class Modern(WithHeads):
 
     def check(self) -> None:
         super().check()
-        require_neurons(self, "swiglu")
         kv_heads = self.n_kv_heads
         require(
             kv_heads is None or (kv_heads < self.n_heads and self.n_heads % kv_heads == 0),
@@ -236,22 +243,45 @@ class Modern(WithHeads):
     def module(self, task: Any) -> ModernModule:
         groups = self.n_kv_heads or self.n_heads
         return self.made(
-            ModernModule,
+            self.made_of,
             task,
             n_kv_heads=groups,
             group_size=self.n_heads // groups,
             whole=task.question == "every token",
-            has_neurons=self.d_mlp > 0,
+            **self.block(),
         )
+
+    def block(self) -> dict[str, Any]:
+        """The module's fields about feed-forward blocks that are no fields of the spec."""
+        raise NotImplementedError
 
     @property
     def family(self) -> str:
         """The options that are not default are part of it: they are other models."""
         options = super().shown_sizes[len(self.shown_sizes) :]
-        name = self.name if self.d_mlp else f"{self.name} attention"
-        name += f" ({', '.join(options)})" if options else ""
+        name = f"{self.name} ({', '.join(options)})" if options else self.name
         return in_words(name, self.shared_cells())
 
     @property
     def shown_sizes(self) -> list[str]:
         return sizes_in_words(self.shared_cells())
+
+
+@kind("modern")
+class Modern(ModernBase):
+    """A Transformer of today's blocks, by default Llama's. d_mlp = 0 means attention alone."""
+
+    d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
+    activation: str = choice("of hidden neurons", *ACTIVATIONS, *GATES, default="swiglu")
+
+    def check(self) -> None:
+        super().check()
+        require_neurons(self, "swiglu")
+
+    def block(self) -> dict[str, Any]:
+        return {"has_neurons": self.d_mlp > 0}
+
+    @property
+    def family(self) -> str:
+        alone = "" if self.d_mlp else " attention"
+        return super().family.replace(self.name, self.name + alone, 1)

@@ -218,7 +218,6 @@ def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
     for i, run in enumerate(pack.runs):
         task = run.task
         module = run.module()
-        n_params, n_params_memory = models.count_parameters(module, task.context_length)
         diverged = not math.isfinite(result.loss_R[i])
         measured = {
             "accuracy": result.accuracy_R[i],
@@ -236,9 +235,7 @@ def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
         rows.append(
             {
                 **runs.cells(run),
-                "n_params": n_params,
-                "n_params_memory": n_params_memory,
-                "n_params_distinct": models.count_distinct(module, task.context_length),
+                **models.counts(module, task.context_length),
                 "status": "diverged" if diverged else "ok",
                 **{name: float(x) if name in known else None for name, x in measured.items()},
                 **({} if diverged else _own_measures(run, pack, result, i)),

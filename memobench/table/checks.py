@@ -48,12 +48,7 @@ def _check_model(run: Run, row: Row) -> None:
         )
     run.method.check_module(module)
     constructions.check(run)
-    n_params, n_params_memory = models.count_parameters(module, length)
-    counts = {
-        "n_params": n_params,
-        "n_params_memory": n_params_memory,
-        "n_params_distinct": models.count_distinct(module, length),
-    }
+    counts = models.counts(module, length)
     # Rows may be older than a column of counts.
     check_derived(row, {name: x for name, x in counts.items() if row[name] is not None}, 0)
 

@@ -42,6 +42,7 @@ COUNTS = by_name(
         over_seeds="same",
     ),
     Column("n_params_distinct", "parameters less those that products make redundant", col.whole()),
+    Column("n_params_active", "parameters less those that a token does not meet", col.whole()),
 )
 OTHERS = by_name(
     Column("status", "`ok`, or `diverged`: then there are no measures", col.one_of(*STATUSES)),
