@@ -85,12 +85,13 @@ def tasks(name):
 
 
 def questions():
-    """Every registered architecture with a task of each question that it answers."""
+    """Every registered architecture with a task of each question that it answers, and every task."""
     seen = set()
     for pair in pairs():
         architecture, task = pair.values
-        if (key := (architecture, task.question)) not in seen:
-            seen.add(key)
+        parts = {(architecture, task.question), task}
+        if not parts <= seen:
+            seen |= parts
             yield pair
 
 
