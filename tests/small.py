@@ -85,7 +85,7 @@ def tasks(name):
 
 
 def questions():
-    """Every registered architecture with a task of each question that it answers, and every task."""
+    """Every registered architecture with a task of each question it answers, and every task."""
     seen = set()
     for pair in pairs():
         architecture, task = pair.values
