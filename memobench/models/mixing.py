@@ -35,7 +35,9 @@ def attended(
         further_QxI = jnp.concatenate(
             [_further(key_SxI[: q + 1], query_key_HJI, output_value_HJI, scale) for q in places]
         )
-        return key_SxI[-n_places:] @ output_value_HJI.sum(axis=0) + further_QxI
+        # As sums, which are part of kernels that do more.
+        alone_QxI = (key_SxI[-n_places:, :, None] * output_value_HJI.sum(axis=0)[None]).sum(axis=1)
+        return alone_QxI + further_QxI
     query_QxHxJ = jnp.einsum("qi,hji->qhj", key_SxI[-n_places:], query_key_HJI * scale)
     return jnp.einsum("qhj,hji->qi", _mixed(query_QxHxJ, key_SxI), output_value_HJI)
 

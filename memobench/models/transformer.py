@@ -33,6 +33,9 @@ from memobench.spec import kind
 
 Rows = dict[str, jax.Array]
 
+# A TPU takes products of matrices of at most so many rows and columns as sums.
+NARROW = 32
+
 
 class Layer(NamedTuple):
     """One layer's weights, with W_Q^T W_K and W_O W_V multiplied: only these products matter."""
@@ -301,7 +304,8 @@ class Transformer(TabledModule):
 def _products(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """product_HJI of every head's two matrices, transposed: as written, or the other way round.
 
-    Accelerators then read and write it in one order in all products, CPUs are faster so.
+    Accelerators then read and write it in one order in all products, CPUs are faster so. A TPU pads
+    the rows of narrow matrices to 128 lanes: as sums of numbers they may have the runs there.
     """
     operands, _ = einsum.split("->")
     first, second = operands.split(",")
@@ -312,12 +316,17 @@ def _products(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
         # Around an axis of one head a GPU's weights would be transposed in every step.
         return jnp.einsum(f"{second[1:]},{first[1:]}->ji", right[0], left[0])[None]
 
-    return lookup.by_platform(
-        lambda left, right: jnp.einsum(einsum, left, right).swapaxes(1, 2),
-        other_way_round,
-        left,
-        right,
-    )
+    def summed(left: jax.Array, right: jax.Array) -> jax.Array:
+        if max(*left.shape[1:], *right.shape[1:]) > NARROW:
+            return other_way_round(left, right)
+        left_HKI = left.swapaxes(1, 2) if first == "hik" else left
+        return (right[..., None] * left_HKI[:, :, None]).sum(axis=1)
+
+    def as_written(left: jax.Array, right: jax.Array) -> jax.Array:
+        return jnp.einsum(einsum, left, right).swapaxes(1, 2)
+
+    forms: Any = {"cpu": as_written, "tpu": summed, "default": other_way_round}
+    return jax.lax.platform_dependent(left, right, **forms)
 
 
 def _writes_two(sizes: theory.Sizes) -> Any:
