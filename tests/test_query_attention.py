@@ -418,7 +418,7 @@ OF_TOKENS = [name for name, kind in Architecture.kinds().items() if "query" not 
 def test_architectures_of_tokens_refuse_the_options(name, option):
     architecture = small.make(Architecture.named(name), small.ARCHITECTURE)
     # Some have a choice of the same name, but none this value of it.
-    refused = f"unexpected keyword argument '{option}'|^{option}='d_model' is not"
+    refused = f"unexpected keyword argument '{option}'|^{option}='{DEFAULTS[option]}' is not"
     with pytest.raises((TypeError, UserError), match=refused):
         architecture.replace(**{option: DEFAULTS[option]})
 

@@ -217,7 +217,7 @@ def test_mistakes_name_the_fix():
         "recall_transformer does not serve the task 'associations', whose question is "
         "'next token'; choose attention_only or gpt or": lambda: _run(task=Associations()).module(),
         "mlp does not serve the task 'factual_recall', whose question is 'fact'; "
-        "choose gpt or recall_transformer": lambda: Run(
+        "choose gpt or ": lambda: Run(
             task=FACTS, architecture=MLP(d_model=4, d_head=4, d_mlp=3)
         ).module(),
     }
