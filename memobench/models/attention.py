@@ -1,6 +1,14 @@
 """Causal attention as it is used today: rotary positions, grouped queries, normed queries and keys.
 
-    score = q_t . k_s / sqrt(d_head),    head = softmax over s <= t of scores, times v_s
+    score = q_t . k_s / sqrt(d_head),    head = sum over s <= t of weight_ts v_s
+
+`kind` says what weights are made of scores:
+
+- `softmax`; `softmax1`, with a further score of 0, so that a head may look nowhere (Miller 2023);
+- `sigmoid` of score - log n_positions (Ramapuram et al. 2024);
+- `linear`, the scores themselves: a state of d_head^2 numbers that is the sum of v_s k_s^T;
+- `delta`, DeltaNet (Schlag et al. 2021, Yang et al. 2024): the state moves by b_s (v_s - state k_s)
+  k_s^T with keys of norm 1 and a learned rate b_s = sigmoid(rate . x_s).
 
 - Rotary positions (Su et al. 2021) turn pairs of coordinates (2i, 2i + 1) of queries and keys at
   position t by the angle t 10000^(-2i / d_head), so that scores depend on the distance t - s. Of an
@@ -18,7 +26,7 @@ heads in a group, K d_head.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -30,6 +38,39 @@ from memobench.models.mixing import UNSEEN
 from memobench.models.norms import Norm, averaging
 
 BASE = 10_000
+_TINY = 1e-6
+
+# From scores and whether they are seen; the last two axes are what looks, and what it looks at.
+Weighing = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def _softmax(score_XxQxP: jax.Array, seen_XxQxP: jax.Array) -> jax.Array:
+    return jax.nn.softmax(jnp.where(seen_XxQxP, score_XxQxP, UNSEEN), axis=-1)
+
+
+def _softmax_with_zero(score_XxQxP: jax.Array, seen_XxQxP: jax.Array) -> jax.Array:
+    last = [(0, 0)] * (score_XxQxP.ndim - 1) + [(0, 1)]
+    seen = jnp.pad(jnp.broadcast_to(seen_XxQxP, score_XxQxP.shape), last, constant_values=True)
+    return _softmax(jnp.pad(score_XxQxP, last), seen)[..., :-1]
+
+
+def _sigmoid(score_XxQxP: jax.Array, seen_XxQxP: jax.Array) -> jax.Array:
+    weight_XxQxP = jax.nn.sigmoid(score_XxQxP - math.log(score_XxQxP.shape[-1]))
+    return jnp.where(seen_XxQxP, weight_XxQxP, 0.0)
+
+
+def _linear(score_XxQxP: jax.Array, seen_XxQxP: jax.Array) -> jax.Array:
+    return jnp.where(seen_XxQxP, score_XxQxP, 0.0)
+
+
+# Of deltas the weights are those of `linear`, times `corrections`.
+WEIGHINGS: dict[str, Weighing] = {
+    "softmax": _softmax,
+    "softmax1": _softmax_with_zero,
+    "sigmoid": _sigmoid,
+    "linear": _linear,
+    "delta": _linear,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,19 +84,22 @@ class Attention:
     context_length: int
     rotary: bool
     normed: bool
+    kind: str = "softmax"
 
     def parameters(self) -> Table:
-        """2 (G R + G) K D weights, and 2 K scales of norms."""
+        """2 (G R + G) K D weights, 2 K scales of norms, and G D of rates."""
         groups, into, by_model = self.n_kv_heads, (self.d_head, self.d_model), fan_in(self.d_model)
         heads = groups, self.group_size
         n_inputs = groups * self.group_size * self.d_head
         scales = Norm("rms", self.d_head).parameters() if self.normed else {}
+        rates = {"key_rate": Weight((groups, self.d_model), by_model)}
         return {
             "query": Weight((*heads, *into), by_model),
             "key": Weight((groups, *into), by_model),
             "value": Weight((groups, *into), by_model),
             "output": Weight((*heads, *into[::-1]), fan_in(n_inputs)),
             **{f"{of}_norm_{name}": x for of in ("query", "key") for name, x in scales.items()},
+            **(rates if self.kind == "delta" else {}),
         }
 
     def constants(self) -> dict[str, Any]:
@@ -69,7 +113,7 @@ class Attention:
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Of values with outputs, and of queries with keys unless something stands between."""
-        free = not (self.rotary or self.normed)
+        free = not (self.rotary or self.normed or self.kind == "delta")
         rows = self.group_size * self.d_model
         return ((rows, self.d_head, self.d_model, self.n_kv_heads * (1 + free)),)
 
@@ -92,13 +136,34 @@ class Attention:
         if self.rotary:
             query_GxRxQxK = turned(query_GxRxQxK, constants["rotary"][:, first:])
             key_GxPxK = turned(key_GxPxK, constants["rotary"])
+        if self.kind == "delta":
+            square_GxPx1 = (key_GxPxK**2).sum(axis=-1, keepdims=True)
+            key_GxPxK *= jax.lax.rsqrt(square_GxPx1 + _TINY)
         score_GxRxQxP = jnp.einsum("grqk,gpk->grqp", query_GxRxQxK, key_GxPxK)
         score_GxRxQxP *= constants["score_scale"]
         seen_QxP = np.tri(len(x_PxD), dtype=bool)[first:]
-        score_GxRxQxP = jnp.where(seen_QxP[None, None], score_GxRxQxP, UNSEEN)
-        attention_GxRxQxP = jax.nn.softmax(score_GxRxQxP, axis=-1)
+        attention_GxRxQxP = WEIGHINGS[self.kind](score_GxRxQxP, jnp.asarray(seen_QxP)[None, None])
+        if self.kind == "delta":
+            rate_GxP = jax.nn.sigmoid(weights["key_rate"] @ x_PxD.T)
+            value_GxPxK = corrections(key_GxPxK, rate_GxP) @ value_GxPxK
         head_GxRxQxK = jnp.einsum("grqp,gpk->grqk", attention_GxRxQxP, value_GxPxK)
         return jnp.einsum("grdk,grqk->qd", weights["output"], head_GxRxQxK)
+
+
+def corrections(key_GxPxK: jax.Array, rate_GxP: jax.Array) -> jax.Array:
+    """correction_GxPxP: by which values become what the delta rule adds of them to its state.
+
+    Each position adds its rate times its value less what the state before it has for its key.
+    """
+    same_GxPxP = jnp.einsum("gpk,gsk->gps", key_GxPxK, key_GxPxK)
+    n_positions = rate_GxP.shape[-1]
+    corrections: list[jax.Array] = []
+    for p, own_P in enumerate(np.eye(n_positions, dtype=np.float32)):
+        added_GxP = jnp.broadcast_to(own_P, rate_GxP.shape)
+        for s, before_GxP in enumerate(corrections):
+            added_GxP -= same_GxPxP[:, p, s, None] * before_GxP
+        corrections.append(rate_GxP[:, p, None] * added_GxP)
+    return jnp.stack(corrections, axis=1)
 
 
 def rotations(n_positions: int, d_head: int) -> np.ndarray:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from memobench.columns import choice, flag, integer, require
 from memobench.models import norms
-from memobench.models.attention import Attention
+from memobench.models.attention import WEIGHINGS, Attention
 from memobench.models.base import Module, WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward
 from memobench.models.initial_weights import Table, Weight, fan_in, size
@@ -51,6 +51,7 @@ class ModernModule(Module):
     norm_position: str
     positions: str
     qk_norm: bool
+    attention: str
     residual_scale: str
     tied: bool
 
@@ -75,6 +76,7 @@ class ModernModule(Module):
             self.context_length,
             rotary=self.positions == "rope",
             normed=self.qk_norm,
+            kind=self.attention,
         )
 
     @property
@@ -218,6 +220,7 @@ class ModernBase(WithHeads):
     )
     positions: str = choice("of tokens", "rope", "learned", "none", default="rope")
     qk_norm: bool = flag("whether queries and keys are normed", default=False)
+    attention: str = choice("what weighs values", *WEIGHINGS, default="softmax")
     residual_scale: str = choice(
         "of what a block adds to the stream", "one", "depth", "learned", default="one"
     )
