@@ -83,7 +83,7 @@ class Transformer(TabledModule):
     def parameters(self) -> Table:
         """Every parameter's shape, and the bound of its uniform entries at the start."""
         n, d_model, d_head = self.vocab_size, self.d_model, self.d_head
-        d_in = d_head if self.compress else d_model
+        d_in = self._width
         by_model, by_head, by_mlp = fan_in(d_model), fan_in(d_head), fan_in(self.d_mlp)
         xavier = math.sqrt(6 / (3 * d_head + d_in))
         into_heads, out_of_heads = (self.n_heads, d_head, d_in), (self.n_heads, d_in, d_head)
@@ -114,7 +114,7 @@ class Transformer(TabledModule):
     def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over `n_examples`; each token is projected once."""
         n, length, d_model = self.vocab_size, context_length, self.d_model
-        d_in = self.d_head if self.compress else d_model
+        d_in = self._width
         compress = d_model * d_in * self.compress
         project = compress + 2 * self.n_heads * d_in**2
         attend = 2 * length * self.n_heads * d_in + compress + 2 * d_model * self.d_mlp
@@ -132,20 +132,29 @@ class Transformer(TabledModule):
         per_place = self.n_heads + self.d_model
         return 2 * (self.vocab_size + length * per_place + self.d_mlp)
 
+    @property
+    def _width(self) -> int:
+        """Width of a head's input."""
+        return self.d_head if self.compress else self.d_model
+
     def _floats_of_layer(self, n_places: int) -> float:
         """Half of what the backward pass reads of a layer that the stream leaves at n_places."""
-        length, d_in = self.context_length, self.d_head if self.compress else self.d_model
+        length, d_in = self.context_length, self._width
         of_heads = n_places * self.n_heads * (d_in + length / 2)
         if mixing.by_pairs(length, n_places, self.n_heads, d_in):
             of_heads = mixing.n_pairs(length, n_places) * (d_in**2 + self.n_heads)
         return of_heads + n_places * self.d_mlp
 
     def padding(self, lanes: int, shared: bool) -> tuple[float, float]:
-        # Most lanes of weights, as counted. Examples are in lanes themselves where attention is
-        # written out.
-        padded = self.lanes_a_number(lanes)
+        # As counted: of weights, three quarters of the lanes, unless they are narrow and no example
+        # holds a query of every head. Examples are in lanes themselves where attention is written
+        # out.
+        padded, d_in = self.lanes_a_number(lanes), self._width
+        by_pairs = mixing.by_pairs(self.context_length, 1, self.n_heads, d_in)
+        in_lanes = (shared or by_pairs) and d_in <= NARROW
         written_out = not shared and self.context_length <= mixing.FEW_PLACES
-        return 1 + 0.9 * padded, 1 + (0.0 if written_out else padded / 3)
+        of_weights, of_examples = 0.75 * (not in_lanes), (not written_out) / 3
+        return 1 + of_weights * padded, 1 + of_examples * padded
 
     def cells_to_trace(self, context_length: int) -> int:
         """Attention is written out token by token."""
@@ -166,7 +175,7 @@ class Transformer(TabledModule):
 
         Every head has two: of queries and keys, and of output and value.
         """
-        d_in = self.d_head if self.compress else self.d_model
+        d_in = self._width
         return ((d_in, self.d_head, d_in, 2 * self.n_layers * self.n_heads),)
 
     def _layer_weights(self, layer: int, weights: dict[str, jax.Array]) -> Layer:

@@ -23,7 +23,8 @@ class Accelerator:
 
     bandwidth: bytes per second. step_seconds: the least that a step takes, starting its kernels.
     traffic: how often the bytes that a step holds are moved. lanes: places to which the last axis
-    of arrays is padded. on_chip: bytes that a step may keep out of the device's memory.
+    of arrays is padded. on_chip: bytes of a step that
+    are kept out of the device's memory, as counted.
     """
 
     bandwidth: float
@@ -37,7 +38,7 @@ class Accelerator:
 DEVICES = {
     "NVIDIA H100": Accelerator(3.35e12, 1.2e-4, 6.5),
     "NVIDIA H200": Accelerator(4.8e12, 1.2e-4, 6.5),
-    "TPU v5 lite": Accelerator(0.819e12, 1e-4, 11.0, lanes=128, on_chip=2**27),
+    "TPU v5 lite": Accelerator(0.819e12, 1e-4, 11.0, lanes=128, on_chip=2**25),
 }
 # By which packs are chosen on any device of a platform.
 TYPICAL = {"gpu": "NVIDIA H100", "tpu": "TPU v5 lite"}
@@ -67,10 +68,10 @@ def bytes_held(module: Module, run: Run, device: Accelerator) -> float:
 
 
 def in_memory(n_bytes: float, device: Accelerator) -> float:
-    """What a device's memory holds of so many bytes: a small pack stays on the chip, but its half.
+    """What a device's memory holds of so many bytes, the rest being on its chip: at least half.
 
     >>> in_memory(3e8, DEVICES["TPU v5 lite"]), in_memory(1e8, DEVICES["TPU v5 lite"])
-    (165782272.0, 50000000.0)
+    (266445568.0, 66445568.0)
     """
     return max(n_bytes - device.on_chip, n_bytes / 2)
 
