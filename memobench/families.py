@@ -6,6 +6,7 @@ time, and the one that knows most stands for the family.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from memobench.models import base as models
 from memobench.models.base import Architecture
@@ -23,8 +24,11 @@ TOLERANCE = 0.05
 LEAST_SHARE, MOST_SHARE = 0.2, 0.8
 # Shares of what is left that a mixed layer's heads take, but for one head.
 SPLITS = (0.25, 0.5, 0.75)
-# Feed-forward blocks that are compared at equal parameters, two plain and two gated.
-ACTIVATIONS = ("gelu", "relu_squared", "swiglu", "bilinear")
+# Today's blocks that are compared at equal parameters: plain and gated, with norms and without.
+BLOCKS: tuple[dict[str, Any], ...] = (
+    *({"activation": x} for x in ("gelu", "relu_squared", "swiglu", "bilinear")),
+    *({"activation": x, "norm": "none"} for x in ("gelu", "swiglu")),
+)
 
 
 def task(budget: int, seed: int = 0) -> Associations:
@@ -110,19 +114,16 @@ def _of_width(budget: int, width: int) -> Iterator[Architecture]:
 
 
 def _of_blocks(budget: int, width: int) -> Iterator[Architecture]:
-    # Without positions to learn, and with the scales of two norms, or of three.
-    memory = budget - 2 * VOCAB_SIZES[budget] * width - 2 * width
+    sizes: dict[str, Any] = {"d_model": width, "d_head": width}
     head = 4 * width**2
-    if n_heads := round(memory / head):
-        yield Modern(d_model=width, d_head=width, n_heads=n_heads)
-    for n_heads in dict.fromkeys([1, *(round(share * memory / head) for share in SPLITS)]):
-        for activation in ACTIVATIONS:
-            d_mlp = neurons(activation, memory - width - n_heads * head, width)
+    # Without positions to learn, but with the scales of norms.
+    memory = budget - 2 * VOCAB_SIZES[budget] * width
+    for norm, scale in (("rms", width), ("none", 0)):
+        if n_heads := round((memory - 2 * scale) / head):
+            yield Modern(**sizes, n_heads=n_heads, norm=norm)
+    for options in BLOCKS:
+        left = memory - (0 if options.get("norm") == "none" else 3 * width)
+        for n_heads in dict.fromkeys([1, *(round(share * left / head) for share in SPLITS)]):
+            d_mlp = neurons(options["activation"], left - n_heads * head, width)
             if n_heads and d_mlp >= 1:
-                yield Modern(
-                    d_model=width,
-                    d_head=width,
-                    n_heads=n_heads,
-                    d_mlp=d_mlp,
-                    activation=activation,
-                )
+                yield Modern(**sizes, n_heads=n_heads, d_mlp=d_mlp, **options)
