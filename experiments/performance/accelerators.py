@@ -23,7 +23,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import hardware
@@ -42,7 +42,11 @@ from memobench.planner import packing
 OUTPUT = measuring.output_flag()
 TARGETS = flags.DEFINE_list("targets", list(hardware.TARGETS), "Accelerators to compile for.")
 PROGRAMS = flags.DEFINE_multi_string("programs", None, "Only the programs of these names.")
-SIZES = flags.DEFINE_list("sizes", ["64", "256", "1024"], "Runs of a pack.")
+SIZES = flags.DEFINE_list(
+    "sizes",
+    ["64", "256", "1024", "planned"],
+    "Runs of a pack; `planned`: of the largest that the planner makes of the full preset.",
+)
 MINUTES = flags.DEFINE_float("minutes", 60.0, "No compilation begins later.", lower_bound=0)
 
 SCRIPT = "experiments/performance/accelerators.py"
@@ -55,14 +59,15 @@ never edited by hand.
 
 {table}
 
-`launches`: kernels and copies of a step. `products`: matrix products that XLA makes itself
-(`fused`), that stand `alone`, or that it leaves to a `library`. `MB`: bytes of a step if every
-kernel reads its operands and writes its results once; on a TPU in whole tiles of 8 x 128, without
-what stays on the chip. `held MB`: weights, moments, batches and temporaries of a chunk, as XLA
-plans them. `planned MB`: the planner's prediction of that. `k steps / s`: thousands
-of model-steps per second that launches (2 µs each on a GPU), bandwidth and float32 rate allow, a
-model and no measurement; `bound by`: the longest of the three. `compile s`: on that machine, which
-may have been busy with other work.
+`runs`: 64, 256, 1,024, and as many as in the largest pack that the planner makes of the full
+preset of a program's experiment. `launches`: kernels and copies of a step. `products`: matrix
+products that XLA makes itself (`fused`), that stand `alone`, or that it leaves to a `library`.
+`MB`: bytes of a step if every kernel reads its operands and writes its results once; on a TPU in
+whole tiles of 8 x 128, without what stays on the chip. `held MB`: weights, moments, batches and
+temporaries of a chunk, as XLA plans them. `planned MB`: the planner's prediction of that.
+`k steps / s`: thousands of model-steps per second that launches (2 µs each on a GPU), bandwidth
+and float32 rate allow, a model and no measurement; `bound by`: the longest of the three. `compile
+s`: on that machine, which may have been busy with other work.
 
 ## Bars
 
@@ -89,12 +94,10 @@ def main(argv: Sequence[str]) -> None:
     output = measuring.begin(SCRIPT, OUTPUT.value)
     about = measuring.about(SCRIPT)
     rows = Rows(output / "accelerators.jsonl", {"jax": about["jax"]}, MINUTES.value)
-    for n in SIZES.value:
-        for target in TARGETS.value:
-            for program in PROGRAMS.value or programs.FIRST:
-                key = {"kind": "step", "target": target, "program": program, "runs": n}
-                if not _too_large(target, program, n):
-                    rows.add(key, lambda key=key: compile_one(**key))
+    for target, program, n in _wanted(PROGRAMS.value or programs.FIRST):
+        key = {"kind": "step", "target": target, "program": program, "runs": n}
+        if not _too_large(target, program, n):
+            rows.add(key, lambda key=key: compile_one(**key))
     rows.all.sort(key=_place)
     table = pd.DataFrame([_shown(row) for row in rows.all])
     misses = [f"- {miss}" for row in rows.all for miss in _misses(row)]
@@ -147,6 +150,16 @@ def compile_one(kind: str, target: str, program: str, runs: str) -> dict[str, An
     }
 
 
+def _wanted(chosen: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Targets, programs and runs of a pack."""
+    for n, target, program in itertools.product(SIZES.value, TARGETS.value, chosen):
+        if n != "planned":
+            yield target, program, n
+        elif program in programs.EXPERIMENT:
+            platform = hardware.TARGETS[target].planned_as
+            yield target, program, str(programs.planned_runs(program, platform))
+
+
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where a row comes on the page: by device, size and program."""
     targets, order = list(hardware.TARGETS), list(programs.FIRST)
@@ -157,7 +170,7 @@ def _without_row(rows: Sequence[dict[str, Any]]) -> list[str]:
     """A line for every program that has not been compiled, with the reason."""
     compiled = {(row["target"], row["program"], row["runs"]) for row in rows}
     lines = []
-    for target, program, n in itertools.product(TARGETS.value, programs.FIRST, SIZES.value):
+    for target, program, n in _wanted(programs.FIRST):
         if (target, program, n) not in compiled:
             why = _too_large(target, program, n) or "not compiled yet: the same command goes on"
             lines.append(f"- {hardware.TARGETS[target].name}, {program}, {int(n):,} runs: {why}.")

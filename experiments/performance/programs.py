@@ -1,6 +1,7 @@
 """The programs that accelerators are studied with, and packs of their runs."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,21 @@ FIRST: dict[str, Callable[[], Run]] = {
     "larger": lambda: _largest("dana2025/heads-larger"),
     "capacity": lambda: _largest("board/typical"),
 }
+
+# Experiments whose largest packs they are in.
+EXPERIMENT = {
+    "heads, published": "dana2025/heads",
+    "deeper": "dana2025/heads-deeper",
+    "larger": "dana2025/heads-larger",
+    "capacity": "board/typical",
+}
+
+
+@functools.cache
+def planned_runs(program: str, platform: str) -> int:
+    """Runs of the largest pack that the planner makes of a program's experiment."""
+    packs = packing.plan(list(EXPERIMENTS[EXPERIMENT[program]].presets["full"]), platform)
+    return len(max(packs, key=lambda pack: pack.memory_bytes).runs)
 
 
 def packed(program: str, n_runs: int, platform: str) -> tuple[packing.Pack, Any, int, int]:
