@@ -81,8 +81,9 @@ def main(argv: Sequence[str]) -> None:
     checked = rows.table("right").drop(columns=["kind", "of", "sitting"], errors="ignore")
     rates = rows.table("fast").drop(columns=["kind", "of", "sitting"], errors="ignore")
     if len(rates):
-        foretold = _foretold()
-        rates["foretold"] = [foretold.get((x.program, x.runs), np.nan) for x in rates.itertuples()]
+        on_cpu = jax.default_backend() == "cpu"
+        model = {} if on_cpu else foretold(jax.devices()[0].device_kind)
+        rates["foretold"] = [model.get((x.program, x.runs), np.nan) for x in rates.itertuples()]
     shown = checked.map(lambda x: f"{x:.1e}" if isinstance(x, float) else x)
     text = MARKDOWN.format(
         right=measuring.markdown(shown),
@@ -192,12 +193,12 @@ def _is_right(row: dict[str, Any]) -> bool:
     return max(row["loss"], row["gradient"]) <= TOLERANCE and row["same bits"]
 
 
-def _foretold() -> dict[tuple[str, int], float]:
+def foretold(device: str) -> dict[tuple[str, int], float]:
     """Thousands of model-steps per second by program and runs, of the target like this device."""
     table = pd.read_csv(FORETOLD)
-    name = accelerators.nearest(jax.devices()[0].device_kind, "")
     # What makers add to a name tells sizes and sockets apart, which the model does not.
-    table = table[table["device"].str.startswith(name) & (jax.default_backend() != "cpu")]
+    name = accelerators.nearest(device, "").replace("v5 lite", "v5e")
+    table = table[table["accelerator"].str.startswith(name)]
     return {
         (row["program"], int(row["runs"])): row["k steps / s"] for row in table.to_dict("records")
     }

@@ -38,7 +38,7 @@ class Target:
 
     platform: as JAX names its topologies. bandwidth: bytes per second. flops: float32 products as
     training asks for them, operations per second. launch: seconds that a kernel takes at least.
-    memory: bytes.
+    memory: bytes. on_chip: bytes that a program may keep out of it.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Target:
     launch: float
     memory: int
     cores: int = 0
+    on_chip: int = 0
 
     @property
     def planned_as(self) -> str:
@@ -68,5 +69,5 @@ TARGETS = {
     "h100": Target("NVIDIA H100 SXM", "cuda", 3.35e12, 67e12, 2e-6, 85520809984, 132),
     "h200": Target("NVIDIA H200", "cuda", 4.8e12, 67e12, 2e-6, 151397597184, 132),
     # float32 products in six passes of bfloat16.
-    "v5e": Target("TPU v5e", "tpu", 0.819e12, 197e12 / 6, 0.0, 17179869184),
+    "v5e": Target("TPU v5e", "tpu", 0.819e12, 197e12 / 6, 0.0, 17179869184, on_chip=2**27),
 }

@@ -23,22 +23,20 @@ class Accelerator:
 
     bandwidth: bytes per second. step_seconds: the least that a step takes, starting its kernels.
     traffic: how often the bytes that a step holds are moved. lanes: places to which the last axis
-    of arrays is padded. on_chip: bytes of a step that
-    are kept out of the device's memory, as counted.
+    of arrays is padded.
     """
 
     bandwidth: float
     step_seconds: float
     traffic: float
     lanes: int = 1
-    on_chip: int = 0
 
 
 # 60 kernels of 2 µs; a TPU's parts start within a program.
 DEVICES = {
     "NVIDIA H100": Accelerator(3.35e12, 1.2e-4, 6.5),
     "NVIDIA H200": Accelerator(4.8e12, 1.2e-4, 6.5),
-    "TPU v5 lite": Accelerator(0.819e12, 1e-4, 11.0, lanes=128, on_chip=2**25),
+    "TPU v5 lite": Accelerator(0.819e12, 1e-4, 11.0, lanes=128),
 }
 # By which packs are chosen on any device of a platform.
 TYPICAL = {"gpu": "NVIDIA H100", "tpu": "TPU v5 lite"}
@@ -65,15 +63,6 @@ def bytes_held(module: Module, run: Run, device: Accelerator) -> float:
     of_weights, of_examples = module.padding(device.lanes, _shares_rows(run))
     weights = 6.0 * n_params * run.method.starts
     return 4.0 * (of_weights * weights + of_examples * floats_held(module, run))
-
-
-def in_memory(n_bytes: float, device: Accelerator) -> float:
-    """What a device's memory holds of so many bytes, the rest being on its chip: at least half.
-
-    >>> in_memory(3e8, DEVICES["TPU v5 lite"]), in_memory(1e8, DEVICES["TPU v5 lite"])
-    (266445568.0, 66445568.0)
-    """
-    return max(n_bytes - device.on_chip, n_bytes / 2)
 
 
 def floats_held(module: Module, run: Run) -> float:

@@ -100,7 +100,7 @@ def make_pack(
         module=padded,
         slots=slots,
         waste=1 - true_work / work,
-        memory_bytes=_memory_of(share, padded, runs, platform),
+        memory_bytes=memory_shared(runs) + share * _memory_of_lane(padded, runs, platform),
         seconds=_seconds(
             of_step * sum(steps) * share / slots, max(longest, sum(steps) / slots), platform
         ),
@@ -192,12 +192,6 @@ def _memory_of_lane(module: Module, runs: Sequence[Run], platform: str) -> float
     step = memory_per_lane(module, runs[0], platform)
     evaluation = _memory_of_evaluation(module, runs, platform)
     return step + evaluation if platform == "cpu" else max(step, evaluation)
-
-
-def _memory_of(n_lanes: int, module: Module, runs: Sequence[Run], platform: str) -> float:
-    """Predicted bytes of a device that trains so many lanes."""
-    held = memory_shared(runs) + n_lanes * _memory_of_lane(module, runs, platform)
-    return held if platform == "cpu" else accelerators.in_memory(held, accelerators.of(platform))
 
 
 def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:

@@ -111,6 +111,8 @@ run = associations.run(2, 1, Training(batch_size=4, n_batches=2, epochs=1))
 programs.FIRST = {"tiny": lambda: run}
 argv = flags.FLAGS(["first_light", "--sizes=2", "--seconds=0.01", "--output=FOLDER"])
 first_light.main(argv)
+for device in ("NVIDIA H200 141GB HBM3e", "NVIDIA H100 80GB HBM3", "TPU v5 lite"):
+    assert first_light.foretold(device)["heads, published", 256] > 0
 path = pathlib.Path("FOLDER/first_light.jsonl")
 path.write_text(path.read_text().replace('"same bits": true', '"same bits": false'))
 first_light.main(argv)
