@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pandas as pd
 import pytest
 
 
@@ -100,6 +101,17 @@ def test_a_sweep_is_simulated(folder, tmp_path):
     for found in ("| 3 | 6 |", "3 files", "6 rows of"):
         assert found in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"scaling.md", "scaling.csv"}
+
+
+def test_plans_are_within_a_factor_of_what_compiled_programs_hold(folder):
+    programs = importlib.import_module("programs")
+    table = pd.read_csv(folder.parents[1] / "results" / "performance" / "accelerators.csv")
+    table = table[(table["runs"] == 256) & (table["accelerator"] != "NVIDIA H100 SXM")]
+    assert len(table) == 2 * len(programs.FIRST)
+    for row in table.to_dict("records"):
+        platform = "tpu" if row["accelerator"].startswith("TPU") else "gpu"
+        planned = programs.packed(row["program"], 256, platform)[0].memory_bytes
+        assert 1 / 1.5 < row["held MB"] * 1e6 / planned < 1.5, row
 
 
 FIRST_LIGHT = """
