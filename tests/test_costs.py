@@ -86,6 +86,26 @@ def test_a_device_never_measured_is_guessed_from_the_nearest(make_run):
         assert predicted.wall_seconds == predicted.seconds[0] > 0
 
 
+def test_accelerators_that_nothing_ran_on_are_modelled_and_say_so(make_run):
+    seconds, method = [], Training(batch_size=4096, n_batches=5, epochs=4)
+    for device, platform in (
+        ("NVIDIA H100 80GB HBM3", "gpu"),
+        ("NVIDIA H200", "gpu"),
+        ("TPU v5 lite", "tpu"),
+    ):
+        # Bound by bandwidth, which differs, not by launches.
+        runs = [make_run(n_heads=64, method=method, seed=seed) for seed in range(99)]
+        pack = packing.make_pack(runs, platform=platform)
+        predicted = costs.predict([pack], costs.known(device, platform), device, workers=1)
+        (source,) = predicted.sources
+        assert predicted.guessed == (True,)
+        assert source.startswith("a model of ")
+        assert source.endswith(", not measured")
+        seconds += predicted.seconds
+    h100, h200, v5e = seconds
+    assert h200 < h100 < v5e
+
+
 def test_what_a_folder_holds_of_this_device_improves_the_prediction(make_run):
     device = "another CPU"
     packs = [

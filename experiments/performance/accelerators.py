@@ -66,8 +66,9 @@ products that XLA makes itself (`fused`), that stand `alone`, or that it leaves 
 whole tiles of 8 x 128, without what stays on the chip. `held MB`: weights, moments, batches and
 temporaries of a chunk, as XLA plans them. `planned MB`: the planner's prediction of that.
 `k steps / s`: thousands of model-steps per second that launches (2 µs each on a GPU), bandwidth
-and float32 rate allow, a model and no measurement; `bound by`: the longest of the three. `compile
-s`: on that machine, which may have been busy with other work.
+and float32 rate allow, a model and no measurement; `bound by`: the longest of the three. On a TPU
+neither what stays on the chip nor the start of a part takes time in it: small packs cannot be as
+fast as that. `compile s`: on that machine, which may have been busy with other work.
 
 ## Bars
 
