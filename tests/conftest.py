@@ -52,21 +52,23 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 10, 10)
 
 
-@pytest.fixture
-def forgotten(monkeypatch):
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(plugins, "_names", [])
+@pytest.fixture(autouse=True)
+def forgotten():
+    """What a test registers is gone after it, whatever the order of tests."""
     families = [*FAMILIES, Executor]
     for family in families:
         family.kinds()
     tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in families)]
     before = [dict(table) for table in tables]
+    registered, loaded = len(REGISTERED), len(plugins._names)
     yield
     for table, known in zip(tables, before, strict=True):
         table.clear()
         table.update(known)
-    # One more name, so that what is derived from kinds is derived again.
-    REGISTERED.append("forgotten")
+    if len(REGISTERED) > registered:
+        # One more name, so that what is derived from kinds is derived again.
+        REGISTERED.append("forgotten")
+    del plugins._names[loaded:]
     for name in [name for name in sys.modules if name.startswith("memobench.plugins.")]:
         del sys.modules[name]
 

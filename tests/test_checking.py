@@ -53,7 +53,7 @@ FAULTS = {
 
 
 @pytest.fixture
-def own(forgotten):
+def own():
     @kind("own")
     class OwnArchitecture(Architecture):
         n_neurons: int = integer("of nothing", 1, default=3)

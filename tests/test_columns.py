@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memobench import board, columns, spec
+from memobench import board, columns
 from memobench.claims import scaling as claims_of_scaling
 from memobench.columns import one_of, whole
 from memobench.errors import UserError
@@ -112,16 +112,8 @@ def test_a_column_of_several_kinds_holds_what_any_of_them_may():
     assert not numbers.holds("no")
 
 
-@pytest.fixture
-def unregistered(monkeypatch):
-    """Forgets measures that a test registers."""
-    monkeypatch.setattr(measures, "_MEASURES", dict(measures._MEASURES))
-    yield
-    spec.REGISTERED.append("")
-
-
 @pytest.mark.parametrize("name", ["accuracy", "device", "d_model", "trials", "curve_loss"])
-def test_two_columns_of_one_name_are_a_mistake(unregistered, name):
+def test_two_columns_of_one_name_are_a_mistake(name):
     def own(task, data, output_TxC):
         return 0.0
 

@@ -91,7 +91,7 @@ SIZES = {"exact": (N_DEVICES, 5, 1)}
 
 
 # Those of `make test`; the others compile for half a minute.
-QUICK = ("published", "exact", "annealed")
+QUICK = ("exact", "annealed")
 KINDS = [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in RUNS]
 SWEPT = RUNS["exact"][:5]
 

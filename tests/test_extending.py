@@ -14,11 +14,11 @@ from memobench import plugins
 from memobench.planner import packing
 from memobench.runs import cells, from_cells
 from memobench.table import results, rows
+from tests.command_line import command_line
 from tests.small import checked_row
 
 FOLDER = pathlib.Path(__file__).parent / "extending"
 FILES = sorted(FOLDER.glob("*.py"))
-pytestmark = pytest.mark.usefixtures("forgotten")
 
 STORIES = [path for path in FILES if path.name != "executor.py"]
 
@@ -52,7 +52,7 @@ def test_a_storys_runs_pack_have_ids_and_columns_as_ours(path):
 
 
 def test_stories_train_resume_after_a_kill_report_rank_and_verify(tmp_path):
-    """All in one sweep; each command is a process of its own, which knows what its files define."""
+    """All in one sweep, begun, ended and verified by processes that know what its files define."""
     folder, plugins_given = tmp_path / "runs", [f"--plugin={path}" for path in STORIES]
     runs = {path: _runs(path) for path in STORIES}
     _killed_after_its_first_shard(folder)
@@ -65,7 +65,8 @@ def test_stories_train_resume_after_a_kill_report_rank_and_verify(tmp_path):
     assert (table["status"] == "ok").all()
     for row in results.load_rows(folder).values():
         checked_row(row)
-    _memobench("report", *STORIES, f"--results={folder}", f"--output={tmp_path}")
+    reported = ("report", *STORIES, f"--results={folder}", f"--output={tmp_path}")
+    assert command_line(*reported, cwd=tmp_path).returncode == 0
     for path in STORIES:
         name = plugins.load(path)[0].name
         for ending in (".md", "_runs.csv"):
@@ -76,7 +77,8 @@ def test_stories_train_resume_after_a_kill_report_rank_and_verify(tmp_path):
     page = (tmp_path / "mine/two-heads.md").read_text()
     assert "\n\n## Best\n\nThe mean loss is smallest at n_heads = " in page
     assert "| two beat one |" in page
-    _memobench("leaderboard", *plugins_given, f"--results={folder}", f"--output={tmp_path}")
+    ranked = ("leaderboard", *plugins_given, f"--results={folder}", f"--output={tmp_path}")
+    assert command_line(*ranked, cwd=tmp_path).returncode == 0
     # Where the checkout was edited a note says so.
     assert "0 errors" in _memobench("verify", folder, *plugins_given).stdout
 

@@ -9,6 +9,7 @@ import re
 import jax
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, AxisType
 
 from memobench.engine import devices, program
 from memobench.errors import UserError
@@ -88,7 +89,7 @@ def test_no_device_waits_for_another_or_the_host_within_a_program(name, monkeypa
     ]
     pack = packing.make_pack(runs, platform="tpu", n_devices=N_DEVICES)
     ((signature, n_lanes, n_instances),) = runs[0].method.programs(pack)
-    mesh = jax.sharding.AbstractMesh((N_DEVICES,), ("runs",))
+    mesh = AbstractMesh((N_DEVICES,), ("runs",), axis_types=(AxisType.Auto,))
     monkeypatch.setattr(devices, "count", lambda: N_DEVICES)
     monkeypatch.setattr(devices, "_mesh", lambda: mesh)
     assert n_lanes % N_DEVICES == 0

@@ -10,7 +10,6 @@ import pytest
 
 from memobench.engine import initializing
 from memobench.errors import UserError
-from memobench.kinds import FAMILIES
 from memobench.methods import annealing, training
 from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training
@@ -44,13 +43,6 @@ def _heavy():
             return optax.scale_by_rss(initial_accumulator_value=0.1)
 
     return Heavy()
-
-
-@pytest.fixture(autouse=True)
-def registries(monkeypatch):
-    """What a test registers is forgotten after it."""
-    for family in FAMILIES:
-        monkeypatch.setattr(family, "registry", dict(family.kinds()))
 
 
 OPTIMIZERS = {**Optimizer.kinds(), "a user's": _heavy}

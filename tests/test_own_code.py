@@ -14,8 +14,6 @@ from memobench.runs import Run, cells, from_cells
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
 
-pytestmark = pytest.mark.usefixtures("forgotten")
-
 MINE = """
 from flax import linen as nn
 

@@ -39,9 +39,6 @@ def write(tmp_path):
     return write
 
 
-pytestmark = pytest.mark.usefixtures("forgotten")
-
-
 def test_a_file_runs_in_processes_of_their_own(tmp_path):
     """Its architecture and its experiment, on an executor from another file."""
     line = [str(EXTENDING / "architecture.py"), "mine/g*", "--results=runs"]

@@ -20,7 +20,6 @@ from memobench import claims, theory
 from memobench.columns import choice, integer, require
 from memobench.engine import initializing
 from memobench.errors import UserError
-from memobench.kinds import FAMILIES
 from memobench.methods import training
 from memobench.methods.annealing import Annealing
 from memobench.methods.base import Method
@@ -178,13 +177,6 @@ def test_an_instance_has_the_shapes_that_are_known_before(name):
 
 
 # --- The least that a user writes ---------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def registries(monkeypatch):
-    """What a test registers is forgotten after it."""
-    for family in FAMILIES:
-        monkeypatch.setattr(family, "registry", dict(family.kinds()))
 
 
 def _parity():

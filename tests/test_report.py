@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import memobench
 from memobench import bisection, claims
+from memobench.columns import number
 from memobench.constructions.dana2025 import Dana2025
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
@@ -35,6 +36,7 @@ from memobench.report.saturation import Picture
 from memobench.report.scaling import Scaling
 from memobench.report.typical import Shapes, Typical
 from memobench.runs import Run, cells
+from memobench.spec import kind
 from memobench.table import analysis, results
 from memobench.table import rows as declared
 from memobench.tasks.associations import Associations
@@ -421,6 +423,10 @@ every_experiment = pytest.mark.parametrize(
 
 @every_experiment
 def test_every_experiment_has_a_report(experiment, tmp_path):
+    # Fields of users' kinds are columns too, and pandas warns of tables in more than 100 pieces.
+    fields = {f"mine_{i}": number("mine", default=0.0) for i in range(60)}
+    annotations = {"__annotations__": dict.fromkeys(fields, float)}
+    kind("mine")(type("Mine", (Architecture,), {**fields, **annotations}))
     table = results.to_table([_fake(run) for run in experiment.presets["quick"]])
     text = page.write(experiment, "quick", table, tmp_path)
     found = pd.read_csv(f"{tmp_path / experiment.name}_verdicts.csv")

@@ -483,20 +483,12 @@ def test_compressed_heads_may_be_wider_than_the_stream():
 # --- Kinds of one's own ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def _own_kinds(monkeypatch):
-    """Kinds that a test registers are gone after it."""
-    for family in kinds.FAMILIES:
-        monkeypatch.setattr(family, "registry", dict(family.kinds()))
-
-
 def test_the_published_id_is_kept():
     # Results are found again by it: it may only change with SPEC_VERSION.
     run = Run(task=Associations(), architecture=AttentionOnly(d_model=10, d_head=10))
     assert (spec.SPEC_VERSION, run.run_id) == (2, "2fd71e98e44841dd")
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_kinds_alike_in_all_but_their_name_have_other_ids():
     ids = set()
     for name in ("one", "another"):
@@ -536,7 +528,6 @@ def _refused(base, **fields):
     return str(error.value)
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_fields_that_an_id_or_a_row_would_not_hold_are_refused():
     assert "Mine.width is not declared" in _refused(Architecture, width=3)
     assert "Mine.width is not declared" in _refused(Task, width=dataclasses.field(default=3))
@@ -547,7 +538,6 @@ def test_fields_that_an_id_or_a_row_would_not_hold_are_refused():
     assert "mine" not in {*Task.registry, *Architecture.registry, *Method.registry}
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_names_that_a_row_could_not_hold_are_refused():
     for name in ("", "a b", "<b>", "x" * 101, None):
         with pytest.raises(UserError) as error:
@@ -555,7 +545,6 @@ def test_names_that_a_row_could_not_hold_are_refused():
         assert_one_line(error.value, "name=")
 
 
-@pytest.mark.usefixtures("_own_kinds")
 @pytest.mark.parametrize(
     ("base", "field"),
     [(Task, "learning_rate"), (Task, "d_model"), (Architecture, "vocab_size"), (Task, "run_id")],
@@ -568,7 +557,6 @@ def test_a_column_of_two_families_is_refused(base, field, make_run):
     assert_one_line(error.value)
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_a_column_that_two_kinds_of_a_family_share_holds_what_either_may(make_run):
     """Each in its own range; the rows of both are read."""
 
@@ -591,7 +579,6 @@ def test_a_column_that_two_kinds_of_a_family_share_holds_what_either_may(make_ru
         from_cells({**cells(narrow), "d_mlp": 10})
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_a_column_of_two_fields_is_refused():
     @kind("mine")
     class Mine(Optimizer):
@@ -601,7 +588,6 @@ def test_a_column_of_two_fields_is_refused():
         Training(optimizer=Mine()).cells()
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_optimisers_of_ones_own_are_part_of_ids_and_rows():
     @kind("momentum")
     class Momentum(Optimizer):
@@ -619,7 +605,6 @@ def test_optimisers_of_ones_own_are_part_of_ids_and_rows():
     assert len(ids) == 4
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_a_field_that_is_younger_than_ids_is_left_out_at_the_value_it_had():
     def made(**more):
         @kind("mine")
@@ -637,7 +622,6 @@ def test_a_field_that_is_younger_than_ids_is_left_out_at_the_value_it_had():
     assert after(nesterov=0.5).canonical() != before
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_a_construction_is_a_text_and_back():
     @kind("mine")
     class Mine(Construction):
@@ -667,7 +651,6 @@ def test_every_construction_is_a_text_and_back(data):
     assert Construction.parse(str(made)) == made
 
 
-@pytest.mark.usefixtures("_own_kinds")
 def test_a_field_of_a_single_kind_takes_no_other():
     """Its columns do not say which kind it is."""
 

@@ -242,7 +242,7 @@ class OwnTable(Architecture):
 """
 
 
-def test_an_own_architecture_brings_its_file_for_review(forgotten, tmp_path):
+def test_an_own_architecture_brings_its_file_for_review(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(OWN)
     plugins.load(file)

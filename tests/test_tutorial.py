@@ -4,12 +4,9 @@ import json
 import linecache
 import pathlib
 
-import pytest
-
 NOTEBOOK = pathlib.Path(__file__).parents[1] / "docs" / "tutorial.ipynb"
 
 
-@pytest.mark.usefixtures("forgotten")
 def test_the_tutorial_runs(tmp_path, monkeypatch):
     notebook = json.loads(NOTEBOOK.read_text())
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 SPLIT, SHARED = PartitionSpec("runs"), PartitionSpec()
 
@@ -75,4 +75,5 @@ def _sharding(spec: PartitionSpec) -> NamedSharding:
 
 @functools.cache
 def _mesh() -> Mesh:
-    return Mesh(np.array(jax.local_devices()), ("runs",))
+    # JAX 0.12 made explicit axes the default.
+    return Mesh(np.array(jax.local_devices()), ("runs",), axis_types=(AxisType.Auto,))

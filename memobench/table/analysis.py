@@ -66,7 +66,16 @@ def over_seeds(
         devices = pd.DataFrame({"group": groups.ngroup(), "device": table["device"]})
         listed = devices.drop_duplicates().groupby("group")["device"]
         columns["device"] = [_distinct(found) for _, found in listed]
-    return pd.DataFrame(columns).reset_index().sort_values(ORDER, ignore_index=True)
+    return _with_keys(pd.DataFrame(columns)).sort_values(ORDER, ignore_index=True)
+
+
+def _with_keys(of_groups: pd.DataFrame) -> pd.DataFrame:
+    """Groups of rows with the columns that group them, of which there may be hundreds.
+
+    `reset_index` inserts one after the other, and pandas warns of tables in so many pieces.
+    """
+    keys = of_groups.index.to_frame(index=False)
+    return pd.concat([keys, of_groups.reset_index(drop=True)], axis=1).copy()
 
 
 # The columns by which configurations are sorted.
@@ -130,7 +139,7 @@ def capacities(table: pd.DataFrame) -> pd.DataFrame:
     for measure in CAPACITIES:
         columns[measure] = groups[measure].mean()
         columns[f"{measure}_interval"] = groups[measure].agg(half_width)
-    found = pd.DataFrame(columns).reset_index().copy()
+    found = _with_keys(pd.DataFrame(columns))
     gains = found[[f"gain_{name}" for name in _GAINS]]
     # Tasks without bits have no gain in bits.
     gained = gains.fillna({"gain_bits": 0.0}).lt(GAIN).all(axis=1) & (found["diverged"] == 0)
@@ -237,7 +246,7 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
         aimed=made["n_aimed"].fillna(made["n_examples"]).astype(int),
     )
     keys = [name for name in configuration() if name in made]
-    grouped = made.groupby([*keys, "aimed"], dropna=False, sort=False, as_index=False).agg(
+    grouped = made.groupby([*keys, "aimed"], dropna=False, sort=False).agg(
         seeds=("seed", "size"),
         accuracy=("aimed_accuracy", "min"),
         margin=("margin", "min"),
@@ -251,9 +260,11 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
         stored_bits=("stored_bits", "max"),
     )
     order = ["theorem", "contexts", "n_classes", "conditional", "n_examples", "d_model", "d_head"]
-    return grouped.sort_values(
-        [*order, "heads", "solve", "stored_bits"], ascending=[True] * 9 + [False]
-    ).drop(columns="stored_bits")
+    return (
+        _with_keys(grouped)
+        .sort_values([*order, "heads", "solve", "stored_bits"], ascending=[True] * 9 + [False])
+        .drop(columns="stored_bits")
+    )
 
 
 CERTIFIED = ["theorem", "contexts", "n_classes", "conditional", "vocab_size", "context_length"]

@@ -7,7 +7,6 @@ from memobench.errors import UserError
 
 
 @pytest.mark.parametrize(("extra", "package"), [("ray", "ray"), ("slurm", "submitit")])
-@pytest.mark.usefixtures("forgotten")
 def test_a_missing_extra_is_one_line(extra, package, make_run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"memobench.executors.{extra}", raising=False)
