@@ -10,6 +10,7 @@ import pytest
 import memobench
 from memobench import experiments
 from memobench.experiments import capacity
+from memobench.runs import cells
 
 FOLDERS = {m.name for m in pkgutil.iter_modules(experiments.__path__)}
 IN_FOLDERS = {
@@ -73,23 +74,38 @@ def test_the_core_never_imports_the_studies():
             assert not {"assumptions", "performance"} & set(name.split(".")), f"{path}: {name}"
 
 
-def test_preset_paper_is_what_the_full_one_has_of_the_published_protocol():
+def test_preset_paper_is_what_the_full_one_has_of_the_papers_protocol():
     with_paper = [
         found
         for found in experiments.EXPERIMENTS.values()
         if {"paper", "full"} <= set(found.presets)
     ]
-    assert len(with_paper) > 10
+    assert len(with_paper) > 12
     for experiment in with_paper:
         full = set(experiment.runs("full"))
         paper = set(experiment.runs("paper"))
-        assert paper < full
-        assert {run.method.protocol for run in paper} == {"published"}
-        # Every architecture and task of the full preset but for those with full heads.
-        compressed = {run for run in full if run.architecture.heads == "compressed"}
+        assert paper <= full
+        assert {run.method.protocol for run in paper} <= {"published", "annealed"}
+        # Every architecture and task that the full preset trains by it.
+        by_protocol = {run for run in full if run.method.protocol in {"published", "annealed"}}
         assert {(run.task, run.architecture, run.seed) for run in paper} == {
-            (run.task, run.architecture, run.seed) for run in compressed
+            (run.task, run.architecture, run.seed) for run in by_protocol
         }
         # What is published beside it has been trained as long.
         for row in experiment.published:
             assert row["published_steps"] in {run.method.steps for run in paper}
+
+
+def test_a_trend_has_both_ends_of_the_papers_sizes_and_some_between():
+    with_trend = [x for x in experiments.EXPERIMENTS.values() if "trend" in x.presets]
+    assert len(with_trend) == 5
+    for experiment in with_trend:
+        trend, paper = set(experiment.runs("trend")), set(experiment.runs("paper"))
+        assert trend < paper
+        assert {run.seed for run in trend} == {0, 1, 2}
+        x = experiment.figure.x
+        sizes, all_sizes = ({cells(run)[x] for run in runs} for runs in (trend, paper))
+        assert len(sizes) >= 3
+        assert {min(all_sizes), max(all_sizes)} <= sizes
+        of_kinds = {(run.task.contexts, cells(run)[x]) for run in trend}
+        assert of_kinds == {(run.task.contexts, size) for run in paper for size in sizes}

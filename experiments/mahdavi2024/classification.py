@@ -21,6 +21,7 @@ from memobench.report.figure import Figure
 
 QUICK = Sets(random=(600, 1_000), shared=(300, 500), classes=20)
 WIDTHS = (*range(10, 61, 5), 64)
+TREND_WIDTHS = (10, 20, 30, 35, 64)
 
 GROWS_WITH_HEAD_DIMENSION = Claim(
     name="grows with d_h < n",
@@ -58,12 +59,16 @@ EXPERIMENTS = (
                 [common.small_task("shared", t) for t in (500, 700)],
                 [common.small_model(8, k) for k in (1, 2, 4, 6, 8, 12, 16)],
             ),
-            "full": common.full_runs(
+        }
+        | common.at_full_size(
+            common.full_runs(
                 [common.paper_task("shared", t) for t in (10_000, 15_000, 20_000)],
                 [common.paper_model(30, k) for k in WIDTHS],
                 common.LONG,
             ),
-        },
+            lambda run: run.architecture.d_head,
+            TREND_WIDTHS,
+        ),
         left_out="d = 16, n = 8, H = 8 and hundreds of examples in place of d = 64, n = 32, H = 30 "
         "and thousands; 4,000 steps of 64 examples; 5 seeds of 6",
         figure=Figure(x="d_head", hue="n_examples", y="known"),

@@ -5,12 +5,15 @@ positions, value dimension 1, scores over sqrt(d). Seeds draw the data as well a
 
 Their protocol: Adam, warm-up and cosine, batches of 256, max(500 epochs, 50,000) steps, the whole
 set evaluated every 500, the weights of the least loss kept, and classifiers stopped once they know
-every label. `full` is their grid with their six seeds (`--seeds=1` runs the first alone); `quick`
-the same in 16 dimensions with contexts of 8 and a few hundred examples.
+every label. `paper` and `full` are their grid with their six seeds (`--seeds=1` runs the first
+alone). `trend` is as much of it as may decide the trends: three seeds of the smallest set of each
+kind, at both ends of its sizes and between; 32 core-hours for the five sweeps by --dry-run on two
+cores. `quick` is the same in 16 dimensions with contexts of 8 and a few hundred examples.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from memobench import claims
 from memobench.claims import Claim
@@ -34,6 +37,10 @@ LONG = dataclasses.replace(PUBLISHED, steps=300_000)
 QUICK = Annealing(batch_size=64, steps=4_000, learning_rate=1e-2, evaluate_every=200)
 
 SIZES = (1, 5, *range(10, 61, 10))
+# At both ends and between; a line needs four unsaturated points, growth three.
+TREND_HEADS = (1, 10, 20, 40, 60)
+TREND_LENGTHS = (1, 30, 60)
+TREND_SEEDS = 3
 QUICK_HEADS = (1, 2, 4, 6, 8)
 QUICK_LENGTHS = (1, 2, 4, 8, 12)
 
@@ -121,6 +128,25 @@ def full_runs(
     )
 
 
+def at_full_size(
+    paper: tuple[Run, ...], size: Callable[[Any], int], trend: Iterable[int]
+) -> dict[str, tuple[Run, ...]]:
+    """The presets of the paper's runs; `trend` are those of its smallest sets with these sizes."""
+    several: Any = paper
+    least = {
+        kind: min(run.task.n_examples for run in several if run.task.contexts == kind)
+        for kind in {run.task.contexts for run in several}
+    }
+    chosen = tuple(
+        run
+        for run in several
+        if run.seed < TREND_SEEDS
+        and size(run) in trend
+        and run.task.n_examples == least[run.task.contexts]
+    )
+    return {"trend": chosen, "paper": paper, "full": paper}
+
+
 def quick_runs(
     tasks: Iterable[LabelledContexts],
     architectures: Sequence[Architecture],
@@ -154,8 +180,12 @@ def against_heads(kind: str, quick: Sets, full: Sets) -> Experiment:
         title=f"{kind.capitalize()}: memorized examples against heads",
         presets={
             "quick": quick_runs(quick.of(small_task, 8), [small_model(h) for h in QUICK_HEADS]),
-            "full": full_runs(full.of(paper_task, 32), [paper_model(h) for h in SIZES]),
-        },
+        }
+        | at_full_size(
+            full_runs(full.of(paper_task, 32), [paper_model(h) for h in SIZES]),
+            lambda run: run.architecture.n_heads,
+            TREND_HEADS,
+        ),
         left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
         "H to 8 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
         figure=Figure(x="n_heads", hue="n_examples", y="known"),
@@ -173,8 +203,12 @@ def against_length(kind: str, quick: Sets, full: Sets) -> Experiment:
         title=f"{kind.capitalize()}: memorized examples against the context's length",
         presets={
             "quick": quick_runs(small, [small_model(4)]),
-            "full": full_runs(large, [paper_model(20)]),
-        },
+        }
+        | at_full_size(
+            full_runs(large, [paper_model(20)]),
+            lambda run: run.task.context_length,
+            TREND_LENGTHS,
+        ),
         left_out="d = 16, H = 4 and hundreds of examples in place of d = 64, H = 20 and thousands; "
         "n to 12 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
         figure=Figure(x="context_length", hue="n_examples", y="known"),

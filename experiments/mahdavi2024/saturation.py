@@ -38,6 +38,14 @@ SPECIALISE = Claim(
     across_steps=True,
 )
 
+PAPER = tuple(
+    run
+    for n_heads, n_examples in ((4, 550), (8, 1_300))
+    for run in common.full_runs(
+        [common.paper_task("shared", n_examples)], [common.paper_model(n_heads)], ON
+    )
+)
+
 EXPERIMENT = Experiment(
     name="mahdavi2024/saturation",
     title="Which heads serve which examples",
@@ -49,13 +57,8 @@ EXPERIMENT = Experiment(
                 [common.small_task("shared", n_examples)], [common.small_model(n_heads)], QUICK_ON
             )
         ),
-        "full": tuple(
-            run
-            for n_heads, n_examples in ((4, 550), (8, 1_300))
-            for run in common.full_runs(
-                [common.paper_task("shared", n_examples)], [common.paper_model(n_heads)], ON
-            )
-        ),
+        "paper": PAPER,
+        "full": PAPER,
     },
     left_out="d = 16, n = 8 and 100 or 200 examples in place of d = 64, n = 32 and 550 or 1,300; "
     "12,000 steps of 64 examples; 5 seeds of 6",

@@ -66,14 +66,14 @@ def _published_folder() -> pathlib.Path:
 
 
 def _with_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows, and those published of the same runs of the preset that are not among them."""
+    """The rows, and those published under any preset of the preset's other runs."""
     import pandas as pd
 
     from memobench.table import published
 
-    if PRESET.value not in published.files().get(experiment.name, {}):
+    if experiment.name not in published.files():
         return rows
-    before = published.published(experiment.name, PRESET.value)
+    before = published.published(experiment.name)
     declared = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
     kept = before[before["run_id"].isin(declared - set(rows["run_id"]))]
     print(
