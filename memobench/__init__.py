@@ -70,3 +70,8 @@ def __getattr__(name: str) -> Any:
         if name in kinds:
             return kinds[name]
     raise AttributeError(f"module 'memobench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What completion lists: all that is public, and every kind by its class."""
+    return sorted({*__all__, *importlib.import_module("memobench.kinds").by_class()})

@@ -60,7 +60,7 @@ def forgotten():
         family.kinds()
     tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in families)]
     before = [dict(table) for table in tables]
-    registered, loaded = len(REGISTERED), len(plugins._names)
+    registered, loaded, modules = len(REGISTERED), len(plugins._names), set(sys.modules)
     yield
     for table, known in zip(tables, before, strict=True):
         table.clear()
@@ -69,8 +69,9 @@ def forgotten():
         # One more name, so that what is derived from kinds is derived again.
         REGISTERED.append("forgotten")
     del plugins._names[loaded:]
-    for name in [name for name in sys.modules if name.startswith("memobench.plugins.")]:
-        del sys.modules[name]
+    for name in set(sys.modules) - modules:
+        if name.startswith("memobench.plugins."):
+            del sys.modules[name]
 
 
 @pytest.fixture
