@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from memobench import folders
-from memobench.report import verdicts
+from memobench.report import papers, verdicts
 from tests import republish
 from tests.test_published_tables import verdicts_agree
 
@@ -39,6 +39,18 @@ def test_the_page_of_verdicts_has_all_that_are_published(tmp_path):
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
     assert verdicts.write(tmp_path) == (folder / "VERDICTS.md").read_text()
+
+
+@pytest.mark.parametrize("paper", papers.PAPERS)
+def test_a_papers_page_has_what_is_published(paper):
+    text = papers.page(paper).read_text()
+    assert papers.FIRST in text
+    assert papers.filled(text, paper) == text, "python -m tests.republish papers"
+    points = {papers.point(run) for x in papers.experiments(paper) for run in x.runs("paper")}
+    coverage = papers.coverage(paper)
+    assert coverage["points"].sum() == len(points)  # Each counts once.
+    assert (coverage["points"] >= coverage["published"]).all()
+    assert (coverage["published"] >= coverage["with 3 seeds"]).all()
 
 
 def test_all_that_a_figure_shows_is_in_sight(published):

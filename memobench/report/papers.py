@@ -1,0 +1,238 @@
+"""What of a paper's points is published at its own size and length, how near, and what it decides.
+
+A point is a task, an architecture and a method of the preset `paper`, whatever its seed. A preset
+is of the paper's own size if it is `paper`, `full`, or holds only runs of `paper`.
+"""
+
+import collections
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from memobench import folders, notation
+from memobench.claims import FAILS, HOLDS, MIN_SEEDS, UNDECIDED
+from memobench.experiment import Experiment
+from memobench.experiments import EXPERIMENTS
+from memobench.report import experiment as pages
+from memobench.report import tables
+from memobench.report.verdicts import ENDING
+from memobench.runs import Run
+from memobench.table import analysis, published
+
+# The folder of the experiments of each paper that has a page of its own in docs/.
+PAPERS = {"dana2025": "dana2025", "mahdavi2024": "mahdavi2024", "nichani2025": "capacity"}
+FIRST, LAST = "<!-- measured -->", "<!-- /measured -->"
+_ENOUGH = f"with {MIN_SEEDS} seeds"
+_OTHERS, _NOTHING = "the quick preset alone", "nothing yet"
+
+
+def experiments(paper: str) -> list[Experiment]:
+    """The experiments that repeat runs of the paper."""
+    of_folder = (x for name, x in EXPERIMENTS.items() if name.startswith(f"{PAPERS[paper]}/"))
+    return [x for x in of_folder if "paper" in x.presets]
+
+
+def filled(page: str, paper: str) -> str:
+    """The text of a page with what is measured now between its two marks."""
+    before, _, rest = page.partition(FIRST)
+    return f"{before}{FIRST}\n{measured(paper)}\n{LAST}{rest.partition(LAST)[2]}"
+
+
+def measured(paper: str) -> str:
+    """Points, published means and claims of a paper, in Markdown."""
+    points, near, decided = coverage(paper), agreement(paper), claims(paper)
+    parts = [
+        "### Points at the paper's own size",
+        f"{share(paper)}; {points['core-hours'].sum():.1f} core-hours inside packs.",
+        tables.markdown(points, {"core-hours": 2}),
+    ]
+    if len(near):
+        parts += [
+            "### Published means and ours",
+            tables.markdown(near, dict.fromkeys(("mean difference", "farthest"), 3)),
+        ]
+    return "\n\n".join(
+        [
+            *parts,
+            "### Claims at the paper's own size",
+            _counted(decided),
+            tables.markdown(decided.drop(columns="rests on"), {}),
+            "",
+        ]
+    )
+
+
+def share(paper: str) -> str:
+    """How many of the paper's points are published, in a sentence without its end."""
+    of_all = coverage(paper)[["points", "published", _ENOUGH]].sum()
+    n, some, enough = map(int, of_all)
+    return f"{some} of {n:,} points have been measured at full size, {enough} with three seeds"
+
+
+def coverage(paper: str) -> pd.DataFrame:
+    """One row per experiment: its points, those that have published rows, and their core-hours.
+
+    A point of several experiments counts for the first of them. Packs that ran side by side count
+    each in full.
+    """
+    known, seen, rows = _rows_of(paper), set[Run](), []
+    seconds = (known["compile_seconds"] + known["run_seconds"]) / known["pack_size"]
+    seconds_of = dict(zip(known["run_id"], seconds, strict=True))
+    for experiment in experiments(paper):
+        seeds, spent = collections.Counter[Run](), 0.0
+        points = {point(run): None for run in experiment.runs("paper")}
+        for run in experiment.runs("paper"):
+            if run.run_id in seconds_of and point(run) not in seen:
+                seeds[point(run)] += 1
+                spent += seconds_of[run.run_id]
+        rows.append(
+            {
+                "experiment": experiment.name,
+                "points": len(points.keys() - seen),
+                "published": len(seeds),
+                _ENOUGH: sum(count >= MIN_SEEDS for count in seeds.values()),
+                "most seeds": max(seeds.values(), default=0),
+                "core-hours": spent / 3600,
+            }
+        )
+        seen |= points.keys()
+    table = pd.DataFrame(rows)
+    return table[table["points"] > 0].reset_index(drop=True)
+
+
+@functools.cache
+def point(run: Run) -> Run:
+    """The run with seed 0, also of its task: what runs of a point have in common."""
+    return dataclasses.replace(run, seed=0, task=dataclasses.replace(run.task, seed=0))
+
+
+def agreement(paper: str) -> pd.DataFrame:
+    """One row per experiment of which the paper's means are known: how far ours are from them."""
+    known, rows = _rows_of(paper), []
+    for experiment in experiments(paper):
+        ids = {run.run_id for run in experiment.runs("paper")}
+        ours = analysis.over_seeds(known[known["run_id"].isin(ids)])
+        compared = analysis.against_published(ours, experiment.published_table())
+        differences = compared["difference"].dropna()
+        if differences.empty:
+            continue
+        rows.append(
+            {
+                "experiment": experiment.name,
+                "published means": len(differences),
+                f"within {pages.AGREES}": int((differences.abs() <= pages.AGREES).sum()),
+                "mean difference": differences.abs().mean(),
+                "farthest": max(differences, key=abs),
+                "seeds": int(compared["seeds"].max()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def claims(paper: str) -> pd.DataFrame:
+    """One row per claim: what it rests on, and the verdict of every variant.
+
+    A verdict at the paper's own size comes before one of the quick preset, the one of most seeds
+    before others. An arrow leads to that of twice the steps.
+    """
+    rows = []
+    for experiment in experiments(paper):
+        found = {preset: _verdicts(experiment, preset) for preset in _presets(experiment)}
+        for claim in experiment.claims:
+            cells: dict[str, str] = {}
+            decided = set()
+            for preset, own in _presets(experiment).items():
+                table = found[preset]
+                mine = table[table["claim"] == claim.name].sort_values("steps", kind="stable")
+                for variant, of_steps in mine.groupby("variant", sort=False):
+                    if variant not in cells:
+                        cells[str(variant)] = _cell(of_steps) + ("" if own else ", quick")
+                        decided.add((own, of_steps["verdict"].iloc[0]))
+            rows.append(
+                {
+                    "experiment": experiment.name,
+                    "claim": claim.name,
+                    "rests on": _rests_on(decided),
+                    **cells,
+                }
+            )
+    table = pd.DataFrame(rows).fillna("")
+    return table[["experiment", "claim", "rests on", *sorted(table.columns[3:])]]
+
+
+def _rests_on(decided: Iterable[tuple[bool, str]]) -> str:
+    own = {verdict for of_own, verdict in decided if of_own}
+    if own & {HOLDS, FAILS}:
+        return "decided"
+    return UNDECIDED if own else _OTHERS if set(decided) else _NOTHING
+
+
+def _counted(decided: pd.DataFrame) -> str:
+    """How many claims rest on what, in words; those that no full size has are named."""
+    n = decided["rests on"].value_counts()
+    words = [
+        f"Of {len(decided)} claims {n.get('decided', 0)} are decided at this size under one "
+        f"variant or more, {n.get(UNDECIDED, 0)} are undecided there."
+    ]
+    for kind in (_OTHERS, _NOTHING):
+        rows = decided[decided["rests on"] == kind]
+        if len(rows):
+            names = "; ".join(f"{x.claim} ({x.experiment})" for x in rows.itertuples())
+            words.append(f"On {kind} rest {len(rows)}: {tables.text(names)}.")
+    return " ".join(words)
+
+
+def _cell(of_steps: pd.DataFrame) -> str:
+    first, *others = of_steps.to_dict("records")
+    estimate = _estimate(first)
+    after = f" → {others[0]['verdict']}" if others else ""
+    return f"{first['verdict']}{estimate} ({notation.plural(int(first['seeds']), 'seed')}){after}"
+
+
+def _estimate(row: Mapping[Any, Any]) -> str:
+    numbers = [pd.to_numeric(row[name], errors="coerce") for name in ("estimate", "low", "high")]
+    if pd.isna(numbers[1:]).any():
+        return ""
+    estimate, low, high = (f"{number:.3g}" for number in numbers)
+    return f", {estimate} [{low}, {high}]"
+
+
+def _presets(experiment: Experiment) -> dict[str, bool]:
+    """Its published presets, and whether they are of the paper's own size; the best come first."""
+    there = published.files().get(experiment.name, {})
+    paper = set(experiment.runs("paper"))
+    own = {
+        preset: preset in ("paper", "full") or set(experiment.runs(preset)) <= paper
+        for preset in there
+        if preset in experiment.presets and preset not in experiment.too_short
+    }
+    seeds = {preset: int(_verdicts(experiment, preset)["seeds"].max()) for preset in own}
+    return dict(sorted(own.items(), key=lambda item: (not item[1], -seeds[item[0]])))
+
+
+def _verdicts(experiment: Experiment, preset: str) -> pd.DataFrame:
+    runs = published.files()[experiment.name][preset]
+    name = runs.name.removesuffix(published.ENDING)
+    return _read(runs.with_name(f"{name}{ENDING}"))
+
+
+@functools.cache
+def _read(path: pathlib.Path) -> pd.DataFrame:
+    return pd.read_csv(path, keep_default_na=False)
+
+
+def _rows_of(paper: str) -> pd.DataFrame:
+    """All published rows of a paper's experiments, each run once, the latest."""
+    there = [x.name for x in experiments(paper) if x.name in published.files()]
+    table = pd.concat([published.published(name) for name in there], ignore_index=True)
+    latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")
+    return latest.reset_index(drop=True)
+
+
+def page(paper: str) -> pathlib.Path:
+    """The page of a paper, in a checkout."""
+    return folders.CHECKOUT / "docs" / f"{paper}.md"
