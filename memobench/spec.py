@@ -181,9 +181,13 @@ class Spec:
 
     @classmethod
     def kinds(cls) -> dict[str, type[Self]]:
-        """Every kind of the family, by name: those of its folder and those of users' files."""
+        """Every kind of the family, by name: those of its folder and those of users' files.
+
+        In the order of their modules, whichever was imported first: columns follow it.
+        """
         discover(cls.package)
-        return typing.cast(dict[str, type[Self]], cls.registry)
+        ordered = sorted(cls.registry.items(), key=lambda item: item[1].__module__)
+        return typing.cast(dict[str, type[Self]], dict(ordered))
 
 
 @functools.cache

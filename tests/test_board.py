@@ -173,9 +173,9 @@ def test_what_the_board_lacks_is_said_in_one_line(ask, said):
 @pytest.mark.parametrize(
     ("task", "n_params", "said"),
     [
-        (families.task(256, 31), 256, ""),
+        (families.task(256, board.TABLES[256] - 1), 256, ""),
         (families.task(256), 268, ""),
-        (families.task(256, 32), 256, "task_seed=32 is none of the 32 label tables of 256"),
+        (families.task(512, 40), 512, "task_seed=40 is none of the 40 label tables of 512"),
         (families.task(8192, 6), 8192, "choose one from 0 to 5"),
         (families.task(256), 269, "n_params=269 is not within 5% of the budget of 256"),
         (Associations(vocab_size=16), 256, "its task is none of the board's"),
@@ -236,7 +236,7 @@ def test_rows_say_what_runs_and_weights_say():
     ]
     found = _build(rows, weights)
     # Options that no entry has are no columns.
-    assert list(found.columns) == [*board.names(), "heads", "activation"]
+    assert list(found.columns) == [*board.names(), "activation", "heads"]
     assert set(found["version"]) == {"v2"}
     exact = found[found["track"] == "exact"].set_index("architecture")
     assert exact["family"].tolist() == ["attention + MLP", "MLP", "attention-only, full heads"]
@@ -247,7 +247,7 @@ def test_rows_say_what_runs_and_weights_say():
             per = by_hand[f"bits{end}"] / row["n_params"]
             assert row[f"bits_per_parameter{end}"] == pytest.approx(per)
             assert row[f"half_99{end}"] == by_hand[f"half_99{end}"]
-        assert (row["steps"], row["tables"], row["by"]) == (4096, 32, "memobench")
+        assert (row["steps"], row["tables"], row["by"]) == (4096, board.TABLES[BUDGET], "memobench")
     heads = exact.loc["attention_only"]
     assert heads["certified_bits_per_parameter"] == pytest.approx(330 / heads["n_params"])
     assert heads["bits_per_byte"] == pytest.approx(330 / heads["n_params"])
@@ -297,7 +297,7 @@ def test_what_is_no_entry_is_left_out_and_named_where_it_is_foreign(caplog):
     rows = three()
     rows[0] |= {"architecture": "theirs"}
     rows[1] |= {"status": "diverged"}
-    foreign = [counted(seed=40), counted(architecture=HEADS, n_params=900)]
+    foreign = [counted(seed=board.TABLES[BUDGET]), counted(architecture=HEADS, n_params=900)]
     foreign += [counted() | {"architecture": "theirs"}]
     found = _build(rows, [*foreign, counted(bits=222.0)])
     assert found["architecture"].tolist() == ["attention_only", "attention_only"]
@@ -305,7 +305,7 @@ def test_what_is_no_entry_is_left_out_and_named_where_it_is_foreign(caplog):
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 4
     assert all(line.startswith("left out of the board: ") for line in said)
-    assert "task_seed=40 is none of the 32 label tables" in " ".join(said)
+    assert "is none of the 96 label tables" in " ".join(said)
 
 
 def test_what_is_impossible_is_no_entry():

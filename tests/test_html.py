@@ -92,10 +92,12 @@ class Reader(html.parser.HTMLParser):
 TEXTS = [x.name for x in board.COLUMNS.values() if x.digits is None]
 
 
-def hostile_board():
-    # Where PyArrow is installed, a column of strings would refuse half a surrogate pair.
-    texts = pd.Series(HOSTILE, dtype=object)
-    return sample(len(HOSTILE)).assign(**dict.fromkeys(TEXTS, texts))
+def hostile_board(**texts):
+    """A board of hostile texts, and of those given."""
+    columns = dict.fromkeys(TEXTS, HOSTILE) | texts
+    # As objects: with pyarrow, texts of pandas hold no lone surrogates.
+    given = {name: pd.Series(cells, dtype=object) for name, cells in columns.items()}
+    return sample(len(HOSTILE)).assign(**given)
 
 
 def test_data_are_texts_and_the_numbers_behind_them():

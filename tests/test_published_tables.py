@@ -181,6 +181,14 @@ def test_without_some_runs_a_claim_is_undecided_or_as_it_was(name):
             assert undecided or (before["verdict"], before["evidence"]) == row[2:4], row
 
 
+def test_no_claim_on_what_was_trained_is_decided_by_fewer_than_three_seeds():
+    found = pd.concat([pd.read_csv(PUBLISHED / name) for name in VERDICTS])
+    few = found[found["seeds"] < claims.MIN_SEEDS]
+    assert not few.empty
+    # An optimum is found in double precision and is the same for every seed.
+    assert set(few.loc[few["verdict"] != claims.UNDECIDED, "variant"]) == {claims.OPTIMUM}
+
+
 def test_a_claim_on_exposures_sees_every_learning_rate():
     """Of 450 runs with five rates 270 once turned a verdict from fails to holds."""
     name = "full/capacity/exposure_verdicts.csv"

@@ -6,14 +6,13 @@ import shlex
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 from absl.testing import flagsaver
 
 import memobench
 from memobench import cli
 from memobench.experiments import EXPERIMENTS
-from memobench.report import typical
+from memobench.report import quotes
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -113,10 +112,11 @@ def test_rows_of_capacities_are_the_published_ones(page):
         assert any(of_now <= cells for cells in published), row
 
 
-def test_the_answer_is_that_of_the_published_runs():
-    between = README.read_text().split("<!-- answer -->")[1].split("<!-- /answer -->")[0]
-    published = pd.read_csv(ROOT / "results/full/board/typical_runs.csv")
-    assert " ".join(between.split()) == typical.answer(published)
+@pytest.mark.parametrize("page", [README, ROOT / "docs/capacity.md"], ids=lambda page: page.stem)
+def test_what_is_quoted_is_what_is_published(page):
+    text = page.read_text()
+    assert any(f"<!-- {name} -->" in text for name in quotes.QUOTES)
+    assert quotes.renewed(text) == text, "rows have changed: make docs"
 
 
 def test_the_readme_is_short():

@@ -5,10 +5,10 @@
 
 Rows keep what every model came to know, not its weights; seeds, steps and learning rates make them
 again. Alone their arithmetic rounds differently than in a pack, so that a model ends elsewhere:
-what its certificate counts is what it knows, and the best of several stands for the entry. Of each
-entry one file holds the weights that know most bits of the whole set, another those that know the
-largest part to 99%. Of theorems a file holds the weights of the proof, for as many associations as
-are promised.
+what its certificate counts is what it knows, and the best of several, and of those found before,
+stands for the entry. Of each entry one file holds the weights that know most bits of the whole set,
+another those that know the largest part to 99%. Of theorems a file holds the weights of the proof,
+for as many associations as are promised.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -35,6 +35,7 @@ from memobench.models import base as models
 from memobench.planner import packing
 from memobench.report import tables
 from memobench.runs import Run, cells, from_cells
+from memobench.table.rows import of_architecture
 
 RUNS = pathlib.Path("results/full/board/typical_runs.csv")
 FOLDER = pathlib.Path("results/board")
@@ -144,13 +145,30 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
                     break
 
 
+def entry(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a row is of: its budget and architecture."""
+    cells = (row.get(name) for name in of_architecture())
+    return row["n_sequences"], *(None if pd.isna(cell) else cell for cell in cells)
+
+
+def best(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of every entry the row of most bits and that of the largest part; of equals the first."""
+    kept: dict[Any, Mapping[str, Any]] = {}
+    for row in rows:
+        known = "n_examples" if row["of"] == PART else "bits"
+        before = kept.setdefault((*entry(row), row["of"]), row)
+        if row[known] > before[known]:
+            kept[*entry(row), row["of"]] = row
+    return list(kept.values())
+
+
 def page(found: pd.DataFrame) -> str:
     """What the weights know, for readers."""
     order = ["budget", "bits_per_parameter"]
     found = found.assign(budget=found["n_sequences"]).sort_values(order, ascending=False)
-    whole, proof = (found[found["of"] == of] for of in (WHOLE, PROOF))
-    part = found[found["of"] == PART].set_index("run_id")["n_examples"]
-    largest = whole["run_id"].map(part)
+    whole, part, proof = (found[found["of"] == of] for of in (WHOLE, PART, PROOF))
+    of_entry = {entry(row): row["n_examples"] for row in part.to_dict("records")}
+    largest = pd.Series([of_entry.get(entry(row)) for row in whole.to_dict("records")], whole.index)
     parts = [
         "# Certified capacities",
         "The best weights that `board/typical` found of every entry, trained again, published "
@@ -187,20 +205,26 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
 
 
 def main(parts: Sequence[str]) -> None:
-    """Makes weights, tables and the page anew, or of `trained` and `proof` the one named."""
+    """Makes weights, tables and the page anew, or of `trained` and `proof` the one named.
+
+    Trained weights that know more than what was found before take its place, others do not.
+    """
     published: list[Any] = pd.read_csv(RUNS, low_memory=False).to_dict("records")
-    before: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records") if parts else []
-    found: dict[str, list[Any]] = {"trained": [], "proof": []}
-    for row in before:
-        found["proof" if row["of"] == PROOF else "trained"].append(row)
+    before: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records")
+    trained = [row for row in before if row["of"] != PROOF]
+    proof = [row for row in before if row["of"] == PROOF]
     if "trained" in parts or not parts:
         exact = (row for row in published if row["protocol"] == board.EXACT)
-        found["trained"] = [x for row in exact for x in certify(row, FOLDER / "weights")]
+        trained = best([*trained, *(x for row in exact for x in certify(row, FOLDER / "weights"))])
     if "proof" in parts or not parts:
         budgets = sorted({int(row["n_examples"]) for row in published})
-        found["proof"] = [x for budget in budgets for x in constructed(budget, FOLDER / "weights")]
-    tracks = {"trained": board.EXACT, "proof": board.CONSTRUCTED}
-    rows = [{**row, "track": tracks[part]} for part, of_part in found.items() for row in of_part]
+        proof = [x for budget in budgets for x in constructed(budget, FOLDER / "weights")]
+    write([*trained, *proof])
+
+
+def write(rows: Iterable[Mapping[str, Any]]) -> None:
+    """The table and the page of these rows, whose files of weights are kept alone."""
+    rows = [{**x, "track": board.CONSTRUCTED if x["of"] == PROOF else board.EXACT} for x in rows]
     for old in FOLDER.glob("weights/*.safetensors"):
         if old.name not in {row["file"] for row in rows}:
             old.unlink()

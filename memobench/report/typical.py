@@ -86,7 +86,7 @@ class Typical(Drawing):
             parts += [
                 f"### {budget:,} parameters, N = {int(rows['vocab_size'].iloc[0])}, {protocol} "
                 f"protocol, {steps} steps",
-                tables.markdown(_shown(rows), {}),
+                tables.markdown(shown(rows), {}),
             ]
         return [*parts, *_power_laws(table)]
 
@@ -276,7 +276,7 @@ def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
     axis.set_xlabel("parameters, all counted")
 
 
-def _shown(rows: pd.DataFrame) -> pd.DataFrame:
+def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """A set's entries for readers."""
 
     def interval(name: str, digits: int, per: Any = 1.0) -> list[str]:
