@@ -145,7 +145,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
                     break
 
 
-def entry(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def entry(row: Any) -> tuple[Any, ...]:
     """What a row is of: its budget and architecture."""
     cells = (row.get(name) for name in of_architecture())
     return row["n_sequences"], *(None if pd.isna(cell) else cell for cell in cells)
