@@ -47,7 +47,6 @@ TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
 TABLES |= {256: 96, 512: 40, 1024: 24, 2048: 12, 4096: 8}
 # Fewer decide nothing.
 LEAST_TABLES = 4
-TRIALS = 32
 # Near the largest rate that mostly works some initial weights fail, which spreads capacities: at
 # three times the rate of its neighbour, as on a coarser grid, an MLP of 1,024 parameters knows 4%
 # less on average and spreads eight times as much.
@@ -57,7 +56,7 @@ RATE_FACTORS = (3.0, 5.5, 10.0)
 def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
     """The run that puts an architecture on the board, if its parameters meet the budget.
 
-    Larger models have fewer tables and pilots. Raises UserError for an unknown budget or track.
+    Larger models have fewer tables, pilots and trials. Raises UserError for an unknown budget or track.
 
     >>> from memobench.models.transformer import MLP
     >>> run(MLP(d_model=3, d_head=3, d_mlp=17, heads="full"), budget=256).method.tables
@@ -74,12 +73,13 @@ def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
             training=TRAININGS[track], rate_factors=(1.0,), tables=16, pilots=1, rungs=1
         )
     else:
+        small = budget <= 1024
         method = Capacity(
             training=TRAININGS[track],
             rate_factors=RATE_FACTORS,
             tables=TABLES[budget],
-            pilots=12 if budget <= 1024 else 4,
-            threshold_trials=TRIALS,
+            pilots=12 if small else 4,
+            threshold_trials=32 if small else 16,
             give_up="late",
         )
     return Run(task=families.task(budget), architecture=architecture, method=method)

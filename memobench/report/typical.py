@@ -120,7 +120,7 @@ class Shapes(Drawing):
                     shapes["width"], shapes["bits"], marker, color=looks[family], markersize=5
                 )
             axis.set_title(f"{budget:,} parameters")
-            axis.set_xlabel("width d of the residual stream")
+            axis.set_xlabel("width d")
             whole_numbers(axis)
         axes[0].set_ylabel("bits per parameter")
         axes[0].set_ylim(0)
