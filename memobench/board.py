@@ -56,7 +56,8 @@ RATE_FACTORS = (3.0, 5.5, 10.0)
 def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
     """The run that puts an architecture on the board, if its parameters meet the budget.
 
-    Larger models have fewer tables, pilots and trials. Raises UserError for an unknown budget or track.
+    Larger models have fewer tables, pilots and trials. Raises UserError for an unknown budget or
+    track.
 
     >>> from memobench.models.transformer import MLP
     >>> run(MLP(d_model=3, d_head=3, d_mlp=17, heads="full"), budget=256).method.tables
