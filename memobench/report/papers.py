@@ -44,10 +44,11 @@ def filled(page: str, paper: str) -> str:
 
 def measured(paper: str) -> str:
     """Points, published means and claims of a paper, in Markdown."""
-    points, near, decided = coverage(paper), agreement(paper), claims(paper)
+    known = rows_of(paper)
+    points, near, decided = coverage(paper, known), agreement(paper, known), claims(paper)
     parts = [
         "### Points at the paper's own size",
-        f"{share(paper)}; {points['core-hours'].sum():.1f} core-hours inside packs.",
+        f"{share(points)}; {points['core-hours'].sum():.1f} core-hours inside packs.",
         tables.markdown(points, {"core-hours": 2}),
     ]
     if len(near):
@@ -66,20 +67,19 @@ def measured(paper: str) -> str:
     )
 
 
-def share(paper: str) -> str:
-    """How many of the paper's points are published, in a sentence without its end."""
-    of_all = coverage(paper)[["points", "published", _ENOUGH]].sum()
-    n, some, enough = map(int, of_all)
+def share(points: pd.DataFrame) -> str:
+    """How many of a paper's points are published, by `coverage`, in a sentence without its end."""
+    n, some, enough = points[["points", "published", _ENOUGH]].sum().astype(int)
     return f"{some} of {n:,} points have been measured at full size, {enough} with three seeds"
 
 
-def coverage(paper: str) -> pd.DataFrame:
+def coverage(paper: str, known: pd.DataFrame) -> pd.DataFrame:
     """One row per experiment: its points, those that have published rows, and their core-hours.
 
     A point of several experiments counts for the first of them. Packs that ran side by side count
     each in full.
     """
-    known, seen, rows = _rows_of(paper), set[Run](), []
+    seen, rows = set[Run](), []
     seconds = (known["compile_seconds"] + known["run_seconds"]) / known["pack_size"]
     seconds_of = dict(zip(known["run_id"], seconds, strict=True))
     for experiment in experiments(paper):
@@ -110,9 +110,9 @@ def point(run: Run) -> Run:
     return dataclasses.replace(run, seed=0, task=dataclasses.replace(run.task, seed=0))
 
 
-def agreement(paper: str) -> pd.DataFrame:
+def agreement(paper: str, known: pd.DataFrame) -> pd.DataFrame:
     """One row per experiment of which the paper's means are known: how far ours are from them."""
-    known, rows = _rows_of(paper), []
+    rows = []
     for experiment in experiments(paper):
         ids = {run.run_id for run in experiment.runs("paper")}
         ours = analysis.over_seeds(known[known["run_id"].isin(ids)])
@@ -225,10 +225,17 @@ def _read(path: pathlib.Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False)
 
 
-def _rows_of(paper: str) -> pd.DataFrame:
-    """All published rows of a paper's experiments, each run once, the latest."""
-    there = [x.name for x in experiments(paper) if x.name in published.files()]
-    table = pd.concat([published.published(name) for name in there], ignore_index=True)
+def rows_of(paper: str) -> pd.DataFrame:
+    """The published rows of a paper's experiments at its own size, each run once, the latest."""
+    table = pd.concat(
+        [
+            published.published(experiment.name, preset)
+            for experiment in experiments(paper)
+            for preset, own in _presets(experiment).items()
+            if own
+        ],
+        ignore_index=True,
+    )
     latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")
     return latest.reset_index(drop=True)
 
