@@ -103,6 +103,15 @@ def test_every_published_run_is_there_by_the_name_of_its_experiment():
         assert sum(map(len, of_presets)) >= len(rows) >= max(map(len, of_presets))
 
 
+def test_published_rows_are_found_by_their_runs_whatever_has_published_them():
+    of_slopes = {run.run_id for run in EXPERIMENTS["dana2025/slopes"].runs("paper")}
+    of_heads = {run.run_id for run in EXPERIMENTS["dana2025/heads"].runs("quick")}
+    found = table.of_runs(of_slopes | of_heads | {"none"})
+    assert set(found["run_id"]) == of_slopes | of_heads
+    assert found["run_id"].is_unique
+    assert table.of_runs({"none"}) is None
+
+
 def test_a_run_may_leave_out_what_is_published(tmp_path):
     texts = ((PUBLISHED / name).read_text("utf-8").splitlines() for name in RUNS)
     ids = {row["run_id"] for text in texts for row in csv.DictReader(text)}

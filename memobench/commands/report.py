@@ -66,21 +66,20 @@ def _published_folder() -> pathlib.Path:
 
 
 def _with_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows, and those published under any preset of the preset's other runs."""
+    """The rows, and those of the preset's other runs that any experiment has published."""
     import pandas as pd
 
     from memobench.table import published
 
-    if experiment.name not in published.files():
-        return rows
-    before = published.published(experiment.name)
     declared = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
-    kept = before[before["run_id"].isin(declared - set(rows["run_id"]))]
+    kept = published.of_runs(declared - set(rows["run_id"]))
+    if kept is None:
+        return rows
     print(
         f"{experiment.name}: {len(rows)} runs of {RESULTS.value}, "
         f"{len(kept)} others as they are published"
     )
-    return pd.concat([rows, kept[list(rows)]], ignore_index=True) if len(kept) else rows
+    return pd.concat([rows, kept[list(rows)]], ignore_index=True)
 
 
 COMMAND = Command(run, "EXPERIMENT", (PRESET, SEEDS, RESULTS, OUTPUT, PUBLISH, PLUGIN))

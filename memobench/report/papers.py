@@ -7,6 +7,7 @@ is of the paper's own size if it is `paper`, `full`, or holds only runs of `pape
 import collections
 import dataclasses
 import functools
+import itertools
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -44,8 +45,12 @@ def filled(page: str, paper: str) -> str:
 
 def measured(paper: str) -> str:
     """Points, published means and claims of a paper, in Markdown."""
-    known = rows_of(paper)
+    runs = itertools.chain.from_iterable(x.runs("paper") for x in experiments(paper))
+    known = published.of_runs({run.run_id for run in runs})
+    if known is None:
+        return "Nothing of it is published yet.\n"
     points, near, decided = coverage(paper, known), agreement(paper, known), claims(paper)
+    measured_ones = decided[decided["rests on"] != _NOTHING]
     parts = [
         "### Points at the paper's own size",
         f"{share(points)}; {points['core-hours'].sum():.1f} core-hours inside packs.",
@@ -61,7 +66,7 @@ def measured(paper: str) -> str:
             *parts,
             "### Claims at the paper's own size",
             _counted(decided),
-            tables.markdown(decided.drop(columns="rests on"), {}),
+            tables.markdown(measured_ones.drop(columns="rests on"), {}),
             "",
         ]
     )
@@ -223,21 +228,6 @@ def _verdicts(experiment: Experiment, preset: str) -> pd.DataFrame:
 @functools.cache
 def _read(path: pathlib.Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False)
-
-
-def rows_of(paper: str) -> pd.DataFrame:
-    """The published rows of a paper's experiments at its own size, each run once, the latest."""
-    table = pd.concat(
-        [
-            published.published(experiment.name, preset)
-            for experiment in experiments(paper)
-            for preset, own in _presets(experiment).items()
-            if own
-        ],
-        ignore_index=True,
-    )
-    latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")
-    return latest.reset_index(drop=True)
 
 
 def page(paper: str) -> pathlib.Path:

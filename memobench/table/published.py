@@ -6,8 +6,10 @@ use, curves say, are missing.
 """
 
 import ast
+import itertools
 import pathlib
 import sys
+from collections.abc import Iterable, Set
 from typing import Any
 
 import pandas as pd
@@ -43,10 +45,7 @@ def published(name: str, preset: str | None = None) -> pd.DataFrame:
         preset is None or preset in of_presets,
         f"preset={preset!r} of {name} is not published; choose one of {', '.join(of_presets)}",
     )
-    paths = [path for each, path in of_presets.items() if preset in (None, each)]
-    table = pd.concat([read(path) for path in paths], ignore_index=True)
-    latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")
-    return latest.sort_index().reset_index(drop=True)
+    return _latest(path for each, path in of_presets.items() if preset in (None, each))
 
 
 def files() -> dict[str, dict[str, pathlib.Path]]:
@@ -68,8 +67,31 @@ def of_preset(preset: str) -> set[str]:
 
 def run_ids() -> set[str]:
     """The ids of all runs that have a published row."""
-    paths = (path for of_presets in files().values() for path in of_presets.values())
-    return {x for path in paths for x in pd.read_csv(path, usecols=["run_id"], dtype=str)["run_id"]}
+    return set().union(*map(_ids, _paths()))
+
+
+def of_runs(ids: Set[str]) -> pd.DataFrame | None:
+    """The published rows of these runs, of whichever experiments and presets; None without any."""
+    paths = [path for path in _paths() if not ids.isdisjoint(_ids(path))]
+    if not paths:
+        return None
+    table = _latest(paths)
+    return table[table["run_id"].isin(ids)].reset_index(drop=True)
+
+
+def _paths() -> Iterable[pathlib.Path]:
+    return itertools.chain.from_iterable(presets.values() for presets in files().values())
+
+
+def _ids(path: pathlib.Path) -> set[str]:
+    return set(pd.read_csv(path, usecols=["run_id"], dtype=str)["run_id"])
+
+
+def _latest(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
+    """The rows of tables of runs, of each run the latest."""
+    table = pd.concat(map(read, paths), ignore_index=True)
+    latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")
+    return latest.sort_index().reset_index(drop=True)
 
 
 def write_parquet(folder: pathlib.Path) -> list[pathlib.Path]:
