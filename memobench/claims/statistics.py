@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from memobench.table.analysis import CONFIDENCE, chance
+from memobench.table.analysis import CONFIDENCE, chance, grouping, varying
 from memobench.table.rows import configuration
 
 REPLICATES = 1024  # Sobol's points are even for powers of two.
@@ -103,10 +103,8 @@ def bootstrap_means(
     table = usable(table)
     table = table.assign(_y=value(table), least_step=step(table) if step else 0.0)
     table = table.sort_values([*columns, *_seeds(table), "_y"], ignore_index=True)
-    groups = table.groupby(columns, sort=True, dropna=False)
     others = [column for column in configuration() if column in table and column not in columns]
-    mixed = [column for column in others if (groups[column].nunique(dropna=False) > 1).any()]
-    if mixed:
+    if mixed := varying(table, grouping(table, columns), others):
         raise ValueError(
             f"runs with equal {', '.join(columns)} differ in {', '.join(mixed)}; "
             "choose comparable rows with claims.only"

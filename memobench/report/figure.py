@@ -269,9 +269,12 @@ def _theorem_2(axis: "Axes", summary: pd.DataFrame, colors: dict[Any, Any]) -> N
 def _fits(tested: Sequence[claims.Claim], table: pd.DataFrame) -> dict[str, Sequence[claims.Fit]]:
     """Per variant the fits of the first claim that has any, at the fewest steps."""
     fits: dict[str, Sequence[claims.Fit]] = {}
+    variants = set(claims.variant(table))
     for _, variant, _, finding in claims.findings(tested, table):
         if finding.fits:
             fits.setdefault(variant, finding.fits)
+        if fits.keys() == variants:
+            break
     return fits
 
 
