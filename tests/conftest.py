@@ -35,7 +35,7 @@ atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignor
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-PROCESSES = {"test_readme", "test_extending", "test_devices", "test_plugins", "test_performance"}
+PROCESSES = {"test_extending", "test_devices", "test_plugins", "test_performance"}
 
 # Files of users, which register kinds wherever they are imported.
 collect_ignore_glob = ["extending/*"]
