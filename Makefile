@@ -77,7 +77,7 @@ aot: $(VENV)/.installed-aot
 
 docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m memobench.report.columns > docs/columns.md
-	$(VENV)/bin/python -m memobench.report.quotes README.md docs/capacity.md
+	$(VENV)/bin/python -m memobench.report.quotes README.md docs/*.md
 	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs
 	@echo build/docs/docs/index.html
 

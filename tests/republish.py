@@ -1,9 +1,8 @@
 """Makes published pages, verdicts and figures anew from the published tables of runs.
 
-For changes of statistics, pages and figures, and for papers' pages after `report --publish`: the
-tables stay as they are, and shards are not needed. All experiments, or those of the names given;
-NAME.png is kept where its figure is of lists, which tables of runs do not have. `papers` names the
-papers' pages alone:
+For changes of statistics, pages and figures: the tables stay as they are, and shards are not
+needed. All experiments, or those of the names given; NAME.png is kept where its figure is of lists,
+which tables of runs do not have:
 
     python -m tests.republish [NAME ...]
 """
@@ -19,7 +18,7 @@ from memobench import folders
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.report import experiment as page
-from memobench.report import papers, tables, verdicts
+from memobench.report import tables, verdicts
 from memobench.report.drawing import save
 from memobench.report.saturation import Picture
 from memobench.table import analysis, published
@@ -70,7 +69,7 @@ def read(path: pathlib.Path) -> Published:
 
 
 def main(names: list[str]) -> None:
-    """Writes pages, verdicts, figures, VERDICTS.md and what is measured on the papers' pages."""
+    """Writes pages, verdicts, figures and VERDICTS.md."""
     found = {name: path for name, path in paths().items() if name in names or not names}
     for name, path in found.items():
         each = read(path)
@@ -83,9 +82,6 @@ def main(names: list[str]) -> None:
             each.base.with_suffix(".png").unlink(missing_ok=True)
         print(name, flush=True)
     verdicts.write(folders.published())
-    for paper in papers.PAPERS:
-        page_of_paper = papers.page(paper)
-        page_of_paper.write_text(papers.filled(page_of_paper.read_text(), paper))
 
 
 if __name__ == "__main__":

@@ -42,13 +42,6 @@ def test_the_page_of_verdicts_has_all_that_are_published(tmp_path):
 
 
 @pytest.mark.parametrize("paper", papers.PAPERS)
-def test_a_papers_page_has_what_is_published(paper):
-    text = papers.page(paper).read_text()
-    assert papers.FIRST in text
-    assert papers.filled(text, paper) == text, "python -m tests.republish papers"
-
-
-@pytest.mark.parametrize("paper", papers.PAPERS)
 def test_a_point_of_several_experiments_counts_once(paper):
     runs = [run for found in papers.experiments(paper) for run in found.runs("paper")]
     rows = pd.DataFrame({"run_id": [run.run_id for run in runs]})

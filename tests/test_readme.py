@@ -10,7 +10,7 @@ from absl.testing import flagsaver
 import memobench
 from memobench import cli
 from memobench.experiments import EXPERIMENTS
-from memobench.report import quotes
+from memobench.report import papers, quotes
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -98,11 +98,23 @@ def test_rows_of_capacities_are_the_published_ones(page):
         assert any(of_now <= cells for cells in published), row
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs/capacity.md"], ids=lambda page: page.stem)
+def _quoting():
+    """The pages with a mark of something quoted."""
+    marks = [f"\n<!-- {name} -->\n" for name in quotes.QUOTES]
+    return [page for page in PAGES if any(mark in page.read_text() for mark in marks)]
+
+
+@pytest.mark.parametrize("page", _quoting(), ids=lambda page: page.stem)
 def test_what_is_quoted_is_what_is_published(page):
     text = page.read_text()
-    assert any(f"<!-- {name} -->" in text for name in quotes.QUOTES)
     assert quotes.renewed(text) == text, "rows have changed: make docs"
+
+
+def test_all_papers_and_the_answer_are_quoted_somewhere():
+    texts = "".join(page.read_text() for page in _quoting())
+    for name in ("answer", *papers.PAPERS):
+        assert f"\n<!-- {name} -->\n" in texts
+        assert f"\n<!-- /{name} -->\n" in texts
 
 
 def test_the_readme_is_short():

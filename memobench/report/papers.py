@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import folders, notation
+from memobench import notation
 from memobench.claims import FAILS, HOLDS, MIN_SEEDS, UNDECIDED
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
@@ -26,7 +26,6 @@ from memobench.table import analysis, published
 
 # The folder of the experiments of each paper that has a page of its own in docs/.
 PAPERS = {"dana2025": "dana2025", "mahdavi2024": "mahdavi2024", "nichani2025": "capacity"}
-FIRST, LAST = "<!-- measured -->", "<!-- /measured -->"
 _ENOUGH = f"with {MIN_SEEDS} seeds"
 _OTHERS, _NOTHING = "the quick preset alone", "nothing yet"
 
@@ -37,23 +36,16 @@ def experiments(paper: str) -> list[Experiment]:
     return [x for x in of_folder if "paper" in x.presets]
 
 
-def filled(page: str, paper: str) -> str:
-    """The text of a page with what is measured now between its two marks."""
-    before, _, rest = page.partition(FIRST)
-    return f"{before}{FIRST}\n{measured(paper)}\n{LAST}{rest.partition(LAST)[2]}"
-
-
 def measured(paper: str) -> str:
     """Points, published means and claims of a paper, in Markdown."""
-    runs = itertools.chain.from_iterable(x.runs("paper") for x in experiments(paper))
-    known = published.of_runs({run.run_id for run in runs})
+    known = published.of_runs({run.run_id for run in _runs(paper)})
     if known is None:
-        return "Nothing of it is published yet.\n"
+        return "Nothing of it is published yet."
     points, near, decided = coverage(paper, known), agreement(paper, known), claims(paper)
     measured_ones = decided[decided["rests on"] != _NOTHING]
     parts = [
         "### Points at the paper's own size",
-        f"{share(points)}; {points['core-hours'].sum():.1f} core-hours inside packs.",
+        f"{share(paper)}; {points['core-hours'].sum():.1f} core-hours inside packs.",
         tables.markdown(points, {"core-hours": 2}),
     ]
     if len(near):
@@ -67,15 +59,25 @@ def measured(paper: str) -> str:
             "### Claims at the paper's own size",
             _counted(decided),
             tables.markdown(measured_ones.drop(columns="rests on"), {}),
-            "",
         ]
     )
 
 
-def share(points: pd.DataFrame) -> str:
-    """How many of a paper's points are published, by `coverage`, in a sentence without its end."""
-    n, some, enough = points[["points", "published", _ENOUGH]].sum().astype(int)
-    return f"{some} of {n:,} points have been measured at full size, {enough} with three seeds"
+def share(paper: str) -> str:
+    """How many of the paper's points are published, in a sentence without its end."""
+    ids, runs = published.run_ids(), _runs(paper)
+    seeds = collections.Counter(point(run) for run in runs if run.run_id in ids)
+    enough = sum(count >= MIN_SEEDS for count in seeds.values())
+    return (
+        f"{len(seeds)} of {len(set(map(point, runs)))} points have been measured at full size, "
+        f"{enough} with three seeds"
+    )
+
+
+def _runs(paper: str) -> list[Run]:
+    """The runs of the paper, each once."""
+    runs = itertools.chain.from_iterable(x.runs("paper") for x in experiments(paper))
+    return list(dict.fromkeys(runs))
 
 
 def coverage(paper: str, known: pd.DataFrame) -> pd.DataFrame:
@@ -228,8 +230,3 @@ def _verdicts(experiment: Experiment, preset: str) -> pd.DataFrame:
 @functools.cache
 def _read(path: pathlib.Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False)
-
-
-def page(paper: str) -> pathlib.Path:
-    """The page of a paper, in a checkout."""
-    return folders.CHECKOUT / "docs" / f"{paper}.md"

@@ -1,43 +1,46 @@
-"""What pages quote of the published capacities, written anew between marks by `make docs`.
+"""What pages quote of published rows, written anew between marks by `make docs`.
 
     python -m memobench.report.quotes PAGE…
 
 A page has `<!-- NAME -->` before and `<!-- /NAME -->` behind what is written; QUOTES has the names.
 """
 
+import functools
 import pathlib
 import sys
 import textwrap
+from collections.abc import Callable
 
 import pandas as pd
 
 from memobench import typical
-from memobench.report import tables
+from memobench.report import papers, tables
 from memobench.report import typical as entries
 from memobench.table.published import published
 
+_TYPICAL = ("board/typical", "full")
 _FAMILIES = (typical.ATTENTION, typical.MLP, "attention + MLP")
 
 
-def _answer(table: pd.DataFrame) -> str:
-    return textwrap.fill(entries.answer(table), 100)
+def _answer() -> str:
+    return textwrap.fill(entries.answer(published(*_TYPICAL)), 100)
 
 
-def _budgets(table: pd.DataFrame) -> str:
+def _budgets() -> str:
     """Attention alone, MLP and both at every budget."""
-    return tables.markdown(_quoted(table).drop(columns="budget"), {})
+    return tables.markdown(_quoted().drop(columns="budget"), {})
 
 
-def _largest(table: pd.DataFrame) -> str:
+def _largest() -> str:
     """The same at the largest budget, in fewer columns."""
-    quoted = _quoted(table)
+    quoted = _quoted()
     budget = quoted["budget"].max()
     at_largest = quoted[quoted["budget"] == budget].drop(columns=["budget", "parameters", "rank"])
     return tables.markdown(at_largest.rename(columns={"entry": f"{budget:,} parameters"}), {})
 
 
-def _quoted(table: pd.DataFrame) -> pd.DataFrame:
-    found = typical.summary(table)
+def _quoted() -> pd.DataFrame:
+    found = typical.summary(published(*_TYPICAL))
     found = found[(found["protocol"] == "exact") & found["family"].isin(_FAMILIES)]
     shown = pd.concat([entries.shown(rows) for _, rows in found.groupby("budget")])
     return pd.DataFrame(
@@ -52,17 +55,22 @@ def _quoted(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-QUOTES = {"answer": _answer, "budgets": _budgets, "largest": _largest}
+QUOTES: dict[str, Callable[[], str]] = {
+    "answer": _answer,
+    "budgets": _budgets,
+    "largest": _largest,
+    **{paper: functools.partial(papers.measured, paper) for paper in papers.PAPERS},
+}
 
 
 def renewed(page: str) -> str:
-    """The page with what it quotes as the published table of `board/typical` has it."""
-    table = published("board/typical", "full")
+    """The page with what it quotes as the published tables have it."""
     for name, quote in QUOTES.items():
-        head, first, rest = page.partition(f"<!-- {name} -->")
+        # On a line of its own: elsewhere it is an option that includes what is quoted.
+        head, first, rest = page.partition(f"\n<!-- {name} -->\n")
         if first:
-            _, last, tail = rest.partition(f"<!-- /{name} -->")
-            page = f"{head}{first}\n{quote(table)}\n{last}{tail}"
+            _, last, tail = rest.partition(f"\n<!-- /{name} -->\n")
+            page = f"{head}{first}{quote()}{last}{tail}"
     return page
 
 
