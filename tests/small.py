@@ -28,6 +28,7 @@ TASK = {
     "n_relations": 2,
     "n_answers": 2,
     "n_noise": 4,
+    "n_pairs": 1,
 }
 ARCHITECTURE = {"d_model": 4, "d_head": 3, "n_heads": 2, "d_mlp": 5, "n_experts": 3}
 ARCHITECTURE |= {"d_key": 2, "n_keys": 3}

@@ -32,6 +32,7 @@ from memobench.report import configurations, panels, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.exposure import Exposure
 from memobench.report.figure import Figure
+from memobench.report.groups import Groups
 from memobench.report.saturation import Picture
 from memobench.report.scaling import Scaling
 from memobench.report.typical import Shapes, Typical
@@ -346,6 +347,7 @@ def _fake(run):
         **sizes,
         "n_params": n_params,
         "n_params_memory": n_params_memory,
+        "n_params_active": n_params,
         "status": "ok",
         "accuracy": accuracy if meaningful else np.nan,
         "accuracy_protocol": accuracy if meaningful else np.nan,
@@ -473,7 +475,7 @@ def test_every_experiment_is_well_declared(experiment, preset):
     # What training adds to a construction is compared at equal steps.
     compares = (table["method"] == "constructed").any()
     # Capacities are compared at the steps of their sources.
-    compares |= isinstance(experiment.figure, (Exposure, Scaling, Typical))
+    compares |= isinstance(experiment.figure, (Exposure, Groups, Scaling, Typical))
     if not trained.empty and not compares:
         assert set(trained["protocol"]) <= {"published", "exact"}
         # Every conclusion is repeated with twice the steps.

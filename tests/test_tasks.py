@@ -25,6 +25,7 @@ from memobench.tasks.base import Task
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.factual_recall import FactualRecall
+from memobench.tasks.in_context_recall import InContextRecall
 from memobench.tasks.sequences import Sequences
 
 EVERY: dict[str, Task] = {
@@ -35,6 +36,7 @@ EVERY: dict[str, Task] = {
     "bijection": Bijection(vocab_size=12),
     "values": Bijection(vocab_size=12, n_values=5),
     "facts": FactualRecall(n_subjects=5, n_relations=4, n_answers=3, n_noise=6, context_length=6),
+    "in context": InContextRecall(vocab_size=8, n_pairs=1),
     "whole": Sequences(vocab_size=6, context_length=5, n_sequences=30),
     "uniform": Distributions(vocab_size=6, conditional="uniform", n_next=3),
     "power law": Distributions(
@@ -54,7 +56,7 @@ EVERY: dict[str, Task] = {
     ),
 }
 # By whom tasks are learned that not every architecture serves.
-SERVES = {"factual_recall": "recall_transformer", "sequences": "gpt"}
+SERVES = {"factual_recall": "recall_transformer", "sequences": "gpt", "in_context_recall": "modern"}
 next_token_task = pytest.mark.parametrize(
     "task",
     [task for task in EVERY.values() if task.name not in SERVES],
@@ -93,8 +95,28 @@ def test_instances_depend_on_the_seed_alone(task):
     same, other = task.sample(), dataclasses.replace(task, seed=1).sample()
     for a, b in zip(task.sample(), same, strict=True):
         np.testing.assert_array_equal(a, b)
-    # Renamed answers are no other bijection where embeddings are random.
-    assert np.array_equal(same.next_TxK, other.next_TxK) == (task.name == "bijection")
+    # Renamed answers are no other bijection where embeddings are random, and in contexts no answer
+    # is to be memorized.
+    fixed = task.name in ("bijection", "in_context_recall")
+    assert np.array_equal(same.next_TxK, other.next_TxK) == fixed
+
+
+def test_a_context_has_the_value_of_the_key_that_is_asked_once_and_training_draws_it_anew():
+    task = InContextRecall(vocab_size=20, n_pairs=6)
+    example_B, tokens_BxS = map(np.asarray, task.fresh(jax.random.key(3), 400))
+    key_BxP, value_BxP, query_B = tokens_BxS[:, :-1:2], tokens_BxS[:, 1::2], tokens_BxS[:, -1]
+    is_asked_BxP = key_BxP == query_B[:, None]
+    assert (is_asked_BxP.sum(axis=1) == 1).all()
+    np.testing.assert_array_equal(value_BxP[is_asked_BxP], task.sample().next_TxK[example_B, 0])
+    assert all(len(set(key_P)) == task.n_pairs for key_P in key_BxP)
+    assert (key_BxP >= task.n_outputs).all()
+    assert (value_BxP < task.n_outputs).all()
+    # Whichever place is asked, any value may stand at all the others: each occurs in a tenth.
+    counts = np.bincount(value_BxP.ravel(), minlength=task.n_outputs) / value_BxP.size
+    np.testing.assert_allclose(counts, 1 / task.n_outputs, atol=0.03)
+    np.testing.assert_allclose(is_asked_BxP.mean(axis=0), 1 / task.n_pairs, atol=0.08)
+    other_BxS = task.fresh(jax.random.key(4), 400).tokens_BxS
+    assert len(np.unique(np.concatenate([tokens_BxS, other_BxS]), axis=0)) > 790
 
 
 @pytest.mark.parametrize("vocab_size", [2, 7, 100])
@@ -205,7 +227,7 @@ def test_the_true_objective_is_the_prior_mean_over_sequences(task):
 def test_every_task_trains_by_both_protocols_and_says_what_it_means(task):
     exact = Training(n_batches=40, epochs=10, learning_rate=0.03).exact()
     methods = [Training(batch_size=8, n_batches=4, epochs=2), exact]
-    if task.name == "factual_recall":
+    if task.is_fresh:
         # There is no exact gradient over all noise.
         methods = [Training(batch_size=8, n_batches=40, epochs=8)]
     runs = [
@@ -222,7 +244,7 @@ def test_every_task_trains_by_both_protocols_and_says_what_it_means(task):
     table = sweep.run(runs, progress=False)
     assert (table["status"] == "ok").all()
     assert (table["accuracy"].isna() == (task.name == "distributions")).all()
-    counts = task.name != "distributions" and task.zipf_exponent is None
+    counts = task.name not in ("distributions", "in_context_recall") and task.is_even
     assert (table["memorized"].notna() == counts).all()
     assert (table["bits"].notna() == (counts and task.name != "bijection")).all()
     longest = table[table["steps"] == table["steps"].max()]

@@ -8,7 +8,7 @@ evidence is not evidence. Pure functions; no files, no JAX.
 
 `claim` defines claims, findings and verdicts, `statistics` the means and their intervals (how many
 seeds they need; 95% is `table.analysis.CONFIDENCE`), `evidence` how an interval decides; the tests
-are in `growth`, `slopes`, `families`, `exposure`, `scaling` and `counts`.
+are in `growth`, `slopes`, `families`, `groups`, `exposure`, `scaling` and `counts`.
 """
 
 from memobench.claims.claim import (
@@ -36,6 +36,7 @@ from memobench.claims.counts import above_bound, every_run, on_average
 from memobench.claims.evidence import POSITIVE, Region, decide, every
 from memobench.claims.exposure import attention_over_mlp
 from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
+from memobench.claims.groups import Groups, Measure, bits_per_parameter, over
 from memobench.claims.growth import (
     LINEAR,
     QUADRATIC,
@@ -87,12 +88,15 @@ __all__ = [
     "Claim",
     "Finding",
     "Fit",
+    "Groups",
+    "Measure",
     "Region",
     "Test",
     "above_bound",
     "aicc",
     "attention_over_mlp",
     "better_at_equal_parameters",
+    "bits_per_parameter",
     "bootstrap_means",
     "broken_line",
     "constant",
@@ -114,6 +118,7 @@ __all__ = [
     "never_falls",
     "on_average",
     "only",
+    "over",
     "power",
     "power_law",
     "profile",

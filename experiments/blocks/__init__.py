@@ -1,0 +1,3 @@
+"""The blocks and optimisers that people use: what each buys at equal parameters."""
+
+ORDER = ("weights", "optimizers", "recall")

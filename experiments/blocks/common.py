@@ -1,0 +1,64 @@
+"""What experiments on blocks share: groups of runs, and claims that compare two of them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from memobench import claims
+from memobench.claims import Claim, Region
+from memobench.experiment import Experiment
+from memobench.report.groups import Groups
+from memobench.runs import Run
+
+BUDGETS = {"quick": 256, "full": 1024}
+EQUAL: Region = (1 / 1.1, 1.1)
+MORE: Region = (1.0, math.inf)
+LESS: Region = (0.0, 1.0)
+RELATIONS = {MORE: "more than", LESS: "less than"}
+EXPECTED = "expected; nothing is published about facts memorized"
+
+
+def experiment(
+    name: str,
+    title: str,
+    presets: Mapping[str, claims.Groups],
+    measures: tuple[claims.Measure, ...],
+    *compare: tuple[Any, ...],
+    **about: Any,
+) -> Experiment:
+    """An experiment on groups; `compare` has the arguments of `compared` after the groups."""
+    names = dict.fromkeys(group for groups in presets.values() for group in groups)
+    groups = {x: tuple(run for of in presets.values() for run in of.get(x, ())) for x in names}
+    runs: dict[str, tuple[Run, ...]] = {
+        preset: tuple(run for of_group in of.values() for run in of_group)
+        for preset, of in presets.items()
+    }
+    return Experiment(
+        name=f"blocks/{name}",
+        title=title,
+        presets=runs,
+        figure=Groups(groups=groups, measures=measures),
+        claims=tuple(compared(groups, *each) for each in compare),
+        **about,
+    )
+
+
+def compared(
+    groups: claims.Groups,
+    first: str,
+    region: Region,
+    second: str,
+    measure: claims.Measure,
+    source: str = EXPECTED,
+) -> Claim:
+    """That the ratio of a group to another lies in a region."""
+    relation = RELATIONS.get(region, f"at most {region[1]:.2g} times")
+    said = f"{first} {relation} {second}"
+    if region == EQUAL:
+        said = f"{first} as much as {second}, within a tenth"
+    return Claim(
+        name=f"{said} ({measure.name})",
+        statement=f"Of {measure.name} {said}.",
+        source=source,
+        test=claims.over(groups, first, second, region, measure),
+    )

@@ -1,0 +1,81 @@
+"""blocks/recall: what attention of several kinds recalls from its context, at equal state.
+
+A track of its own: pairs are new in every context, and no weight holds them. A softmax keeps the
+keys and values of all positions, 2 S K numbers of a head; linear attention and DeltaNet keep K^2.
+Heads are of unequal sizes, so that states are of about as many numbers: with 4 pairs, S = 9, of 144
+in a layer (K = 8 and 12), with 8 pairs of 272 and 256.
+
+Source: Arora et al. 2024, "Zoology", arXiv 2312.04927 (attention solves the task at every width,
+linear recurrences only with states that grow with the pairs), and Yang et al. 2024,
+arXiv 2406.06484 (DeltaNet recalls more than linear attention of the same state). Their models have
+short convolutions; ours have two layers of attention with learned positions and nothing else.
+Published orders depend on learning rates: three are tried, the best counts.
+
+    memobench run blocks/recall --preset=quick
+    memobench report blocks/recall --preset=quick
+"""
+
+import itertools
+import math
+
+from memobench import claims
+from memobench.experiments.blocks.common import MORE, experiment
+from memobench.methods.training import Training
+from memobench.models.modern import Modern
+from memobench.runs import Run
+from memobench.tasks.in_context_recall import InContextRecall
+
+KINDS = {"softmax": "softmax", "linear": "linear", "DeltaNet": "delta"}
+RATES = (1e-3, 3e-3, 1e-2)
+SOFTMAX_HEAD = 8
+ZOOLOGY, DELTA = "Arora et al. 2024, arXiv 2312.04927", "Yang et al. 2024, arXiv 2406.06484"
+RECALLED = claims.Measure("share recalled", lambda row: [row["accuracy"]])
+
+
+def _runs(attention: str, n_pairs: int, steps: int, seeds: int) -> tuple[Run, ...]:
+    task = InContextRecall(vocab_size=16, n_pairs=n_pairs)
+    d_head = SOFTMAX_HEAD
+    if attention != "softmax":
+        d_head = round(math.sqrt(2 * task.context_length * SOFTMAX_HEAD))
+    model = Modern(
+        d_model=16, d_head=d_head, n_heads=1, n_layers=2, attention=attention, positions="learned"
+    )
+    return tuple(
+        Run(
+            task=task.replace(seed=seed),
+            architecture=model,
+            method=Training(
+                batch_size=64,
+                n_batches=64,
+                epochs=steps // 64,
+                learning_rate=rate,
+                final_learning_rate=rate / 20,
+            ),
+            seed=seed,
+        )
+        for rate, seed in itertools.product(RATES, range(seeds))
+    )
+
+
+def _groups(pairs: tuple[int, ...], steps: int, seeds: int) -> claims.Groups:
+    return {
+        f"{name}, {n} pairs": _runs(attention, n, steps, seeds)
+        for n in pairs
+        for name, attention in KINDS.items()
+    }
+
+
+EXPERIMENT = experiment(
+    "recall",
+    "Recall from the context, at equal state",
+    {"quick": _groups((4,), steps=2048, seeds=4), "full": _groups((4, 8), steps=16_384, seeds=5)},
+    (RECALLED,),
+    ("softmax, 4 pairs", MORE, "linear, 4 pairs", RECALLED, ZOOLOGY),
+    ("softmax, 4 pairs", MORE, "DeltaNet, 4 pairs", RECALLED, ZOOLOGY),
+    ("DeltaNet, 4 pairs", MORE, "linear, 4 pairs", RECALLED, DELTA),
+    left_out="8 pairs; 2,048 steps of 16,384; 4 seeds of 5",
+    notes="No capacity of weights: pairs are new in every context, of 8 keys and 8 values, and one "
+    "key is asked. Two layers of one head, d = 16, RMSNorm, no neurons, no convolutions. Guessing "
+    "among the values that were read recalls a quarter, guessing blindly an eighth. Each seed has "
+    "contexts of its own; label tables are seeds here.",
+)

@@ -1,0 +1,75 @@
+"""What groups of entries know, each by its best entry, side by side."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from memobench import notation
+from memobench.claims import groups as of
+from memobench.claims.statistics import interval, replicates
+from memobench.report import tables
+from memobench.report.drawing import Drawing, arms, palette, subplots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from memobench.experiment import Experiment
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Groups(Drawing):
+    """A panel for each measure, a line of it for each group: the mean with its 95% interval."""
+
+    groups: of.Groups
+    measures: tuple[of.Measure, ...]
+
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
+        """See `Drawing`; the small points below are label tables."""
+        names = self._names(table)
+        size = (max(5.0 * len(self.measures), 8.0), 1.6 + 0.42 * len(names))
+        figure, (axes,) = subplots(1, len(self.measures), size, sharey="row")
+        color, other = palette(2)
+        for axis, measure in zip(axes, self.measures, strict=True):
+            for name, value_T in of.of_groups(table, self.groups, measure).items():
+                y, (mean, low, high) = names.index(name), _mean(value_T)
+                places = np.full(len(value_T), y + 0.25)
+                axis.plot(value_T, places, ".", color=other, alpha=0.6, markersize=5)
+                ends = arms(mean, (high - low) / 2)
+                axis.errorbar(mean, y, xerr=ends[:, None], fmt="o", color=color, capsize=3)
+            axis.set_xlabel(measure.name)
+            axis.set_xlim(left=0)
+        axes[0].set_yticks(range(len(names)), names)
+        axes[0].set_ylim(len(names) - 0.5, -0.5)
+        figure.suptitle(notation.typeset(experiment.title))
+        return figure
+
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """See `Drawing`: the same as numbers."""
+        names = self._names(table)
+        shown = pd.DataFrame({"group": names})
+        for measure in self.measures:
+            found = of.of_groups(table, self.groups, measure)
+            means = {name: _mean(value_T) for name, value_T in found.items()}
+            texts = {
+                name: f"{m:.2f} [{low:.2f}, {high:.2f}]" for name, (m, low, high) in means.items()
+            }
+            shown[measure.name] = [texts.get(name) for name in names]
+        return [
+            "## Groups",
+            "Means over label tables with 95% intervals (Student's). For each table the entry of a "
+            "group counts, shape or learning rate, that is best on all others; one that diverged "
+            "on any table is none.",
+            tables.markdown(shown, {}),
+        ]
+
+    def _names(self, table: pd.DataFrame) -> list[str]:
+        """The groups of which there are runs."""
+        there = set(table["run_id"])
+        return [name for name, runs in self.groups.items() if any(x.run_id in there for x in runs)]
+
+
+def _mean(value_T: np.ndarray) -> tuple[float, float, float]:
+    mean_B = replicates(value_T[:, None])[:, 0]
+    return (float(mean_B[0]), *interval(mean_B, len(value_T)))

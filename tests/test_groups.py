@@ -1,0 +1,103 @@
+"""Claims that compare groups of entries over label tables, on tables whose truth is known."""
+
+import json
+import re
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import claims
+from memobench.claims import FAILS, HOLDS, UNDECIDED
+from memobench.experiments.blocks.common import EQUAL, LESS, MORE
+from memobench.report.groups import Groups
+
+STEPS = (64, 256)
+BITS = claims.bits_per_parameter()
+GROUPS = {name: [types.SimpleNamespace(run_id=f"{name}{i}") for i in range(6)] for name in "ab"}
+
+
+def _table(levels, spread=0.02, tables=8, n_entries=6, number=0):
+    """Rows of `Capacity` with 100 parameters: entries of a group know as much, but for noise."""
+    random = np.random.default_rng(number)
+    of_table_T = random.normal(size=tables)
+    rows = []
+    for name, level in levels.items():
+        for i in range(n_entries):
+            noise_TxS = random.normal(size=(tables, 2)) + of_table_T[:, None]
+            last_M = 100 * level * (1 + spread * noise_TxS).ravel()
+            about = {"run_id": f"{name}{i}", "d_model": i, "activation": name, "status": "ok"}
+            bits = {"rung_bits": json.dumps([[1.0] * len(last_M), last_M.tolist()])}
+            sizes = {"n_params": 100, "n_params_active": 50, "tables": tables, "task_seed": 3}
+            rows.append({**about, **bits, **sizes, "rung_steps": json.dumps(STEPS)})
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("level", "region", "verdict"), [(1.5, MORE, HOLDS), (1.5, LESS, FAILS), (1.0, EQUAL, HOLDS)]
+)
+def test_a_ratio_is_decided_by_its_interval(level, region, verdict):
+    table = _table({"a": level, "b": 1.0})
+    found = claims.over(GROUPS, "a", "b", region, BITS)(table)
+    assert found.verdict == verdict
+    assert found.low < found.estimate < found.high
+    assert "would decide it" not in found.evidence
+    # Of two edges within the interval the nearer one decides how many tables are needed.
+    reaches = found.high - found.estimate
+    for distance, n_tables in ((reaches / 2, range(16, 100)), (reaches / 100, range(10**4, 10**6))):
+        edge = (found.estimate + distance, np.inf)
+        open_ = claims.over(GROUPS, "a", "b", edge, BITS)(table)
+        assert open_.verdict == UNDECIDED
+        needed = int(re.search(r"([\d,]+) label tables would", open_.evidence)[1].replace(",", ""))
+        assert needed in n_tables
+
+
+def test_what_is_measured_is_of_the_rung_and_the_parameters_that_are_named():
+    table = _table({"a": 2.0, "b": 1.0}, spread=0.0)
+    for measure, ratio in (
+        (BITS, 2.0),
+        (claims.bits_per_parameter(256), 2.0),
+        (claims.bits_per_parameter(64), 1.0),
+    ):
+        assert claims.over(GROUPS, "a", "b", EQUAL, measure)(table).estimate == pytest.approx(ratio)
+    active = claims.bits_per_parameter(count="n_params_active")
+    assert active.values(table.iloc[0]) == pytest.approx(np.full(8, 4.0))
+
+
+def test_the_best_of_many_equal_entries_is_no_better_than_one():
+    ratios, covered = [], []
+    for number in range(60):
+        table = _table({"a": 1.0, "b": 1.0}, number=number)
+        one = table[(table["activation"] == "a") | (table["run_id"] == "b0")]
+        found = claims.over(GROUPS, "a", "b", EQUAL, BITS)(one)
+        ratios.append(found.estimate)
+        covered.append(found.low <= 1 <= found.high)
+    # The best of six by the same tables would be 0.006 better.
+    assert np.mean(ratios) == pytest.approx(1, abs=0.003)
+    assert np.mean(covered) > 0.75
+
+
+def test_an_entry_that_diverged_on_a_table_is_none_and_a_group_without_any_decides_nothing():
+    table = _table({"a": 1.0, "b": 1.0})
+    of_b = table["run_id"].str.startswith("b")
+    some = table.assign(status=np.where(table["run_id"] == "b3", "diverged", "ok"))
+    test = claims.over(GROUPS, "a", "b", EQUAL, BITS)
+    assert test(some).verdict == HOLDS
+    assert test(table.assign(status=np.where(of_b, "diverged", "ok"))).verdict == UNDECIDED
+    assert test(table[~of_b]).verdict == UNDECIDED
+    # What diverged on one table is no entry on the others.
+    once = pd.concat([table, table[of_b].assign(status="diverged", task_seed=99)])
+    assert test(once).verdict == UNDECIDED
+
+
+def test_the_figure_shows_the_groups_that_are_there():
+    shown = Groups(groups=GROUPS, measures=(BITS, claims.bits_per_parameter(64)))
+    table = _table({"b": 1.0})
+    figure = shown.draw(types.SimpleNamespace(title="A title"), "quick", table)
+    assert [axis.get_xlabel() for axis in figure.axes] == [x.name for x in shown.measures]
+    assert [len(axis.containers) for axis in figure.axes] == [1, 1]
+    assert "| b | 1.0" in shown.sections(table)[-1]
+    assert "| a |" not in shown.sections(table)[-1]
+    diverged = pd.concat([table, _table({"a": 1.0}).assign(status="diverged")])
+    assert "| a | – |" in shown.sections(diverged)[-1]
