@@ -411,7 +411,7 @@ def t_eps(n_examples: int, zipf_exponent: float | None, eps: float) -> int:
     >>> t_eps(100, None, 0.1), t_eps(100, 1.0, 0.1), t_eps(100, 1.0, 0.0)
     (91, 60, 100)
     """
-    weight_T = np.arange(1, n_examples + 1) ** -(zipf_exponent or 0.0)
+    weight_T = np.arange(1.0, n_examples + 1) ** -(zipf_exponent or 0.0)
     mass_T = np.cumsum(weight_T) / weight_T.sum()
     # All sequences have the whole mass and no more, so that eps = 0 asks for all of them.
     above = np.flatnonzero(mass_T > 1 - eps + 1e-12)
