@@ -79,9 +79,11 @@ def tasks(name):
     for length in (3, 1):
         values = {**TASK, "context_length": length}
         try:
-            found.append(make(Task.named(name), values))
+            task = make(Task.named(name), values)
         except UserError:
             continue
+        if task not in found:
+            found.append(task)
     return found
 
 

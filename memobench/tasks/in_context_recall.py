@@ -4,7 +4,7 @@ Multi-query associative recall (Arora et al. 2024, "Zoology"), of whose queries 
 at random: what reads the pairs cannot know which. Pairs are new at every step of training, so that
 no weight can hold them: what is measured is a model's state. It is no capacity, and has no bits.
 
-The first half of the vocabulary are values, the second half keys. An example is what the answer
+The first half of the vocabulary are values, all others keys. An example is what the answer
 is; its pairs are drawn anew, for an evaluation from the task's seed alone.
 
 Shape letters: B batch or any number of examples, T examples, P pairs, S context_length, N tokens.
@@ -38,15 +38,15 @@ class InContextRecall(TokenTask):
     n_pairs: int = integer("pairs of a key and a value in a context", 1, most=2**16)
 
     def check(self) -> None:
-        n_keys = self.vocab_size // 2
         require(
-            self.vocab_size % 2 == 0,
-            f"vocab_size={self.vocab_size} is not even: half of the tokens are keys; add one",
+            self.n_pairs <= self.n_keys,
+            f"n_pairs={self.n_pairs} exceeds the {self.n_keys} keys; lower n_pairs",
         )
-        require(
-            self.n_pairs <= n_keys,
-            f"n_pairs={self.n_pairs} exceeds the {n_keys} keys; lower n_pairs",
-        )
+
+    @property
+    def n_keys(self) -> int:
+        """Keys are the tokens that are no values."""
+        return self.vocab_size - self.n_outputs
 
     @property
     def context_length(self) -> int:
@@ -86,7 +86,7 @@ class InContextRecall(TokenTask):
         """tokens_BxS, int32: pairs of distinct keys, and the key of a pair with that answer."""
         n, n_pairs = len(answer_B), self.n_pairs
         keys, values, places = jax.random.split(key, 3)
-        _, key_BxP = jax.lax.top_k(jax.random.uniform(keys, (n, self.n_outputs)), n_pairs)
+        _, key_BxP = jax.lax.top_k(jax.random.uniform(keys, (n, self.n_keys)), n_pairs)
         value_BxP = jax.random.randint(values, (n, n_pairs), 0, self.n_outputs, jnp.int32)
         asked_Bx1 = jax.random.randint(places, (n, 1), 0, n_pairs)
         is_asked_BxP = jnp.arange(n_pairs)[None] == asked_Bx1
