@@ -204,7 +204,7 @@ class ModernBase(WithHeads):
     `depth`, or a number that is `learned` and starts at zero (Bachlechner et al. 2020).
     """
 
-    answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token")
+    answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token", "context")
     made_of: ClassVar[type[ModernModule]] = ModernModule
 
     n_kv_heads: int | None = integer(

@@ -29,6 +29,7 @@ class InContextRecall(TokenTask):
     (9, 8)
     """
 
+    question: ClassVar[str] = "context"
     always_listed: ClassVar[bool] = True
     is_fresh: ClassVar[bool] = True
     # Contexts of an evaluation.
