@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from memobench import folders
+from memobench.experiments.blocks import bought
 from memobench.report import papers, verdicts
 from tests import republish
 from tests.test_published_tables import verdicts_agree
@@ -72,6 +73,18 @@ def test_all_that_a_figure_shows_is_in_sight(published):
     for axis in figure.axes:
         if "accuracy" == axis.get_ylabel():
             assert axis.get_ylim()[1] <= 1.1
+
+
+def test_the_figure_of_blocks_has_every_ratio_of_their_verdicts():
+    found = bought.ratios()
+    (axis,) = bought.figure(found).axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == found["name"].tolist()
+    assert len(axis.containers) == len(found) > 20
+    for y, (bar, row) in enumerate(zip(axis.containers, found.itertuples(), strict=True)):
+        (ends_2xXY,) = bar.lines[2][0].get_segments()
+        np.testing.assert_allclose(ends_2xXY, [(row.low, y), (row.high, y)])
+        _in_sight(axis, ends_2xXY)
+        assert row.low <= row.estimate <= row.high
 
 
 def _in_sight(axis, points_PxXY):
