@@ -34,6 +34,22 @@ from memobench.tasks.associations import Associations
 atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignore_errors=True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# Tests compile for CPUs. To trace what other platforms would do takes a fifth of all compiling.
+_platform_dependent = jax.lax.platform_dependent
+
+
+def _of_cpu(*arguments, default=None, **forms):
+    return forms.get("cpu", default)(*arguments)
+
+
+jax.lax.platform_dependent = _of_cpu
+
+
+@pytest.fixture
+def every_platform(monkeypatch):
+    """Programs have the forms of all platforms, as without these tests."""
+    monkeypatch.setattr(jax.lax, "platform_dependent", _platform_dependent)
+
 
 PROCESSES = {"test_extending", "test_devices", "test_plugins", "test_performance"}
 

@@ -331,6 +331,7 @@ def _outputs_and_gradient(module, variables, tokens):
         return np.asarray(logits), jax.tree.map(np.array, gradient)
 
 
+@pytest.mark.usefixtures("every_platform")
 @variants
 def test_a_model_is_that_of_the_equations_and_padded_the_same(name):
     architecture, task = VARIANTS[name], TASKS[name]

@@ -78,6 +78,14 @@ def test_another_process_finds_what_a_file_defines(write):
     assert (done.stdout, done.returncode) == (b"Mine\n", 0), done.stderr
 
 
+def test_completion_lists_what_is_public_and_every_kind(write):
+    text = "from memobench.models.base import Architecture\nfrom memobench.spec import kind\n"
+    plugins.load(write(text + "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"))
+    listed = dir(memobench)
+    assert {*memobench.__all__, "MLP", "Elsewhere"} <= {*listed}
+    assert all(hasattr(memobench, name) for name in listed)
+
+
 def test_a_file_is_loaded_once_under_one_name(write, tmp_path, monkeypatch):
     path = write("import os\nos.environ['LOADED'] = os.environ.get('LOADED', '') + 'x'\n")
     monkeypatch.setenv("LOADED", "")
