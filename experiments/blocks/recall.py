@@ -75,7 +75,8 @@ EXPERIMENT = experiment(
     ("DeltaNet, 4 pairs", MORE, "linear, 4 pairs", RECALLED, DELTA),
     left_out="8 pairs; 2,048 steps of 16,384; 4 seeds of 5",
     notes="No capacity of weights: pairs are new in every context, of 8 keys and 8 values, and one "
-    "key is asked. Two layers of one head, d = 16, RMSNorm, no neurons, no convolutions. Guessing "
-    "among the values that were read recalls a quarter, guessing blindly an eighth. Each seed has "
+    "key is asked. Two layers of one head, d = 16, RMSNorm, no neurons, no convolutions. The "
+    "value that was read most often, whatever its key, is right for 0.41 of the contexts of 4 "
+    "pairs, a blind guess for an eighth. Each seed has "
     "contexts of its own; label tables are seeds here.",
 )
