@@ -12,8 +12,9 @@ from memobench.runs import Run
 
 BUDGETS = {"quick": 256, "full": 1024}
 EQUAL: Region = (1 / 1.1, 1.1)
-MORE: Region = (1.0, math.inf)
-LESS: Region = (0.0, 1.0)
+# A tie is neither.
+MORE: Region = (math.nextafter(1, 2), math.inf)
+LESS: Region = (0.0, math.nextafter(1, 0))
 RELATIONS = {MORE: "more than", LESS: "less than"}
 EXPECTED = "expected; nothing is published about facts memorized"
 

@@ -2,8 +2,8 @@
 
 A track of its own: pairs are new in every context, and no weight holds them. A softmax keeps the
 keys and values of all positions, 2 S K numbers of a head; linear attention and DeltaNet keep K^2.
-Heads are of unequal sizes, so that states are of about as many numbers: with 4 pairs, S = 9, of 144
-in a layer (K = 8 and 12), with 8 pairs of 272 and 256.
+Heads are of unequal sizes, so that states are of about as many numbers: with 2 pairs, S = 5, of 80
+and 81 in a layer (K = 8 and 9), with 4 of 144 (K = 8 and 12), with 8 of 272 and 256.
 
 Source: Arora et al. 2024, "Zoology", arXiv 2312.04927 (attention solves the task at every width,
 linear recurrences only with states that grow with the pairs), and Yang et al. 2024,
@@ -29,7 +29,7 @@ KINDS = {"softmax": "softmax", "linear": "linear", "DeltaNet": "delta"}
 RATES = (1e-3, 3e-3, 1e-2)
 SOFTMAX_HEAD = 8
 ZOOLOGY, DELTA = "Arora et al. 2024, arXiv 2312.04927", "Yang et al. 2024, arXiv 2406.06484"
-RECALLED = claims.Measure("share recalled", lambda row: [row["accuracy"]])
+RECALLED = claims.Measure("share recalled", lambda row: [row["accuracy"]], most=1.0)
 
 
 def _runs(attention: str, n_pairs: int, steps: int, seeds: int) -> tuple[Run, ...]:
@@ -68,15 +68,24 @@ def _groups(pairs: tuple[int, ...], steps: int, seeds: int) -> claims.Groups:
 EXPERIMENT = experiment(
     "recall",
     "Recall from the context, at equal state",
-    {"quick": _groups((4,), steps=2048, seeds=4), "full": _groups((4, 8), steps=16_384, seeds=5)},
+    {
+        "quick": _groups((2, 4), steps=2048, seeds=4),
+        "full": _groups((2, 4, 8), steps=16_384, seeds=5),
+    },
     (RECALLED,),
-    ("softmax, 4 pairs", MORE, "linear, 4 pairs", RECALLED, ZOOLOGY),
-    ("softmax, 4 pairs", MORE, "DeltaNet, 4 pairs", RECALLED, ZOOLOGY),
-    ("DeltaNet, 4 pairs", MORE, "linear, 4 pairs", RECALLED, DELTA),
+    *(
+        (f"{first}, {n} pairs", MORE, f"{second}, {n} pairs", RECALLED, source)
+        for n in (2, 4)
+        for first, second, source in (
+            ("softmax", "linear", ZOOLOGY),
+            ("softmax", "DeltaNet", ZOOLOGY),
+            ("DeltaNet", "linear", DELTA),
+        )
+    ),
     left_out="8 pairs; 2,048 steps of 16,384; 4 seeds of 5",
     notes="No capacity of weights: pairs are new in every context, of 8 keys and 8 values, and one "
     "key is asked. Two layers of one head, d = 16, RMSNorm, no neurons, no convolutions. The "
-    "value that was read most often, whatever its key, is right for 0.41 of the contexts of 4 "
-    "pairs, a blind guess for an eighth. Each seed has "
+    "value that was read most often, whatever its key, is right for 0.56 of the contexts of 2 "
+    "pairs and 0.41 of those of 4, a blind guess for an eighth. Each seed has "
     "contexts of its own; label tables are seeds here.",
 )

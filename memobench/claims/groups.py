@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench.claims.claim import Finding, Test
-from memobench.claims.evidence import Region, conclude, joined, rounded, statistic_of, too_few
+from memobench.claims.claim import UNDECIDED, Finding, Test
+from memobench.claims.evidence import (
+    Region,
+    conclude,
+    decide,
+    joined,
+    rounded,
+    statistic_of,
+    too_few,
+)
 from memobench.claims.statistics import interval, ratio_or, replicates
 from memobench.notation import plural
 from memobench.table.rows import configuration
@@ -30,10 +38,14 @@ _MOST = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """What is compared: a name, and from a row to its values, one for each of its label tables."""
+    """What is compared: a name, and from a row to its values, one for each of its label tables.
+
+    most: what a value can be.
+    """
 
     name: str
     values: Callable[[Any], Any]
+    most: float = math.inf
 
 
 def bits_per_parameter(steps: int | None = None, count: str = "n_params") -> Measure:
@@ -79,7 +91,9 @@ def of_best(value_TxX: np.ndarray) -> np.ndarray:
     >>> of_best(np.array([[1.0, 9.0], [5.0, 4.0], [5.0, 4.0]])).tolist()
     [1.0, 4.0, 4.0]
     """
-    others_TxX = value_TxX.sum(axis=0) - value_TxX
+    total_X = value_TxX.sum(axis=0)
+    # Of entries that are equal on all others the better one, not the one that is worse on this.
+    others_TxX = total_X - value_TxX + 1e-6 * total_X
     return np.take_along_axis(value_TxX, others_TxX.argmax(axis=1)[:, None], axis=1)[:, 0]
 
 
@@ -122,11 +136,11 @@ def over(groups: Groups, first: str, second: str, region: Region, measure: Measu
 def _needed(ratio_B: np.ndarray, region: Region, n_tables: int) -> str:
     """How many label tables would decide, were the estimate true; "" where it is decided."""
     low, high = interval(ratio_B, n_tables)
-    edges = [edge for edge in region if low <= edge <= high]
-    distance = min((abs(ratio_B[0] - edge) for edge in edges), default=math.inf)
-    n = n_tables * ((high - low) / 2 / max(distance, 1e-9)) ** 2
-    if not edges:
+    if decide(low, high, region) != UNDECIDED or math.isnan(low):
         return ""
+    edges = [edge for edge in region if low <= edge <= high]
+    distance = min(abs(ratio_B[0] - edge) for edge in edges)
+    n = n_tables * ((high - low) / 2 / max(distance, 1e-9)) ** 2
     needed = (
         f"about {plural(math.ceil(n), 'label table')}"
         if n < _MOST

@@ -10,7 +10,7 @@ from memobench import notation
 from memobench.claims import groups as of
 from memobench.claims.statistics import interval, replicates
 from memobench.report import tables
-from memobench.report.drawing import Drawing, arms, palette, subplots
+from memobench.report.drawing import Drawing, palette, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,11 +33,11 @@ class Groups(Drawing):
         color, other = palette(2)
         for axis, measure in zip(axes, self.measures, strict=True):
             for name, value_T in of.of_groups(table, self.groups, measure).items():
-                y, (mean, low, high) = names.index(name), _mean(value_T)
+                y, (mean, low, high) = names.index(name), _mean(value_T, measure.most)
                 places = np.full(len(value_T), y + 0.25)
                 axis.plot(value_T, places, ".", color=other, alpha=0.6, markersize=5)
-                ends = arms(mean, (high - low) / 2)
-                axis.errorbar(mean, y, xerr=ends[:, None], fmt="o", color=color, capsize=3)
+                ends = [[mean - low], [high - mean]]
+                axis.errorbar(mean, y, xerr=ends, fmt="o", color=color, capsize=3)
             axis.set_xlabel(measure.name)
             axis.set_xlim(left=0)
         axes[0].set_yticks(range(len(names)), names)
@@ -51,7 +51,7 @@ class Groups(Drawing):
         shown = pd.DataFrame({"group": names})
         for measure in self.measures:
             found = of.of_groups(table, self.groups, measure)
-            means = {name: _mean(value_T) for name, value_T in found.items()}
+            means = {name: _mean(value_T, measure.most) for name, value_T in found.items()}
             texts = {
                 name: f"{m:.2f} [{low:.2f}, {high:.2f}]" for name, (m, low, high) in means.items()
             }
@@ -70,6 +70,8 @@ class Groups(Drawing):
         return [name for name, runs in self.groups.items() if any(x.run_id in there for x in runs)]
 
 
-def _mean(value_T: np.ndarray) -> tuple[float, float, float]:
+def _mean(value_T: np.ndarray, most: float) -> tuple[float, float, float]:
+    """The mean, and its interval up to the ends of what is possible."""
     mean_B = replicates(value_T[:, None])[:, 0]
-    return (float(mean_B[0]), *interval(mean_B, len(value_T)))
+    low, high = interval(mean_B, len(value_T))
+    return float(mean_B[0]), max(low, 0.0), min(high, most)
