@@ -67,7 +67,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="dana2025/head-dimension-larger",
-        title="Accuracy against head dimension in larger dimension, d = 50, H = 11 (N = 200)",
+        title="Accuracy against head dimension, d = 50, H = 11 (N = 200)",
         presets={
             "quick": published_alone(TASK, D_HEADS[:5], METHOD, epochs=1),
             "paper": grid([TASK], D_HEADS, [METHOD], SEEDS),
