@@ -2,6 +2,7 @@
 
     python -m memobench.experiments.board.certified              # of all
     python -m memobench.experiments.board.certified proof        # of constructions only
+    python -m memobench.experiments.board.certified 2048         # of these budgets only
 
 Rows keep what every model came to know, not its weights; seeds, steps and learning rates make them
 again. Alone their arithmetic rounds differently than in a pack, so that a model ends elsewhere:
@@ -205,21 +206,24 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
 
 
 def main(parts: Sequence[str]) -> None:
-    """Makes weights, tables and the page anew, or of `trained` and `proof` the one named.
+    """Makes weights, tables and the page anew, or of `trained`, `proof` and budgets those named.
 
-    Trained weights that know more than what was found before take its place, others do not.
+    Weights that know more than what was found before take its place, others do not.
     """
     published: list[Any] = pd.read_csv(RUNS, low_memory=False).to_dict("records")
-    before: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records")
-    trained = [row for row in before if row["of"] != PROOF]
-    proof = [row for row in before if row["of"] == PROOF]
-    if "trained" in parts or not parts:
-        exact = (row for row in published if row["protocol"] == board.EXACT)
-        trained = best([*trained, *(x for row in exact for x in certify(row, FOLDER / "weights"))])
-    if "proof" in parts or not parts:
-        budgets = sorted({int(row["n_examples"]) for row in published})
-        proof = [x for budget in budgets for x in constructed(budget, FOLDER / "weights")]
-    write([*trained, *proof])
+    found: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records")
+    budgets = {int(part) for part in parts if part.isdigit()} or {
+        int(row["n_examples"]) for row in published
+    }
+    kinds = {part for part in parts if not part.isdigit()} or {"trained", "proof"}
+    if "trained" in kinds:
+        for row in published:
+            if row["protocol"] == board.EXACT and row["n_examples"] in budgets:
+                found += certify(row, FOLDER / "weights")
+    if "proof" in kinds:
+        for budget in sorted(budgets):
+            found += constructed(budget, FOLDER / "weights")
+    write(best(found))
 
 
 def write(rows: Iterable[Mapping[str, Any]]) -> None:
