@@ -55,10 +55,22 @@ def _quoted() -> pd.DataFrame:
     )
 
 
+def _shares() -> str:
+    """How much of each paper was measured at its own size."""
+    of_papers = (f"of {title} {papers.share(paper)}" for paper, title in _TITLES.items())
+    return textwrap.fill(f"O{'; '.join(of_papers)[1:]}.", 100)
+
+
+_TITLES = {
+    "dana2025": "Dana et al.",
+    "mahdavi2024": "Mahdavi et al.",
+    "nichani2025": "Nichani et al.",
+}
 QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
     "budgets": _budgets,
     "largest": _largest,
+    "shares": _shares,
     **{paper: functools.partial(papers.measured, paper) for paper in papers.PAPERS},
 }
 
