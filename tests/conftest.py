@@ -34,15 +34,15 @@ from memobench.tasks.associations import Associations
 atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignore_errors=True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Tests compile for CPUs. To trace what other platforms would do takes a fifth of all compiling.
+# On a CPU, to trace what other platforms would do takes a fifth of all compiling.
 _platform_dependent = jax.lax.platform_dependent
 
 
-def _of_cpu(*arguments, default=None, **forms):
-    return forms.get("cpu", default)(*arguments)
+def _of_own_platform(*arguments, default=None, **forms):
+    return forms.get(jax.default_backend(), default)(*arguments)
 
 
-jax.lax.platform_dependent = _of_cpu
+jax.lax.platform_dependent = _of_own_platform
 
 
 @pytest.fixture
