@@ -191,7 +191,9 @@ def test_without_some_runs_a_claim_is_undecided_or_as_it_was(name):
 
 
 def test_no_claim_on_what_was_trained_is_decided_by_fewer_than_three_seeds():
-    found = pd.concat([pd.read_csv(PUBLISHED / name) for name in VERDICTS])
+    # Runs of blocks train many label tables, which take the place of seeds.
+    names = [name for name in VERDICTS if not name.startswith("blocks/")]
+    found = pd.concat([pd.read_csv(PUBLISHED / name) for name in names])
     few = found[found["seeds"] < claims.MIN_SEEDS]
     assert not few.empty
     # An optimum is found in double precision and is the same for every seed.

@@ -13,12 +13,21 @@ from memobench.models.base import count_parameters
 from memobench.planner import packing
 from memobench.runs import Run
 
+# Larger sets of the board have few runs, which would not fill an accelerator.
+MOST_EXAMPLES = 1024
+
+
+def _runs(experiment: str) -> list[Run]:
+    """Runs of an experiment that are packed with many others."""
+    declared = EXPERIMENTS[experiment].presets["full"]
+    of_board = experiment == "board/typical"
+    return [x for x in declared if not of_board or x.task.n_examples <= MOST_EXAMPLES]
+
 
 def _largest(experiment: str) -> Run:
     """The largest Transformer of an experiment."""
-    declared = EXPERIMENTS[experiment].presets["full"]
     return max(
-        (run for run in declared if run.module().attends),
+        (run for run in _runs(experiment) if run.module().attends),
         key=lambda run: count_parameters(run.module(), run.task.context_length)[0],
     )
 
@@ -46,7 +55,7 @@ EXPERIMENT = {
 @functools.cache
 def planned_runs(program: str, platform: str) -> int:
     """Runs of the largest pack that the planner makes of a program's experiment."""
-    packs = packing.plan(list(EXPERIMENTS[EXPERIMENT[program]].presets["full"]), platform)
+    packs = packing.plan(_runs(EXPERIMENT[program]), platform)
     return len(max(packs, key=lambda pack: pack.memory_bytes).runs)
 
 
