@@ -4,7 +4,6 @@ From a table of runs whose method is a Capacity. No files, no arithmetic by JAX.
 """
 
 import itertools
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from memobench.claims import statistics
 from memobench.errors import UserError
 from memobench.methods.capacity import Capacity
 from memobench.models.base import Architecture, in_words
+from memobench.table.rows import listed
 
 # Which columns tell the sets apart on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
@@ -193,11 +193,6 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
 
 def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-
-
-def listed(cell: Any) -> Any:
-    """A list, or the text of one as published tables have it."""
-    return json.loads(cell) if isinstance(cell, str) else cell
 
 
 def _architecture(run: Any) -> Architecture | None:

@@ -14,7 +14,6 @@ for as many associations as are promised.
 
 import contextlib
 import itertools
-import json
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from memobench.models import base as models
 from memobench.planner import packing
 from memobench.report import tables
 from memobench.runs import Run, cells, from_cells
-from memobench.table.rows import of_architecture
+from memobench.table.rows import listed, of_architecture
 
 RUNS = pathlib.Path("results/full/board/typical_runs.csv")
 FOLDER = pathlib.Path("results/board")
@@ -68,9 +67,8 @@ def best_models(method: Capacity, row: Mapping[str, Any], n_examples: int) -> li
 
 def best_trials(method: Capacity, row: Mapping[str, Any]) -> list[Model]:
     """The trials of a row that came to know the largest parts, the largest first."""
-    cell = row["complete_trials"]
-    trials = json.loads(cell) if isinstance(cell, str) else cell
-    known = sorted(((n, i) for i, (n, complete) in enumerate(trials) if complete), reverse=True)
+    trials = enumerate(listed(row["complete_trials"]))
+    known = sorted(((n, i) for i, (n, complete) in trials if complete), reverse=True)
     first, last = method.pilots + method.lanes, method.rungs - 1
     return [Model(first + i, i % method.tables, last, n) for n, i in known[:CANDIDATES]]
 
@@ -78,7 +76,7 @@ def best_trials(method: Capacity, row: Mapping[str, Any]) -> list[Model]:
 def train_again(run: Run, row: Mapping[str, Any], chosen: Sequence[Model]) -> Iterator[Any]:
     """The certificate of each model that does not diverge."""
     method = method_of(run)
-    rates = typical.listed(row["rung_rates"])
+    rates = listed(row["rung_rates"])
     for model in chosen:
         plain, rate = method.training, rates[model.rung]
         whole: Any = method.tasks(run)[model.table]

@@ -5,7 +5,6 @@ Shape letters: T label tables, X entries, B the estimate (row 0) and its replica
 
 import collections
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from memobench.claims.evidence import (
 )
 from memobench.claims.statistics import interval, ratio_or, replicates
 from memobench.notation import plural
-from memobench.table.rows import configuration
+from memobench.table.rows import configuration, listed
 
 if TYPE_CHECKING:
     from memobench.runs import Run
@@ -57,16 +56,11 @@ def bits_per_parameter(steps: int | None = None, count: str = "n_params") -> Mea
     per = "active parameter" if count == "n_params_active" else "parameter"
 
     def values(row: Any) -> Any:
-        bits_KxM, steps_K = (_listed(row[name]) for name in ("rung_bits", "rung_steps"))
+        bits_KxM, steps_K = (listed(row[name]) for name in ("rung_bits", "rung_steps"))
         bits_M = np.array(bits_KxM[steps_K.index(steps) if steps else -1], float)
         return bits_M.reshape(int(row["tables"]), -1).mean(axis=1) / row[count]
 
     return Measure(f"bits per {per}{at}", values)
-
-
-def _listed(cell: Any) -> Any:
-    """A list, or the text of one as published tables have it."""
-    return json.loads(cell) if isinstance(cell, str) else cell
 
 
 def by_table(rows: pd.DataFrame, measure: Measure) -> np.ndarray:

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from memobench.table.analysis import CONFIDENCE, chance, grouping, varying
+from memobench.table.analysis import CONFIDENCE, chance
+from memobench.table.grouping import grouping, varying
 from memobench.table.rows import configuration
 
 REPLICATES = 1024  # Sobol's points are even for powers of two.

@@ -57,8 +57,8 @@ def _quoted() -> pd.DataFrame:
 
 def _shares() -> str:
     """How much of each paper was measured at its own size."""
-    of_papers = (f"of {title} {papers.share(paper)}" for paper, title in _TITLES.items())
-    return textwrap.fill(f"O{'; '.join(of_papers)[1:]}.", 100)
+    of_papers = (f"{title} {papers.share(paper)}" for paper, title in _TITLES.items())
+    return textwrap.fill(f"Of {'; of '.join(of_papers)}.", 100)
 
 
 _TITLES = {

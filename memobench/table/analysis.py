@@ -13,6 +13,7 @@ from memobench.bisection import GAIN
 from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
+from memobench.table.grouping import grouping, parted, with_keys
 from memobench.table.rows import configuration, of_task
 from memobench.tasks.base import Task
 
@@ -72,15 +73,6 @@ def over_seeds(
     return means.sort_values(ORDER, ignore_index=True)
 
 
-def _with_keys(of_groups: pd.DataFrame) -> pd.DataFrame:
-    """Groups of rows with the columns that group them, of which there may be hundreds.
-
-    `reset_index` inserts one after the other, and pandas warns of tables in so many pieces.
-    """
-    keys = of_groups.index.to_frame(index=False)
-    return pd.concat([keys, of_groups.reset_index(drop=True)], axis=1).copy()
-
-
 # The columns by which configurations are sorted.
 ORDER = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architecture", "heads"]
 ORDER += ["protocol", "steps", "d_model", "n_params"]
@@ -96,35 +88,11 @@ def telling(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
     group_R = grouping(table, shown)
     for name in configuration():
         if name not in shown and name in table:
-            finer_R = _parted(group_R, table[name])
+            finer_R = parted(group_R, table[name])
             if finer_R.max(initial=0) > group_R.max(initial=0):
                 shown.append(name)
                 group_R = finer_R
     return shown
-
-
-def grouping(table: pd.DataFrame, names: Iterable[str]) -> np.ndarray:
-    """group_R: rows with equal values of all these columns have one number, from 0 as they come.
-
-    What `groupby` would say, but fast for the hundred columns of a configuration, most of which
-    have one value.
-    """
-    columns = (table[name] for name in names)
-    return functools.reduce(_parted, columns, np.zeros(len(table), dtype=np.int64))
-
-
-def varying(table: pd.DataFrame, group_R: np.ndarray, names: Iterable[str]) -> list[str]:
-    """Those of the columns in which rows of one group differ."""
-    n_groups = group_R.max(initial=0)
-    return [name for name in names if _parted(group_R, table[name]).max(initial=0) > n_groups]
-
-
-def _parted(group_R: np.ndarray, values: pd.Series) -> np.ndarray:
-    """Groups of rows, parted further by their values; missing ones are equal."""
-    code_R, distinct = pd.factorize(values, use_na_sentinel=False)
-    if len(distinct) < 2:
-        return group_R
-    return pd.factorize(group_R * len(distinct) + code_R)[0]
 
 
 CAPACITIES = ("complete_99", "complete_100", "memorized", "bits", "accuracy")
@@ -168,7 +136,7 @@ def capacities(table: pd.DataFrame) -> pd.DataFrame:
     for measure in CAPACITIES:
         columns[measure] = groups[measure].mean()
         columns[f"{measure}_interval"] = groups[measure].agg(half_width)
-    found = _with_keys(pd.DataFrame(columns))
+    found = with_keys(pd.DataFrame(columns))
     gains = found[[f"gain_{name}" for name in _GAINS]]
     # Tasks without bits have no gain in bits.
     gained = gains.fillna({"gain_bits": 0.0}).lt(GAIN).all(axis=1) & (found["diverged"] == 0)
@@ -290,7 +258,7 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
     )
     order = ["theorem", "contexts", "n_classes", "conditional", "n_examples", "d_model", "d_head"]
     return (
-        _with_keys(grouped)
+        with_keys(grouped)
         .sort_values([*order, "heads", "solve", "stored_bits"], ascending=[True] * 9 + [False])
         .drop(columns="stored_bits")
     )

@@ -6,6 +6,7 @@ checks take the columns from here, and so do readers of shards: `require_whole`.
 
 import collections
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -209,6 +210,11 @@ def configuration() -> list[str]:
 def of_task() -> list[str]:
     """The columns that tell tasks apart, except the seed of their instance."""
     return _same(Task)
+
+
+def listed(cell: Any) -> Any:
+    """A list, or the text of one as published tables have it."""
+    return json.loads(cell) if isinstance(cell, str) else cell
 
 
 @derived
