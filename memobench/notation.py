@@ -55,6 +55,10 @@ WORDS: dict[Any, str] = {
     "mahdavi2024": "Mahdavi 2024",
     "huben2023": "Huben 2023",
     "linear_least_squares": "linear memory, least squares",
+    "hebbian": "outer products",
+    "hebbian_whitened": "least squares",
+    "hebbian_data_dependent": "fitted projections",
+    "ntk": "NTK",
 }
 
 

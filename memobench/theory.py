@@ -209,6 +209,55 @@ OUTER_PRODUCTS = Bound(
     where=_plane,
     proven=False,
 )
+
+
+def _hebbian_guide(sizes: Sizes, noise: float) -> Any:
+    """The largest F with noise F / (m d) + 3 F / d^3 at most 1 / (8 ln N)."""
+    d_model, d_mlp = (np.asarray(sizes[x], np.float64) for x in ("d_model", "d_mlp"))
+    variance = noise / np.maximum(d_mlp * d_model, 1) + 3 / d_model**3
+    return np.maximum(np.floor(1 / (_confusions(sizes) * variance)), 1)
+
+
+def _confusions(sizes: Sizes) -> Any:
+    """8 ln N, as in `outer_products_guide`: none of N^2 comparisons is lost to Gaussian noise."""
+    return 8 * np.log(np.maximum(_number(sizes["vocab_size"]), 2))
+
+
+def _whitened_guide(sizes: Sizes) -> Any:
+    """The largest F with a share rank/F of the answer left to it: rho / (1 - rho) = 8 ln N / d.
+
+    Random features of m neurons have rank m, or that of all quadratic forms of d numbers.
+    """
+    d_model = np.asarray(sizes["d_model"], np.float64)
+    rank = np.minimum(sizes["d_mlp"], d_model * (d_model + 1) / 2)
+    return np.maximum(np.floor(rank * (1 + d_model / _confusions(sizes))), 1)
+
+
+def _memory(sizes: Sizes) -> Any:
+    return _plane(sizes) & (sizes["d_mlp"] > 0)
+
+
+_guide = functools.partial(
+    Bound,
+    source="asymptotic guide, no theorem: Gaussian crosstalk to leading order",
+    assumptions="keys and values are random directions, whose crosstalk is Gaussian",
+    about=_ARCHITECTURE,
+    where=_memory,
+    proven=False,
+)
+# Memories of bilinear neurons written down, Garcia et al. (2026).
+HEBBIAN = _guide(
+    name="bilinear memory, outer products: F/(m·d) + 3F/d³ < 1/(8 ln N)",
+    value=lambda sizes: _hebbian_guide(sizes, noise=1.0),
+)
+NTK = _guide(
+    name="linearised relu memory: 2F/(m·d) + 3F/d³ < 1/(8 ln N)",
+    value=lambda sizes: _hebbian_guide(sizes, noise=2.0),
+)
+WHITENED = _guide(
+    name="bilinear memory, least squares: m·(1 + d/(8 ln N))",
+    value=_whitened_guide,
+)
 # For labelled contexts of n vectors; tight where all share one (Proposition 2).
 THEOREM_1 = Bound(
     name="Mahdavi 2024: H·(min(n, d_h) − 1) + 1",

@@ -20,6 +20,7 @@ from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.gpt import GPT
 from memobench.models.linear_memory import LinearMemory
+from memobench.models.mlp_memory import MLPMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
@@ -383,6 +384,8 @@ ARCHITECTURES = [
     SequenceEncoder(d_model=4),
     LinearMemory(d_model=4),
     LinearMemory(d_model=1),
+    MLPMemory(d_model=4, d_mlp=3, activation="bilinear"),
+    MLPMemory(d_model=4, d_mlp=3, activation="reglu", tied=True),
     QueryAttention(d_model=4, d_head=4),
     QueryAttention(d_model=4, d_head=4, residual=True),
     QueryAttention(d_model=4, d_head=4, n_layers=2),

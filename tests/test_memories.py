@@ -16,6 +16,7 @@ from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
+from memobench.models.feed_forward import GATES
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.mlp_memory import MLPMemory
 from memobench.planner import packing
@@ -73,6 +74,50 @@ def test_other_activations_are_what_they_say():
         variables["params"]["mlp_out"] @ jax.nn.silu(hidden)
     )
     np.testing.assert_allclose(silu.apply(variables, jnp.asarray([2])), out, atol=1e-6)
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("tied", [False, True])
+def test_gated_neurons_have_no_biases_and_tied_values_are_the_keys(gate, tied):
+    run = _run("mlp_memory", activation=gate, tied=tied)
+    module = run.module()
+    variables = models.init(module, 1, jax.random.key(5))
+    p = variables["params"]
+    assert ("unembedding" in p) != tied
+    assert "mlp_in_bias" not in p
+    assert models.count_parameters(module, 1) == ((2 - tied) * 26 * 4 + 3 * 4 * 8, 3 * 4 * 8)
+    key = p["token_embedding"][2]
+    hidden = (p["mlp_in"] @ key) * GATES[gate](p["mlp_gate"] @ key)
+    values = p["token_embedding" if tied else "unembedding"]
+    logits = module.apply(variables, jnp.asarray([2]))
+    np.testing.assert_allclose(logits, values @ (p["mlp_out"] @ hidden), atol=1e-6)
+    every = module.all_logits(variables, jnp.arange(26)[:, None])
+    np.testing.assert_allclose(every[2], logits, atol=1e-6)
+
+
+def test_padded_gated_memories_are_what_each_is_alone_and_padding_stays_zero():
+    task, method = Bijection(vocab_size=12, permuted=True), dataclasses.replace(EXACT, epochs=1)
+    sizes = {"activation": "bilinear", "tied": True}
+    runs = [
+        Run(
+            task=dataclasses.replace(task, seed=seed),
+            architecture=MLPMemory(d_model=d, d_mlp=m, **sizes),
+            method=method,
+            seed=seed,
+        )
+        for seed, (d, m) in enumerate([(4, 3), (6, 2), (3, 5)])
+    ]
+    packed = training.train_many(packing.make_pack(runs))
+    for i, run in enumerate(runs):
+        alone = training.train_one(run)
+        np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], rtol=1e-4)
+        d, m = run.architecture.d_model, run.architecture.d_mlp
+        for name in ("mlp_in", "mlp_gate"):
+            padded = np.asarray(packed.variables["params"][name][i])
+            assert not padded[m:].any()
+            assert not padded[:, d:].any()
+            expected = alone.variables["params"][name][0]
+            np.testing.assert_allclose(padded[:m, :d], expected, atol=1e-4)
 
 
 @every_memory

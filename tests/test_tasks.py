@@ -35,6 +35,7 @@ EVERY: dict[str, Task] = {
     "long": Associations(vocab_size=50, context_length=8, n_sequences=70),
     "bijection": Bijection(vocab_size=12),
     "values": Bijection(vocab_size=12, n_values=5),
+    "permuted": Bijection(vocab_size=12, permuted=True),
     "facts": FactualRecall(n_subjects=5, n_relations=4, n_answers=3, n_noise=6, context_length=6),
     "in context": InContextRecall(vocab_size=8, n_pairs=1),
     "whole": Sequences(vocab_size=6, context_length=5, n_sequences=30),
@@ -97,7 +98,7 @@ def test_instances_depend_on_the_seed_alone(task):
         np.testing.assert_array_equal(a, b)
     # Renamed answers are no other bijection where embeddings are random, and in contexts no answer
     # is to be memorized.
-    fixed = task.name in ("bijection", "in_context_recall")
+    fixed = task.name in ("bijection", "in_context_recall") and not getattr(task, "permuted", 0)
     assert np.array_equal(same.next_TxK, other.next_TxK) == fixed
 
 
@@ -120,13 +121,20 @@ def test_a_context_has_the_value_of_the_key_that_is_asked_once_and_training_draw
 
 
 @pytest.mark.parametrize("vocab_size", [2, 7, 100])
-def test_a_bijection_has_every_token_once_as_question_and_as_answer(vocab_size):
-    task = Bijection(vocab_size=vocab_size)
+@pytest.mark.parametrize("permuted", [False, True])
+def test_a_bijection_has_every_token_once_as_question_and_as_answer(vocab_size, permuted):
+    task = Bijection(vocab_size=vocab_size, permuted=permuted)
     instance = task.sample()
     questions = [task.tokens(instance, jnp.asarray(i)).tolist() for i in range(vocab_size)]
     assert sorted(questions) == [[token] for token in range(vocab_size)]
     assert sorted(instance.next_TxK[:, 0].tolist()) == list(range(vocab_size))
     assert (instance.probability_TxK == 1).all()
+
+
+def test_a_permutation_has_no_parts_and_no_fewer_answers():
+    assert not Bijection(vocab_size=9, permuted=True).parts
+    with pytest.raises(UserError, match=r"^permuted: .* leave n_values out$"):
+        Bijection(vocab_size=9, n_values=3, permuted=True)
 
 
 @pytest.mark.parametrize("n_values", [2, 5, 19])

@@ -1,40 +1,55 @@
 """MLP associative memory: hidden neurons between a token's key and the value of the next token.
 
 Nichani, Lee & Bietti (2025), section 3.2: with m neurons it holds about m d facts. Keys and values
-are random directions, which a method with trained='memory' fixes.
+are random directions, which a method with trained='memory' fixes. With a gated activation and
+`tied` it is the bilinear MLP of Garcia et al. (2026).
 
 Shape letters: N vocab_size, D d_model, W d_mlp.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
-from memobench.columns import choice, integer
+from memobench import theory
+from memobench.columns import choice, flag, integer
 from memobench.models.base import Architecture, TabledModule, require_one_token
-from memobench.models.feed_forward import ACTIVATIONS
+from memobench.models.feed_forward import ACTIVATIONS, GATES
 from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.models.lookup import rows
 from memobench.spec import kind
 
 
 class MLPMemoryModule(TabledModule):
-    """logits_N = V W_out act(W_in K[t] + b): keys K (token_embedding), values V (unembedding)."""
+    """logits_N = V W_out act(W_in K[t] + b): keys K (token_embedding), values V (unembedding).
+
+    With a gated activation there are no biases: V W_out (W_in K[t] * a(W_gate K[t])). `tied` values
+    are the keys.
+    """
 
     vocab_size: int
     d_model: int
     d_mlp: int
     activation: str = "relu"
     initial: str | None = None
+    tied: bool = False
 
     # vocab_size only for bijections, where tokens without a prior cannot be answers.
     paddable = ("vocab_size", "d_model", "d_mlp")
 
     def setup(self) -> None:
         weights, _ = self.declared()
-        self.key_ND, self.value_ND = weights["token_embedding"], weights["unembedding"]
-        self.in_WD, self.in_bias_W = weights["mlp_in"], weights["mlp_in_bias"]
-        self.out_DW = weights["mlp_out"]
+        self.key_ND = weights["token_embedding"]
+        self.value_ND = weights["token_embedding" if self.tied else "unembedding"]
+        self.in_WD, self.out_DW = weights["mlp_in"], weights["mlp_out"]
+        # One of them is there.
+        self.gate_WD: Any = weights.get("mlp_gate")
+        self.in_bias_W: Any = weights.get("mlp_in_bias")
+
+    @property
+    def gated(self) -> bool:
+        """Whether neurons are multiplied by gates, and have no biases."""
+        return self.activation in GATES
 
     def parameters(self) -> Table:
         """Keys and values, and the weights between them with the bounds of their entries."""
@@ -44,16 +59,18 @@ class MLPMemoryModule(TabledModule):
         def weight(shape: tuple[int, ...], bound: float, deviation: float) -> Weight:
             return Weight(shape, deviation=deviation) if self.initial else Weight(shape, bound)
 
+        into = weight((d_mlp, d_model), fan_in(d_model), fan_in(d_model))
+        bias = {"mlp_in_bias": weight((d_mlp,), fan_in(d_model), 0.0)}
         return {
-            "mlp_in": weight((d_mlp, d_model), fan_in(d_model), fan_in(d_model)),
-            "mlp_in_bias": weight((d_mlp,), fan_in(d_model), 0.0),
+            "mlp_in": into,
+            **({"mlp_gate": into} if self.gated else bias),
             "mlp_out": weight((d_model, d_mlp), fan_in(d_mlp), fan_in(d_mlp)),
             "token_embedding": directions,
-            "unembedding": directions,
+            **({} if self.tied else {"unembedding": directions}),
         }
 
     def work(self, n_examples: int, context_length: int) -> float:
-        return n_examples * self.d_model * (2 * self.d_mlp + self.vocab_size)
+        return n_examples * self.d_model * ((2 + self.gated) * self.d_mlp + self.vocab_size)
 
     def read_out(self) -> tuple[str, ...]:
         """The parameters that map the neurons linearly to logits; values are fixed."""
@@ -73,7 +90,11 @@ class MLPMemoryModule(TabledModule):
         return self.value_ND @ recalled_D
 
     def _recall(self, key_D: jax.Array) -> jax.Array:
-        hidden_W = ACTIVATIONS[self.activation](self.in_WD @ key_D + self.in_bias_W)
+        hidden_W = self.in_WD @ key_D
+        if self.gated:
+            hidden_W *= GATES[self.activation](self.gate_WD @ key_D)
+        else:
+            hidden_W = ACTIVATIONS[self.activation](hidden_W + self.in_bias_W)
         return self.out_DW @ hidden_W
 
 
@@ -82,17 +103,25 @@ class MLPMemory(Architecture):
     """A memory of `d_mlp` hidden neurons, for tasks with one token per sequence.
 
     `initial` weights are uniform within 1/sqrt(inputs), biases too, or as `released`: normal with
-    1/sqrt(inputs), and biases 0.
+    1/sqrt(inputs), and biases 0. Gated neurons, three matrices, have no biases. Values are a table
+    of their own, or `tied` to the keys.
     """
 
+    theorems: ClassVar[dict] = {
+        theory.HEBBIAN: lambda sizes: sizes["activation"] == "bilinear",
+        theory.WHITENED: lambda sizes: sizes["activation"] == "bilinear",
+        theory.NTK: lambda sizes: sizes["activation"] == "reglu",
+    }
+
     d_mlp: int = integer("hidden neurons of a layer's MLP", 1, most=2**24)
-    activation: str = choice("of hidden neurons", *ACTIVATIONS, default="relu")
+    activation: str = choice("of hidden neurons", *ACTIVATIONS, *GATES, default="relu")
     initial: str | None = choice(
         "weights at the start, as in the authors' code; none for uniform ones",
         "released",
         default=None,
         omit=None,
     )
+    tied: bool = flag("whether the unembedding is the token embedding", default=False, omit=False)
 
     def module(self, task: Any) -> MLPMemoryModule:
         require_one_token(task, self)

@@ -3,7 +3,8 @@
 Nichani, Lee & Bietti (2025), section 3: as many answers as questions, none of them used twice.
 Where embeddings are random and fixed, it does not matter which token answers which: renaming the
 answers makes any bijection this one. With `n_values` answers each belongs to as many tokens as any
-other; for the same reason it does not matter to which.
+other; for the same reason it does not matter to which. Where keys and values are one table it does
+matter: `permuted` draws which token answers which, as Garcia et al. (2026) do.
 """
 
 from typing import Any, ClassVar, Self
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from memobench.columns import integer, require
+from memobench.columns import flag, integer, require
 from memobench.spec import kind
 from memobench.tasks.tokens import TokenTask
 
@@ -20,21 +21,30 @@ from memobench.tasks.tokens import TokenTask
 class Bijection(TokenTask):
     """Every sequence is a single token, and no two have the same next token.
 
-    With `n_values` there are so many answers, the first tokens, each to every n_values-th token.
+    With `n_values` there are so many answers, the first tokens, each to every n_values-th token. A
+    `permuted` one is a random permutation of the tokens, of which some may answer themselves.
     """
 
     has_parts: ClassVar[bool] = True
+    constructible: ClassVar[bool] = True
     context_length: ClassVar[int] = 1
 
     vocab_size: int = integer("tokens in the vocabulary", 2, default=50, most=2**20)
     n_values: int | None = integer(
         "answers; none for as many as tokens", 2, default=None, most=2**20, omit=None
     )
+    permuted: bool = flag(
+        "whether answers are drawn, and not each token's own number", default=False, omit=False
+    )
 
     def check(self) -> None:
         require(
             self.n_values is None or self.n_values < self.vocab_size,
             f"n_values={self.n_values} is not below vocab_size={self.vocab_size}; leave it out",
+        )
+        require(
+            self.n_values is None or not self.permuted,
+            "permuted: a permutation has as many answers as tokens; leave n_values out",
         )
 
     @property
@@ -61,15 +71,16 @@ class Bijection(TokenTask):
 
     @property
     def parts(self) -> bool:
-        """The first tokens are a smaller bijection."""
-        return True
+        """The first tokens are a smaller bijection, unless answers are drawn."""
+        return not self.permuted
 
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The answer of every token, int32 (N, 1), and its probability, 1, float32 (N, 1)."""
-        del key
         shape = (self.n_examples, 1)
-        token_Nx1 = jnp.arange(self.n_examples, dtype=jnp.int32)[:, None]
-        return token_Nx1 % self.n_outputs, jnp.ones(shape)
+        token_N = jnp.arange(self.n_examples, dtype=jnp.int32)
+        if self.permuted:
+            token_N = jax.random.permutation(key, token_N)
+        return token_N[:, None] % self.n_outputs, jnp.ones(shape)
 
     def without_count(self) -> Self:
         changes: dict[str, Any] = {"vocab_size": 1 + (self.n_values or 1), "seed": 0}
