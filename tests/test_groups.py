@@ -10,6 +10,7 @@ import pytest
 
 from memobench import claims
 from memobench.claims import FAILS, HOLDS, UNDECIDED
+from memobench.claims.statistics import replicates
 from memobench.experiments.blocks.common import EQUAL, LESS, MORE
 from memobench.report.groups import Groups
 
@@ -65,17 +66,35 @@ def test_what_is_measured_is_of_the_rung_and_the_parameters_that_are_named():
     assert active.values(table.iloc[0]) == pytest.approx(np.full(8, 4.0))
 
 
+def test_groups_of_one_entry_have_students_interval_and_others_a_wider_one():
+    table = _table({"a": 1.2, "b": 1.0})
+    first_TxX, second_TxY = claims.groups.of_groups(table, GROUPS, BITS).values()
+    mean_BxX = replicates(np.concatenate([first_TxX, second_TxY], axis=1))
+    one, other = mean_BxX[:, :1], mean_BxX[:, 6:7]
+    ratio, low, high = claims.groups.best_over_best(one, other, 8)
+    assert (low, high) == claims.interval(one[:, 0] / other[:, 0], 8)
+    # Far worse entries are not the best: what they cost is the correction.
+    worse = np.concatenate([one, 0.5 * mean_BxX[:, 1:3]], axis=1)
+    found = claims.groups.best_over_best(worse, other, 8)
+    assert found[0] == pytest.approx(ratio)
+    assert found[2] == pytest.approx(high)
+    assert low - 0.5 * (ratio - low) < found[1] < low
+    # And what cannot be is not in the interval.
+    assert claims.groups.best_over_best(one, other, 8, most=other[0, 0])[2] < high
+
+
 def test_the_best_of_many_equal_entries_is_no_better_than_one():
-    ratios, covered = [], []
+    high, covered = [], []
     for number in range(60):
         table = _table({"a": 1.0, "b": 1.0}, number=number)
         one = table[(table["activation"] == "a") | (table["run_id"] == "b0")]
-        found = claims.over(GROUPS, "a", "b", EQUAL, BITS)(one)
-        ratios.append(found.estimate)
+        found = claims.over(GROUPS, "a", "b", MORE, BITS)(one)
+        high.append(found.estimate > 1)
         covered.append(found.low <= 1 <= found.high)
-    # The best of six by the same tables would be 0.006 better.
-    assert np.mean(ratios) == pytest.approx(1, abs=0.003)
-    assert np.mean(covered) > 0.75
+        assert found.verdict != FAILS
+    # It looks better, and is not called so.
+    assert np.mean(high) > 0.8
+    assert np.mean(covered) >= 0.93
 
 
 def test_an_entry_that_diverged_on_a_table_is_none_and_a_group_without_any_decides_nothing():

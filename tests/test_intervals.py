@@ -11,6 +11,7 @@ from tests import coverage
 
 LINEAR = [kind for kind in coverage.KINDS if kind.name.startswith(("mean", "diff", "slope", "sma"))]
 RATIOS = [kind for kind in coverage.KINDS if kind.name.startswith("ratio")]
+GROUPS = [kind for kind in coverage.KINDS if kind.name.startswith("group")]
 FITTED = [kind for kind in coverage.KINDS if kind.name.startswith(("exponent", "break"))]
 
 
@@ -31,6 +32,13 @@ def test_intervals_of_few_seeds_have_the_truth(kind, noise, n_seeds):
 )
 def test_derived_statistics_have_the_truth_too(kind):
     assert coverage.rates(kind, coverage.NOISES["ours"], 3, repetitions=200).covered >= 0.93
+
+
+@pytest.mark.parametrize("noise", ["normal", "ours"])
+@pytest.mark.parametrize("kind", GROUPS, ids=lambda kind: kind.name)
+def test_the_best_of_a_group_has_the_truth_whichever_entries_are_equal(kind, noise):
+    found = coverage.rates(kind, coverage.NOISES[noise], 5, repetitions=200)
+    assert found.covered >= 0.93
 
 
 def test_our_runs_are_nearly_normal_of_unequal_spread_and_alike_by_seed():

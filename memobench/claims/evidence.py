@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
-from memobench.claims.statistics import CONFIDENCE, MIN_SEEDS, NORMAL, interval
+from memobench.claims.statistics import MIN_SEEDS, NORMAL, interval, wider
 from memobench.notation import plural
 
 SEVERITY = (FAILS, UNDECIDED, HOLDS)
@@ -91,12 +90,11 @@ def smallest(
     """
     low = high = float("nan")
     if seeds >= MIN_SEEDS:
-        outside = (1 - CONFIDENCE) / 2
         # Replicates are as wide as one interval.
-        wider = np.divide(*scipy.stats.t.ppf((outside / values_BX.shape[1], outside), seeds - 1))
         half_X = NORMAL * values_BX[1:].std(axis=0)
+        corrected_X = wider(values_BX.shape[1], seeds) * half_X
         low, high = np.clip(
-            ((values_BX[0] - half_X).min(), (values_BX[0] + wider * half_X).min()), *possible
+            ((values_BX[0] - half_X).min(), (values_BX[0] + corrected_X).min()), *possible
         )
     estimate = float(values_BX[0].min())
     return Statistic(name, estimate, float(low), float(high), region, seeds, details)

@@ -275,6 +275,12 @@ def interval(values_B: np.ndarray, seeds: int) -> tuple[float, float]:
     return float(min(low, values_B[0])), float(max(high, values_B[0]))
 
 
+def wider(n: int, seeds: int) -> float:
+    """How much wider Student's intervals are of which all n have the truth (Bonferroni's)."""
+    outside = (1 - CONFIDENCE) / 2
+    return float(np.divide(*scipy.stats.t.ppf((outside / n, outside), max(seeds - 1, 1))))
+
+
 def share_interval(successes: int, trials: int) -> tuple[float, float]:
     """The exact interval of a share (Clopper & Pearson 1934).
 

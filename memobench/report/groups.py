@@ -8,7 +8,7 @@ import pandas as pd
 
 from memobench import notation
 from memobench.claims import groups as of
-from memobench.claims.statistics import interval, replicates
+from memobench.claims.statistics import replicates
 from memobench.report import tables
 from memobench.report.drawing import Drawing, palette, subplots
 
@@ -32,8 +32,9 @@ class Groups(Drawing):
         figure, (axes,) = subplots(1, len(self.measures), size, sharey="row")
         color, other = palette(2)
         for axis, measure in zip(axes, self.measures, strict=True):
-            for name, value_T in of.of_groups(table, self.groups, measure).items():
-                y, (mean, low, high) = names.index(name), _mean(value_T, measure.most)
+            for name, value_TxX in of.of_groups(table, self.groups, measure).items():
+                y, (mean, low, high) = names.index(name), _best(value_TxX, measure.most)
+                value_T = value_TxX[:, value_TxX.mean(axis=0).argmax()]
                 places = np.full(len(value_T), y + 0.25)
                 axis.plot(value_T, places, ".", color=other, alpha=0.6, markersize=5)
                 ends = [[mean - low], [high - mean]]
@@ -51,16 +52,16 @@ class Groups(Drawing):
         shown = pd.DataFrame({"group": names})
         for measure in self.measures:
             found = of.of_groups(table, self.groups, measure)
-            means = {name: _mean(value_T, measure.most) for name, value_T in found.items()}
+            means = {name: _best(value_TxX, measure.most) for name, value_TxX in found.items()}
             texts = {
                 name: f"{m:.2f} [{low:.2f}, {high:.2f}]" for name, (m, low, high) in means.items()
             }
             shown[measure.name] = [texts.get(name) for name in names]
         return [
             "## Groups",
-            "Means over label tables with 95% intervals (Student's). For each table the entry of a "
-            "group counts, shape or learning rate, that is best on all others; one that diverged "
-            "on any table is none.",
+            "Means over label tables of a group's best entry, shape or learning rate, with 95% "
+            "intervals: Student's, with Bonferroni's correction below, as any entry may look best. "
+            "One that diverged on any table is none.",
             tables.markdown(shown, {}),
         ]
 
@@ -70,8 +71,7 @@ class Groups(Drawing):
         return [name for name, runs in self.groups.items() if any(x.run_id in there for x in runs)]
 
 
-def _mean(value_T: np.ndarray, most: float) -> tuple[float, float, float]:
-    """The mean, and its interval up to the ends of what is possible."""
-    mean_B = replicates(value_T[:, None])[:, 0]
-    low, high = interval(mean_B, len(value_T))
-    return float(mean_B[0]), max(low, 0.0), min(high, most)
+def _best(value_TxX: np.ndarray, most: float) -> tuple[float, float, float]:
+    """The mean of the best entry with its interval."""
+    mean_BxX = replicates(value_TxX)
+    return of.best_over_best(mean_BxX, np.ones_like(mean_BxX[:, :1]), len(value_TxX), most)
