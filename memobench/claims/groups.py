@@ -98,7 +98,8 @@ def best_over_best(
         """Of the ratio of two entries, as wide as one of n intervals is."""
         means = first_BxX[:, x], second_BxY[:, y]
         widened = (mean_B[0] + wider(n, n_tables) * (mean_B - mean_B[0]) for mean_B in means)
-        return interval(ratio_or(*(np.clip(x, 0, most) for x in widened), otherwise), n_tables)
+        over_B, under_B = (np.clip(mean_B, 0, most) for mean_B in widened)
+        return interval(ratio_or(over_B, under_B, otherwise), n_tables)
 
     n_x, n_y = first_BxX.shape[1], second_BxY.shape[1]
     low_XxY = np.array([[ends(x, y, n_x)[0] for y in range(n_y)] for x in range(n_x)])
