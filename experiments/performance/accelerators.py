@@ -12,18 +12,22 @@ longest, by the figures of `hardware.py`. The parts of a TPU's program follow ea
 launch.
 
 Every row is appended to accelerators.jsonl as it is compiled. After --minutes the rest is left, and
-the same command, with the same version of JAX, goes on where it stopped; remove the file to begin
-anew.
+the same command goes on where it stopped. A row is kept as long as JAX, of the same version, lowers
+its program to the same text: after a change of the code only what it changed is compiled anew. The
+page has the rows of all that was asked for, and of nothing else.
 
     make aot
     python experiments/performance/accelerators.py --targets=h200 --programs="heads, published"
 """
 
+import collections
+import functools
+import hashlib
 import itertools
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import hardware
@@ -37,6 +41,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rows import Rows
 
 from memobench.engine import compiling, to_compile
+from memobench.engine.compiling import Part
 from memobench.planner import packing
 
 OUTPUT = measuring.output_flag()
@@ -55,7 +60,7 @@ MARKDOWN = """\
 # What a step asks of accelerators that are not here
 
 Compiled, not run: {date}, jax {jax}, on {device}. Written by `{command}`;
-never edited by hand.
+never edited by hand. Every row is of what this day's code asks JAX for.
 
 {table}
 
@@ -75,9 +80,11 @@ fast as that. `compile s`: on that machine, which may have been busy with other 
 At most {launches} launches a step on a GPU for a model of one layer and {of_layer} more for each
 further one (its products, forward and backward, need one another), no sort, no inner
 loop, and what is held within {over:g} times the plan's memory, both ways, where it is more than a
-TPU's chip may keep (128 MiB).
+TPU's chip may keep (128 MiB). The parts of a TPU's program are counted as launches without a bar.
 
 {misses}
+
+More than {launches} launches on a GPU: {deep}.
 
 ## Without a row
 
@@ -96,20 +103,25 @@ def main(argv: Sequence[str]) -> None:
     output = measuring.begin(SCRIPT, OUTPUT.value)
     about = measuring.about(SCRIPT)
     rows = Rows(output / "accelerators.jsonl", {"jax": about["jax"]}, MINUTES.value)
-    for target, program, n in _wanted(PROGRAMS.value or programs.FIRST):
-        key = {"kind": "step", "target": target, "program": program, "runs": n}
-        if not _too_large(target, program, n):
-            rows.add(key, lambda key=key: compile_one(**key))
-    rows.all.sort(key=_place)
-    table = pd.DataFrame([_shown(row) for row in rows.all])
-    misses = [f"- {miss}" for row in rows.all for miss in _misses(row)]
+    found, without = [], []
+    for target, program, n in dict.fromkeys(_wanted()):
+        why = _too_large(target, program, n)
+        if not why and (row := row_of(rows, target, program, n)):
+            found.append(row)
+        else:
+            why = why or "not compiled yet: the same command goes on"
+            without.append(f"- {hardware.TARGETS[target].name}, {program}, {int(n):,} runs: {why}.")
+    found.sort(key=_place)
+    table = pd.DataFrame([_shown(row) for row in found])
+    misses = [f"- {miss}" for row in found for miss in _misses(row)]
     text = MARKDOWN.format(
         table=measuring.markdown(table),
         launches=MOST_LAUNCHES,
         of_layer=OF_LAYER,
         over=MOST_FROM_PLAN,
+        deep=_deep(found),
         misses="\n".join(misses) or "Every program keeps them.",
-        without="\n".join(_without_row(rows.all)) or "None.",
+        without="\n".join(without) or "None.",
         **about,
     )
     measuring.write(output, "accelerators", text, table, about)
@@ -120,18 +132,35 @@ def main(argv: Sequence[str]) -> None:
         sys.exit(f"{len(misses)} bars are missed")
 
 
-def compile_one(kind: str, target: str, program: str, runs: str) -> dict[str, Any]:
-    """The row of one program, for packs of so many runs."""
-    del kind
-    device = hardware.TARGETS[target]
-    pack, signature, n_lanes, n_instances = programs.packed(program, int(runs), device.planned_as)
+def row_of(rows: Rows, target: str, program: str, runs: str) -> dict[str, Any]:
+    """The row of one program, for packs of so many runs; empty where time is over."""
+    platform = hardware.TARGETS[target].planned_as
+    pack, signature, n_lanes, n_instances = programs.packed(program, int(runs), platform)
     part = to_compile(signature, n_lanes, n_instances)["chunk"]
+    key = {
+        **{"kind": "step", "target": target, "program": program, "runs": runs},
+        "lanes": n_lanes,
+        "layers": getattr(pack.module, "n_layers", 1),
+        "lowered": lowered_hash(target, part),
+    }
+    return rows.add(key, functools.partial(compile_one, target, part))
+
+
+def lowered_hash(target: str, part: Part) -> str:
+    """Names the text that XLA compiles for a target; needs no compiler."""
+    traced = jax.jit(part.function, donate_argnums=part.donate).trace(*part.arguments)
+    text = traced.lower(lowering_platforms=(hardware.TARGETS[target].platform,)).as_text()
+    return hashlib.sha256(f"{text}{_options(target)}".encode()).hexdigest()[:16]
+
+
+def compile_one(target: str, part: Part) -> dict[str, Any]:
+    """What a compiled program asks of a target."""
+    device = hardware.TARGETS[target]
     place = NamedSharding(Mesh(device.topology().devices[:1], ("runs",)), PartitionSpec())
     shapes = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), part.arguments
     )
-    options = compiling.OPTIONS if device.platform == "cuda" else {}
-    jitted = jax.jit(part.function, donate_argnums=part.donate, compiler_options=options)
+    jitted = jax.jit(part.function, donate_argnums=part.donate, compiler_options=_options(target))
     # XLA counts the body of a loop once: a step.
     counted: Any = jax.jit(part.function).lower(*part.arguments).cost_analysis()
     lowered = jitted.lower(*shapes)
@@ -146,14 +175,17 @@ def compile_one(kind: str, target: str, program: str, runs: str) -> dict[str, An
         + memory.argument_size_in_bytes
         + memory.output_size_in_bytes
         - memory.alias_size_in_bytes,
-        "lanes": n_lanes,
-        "layers": getattr(pack.module, "n_layers", 1),
         "compile s": seconds,
     }
 
 
-def _wanted(chosen: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+def _options(target: str) -> dict[str, Any]:
+    return compiling.OPTIONS if hardware.TARGETS[target].platform == "cuda" else {}
+
+
+def _wanted() -> Iterator[tuple[str, str, str]]:
     """Targets, programs and runs of a pack."""
+    chosen = PROGRAMS.value or programs.FIRST
     for n, target, program in itertools.product(SIZES.value, TARGETS.value, chosen):
         if n != "planned":
             yield target, program, n
@@ -166,17 +198,6 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where a row comes on the page: by device, size and program."""
     targets, order = list(hardware.TARGETS), list(programs.FIRST)
     return targets.index(row["target"]), int(row["runs"]), order.index(row["program"])
-
-
-def _without_row(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for every program that has not been compiled, with the reason."""
-    compiled = {(row["target"], row["program"], row["runs"]) for row in rows}
-    lines = []
-    for target, program, n in _wanted(programs.FIRST):
-        if (target, program, n) not in compiled:
-            why = _too_large(target, program, n) or "not compiled yet: the same command goes on"
-            lines.append(f"- {hardware.TARGETS[target].name}, {program}, {int(n):,} runs: {why}.")
-    return lines
 
 
 def _too_large(target: str, program: str, runs: str) -> str:
@@ -194,6 +215,19 @@ def _planned(row: dict[str, Any]) -> float:
     """What the planner predicts that a pack holds."""
     platform = hardware.TARGETS[row["target"]].planned_as
     return programs.packed(row["program"], int(row["runs"]), platform)[0].memory_bytes
+
+
+def _deep(rows: Sequence[dict[str, Any]]) -> str:
+    """The programs that need more launches than one layer may, with their least and most."""
+    found = collections.defaultdict(list)
+    for row in rows:
+        if hardware.TARGETS[row["target"]].launch and row["launches"] > MOST_LAUNCHES:
+            found[row["program"], row["layers"]].append(row["launches"])
+    texts = [
+        f"{program}, of {layers} layers, {min(counts)} to {max(counts)}"
+        for (program, layers), counts in found.items()
+    ]
+    return "; ".join(texts) or "none"
 
 
 def _misses(row: dict[str, Any]) -> list[str]:

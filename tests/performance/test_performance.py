@@ -114,6 +114,42 @@ def test_plans_are_within_a_factor_of_what_compiled_programs_hold(folder):
         assert 1 / 1.5 < row["held MB"] * 1e6 / planned < 1.5, row
 
 
+COMPILED = """
+import accelerators, associations, programs
+from absl import flags
+from memobench.methods.training import Training
+compiled = []
+def compile_one(target, part):
+    compiled.append(target)
+    step = dict(launches=90, sorts=len(compiled) - 1, loops=0, products={}, bytes=1.0)
+    return {**step, "flop": 1.0, "held": 1, "compile s": 1.0}
+accelerators.compile_one = compile_one
+def tiny(batch_size):
+    run = associations.run(2, 1, Training(batch_size=batch_size, n_batches=2, epochs=1))
+    programs.FIRST = {"tiny": lambda: run}
+argv = flags.FLAGS(["accelerators", "--sizes=2", "--targets=v5e", "--output=FOLDER"])
+for batch_size in (4, 4, 5):
+    tiny(batch_size)
+    print(len(compiled))
+    accelerators.main(argv)
+"""
+
+
+def test_programs_are_compiled_for_accelerators_once_until_the_code_asks_for_others(
+    folder, tmp_path
+):
+    command = [sys.executable, "-c", COMPILED.replace("FOLDER", str(tmp_path))]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert [x for x in done.stdout.splitlines() if x.isdigit()] == ["0", "1", "1"]
+    rows = [json.loads(x) for x in (tmp_path / "accelerators.jsonl").read_text().splitlines()]
+    assert [row["sorts"] for row in rows] == [0, 1]
+    # The page has today's program alone, and the bar that it misses.
+    assert pd.read_csv(tmp_path / "accelerators.csv")["sorts"].tolist() == [1]
+    assert done.returncode != 0
+    assert "- TPU v5e, tiny, 2 runs: 1 sorts" in done.stdout
+    assert done.stderr.endswith("1 bars are missed\n")
+
+
 FIRST_LIGHT = """
 import pathlib
 import associations, first_light, programs
