@@ -358,9 +358,9 @@ takes the exact interval):
 {zero_one}
 
 Of a mean of n runs the bootstrap, which was used before, had the truth in 0.805 (n = 3) and 0.872
-(n = 5) of normal experiments, and in 0.749 and 0.812 of exponential ones. Of
-the ratio of two groups, each by the entry that is best on all other tables, Student's interval had
-it in 0.75 to 0.95 of normal experiments with 4 or 8 tables and 1 to 6 entries.
+(n = 5) of normal experiments, and in 0.749 and 0.812 of exponential ones. Of the ratio of two
+groups, for each table by the entry that is best on all others, Student's interval, which was used
+before, had the truth in 0.75 to 0.95 of normal experiments with 4 or 8 tables and 1 to 6 entries.
 """
 
 

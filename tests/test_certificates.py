@@ -15,9 +15,8 @@ from absl.testing import flagsaver
 from hypothesis import strategies as st
 
 import memobench
-from memobench import certificates, cli, metrics
+from memobench import certificates, cli, metrics, precision
 from memobench.certificates import counting
-from memobench.constructions import precision
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, metrics, theory
-from memobench.constructions import evaluation, linear, precision, random_attention
+from memobench import constructions, metrics, precision, theory
+from memobench.constructions import evaluation, linear, random_attention
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.methods.construction import Construction

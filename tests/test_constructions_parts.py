@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from memobench.constructions import codes, evaluation, linear, precision
+from memobench import precision
+from memobench.constructions import codes, evaluation, linear
 from memobench.methods.construction import WEIGHTS
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

@@ -98,7 +98,7 @@ def _gradient(weights, slopes):
 def _stepped(optimizer, weights, slopes, of_shapes):
     @quick_jit
     def step(weights, state, rate, of_shapes):
-        gradient = _gradient(optimizer.point(weights, state), slopes)
+        gradient = _gradient(optimizer.point(weights, state, of_shapes), slopes)
         return optimizer.step(weights, gradient, state, rate, of_shapes)
 
     state = optimizer.begin(weights)

@@ -4,8 +4,7 @@ import time
 import pytest
 
 import memobench
-from memobench import constructions, metrics
-from memobench.constructions import precision
+from memobench import constructions, metrics, precision
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
 from memobench.methods.optimum import Optimum

@@ -18,10 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from memobench import certificates, metrics
+from memobench import certificates, metrics, precision
 from memobench.certificates import Certificate
 from memobench.columns import printable, require
-from memobench.constructions import precision
 from memobench.errors import UserError
 from memobench.models.base import Module
 

@@ -17,8 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import runs
-from memobench.constructions import evaluation, linear, precision
+from memobench import precision, runs
+from memobench.constructions import evaluation, linear
 from memobench.constructions.problem import Constructed, Problem
 from memobench.errors import UserError
 from memobench.methods.base import PackResult

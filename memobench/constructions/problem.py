@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flax import linen as nn
 
-from memobench.constructions import precision
+from memobench import precision
 from memobench.errors import UserError
 from memobench.methods.construction import Construction
 from memobench.runs import Run

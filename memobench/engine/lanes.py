@@ -11,6 +11,7 @@ import numpy as np
 from memobench.models import base as models
 from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer
+from memobench.optimizers.rounded import Rounded
 from memobench.runtime.checkpoints import Arrays
 
 
@@ -49,7 +50,7 @@ class Lane(NamedTuple):
     of_shapes: Any = None
 
 
-def begin(optimizer: Optimizer, moving: Any, keeps_best: bool, variables: Any) -> State:
+def begin(optimizer: Optimizer | Rounded, moving: Any, keeps_best: bool, variables: Any) -> State:
     """The state of one model before its first step; moving: whether a parameter is trained."""
     params = variables["params"]
     # A copy, as programs overwrite what they are given.
@@ -61,7 +62,11 @@ def begin(optimizer: Optimizer, moving: Any, keeps_best: bool, variables: Any) -
 
 @functools.lru_cache(maxsize=4096)
 def shapes(
-    module: Module, context_length: int, optimizer: Optimizer, trained: str | None, keeps_best: bool
+    module: Module,
+    context_length: int,
+    optimizer: Optimizer | Rounded,
+    trained: str | None,
+    keeps_best: bool,
 ) -> Any:
     """The State of one model as shapes and dtypes."""
     variables = models.shapes(module, context_length)

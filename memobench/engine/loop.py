@@ -247,7 +247,8 @@ class Lanes:
             self._seated, jobs = list(self.jobs), self._filled()
             modules = [job.run.module() for job in jobs]
             known = {x: self.policy.signature.of_shapes(x) for x in dict.fromkeys(modules)}
-            of_shapes = lanes.stack(known[module] for module in modules)
+            rows = {i: known[module] for i, module in enumerate(modules)}
+            of_shapes = lanes.rows(rows, len(modules), self.policy.signature.of_shapes())
             lane_R = self.policy.seat(jobs)._replace(of_shapes=of_shapes)
             self.lane_R = jax.tree.map(devices.split, lane_R)
 

@@ -14,6 +14,7 @@ from memobench.engine.devices import SHARED, SPLIT
 from memobench.engine.lanes import Best, Lane, State
 from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer
+from memobench.optimizers.rounded import Rounded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Signature:
     module: Module
     task: Any
     protocol: str
-    optimizer: Optimizer
+    optimizer: Optimizer | Rounded
     chunk_steps: int
     batch_size: int = 0
     epoch_steps: int = 0
@@ -92,9 +93,10 @@ def step(
 
     moving = trains(signature.module, signature.trained)
     trained = {name: x for name, x in variables["params"].items() if moving(name)}
-    optimizer = signature.optimizer
-    seen, gradient = jax.value_and_grad(tried, has_aux=True)(optimizer.point(trained, moments))
-    trained, moments = optimizer.step(trained, gradient, moments, rate, of_shapes or {})
+    optimizer, of_shapes = signature.optimizer, of_shapes or {}
+    point = optimizer.point(trained, moments, of_shapes)
+    seen, gradient = jax.value_and_grad(tried, has_aux=True)(point)
+    trained, moments = optimizer.step(trained, gradient, moments, rate, of_shapes)
     return {**variables, "params": {**variables["params"], **trained}}, moments, seen
 
 

@@ -168,8 +168,7 @@ class Construction(Method):
         return {(run.module(), run.task.signature()) for run in pack.runs}
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        from memobench import constructions
-        from memobench.constructions import precision
+        from memobench import constructions, precision
 
         if row["status"] != "ok":  # Where there are no weights there is no certificate.
             return

@@ -16,13 +16,14 @@ import jax
 import numpy as np
 
 from memobench import engine
-from memobench.columns import choice, integer, number, require
+from memobench.columns import choice, flag, integer, number, require
 from memobench.engine import Signature, devices
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.construction import Construction
 from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, Epochs, Schedule
 from memobench.models.base import Module, trains
 from memobench.optimizers import Adam, Optimizer
+from memobench.optimizers.rounded import Rounded
 from memobench.planner import packing
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import as_text, kind, nested
@@ -65,7 +66,8 @@ class Training(Method):
     Weights start out random, or as the construction `start` makes them. All of them are trained, or
     those that `trained` names: `read_out`, by which the logits are linear in what attention and MLP
     offer, all but the queries and keys of attention, or the `memory`: all but token embeddings and
-    unembedding.
+    unembedding. With a `precision` steps move float32 weights, and the model has them rounded to
+    it, in blocks that share a scale as those of a certificate: see `memobench.optimizers.rounded`.
     """
 
     has_curve: ClassVar[bool] = True
@@ -101,6 +103,18 @@ class Training(Method):
         omit=None,
     )
     optimizer: Optimizer = nested(Optimizer, "what turns gradients into steps", default=Adam())
+    precision: str | None = choice(
+        "precision of the weights that are evaluated and kept; none for float32",
+        *("bfloat16", "int8", "int4"),
+        default=None,
+        omit=None,
+    )
+    straight_through: bool = flag(
+        "whether gradients are those of the rounded weights, as if rounding were no step; else "
+        "training does not know of the precision",
+        default=True,
+        omit=True,
+    )
     start: Construction | None = as_text(
         Construction, "construction that training starts from", Construction.parse, default=None
     )
@@ -124,6 +138,15 @@ class Training(Method):
             self.steps <= MOST_STEPS,
             f"epochs={self.epochs} of n_batches={self.n_batches} are more than 2^40 steps; lower "
             "epochs",
+        )
+        require(
+            self.straight_through or self.precision,
+            "straight_through=False means nothing without precision; leave it out",
+        )
+        require(
+            self.precision is None or self.trained is None,
+            f"precision={self.precision!r} is that of all weights, of which trained="
+            f"{self.trained!r} leaves some as they are; leave trained out",
         )
         self._check_rates()
 
@@ -225,11 +248,14 @@ class Training(Method):
 
     def signature(self, module: Module, task: Any, subsets: bool = False) -> Signature:
         """Not seeds, learning rates, numbers of epochs or starts."""
+        optimizer: Any = self.optimizer
+        if self.precision is not None:
+            optimizer = Rounded(optimizer, self.precision, self.straight_through)
         return Signature(
             module=module,
             task=task,
             protocol=self.protocol,
-            optimizer=self.optimizer,
+            optimizer=optimizer,
             chunk_steps=self.chunk_steps,
             batch_size=self.batch_size or 0,
             epoch_steps=self.n_batches,

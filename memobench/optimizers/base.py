@@ -56,9 +56,9 @@ class Optimizer(Spec):
         """The state before the first step."""
         return self.transform().init(params)
 
-    def point(self, params: Any, state: Any) -> Any:
+    def point(self, params: Any, state: Any, of_shapes: Mapping[str, Any]) -> Any:
         """The weights at which a step takes its gradient."""
-        del state
+        del state, of_shapes
         return params
 
     def step(

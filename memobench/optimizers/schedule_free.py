@@ -51,7 +51,8 @@ class ScheduleFreeAdamW(Optimizer):
         fast = jax.tree.map(jnp.copy, params)
         return ScheduleFreeState(fast, zero, zero, super().begin(params))
 
-    def point(self, params: Any, state: ScheduleFreeState) -> Any:
+    def point(self, params: Any, state: ScheduleFreeState, of_shapes: Mapping[str, Any]) -> Any:
+        del of_shapes
         return jax.tree.map(lambda x, z: self.b1 * x + (1 - self.b1) * z, params, state.fast)
 
     def step(
@@ -62,7 +63,7 @@ class ScheduleFreeAdamW(Optimizer):
         rate: jax.Array,
         of_shapes: Mapping[str, Any],
     ) -> tuple[Any, ScheduleFreeState]:
-        point = self.point(params, state)
+        point = self.point(params, state, of_shapes)
         update, moments = self.update(point, gradient, state.moments, of_shapes)
         fast = jax.tree.map(lambda z, u: z - rate * u, state.fast, update)
         highest = jnp.maximum(state.highest, rate)

@@ -1,14 +1,17 @@
 """Weights rounded to fewer bits."""
 
+import math
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
 # Integers share a float32 scale with the others of their block.
 BLOCK = 32
-_LEVELS = {"int8": 127, "int4": 7}
+LEVELS = {"int8": 127, "int4": 7}
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "int8": 8, "int4": 4}
 # With the scales, as if all blocks were full.
-BITS_PER_WEIGHT = {name: bits + 32 / BLOCK * (name in _LEVELS) for name, bits in _BITS.items()}
+BITS_PER_WEIGHT = {name: bits + 32 / BLOCK * (name in LEVELS) for name, bits in _BITS.items()}
 
 
 def stored(weights: np.ndarray, precision: str) -> np.ndarray:
@@ -22,8 +25,11 @@ def stored(weights: np.ndarray, precision: str) -> np.ndarray:
     """
     if precision == "float64":
         return weights.astype(np.float64)
-    if precision in _LEVELS:
-        return _in_blocks(weights, _LEVELS[precision])
+    if precision in LEVELS:
+        block = block_of(weights.shape)
+        largest_B = np.zeros(n_blocks(weights.size))
+        np.maximum.at(largest_B, block, np.abs(weights))
+        return on_levels(weights.astype(np.float64), largest_B[block], precision)
     kind = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}[precision]
     return weights.astype(kind).astype(np.float64)
 
@@ -34,18 +40,28 @@ def n_bytes(size: int, precision: str) -> int:
     >>> n_bytes(40, "float32"), n_bytes(40, "int8"), n_bytes(39, "int4")
     (160, 48, 28)
     """
-    scales = 4 * -(-size // BLOCK) if precision in _LEVELS else 0
+    scales = 4 * n_blocks(size) if precision in LEVELS else 0
     bits = _BITS[precision] * size
     return -(-bits // 8) + scales
 
 
-def _in_blocks(weights: np.ndarray, most: int) -> np.ndarray:
-    n_blocks = -(-weights.size // BLOCK)
-    blocks_BxW = np.zeros((n_blocks, BLOCK))
-    blocks_BxW.flat[: weights.size] = weights.ravel()
-    largest_Bx1 = np.abs(blocks_BxW).max(axis=1, keepdims=True, initial=0)
-    scale_Bx1 = (largest_Bx1 / most).astype(np.float32)
+def n_blocks(size: int) -> int:
+    """Blocks of so many weights."""
+    return -(-size // BLOCK)
+
+
+def block_of(shape: tuple[int, ...]) -> np.ndarray:
+    """The block of each weight."""
+    return (np.arange(math.prod(shape), dtype=np.int32) // BLOCK).reshape(shape)
+
+
+def on_levels(weights: Any, largest: Any, precision: str, numpy: Any = np) -> Any:
+    """Weights rounded to multiples of a scale, given the largest magnitude of each one's block.
+
+    numpy: the module of their arrays, NumPy or JAX's.
+    """
+    most = LEVELS[precision]
+    scale = (largest / most).astype(np.float32)
     # A block of zeros, or of values below the smallest float32, holds zeros whatever its scale.
-    scale_Bx1[scale_Bx1 == 0] = 1
-    rounded_BxW = np.rint(blocks_BxW / scale_Bx1).clip(-most, most) * scale_Bx1
-    return rounded_BxW.flat[: weights.size].reshape(weights.shape)
+    scale = numpy.where(scale == 0, np.float32(1), scale)
+    return numpy.rint(weights / scale).clip(-most, most) * scale
