@@ -314,8 +314,8 @@ def declared(
     """A field of a spec, with the column it becomes.
 
     column: the column's name where it is not the field's. optional: whether None is a value too, as
-    it is wherever it is the default. omit: a value at which the field is left
-    out of the canonical form, so that a field added later leaves older ids as they are.
+    it is wherever it is the default. omit: a value at which the field is left out of the canonical
+    form, and its cell empty, so that a field added later leaves older ids and tables as they are.
     """
     metadata: Mapping[str, Any] = {
         "domain": domain,

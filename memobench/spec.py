@@ -319,7 +319,9 @@ class _Field:
         self.column: Any = field.metadata["column"] or field.name
 
     def cells(self, value: Any) -> dict[str, Any]:
-        return {self.column: None if value is None else self.domain.write(value)}
+        # As in a table that is older than the field.
+        empty = value is None or value == self.omit
+        return {self.column: None if empty else self.domain.write(value)}
 
     def columns(self) -> dict[str, Column]:
         meaning, unit, over_seeds = (self.metadata[x] for x in ("meaning", "unit", "over_seeds"))
@@ -328,6 +330,8 @@ class _Field:
     def read(self, row: Mapping[str, Any]) -> Any:
         cell = row.get(self.column)
         if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+            if self.omit is not dataclasses.MISSING:
+                return self.omit
             require(self.optional, f"{self.column} is missing; give {self.column} a value")
             return None
         return self.domain.checked(self.column, self.domain.read(cell))
