@@ -15,7 +15,7 @@ from types import ModuleType
 from memobench.errors import UserError
 from memobench.experiment import Experiment
 
-ORDER = ("dana2025", "mahdavi2024", "constructions", "board", "capacity", "blocks")
+ORDER = ("dana2025", "mahdavi2024", "hebbian2026", "constructions", "board", "capacity", "blocks")
 
 
 def _modules(package: ModuleType) -> list[ModuleType]:

@@ -22,7 +22,15 @@ IN_FOLDERS = {
 
 def test_pages_show_papers_first():
     groups = list(dict.fromkeys(name.partition("/")[0] for name in experiments.EXPERIMENTS))
-    assert groups == ["dana2025", "mahdavi2024", "constructions", "board", "capacity", "blocks"]
+    assert groups == [
+        "dana2025",
+        "mahdavi2024",
+        "hebbian2026",
+        "constructions",
+        "board",
+        "capacity",
+        "blocks",
+    ]
     assert next(iter(experiments.EXPERIMENTS)) == "dana2025/heads"
 
 

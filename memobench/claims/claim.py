@@ -29,6 +29,8 @@ VARIANTS = {
 FROM_SCRATCH, EXACT = "from scratch, published protocol", "from scratch, exact gradient"
 # How weights came about, in the order of a report.
 MADE = (CONSTRUCTED, NEAREST, READ_OUT, FIXED_ATTENTION, FINE_TUNED, FROM_SCRATCH, EXACT)
+# Beside claims that compare variants.
+TOGETHER = "together"
 _LABELS = {**VARIANTS, ("published", "full"): FROM_SCRATCH}
 
 
@@ -63,7 +65,8 @@ class Claim:
 
     name: short, unique within an experiment.
     test: takes the rows of one variant at one number of steps, or, with `across_steps`, at all.
-    variants: the labels of those it is about; empty for all.
+    variants: the labels of those it is about; empty for all. across_variants: whether it compares
+    them, and is decided on all rows at once.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Claim:
     test: Test
     across_steps: bool = False
     variants: tuple[str, ...] = ()
+    across_variants: bool = False
 
 
 def findings(
@@ -86,13 +90,17 @@ def findings(
     missing = _missing(table, wanted)
     if wanted is not None:
         table = table[table["run_id"].isin(wanted["run_id"])]
-    for claim, (label, rows) in itertools.product(claims, by_variant(table)):
+    variants = by_variant(table)
+    together = [(TOGETHER, table)][: len(table)]
+    for claim, (label, rows) in itertools.chain.from_iterable(
+        itertools.product([x], together if x.across_variants else variants) for x in claims
+    ):
         if claim.variants and label not in claim.variants:
             continue
         budgets = sorted(set(rows["steps"]))
         for steps in budgets[:1] if claim.across_steps else budgets:
             chosen = rows if claim.across_steps else rows[rows["steps"] == steps]
-            lacking = missing[missing["variant"] == label]
+            lacking = missing[(missing["variant"] == label) | claim.across_variants]
             if not claim.across_steps:
                 lacking = lacking[lacking["steps"] == steps]
             # All variants are compared with the optimum, their floor.

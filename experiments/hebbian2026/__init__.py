@@ -1,0 +1,3 @@
+"""Garcia, Liu, Junkins, Eyuboglu, Rudra & Ré, MLPs are Hebbians (COLM 2026)."""
+
+ORDER = ("widths",)

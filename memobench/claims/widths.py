@@ -1,0 +1,134 @@
+"""How wide a memory must be to know everything, from runs of many widths, seed by seed.
+
+Among the widths tried a seed knows all from some width on; the least such width is taken as the
+mean, in logarithms, of those between the last that fails and the next. Where widths do not agree
+(a wider one fails) each change counts with its sign, which makes the mean over seeds Spearman and
+Kärber's estimate of where half of the runs know all (Kärber 1931), whatever the shape of that
+curve.
+
+Shape letters: S seeds, X sizes of sets at widths of the stream, B the estimate and its replicates.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memobench.claims.claim import Finding, Test
+from memobench.claims.evidence import Region, conclude, conclude_groups, statistic_of, too_few
+from memobench.claims.groups import Groups
+from memobench.claims.statistics import least_squares, replicates
+
+# The stream's width, and the number of examples.
+Size = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Least:
+    """The least widths, in neurons, that know all.
+
+    log_S: of each seed, in logarithms; NaN where its narrowest memory knows all, or its widest does
+    not. weights: of one neuron. tried: the widths. known: which share of all runs knew all.
+    """
+
+    log_S: pd.Series
+    weights: int
+    tried: tuple[int, ...]
+    known: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether every seed's least width is among those tried."""
+        return bool(self.log_S.notna().all())
+
+
+def knows_all(rows: pd.DataFrame) -> pd.Series:
+    """Whether runs know every example."""
+    return rows["accuracy"] > 1 - 0.5 / rows["n_examples"]
+
+
+def least(rows: pd.DataFrame) -> dict[Size, Least]:
+    """The least widths of one way to make weights, for each size."""
+    rows = rows.assign(known=knows_all(rows))
+    sizes: Any = rows.groupby(["d_model", "n_examples"])
+    return {
+        (int(d_model), int(n_examples)): Least(
+            of_size.groupby("seed")[["d_mlp", "known"]].apply(_of_seed),
+            int(of_size["n_params_memory"].iloc[0] / of_size["d_mlp"].iloc[0]),
+            tuple(sorted(set(of_size["d_mlp"].astype(int)))),
+            float(of_size["known"].mean()),
+        )
+        for (d_model, n_examples), of_size in sizes
+    }
+
+
+def _of_seed(rows: pd.DataFrame) -> float:
+    rows = rows.sort_values("d_mlp")
+    known_W, width_W = rows["known"].to_numpy(float), rows["d_mlp"].to_numpy(float)
+    if known_W[0] or not known_W[-1]:
+        return math.nan
+    between_W = (np.log(width_W[:-1] + 1) + np.log(width_W[1:])) / 2
+    return float(np.diff(known_W) @ between_W)
+
+
+def of_groups(table: pd.DataFrame, groups: Groups) -> dict[str, dict[Size, Least]]:
+    """The least widths of each group that is in the table."""
+    found = {}
+    for name, runs in groups.items():
+        rows = table[table["run_id"].isin([run.run_id for run in runs])]
+        if len(rows):
+            found[name] = least(rows)
+    return found
+
+
+def log_weights(found: list[Least]) -> tuple[np.ndarray, int]:
+    """y_BX: the mean logarithm of weights, and replicates; and the fewest seeds.
+
+    A width is a whole number: seeds that agree vary as if one of them were off by one.
+    """
+    run_SxX = pd.concat([x.log_S for x in found], axis=1).to_numpy(float)
+    step_X = np.log1p(np.exp(-np.nanmean(run_SxX, axis=0)))
+    y_BX = replicates(run_SxX, step_X) + np.log([x.weights for x in found])
+    return y_BX, int(np.isfinite(run_SxX).sum(axis=0).min())
+
+
+def ratio(groups: Groups, first: str, second: str, region: Region) -> Test:
+    """The ratio of two groups' weights lies in the region, at every size that both have."""
+
+    def test(table: pd.DataFrame) -> Finding:
+        pair = of_groups(table, {name: groups[name] for name in (first, second)})
+        of_first, of_second = (pair.get(name, {}) for name in (first, second))
+        sizes = [x for x, of in of_first.items() if x in of_second]
+        sizes = [x for x in sizes if of_first[x].whole and of_second[x].whole]
+        statistics = {}
+        for d_model, n in sizes:
+            y_BX, seeds = log_weights([of[d_model, n] for of in (of_first, of_second)])
+            name = f"{first} over {second}"
+            ratio_B = np.exp(y_BX[:, 0] - y_BX[:, 1])
+            statistics[d_model, n] = statistic_of(name, ratio_B, region, seeds)
+        each = ", ".join(f"{x.estimate:.3g} (d = {d}, F = {n})" for (d, n), x in statistics.items())
+        found = conclude_groups(statistics, "(d, F)", "no size at which both know all")
+        return dataclasses.replace(found, evidence=f"{found.evidence}; all: {each}")
+
+    return test
+
+
+def exponent(groups: Groups, name: str, region: Region) -> Test:
+    """The slope of log W on log(F ln F) lies in the region, with a line for each stream's width."""
+
+    def test(table: pd.DataFrame) -> Finding:
+        found = of_groups(table, {name: groups[name]}).get(name, {})
+        found = {size: of for size, of in found.items() if of.whole}
+        d_X, n_X = np.array(list(found), float).reshape(-1, 2).T
+        lines_Xk = (d_X[:, None] == np.unique(d_X)).astype(float)
+        design_Xk = np.column_stack([np.log(n_X * np.log(n_X)), lines_Xk])
+        if len(found) <= design_Xk.shape[1] or np.linalg.matrix_rank(design_Xk) < len(design_Xk.T):
+            return too_few("three sizes at which all seeds know all")
+        y_BX, seeds = log_weights(list(found.values()))
+        slope_B = least_squares(design_Xk, y_BX)[:, 0]
+        details = f"from {len(found)} sizes, F = {n_X.min():.0f} to {n_X.max():.0f}"
+        return conclude([statistic_of("exponent of W in F ln F", slope_B, region, seeds, details)])
+
+    return test

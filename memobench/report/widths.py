@@ -1,0 +1,118 @@
+"""How many weights know all of a set, against its size: a panel for each width of the stream."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from memobench import notation
+from memobench.claims import Groups, widths
+from memobench.claims.statistics import interval
+from memobench.report import tables
+from memobench.report.drawing import Drawing, key, legend, palette, subplots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from memobench.experiment import Experiment
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Widths(Drawing):
+    """Weights of the least memory of each group that knows all, on logarithmic axes.
+
+    Bars are 95% intervals; an arrow begins at the largest memory tried where not all seeds know
+    all, and ends nowhere.
+    """
+
+    groups: Groups
+
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
+        """See `Drawing`."""
+        from matplotlib.ticker import StrMethodFormatter
+
+        shown = self._shown(table)
+        streams = sorted(set(shown["d"]))
+        size = (max(4.6 * len(streams), 8.0), 6.0)
+        figure, (axes,) = subplots(1, len(streams), size, sharey="row")
+        handles = []
+        groups = list(shown.groupby("group", sort=False))
+        for (name, of_group), color, marker in zip(
+            groups, palette(len(groups)), "osD^vPX*"[: len(groups)], strict=True
+        ):
+            style = {"color": color, "marker": marker}
+            handles.append(key(str(name), **style))
+            for axis, d_model in zip(axes, streams, strict=True):
+                rows = of_group[of_group["d"] == d_model]
+                known, beyond = rows[rows["W"].notna()], rows[rows["W"].isna()]
+                ends = [known["W"] - known["low"], known["high"] - known["W"]]
+                axis.errorbar(known["F"], known["W"], yerr=ends, capsize=3, **style)
+                axis.plot(beyond["F"], beyond["most"], linestyle="", color=color, marker="$↑$")
+        for axis, d_model in zip(axes, streams, strict=True):
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log", base=2)
+            for side in (axis.xaxis, axis.yaxis):
+                side.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axis.set_xlabel("facts F")
+            axis.set_title(f"d = {d_model}", fontsize="medium")
+        axes[0].set_ylabel("weights W")
+        figure.suptitle(notation.typeset(experiment.title))
+        legend(figure, handles)
+        return figure
+
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """See `Drawing`: the same as numbers."""
+        shown = self._shown(table)
+        whole = shown["W"].notna()
+        text = pd.DataFrame(
+            {
+                "d": shown["d"],
+                "F": shown["F"],
+                "weights": shown["group"],
+                "m tried": shown["tried"],
+                "know all": shown["known"],
+                "W": [
+                    f"{x.W:,.0f} [{x.low:,.0f}, {x.high:,.0f}]" if there else "not all within m"
+                    for x, there in zip(shown.itertuples(), whole, strict=True)
+                ],
+                "W / F": shown["W"] / shown["F"],
+            }
+        )
+        return [
+            "## Least weights that know all",
+            "`W`: by widths that know all and those that do not, mean over seeds (Spearman and "
+            "Kärber) with a 95% interval (Student's); `know all` is the share of all runs.",
+            tables.markdown(
+                text.sort_values(["d", "F"], kind="stable"), {"know all": 2, "W / F": 1}
+            ),
+        ]
+
+    def _shown(self, table: pd.DataFrame) -> pd.DataFrame:
+        """A row for each group and size; W is NaN where not all seeds know all."""
+        rows = []
+        for name, sizes in widths.of_groups(table, self.groups).items():
+            for (d_model, n), of in sizes.items():
+                weights, low, high = _weights(of)
+                rows.append(
+                    {
+                        "group": name,
+                        "d": d_model,
+                        "F": n,
+                        "W": weights,
+                        "low": low,
+                        "high": high,
+                        "most": of.tried[-1] * of.weights,
+                        "tried": ", ".join(f"{m:,}" for m in of.tried),
+                        "known": of.known,
+                    }
+                )
+        return pd.DataFrame(rows)
+
+
+def _weights(of: widths.Least) -> tuple[float, float, float]:
+    if not of.whole:
+        return np.nan, np.nan, np.nan
+    y_BX, seeds = widths.log_weights([of])
+    low, high = interval(np.exp(y_BX[:, 0]), seeds)
+    return float(np.exp(y_BX[0, 0])), low, high
