@@ -143,7 +143,7 @@ THEIR_WIDTHS = (64, 90, 128)
 
 
 def _paper(way: Way) -> tuple[Run, ...]:
-    """d = 64, 90, 128 and F from d^2/32 to d^2."""
+    """At their sizes: d = 64, 90, 128 and F from d^2/32 to d^2."""
     shares = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
     return tuple(
         way.runs([(d, int(share * d**2)) for d in (64, 90, 128) for share in shares], SEEDS)
