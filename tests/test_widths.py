@@ -61,7 +61,7 @@ def test_of_all_widths_the_least_is_found(m):
     y_BX, seeds = widths.log_weights([found])
     assert seeds == 3
     assert np.exp(y_BX[0, 0]) == pytest.approx(96 * m)
-    # Seeds agree, but a width is known to a neuron only.
+    # Seeds agree, but widths are whole numbers.
     assert 0 < y_BX[1:].std() < 1 / m
 
 
@@ -97,7 +97,7 @@ def test_a_ratio_is_found_at_every_size(factor, verdict):
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_the_exponent_in_f_log_f_is_found(power):
     def width(d, n):
-        return 0.6 / d * (n * math.log(n)) ** power * (200 if power < 1 else 1)
+        return 6 / d * (n * math.log(n)) ** power * (200 if power < 1 else 1)
 
     table = _rows("a", width, lambda d, n: [round(1.05**k) for k in range(20, 260)], spread=0.05)
     table = table.drop_duplicates(["seed", "d_model", "n_examples", "d_mlp"])

@@ -43,6 +43,13 @@ class Least:
         """Whether every seed's least width is among those tried."""
         return bool(self.log_S.notna().all())
 
+    @property
+    def step(self) -> float:
+        """The distance of the widths tried around the mean, in logarithms."""
+        k = int(np.searchsorted(self.tried, np.exp(self.log_S.mean())))
+        k = min(max(k, 1), len(self.tried) - 1)
+        return math.log(self.tried[k] / self.tried[k - 1])
+
 
 def knows_all(rows: pd.DataFrame) -> pd.Series:
     """Whether runs know every example."""
@@ -86,10 +93,10 @@ def of_groups(table: pd.DataFrame, groups: Groups) -> dict[str, dict[Size, Least
 def log_weights(found: list[Least]) -> tuple[np.ndarray, int]:
     """y_BX: the mean logarithm of weights, and replicates; and the fewest seeds.
 
-    A width is a whole number: seeds that agree vary as if one of them were off by one.
+    Seeds that agree vary as if one of them were off by one of the widths tried.
     """
     run_SxX = pd.concat([x.log_S for x in found], axis=1).to_numpy(float)
-    step_X = np.log1p(np.exp(-np.nanmean(run_SxX, axis=0)))
+    step_X = np.array([x.step for x in found])
     y_BX = replicates(run_SxX, step_X) + np.log([x.weights for x in found])
     return y_BX, int(np.isfinite(run_SxX).sum(axis=0).min())
 

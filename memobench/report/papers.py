@@ -25,7 +25,12 @@ from memobench.runs import Run
 from memobench.table import analysis, published
 
 # The folder of the experiments of each paper that has a page of its own in docs/.
-PAPERS = {"dana2025": "dana2025", "mahdavi2024": "mahdavi2024", "nichani2025": "capacity"}
+PAPERS = {
+    "dana2025": "dana2025",
+    "mahdavi2024": "mahdavi2024",
+    "nichani2025": "capacity",
+    "hebbian2026": "hebbian2026",
+}
 _ENOUGH = f"with {MIN_SEEDS} seeds"
 _OTHERS, _NOTHING = "the quick preset alone", "nothing yet"
 

@@ -65,6 +65,7 @@ _TITLES = {
     "dana2025": "Dana et al.",
     "mahdavi2024": "Mahdavi et al.",
     "nichani2025": "Nichani et al.",
+    "hebbian2026": "Garcia et al.",
 }
 QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
