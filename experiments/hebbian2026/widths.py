@@ -76,7 +76,8 @@ class Way:
     """A way to make weights.
 
     estimate: of the width that knows all, from d and F. octaves: above it, the first, the last and
-    their distance, of the widths that are tried.
+    their distance, of the widths that are tried. seeds: each has a table, a map and initial weights
+    of its own.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Way:
     estimate: Callable[[int, int], float]
     octaves: tuple[float, float, float]
     activation: str = "bilinear"
+    seeds: int = 8
 
     def widths(self, d_model: int, n_facts: int) -> list[int]:
         """The widths that are tried; none where no width is estimated to do."""
@@ -94,15 +96,15 @@ class Way:
         tried = estimate * 2.0 ** np.arange(first, last + step / 2, step)
         return sorted({min(max(round(m), 1), MOST) for m in tried})
 
-    def runs(self, sizes: Iterable[tuple[int, int]], seeds: int) -> Iterator[Run]:
+    def runs(self, sizes: Iterable[tuple[int, int]]) -> Iterator[Run]:
         """Every width and seed."""
         for d_model, n_facts in sizes:
             for d_mlp in self.widths(d_model, n_facts):
-                yield from self.of_width(d_model, n_facts, d_mlp, seeds)
+                yield from self.of_width(d_model, n_facts, d_mlp)
 
-    def of_width(self, d_model: int, n_facts: int, d_mlp: int, seeds: int) -> Iterator[Run]:
-        """Every seed, which has a table, a map and initial weights of its own."""
-        for seed in range(seeds):
+    def of_width(self, d_model: int, n_facts: int, d_mlp: int) -> Iterator[Run]:
+        """Every seed."""
+        for seed in range(self.seeds):
             yield Run(
                 task=Bijection(vocab_size=n_facts, permuted=True, seed=seed),
                 architecture=MLPMemory(
@@ -119,17 +121,28 @@ FITTED = Way(
     "fitted features",
     HebbianDataDependent(solve="least_squares"),
     _regression,
-    (-1.75, 0.25, 0.25),
+    (-1.5, 0.25, 0.25),
 )
 VALUES = dataclasses.replace(
     FITTED,
     name="fitted to values",
     method=HebbianDataDependent(solve="least_squares", fitted="values"),
+    seeds=4,
 )
 RANDOM = Way(
-    "random features", HebbianWhitened(solve="least_squares"), _regression, (-0.5, 1.5, 0.5)
+    "random features",
+    HebbianWhitened(solve="least_squares"),
+    _regression,
+    (-0.5, 1.5, 0.5),
+    seeds=4,
 )
-PRODUCTS = Way("outer products", Hebbian(solve="least_squares"), _crosstalk, (-0.5, 3.5, 0.5))
+PRODUCTS = Way(
+    "outer products",
+    Hebbian(solve="least_squares"),
+    _crosstalk,
+    (-0.5, 3.5, 0.5),
+    seeds=4,
+)
 KERNEL = Way(
     "neural tangent kernel",
     NTK(solve="least_squares"),
@@ -138,7 +151,6 @@ KERNEL = Way(
     "reglu",
 )
 WAYS = (GRADIENT, FITTED, VALUES, RANDOM, PRODUCTS, KERNEL)
-SEEDS = 4
 THEIR_WIDTHS = (64, 90, 128)
 
 
@@ -154,16 +166,16 @@ _SMALL = ((32, 32), (32, 64), (32, 128), (64, 128), (64, 256))
 _SIZES = {
     GRADIENT: _SMALL,
     FITTED: (*_SMALL, (32, 256)),
-    VALUES: _SMALL,
+    VALUES: _SMALL[3:],
     RANDOM: (*_SMALL, (32, 256), (32, 512), (64, 512)),
     PRODUCTS: _SMALL,
     KERNEL: _SMALL,
 }
 # The neurons with which outer products are tried where F = d^2/2, and within the wall, F = d^2/4.
 WIDE, WALL, WITHIN = 8192, 2048, 1024
-_WALL = tuple(run for n in (WITHIN, WALL) for run in PRODUCTS.of_width(64, n, WIDE, SEEDS))
+_WALL = tuple(run for n in (WITHIN, WALL) for run in PRODUCTS.of_width(64, n, WIDE))
 
-QUICK = {way.name: tuple(way.runs(_SIZES[way], SEEDS)) for way in WAYS}
+QUICK = {way.name: tuple(way.runs(_SIZES[way])) for way in WAYS}
 QUICK[PRODUCTS.name] += _WALL
 PAPER = {way.name: _paper(way) for way in WAYS}
 GROUPS = {name: tuple(dict.fromkeys((*QUICK[name], *PAPER[name]))) for name in QUICK}
