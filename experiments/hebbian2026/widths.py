@@ -157,9 +157,8 @@ THEIR_WIDTHS = (64, 90, 128)
 def _paper(way: Way) -> tuple[Run, ...]:
     """At their sizes: d = 64, 90, 128 and F from d^2/32 to d^2."""
     shares = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
-    return tuple(
-        way.runs([(d, int(share * d**2)) for d in (64, 90, 128) for share in shares], SEEDS)
-    )
+    sizes = [(d, int(share * d**2)) for d in THEIR_WIDTHS for share in shares]
+    return tuple(way.runs(sizes))
 
 
 _SMALL = ((32, 32), (32, 64), (32, 128), (64, 128), (64, 256))
