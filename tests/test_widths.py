@@ -117,7 +117,7 @@ def test_the_figure_and_its_table_have_every_size():
     assert [axis.get_title() for axis in figure.axes] == ["d = 32", "d = 64"]
     text = drawing.sections(table)[-1]
     assert len(text.splitlines()) == 2 + 2 * len(SIZES)
-    assert text.count("not all within m") == len(SIZES)
+    assert text.count("| not all with ") == len(SIZES)
 
 
 def test_every_way_tries_widths_on_both_sides_of_its_estimate():

@@ -186,7 +186,7 @@ def _ratio(low: Way, high: Way, d_model: tuple[int, ...], at: str, source: str) 
     test = widths.ratio(GROUPS, high.name, low.name, (least, most))
     return Claim(
         name=f"{high.name} over {low.name}, {at}",
-        statement=f"To know all, {high.name} need {least:g} to {most:g} times the weights of "
+        statement=f"Where all is known W of {high.name} is {least:g} to {most:g} times that of "
         f"{low.name}, at every F ({at}).",
         source=source,
         test=claims.only(test, d_model=d_model),
@@ -198,8 +198,8 @@ def _ratio(low: Way, high: Way, d_model: tuple[int, ...], at: str, source: str) 
 def _exponent(way: Way) -> Claim:
     return Claim(
         name=f"F log F, {way.name}",
-        statement=f"The weights of {way.name} that know all grow with F log F: the exponent is 0.9 "
-        "to 1.1.",
+        statement=f"Where all is known W of {way.name} grows with F log F: its exponent is 0.9 to "
+        "1.1.",
         source=SOURCE,
         test=widths.exponent(GROUPS, way.name, (0.9, 1.1)),
         across_steps=True,
@@ -243,13 +243,14 @@ EXPERIMENT = Experiment(
         *(_exponent(way) for way in (GRADIENT, FITTED, RANDOM)),
         _wall(
             "a wall for outer products",
-            "At d = 64 sums of outer products do not know all of F = d^2/2 facts, however wide.",
+            "At d = 64 outer products of 8,192 neurons do not know all of F = d^2/2 facts: by the "
+            "estimate no width does.",
             WALL,
             (1, math.inf),
         ),
         _wall(
             "no wall at half as many facts",
-            "At d = 64 those of 8,192 neurons and more know all of F = d^2/4.",
+            "At d = 64 those of 8,192 neurons know all of F = d^2/4.",
             WITHIN,
             (0, 0),
         ),

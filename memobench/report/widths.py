@@ -1,7 +1,7 @@
 """How many weights know all of a set, against its size: a panel for each width of the stream."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Widths(Drawing):
     """Weights of the least memory of each group that knows all, on logarithmic axes.
 
-    Bars are 95% intervals; an arrow begins at the largest memory tried where not all seeds know
-    all, and ends nowhere.
+    Bars are 95% intervals. Arrows point away from the widest memory tried where not all of a size
+    know all, and from the narrowest where all do.
     """
 
     groups: Groups
@@ -45,10 +45,13 @@ class Widths(Drawing):
             handles.append(key(str(name), **style))
             for axis, d_model in zip(axes, streams, strict=True):
                 rows = of_group[of_group["d"] == d_model]
-                known, beyond = rows[rows["W"].notna()], rows[rows["W"].isna()]
+                known, outside = rows[rows["W"].notna()], rows[rows["W"].isna()]
                 ends = [known["W"] - known["low"], known["high"] - known["W"]]
                 axis.errorbar(known["F"], known["W"], yerr=ends, capsize=3, **style)
-                axis.plot(beyond["F"], beyond["most"], linestyle="", color=color, marker="$↑$")
+                for arrow, at in (("$↓$", outside["known"] == 1), ("$↑$", outside["known"] < 1)):
+                    ends = outside[at]
+                    pointing = {"color": color, "marker": arrow, "markersize": 14}
+                    axis.plot(ends["F"], ends["tried"], linestyle="", **pointing)
         for axis, d_model in zip(axes, streams, strict=True):
             axis.set_xscale("log", base=2)
             axis.set_yscale("log", base=2)
@@ -64,18 +67,14 @@ class Widths(Drawing):
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the same as numbers."""
         shown = self._shown(table)
-        whole = shown["W"].notna()
         text = pd.DataFrame(
             {
                 "d": shown["d"],
                 "F": shown["F"],
                 "weights": shown["group"],
-                "m tried": shown["tried"],
+                "m tried": shown["m"],
                 "know all": shown["known"],
-                "W": [
-                    f"{x.W:,.0f} [{x.low:,.0f}, {x.high:,.0f}]" if there else "not all within m"
-                    for x, there in zip(shown.itertuples(), whole, strict=True)
-                ],
+                "W": [_text(row) for row in shown.itertuples()],
                 "W / F": shown["W"] / shown["F"],
             }
         )
@@ -102,12 +101,19 @@ class Widths(Drawing):
                         "W": weights,
                         "low": low,
                         "high": high,
-                        "most": of.tried[-1] * of.weights,
-                        "tried": ", ".join(f"{m:,}" for m in of.tried),
+                        "tried": of.tried[0 if of.known == 1 else -1] * of.weights,
+                        "m": ", ".join(f"{m:,}" for m in of.tried),
                         "known": of.known,
                     }
                 )
         return pd.DataFrame(rows)
+
+
+def _text(row: Any) -> str:
+    """The least weights with their interval, or what is known of them."""
+    if np.isfinite(row.W):
+        return f"{row.W:,.0f} [{row.low:,.0f}, {row.high:,.0f}]"
+    return f"at most {row.tried:,}" if row.known == 1 else f"not all with {row.tried:,}"
 
 
 def _weights(of: widths.Least) -> tuple[float, float, float]:
