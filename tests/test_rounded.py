@@ -1,12 +1,17 @@
 """Training for a precision: rounding as certificates do it, straight-through gradients, packs."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
-from memobench import precision
+from memobench import certificates, precision
+from memobench.certificates import counting
 from memobench.errors import UserError
+from memobench.experiments.blocks.precision import n_bytes
 from memobench.methods import training
+from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
@@ -104,7 +109,7 @@ def test_steps_of_padded_weights_are_those_of_true_ones(optimizer, kind):
 
 
 METHOD = Training(n_batches=4, epochs=4, learning_rate=3e-2).exact()
-TASK = Associations(vocab_size=5)
+TASK = Associations(vocab_size=5, n_sequences=25)
 SMALL, LARGE = AttentionOnly(d_model=3, d_head=2, n_heads=2), AttentionOnly(d_model=5, d_head=3)
 
 
@@ -142,17 +147,22 @@ def test_packed_and_alone_a_run_is_the_same_and_its_weights_are_rounded(architec
 
 def test_without_straight_through_training_does_not_know_of_the_precision():
     run = _run(METHOD)
-    after = _run(METHOD.replace(precision="int4", straight_through=False))
+    after = _run(METHOD.replace(precision="int4", rounded="after"))
     float32, rounded_ = training.train_one(run), training.train_one(after)
     np.testing.assert_allclose(float32.step_loss_RxL, rounded_.step_loss_RxL, rtol=1e-6)
     expected = _params(float32, 0, run)
     for name, x in _params(rounded_, 0, after).items():
         np.testing.assert_allclose(x, precision.stored(expected[name], "int4"), rtol=1e-5)
+    # What a certificate of the float32 weights counts of them in this precision.
+    counted = counting.count(certificates.of(run.task, run.architecture, expected))
+    assert rounded_.loss_R[0] == pytest.approx(counted["loss_int4"], abs=1e-5)
     assert abs(float32.loss_R[0] - rounded_.loss_R[0]) > 1e-4
+    capacity = Capacity(training=after.method, rungs=1, tables=2, pilots=1)
+    assert n_bytes(cells(dataclasses.replace(after, method=capacity))) == counted["bytes_int4"]
 
 
 def test_ids_of_other_runs_do_not_change():
-    assert not {"precision", "straight_through"} & METHOD.canonical().keys()
+    assert not {"precision", "rounded"} & METHOD.canonical().keys()
     ids = set()
     for method in (METHOD, *(METHOD.replace(precision=kind) for kind in PRECISIONS)):
         assert from_cells(cells(_run(method))) == _run(method)
@@ -164,7 +174,7 @@ def test_ids_of_other_runs_do_not_change():
     ("options", "said"),
     [
         ({"precision": "int2"}, "precision='int2'"),
-        ({"straight_through": False}, "straight_through=False means nothing"),
+        ({"rounded": "after"}, "rounded='after' means nothing"),
         ({"precision": "int4", "trained": "memory"}, "leave trained out"),
     ],
 )

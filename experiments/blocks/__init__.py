@@ -1,3 +1,3 @@
 """The blocks and optimisers that people use: what each buys at equal parameters."""
 
-ORDER = ("weights", "optimizers", "recall")
+ORDER = ("weights", "optimizers", "precision", "recall")

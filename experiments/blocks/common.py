@@ -31,7 +31,7 @@ def experiment(
     names = dict.fromkeys(group for groups in presets.values() for group in groups)
     groups = {x: tuple(run for of in presets.values() for run in of.get(x, ())) for x in names}
     runs: dict[str, tuple[Run, ...]] = {
-        preset: tuple(run for of_group in of.values() for run in of_group)
+        preset: tuple(dict.fromkeys(run for of_group in of.values() for run in of_group))
         for preset, of in presets.items()
     }
     return Experiment(

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from memobench import engine
-from memobench.columns import choice, flag, integer, number, require
+from memobench.columns import choice, integer, number, require
 from memobench.engine import Signature, devices
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.methods.construction import Construction
@@ -109,11 +109,12 @@ class Training(Method):
         default=None,
         omit=None,
     )
-    straight_through: bool = flag(
-        "whether gradients are those of the rounded weights, as if rounding were no step; else "
-        "training does not know of the precision",
-        default=True,
-        omit=True,
+    rounded: str | None = choice(
+        "when weights are rounded to the precision: after training, which knows nothing of it; "
+        "none at every step, whose gradients go straight through",
+        "after",
+        default=None,
+        omit=None,
     )
     start: Construction | None = as_text(
         Construction, "construction that training starts from", Construction.parse, default=None
@@ -140,8 +141,8 @@ class Training(Method):
             "epochs",
         )
         require(
-            self.straight_through or self.precision,
-            "straight_through=False means nothing without precision; leave it out",
+            self.rounded is None or self.precision is not None,
+            f"rounded={self.rounded!r} means nothing without precision; leave rounded out",
         )
         require(
             self.precision is None or self.trained is None,
@@ -250,7 +251,7 @@ class Training(Method):
         """Not seeds, learning rates, numbers of epochs or starts."""
         optimizer: Any = self.optimizer
         if self.precision is not None:
-            optimizer = Rounded(optimizer, self.precision, self.straight_through)
+            optimizer = Rounded(optimizer, self.precision, self.rounded is None)
         return Signature(
             module=module,
             task=task,

@@ -1,0 +1,98 @@
+"""blocks/precision: bits per byte of weights that are trained for few bits, or rounded afterwards.
+
+Of float32 weights most bits say nothing: of the 32 that one takes a Transformer knows about 2
+(`results/certified`). Weights of bfloat16, int8 and int4 take fewer. Training for them goes
+straight through the rounding (Bengio et al. 2013, arXiv 1308.3432), as quantisation-aware training
+does (Jacob et al. 2018, arXiv 1712.05877); or float32 weights are rounded when they are trained.
+Bytes are those of certificates: 32 weights of a parameter share a scale, which is counted.
+
+The overfull set of the board; an MLP and attention alone, of the sizes that are best there. Rates
+are searched for each, by what is known after rounding.
+
+    memobench run blocks/precision --preset=quick
+    memobench report blocks/precision --preset=quick
+"""
+
+from typing import Any
+
+import jax
+
+from memobench import claims, families, precision, runs
+from memobench.experiments.blocks.common import EQUAL, LESS, MORE, experiment
+from memobench.experiments.blocks.weights import MANY, METHOD, measured
+from memobench.models import base as models
+from memobench.models.base import Architecture
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import Run
+
+# One number of steps, and twice the label tables: what precisions cost is little.
+LONG = METHOD.replace(rungs=1, tables=16)
+PRECISIONS = ("bfloat16", "int8", "int4")
+
+
+def n_bytes(row: Any) -> int:
+    """Of the weights of a row's model, with their scales."""
+    run = runs.from_cells(row)
+    stored: Any = run.method
+    shapes = models.shapes(run.module(), run.task.context_length)["params"]
+    kind = stored.training.precision or "float32"
+    return sum(precision.n_bytes(x.size, kind) for x in jax.tree.leaves(shapes))
+
+
+def _bits_per_byte(row: Any) -> Any:
+    return MANY.values(row) * row["n_params"] / n_bytes(row)
+
+
+BYTES = claims.Measure("bits per byte", _bits_per_byte)
+
+
+def _entries(budget: int) -> dict[str, Architecture]:
+    """Half of the parameters are embeddings."""
+    width = budget // (4 * families.VOCAB_SIZES[budget])
+    sizes: dict[str, Any] = {"d_model": width, "d_head": width}
+    memory = budget // 2 - 2 * width
+    heads = round(memory / (4 * width**2))
+    neurons = round((memory - 4 * width**2) / (2 * width + 1))
+    return {"attention": AttentionOnly(**sizes, n_heads=heads), "MLP": MLP(**sizes, d_mlp=neurons)}
+
+
+def _groups(budget: int) -> dict[str, tuple[Run, ...]]:
+    def stored(entry: Architecture, **how: Any) -> tuple[Run, ...]:
+        return measured(budget, [entry], LONG.replace(training=LONG.training.replace(**how)))
+
+    groups: dict[str, tuple[Run, ...]] = {}
+    for name, entry in _entries(budget).items():
+        after = {
+            f"{name}, then {kind}": stored(entry, precision=kind, rounded="after")
+            for kind in PRECISIONS
+        }
+        plain = {f"{name}, float32": stored(entry)}
+        trained = {f"{name} for {kind}": stored(entry, precision=kind) for kind in PRECISIONS}
+        rounded = tuple(run for made in (plain, after) for of in made.values() for run in of)
+        groups |= plain | trained | after | {f"{name}, float32 or rounded": rounded}
+    return groups
+
+
+def _compare(name: str) -> list[tuple[Any, ...]]:
+    float32 = f"{name}, float32"
+    return [
+        (f"{name} for bfloat16", EQUAL, float32, MANY),
+        (f"{name} for int8", EQUAL, float32, MANY),
+        (f"{name}, then int8", EQUAL, float32, MANY),
+        (f"{name} for int4", LESS, float32, MANY),
+        (f"{name}, then int4", LESS, f"{name} for int4", BYTES),
+        (f"{name} for int4", MORE, f"{name} for int8", BYTES),
+        (f"{name} for int4", MORE, f"{name}, float32 or rounded", BYTES),
+    ]
+
+
+EXPERIMENT = experiment(
+    "precision",
+    "Precision trained for",
+    {preset: _groups(budget) for preset, budget in {"quick": 512, "full": 2048}.items()},
+    (MANY, BYTES),
+    *(each for name in ("attention", "MLP") for each in _compare(name)),
+    left_out="2,048 parameters, four times those of here",
+    notes="*For* a precision: gradients are those of the rounded weights, and move float32 ones. "
+    "*Then*: trained in float32 and rounded in the end. Of *float32 or rounded* the best counts.",
+)
