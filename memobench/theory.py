@@ -258,6 +258,30 @@ WHITENED = _guide(
     name="bilinear memory, least squares: m·(1 + d/(8 ln N))",
     value=_whitened_guide,
 )
+
+
+def _one_step(sizes: Sizes, power: float) -> Any:
+    """About d^(power + 1 / (2 alpha)) of the most frequent, N at most."""
+    exponent = power + 0.5 / _number(sizes["zipf_exponent"])
+    return np.minimum(np.asarray(sizes["d_model"], np.float64) ** exponent, sizes["n_examples"])
+
+
+_step = functools.partial(
+    Bound,
+    source="Kim, Nichani, Wu, Bietti & Lee 2026: up to constants and logarithms, alpha > 1",
+    assumptions="frequencies by Zipf's law, large batches",
+    about=_ARCHITECTURE,
+    where=lambda sizes: _plane(sizes) & (_number(sizes["zipf_exponent"]) > 1),
+    proven=False,
+)
+GRADIENT_STEP = _step(
+    name="linear memory, one gradient step: d^(1/(2α))",
+    value=lambda sizes: _one_step(sizes, 0.0),
+)
+MUON_STEP = _step(
+    name="linear memory, one step of Muon: d^(1 + 1/(2α))",
+    value=lambda sizes: _one_step(sizes, 1.0),
+)
 # For labelled contexts of n vectors; tight where all share one (Proposition 2).
 THEOREM_1 = Bound(
     name="Mahdavi 2024: H·(min(n, d_h) − 1) + 1",

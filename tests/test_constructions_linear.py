@@ -1,5 +1,7 @@
 """Linear memories and sequence encoders written down: what they promise, and what beyond."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 
 ENCODER = "dana2025_proposition3"
+STEPS = ("gradient_step", "muon_step")
 
 
 def _memory(theorem, *, d=16, n=64, seed=0, **options):
@@ -108,6 +111,63 @@ def test_outer_products_are_the_sum_of_outer_products():
     np.testing.assert_allclose(params["memory"], np.sum(products, axis=0), atol=1e-12)
     for directions_NxD in (key_NxD, value_NxD):
         np.testing.assert_allclose(np.linalg.norm(directions_NxD, axis=1), 1)
+
+
+def _step(theorem, *, d=6, n=12, seed=0, **options):
+    return Run(
+        task=Associations(vocab_size=n, context_length=1, zipf_exponent=1.5, seed=seed),
+        architecture=LinearMemory(d_model=d),
+        method=Construction.named(theorem)(solve="least_squares", **options),
+        seed=seed,
+    )
+
+
+def test_a_gradient_step_is_one_down_the_gradient_at_zero():
+    run = _step("gradient_step")
+    params, instance = constructions.construct(run).params, run.task.sample()
+
+    def loss(memory_DxD):
+        variables = {"params": params | {"memory": memory_DxD}, "constants": {}}
+        return run.task.objective(run.module(), variables, instance)[0]
+
+    slope_DxD = np.asarray(jax.grad(loss)(jnp.zeros((6, 6))))
+    np.testing.assert_allclose(params["memory"], -slope_DxD, atol=1e-6)
+
+
+def test_a_step_of_muon_has_the_same_directions_and_even_singular_values():
+    gradient, muon = (
+        np.linalg.svd(constructions.construct(_step(name, d=8, n=64)).params["memory"])
+        for name in ("gradient_step", "muon_step")
+    )
+    for of_gradient, of_muon in ((gradient[0], muon[0]), (gradient[2].T, muon[2].T)):
+        np.testing.assert_allclose(np.abs((of_gradient * of_muon).sum(axis=0)), 1, atol=1e-6)
+    assert (muon[1] <= 1).all()
+    # The frequency of rank 8 of 64.
+    least = 8**-1.5 / (np.arange(1, 65) ** -1.5).sum()
+    expected = gradient[1] / np.hypot(gradient[1], least)
+    np.testing.assert_allclose(muon[1], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("theorem", STEPS)
+def test_a_large_batch_is_nearly_all_and_a_small_one_is_not(theorem):
+    def memory(drawn):
+        memory_DxD = constructions.construct(_step(theorem, drawn=drawn)).params["memory"]
+        return memory_DxD / np.linalg.norm(memory_DxD)
+
+    far, near = (np.linalg.norm(memory(None) - memory(n)) for n in (1, 10**9))
+    assert near < 1e-3 < 0.1 < far
+
+
+def test_one_step_of_muon_stores_more_than_one_of_sgd():
+    runs = {x: [_step(x, d=32, n=256, seed=i) for i in range(3)] for x in STEPS}
+    accuracy = {
+        name: np.mean([_judged(run)[1]["aimed_accuracy"] for run in of])
+        for name, of in runs.items()
+    }
+    assert accuracy["muon_step"] > 2 * accuracy["gradient_step"]
+    assert [constructions.promises(of[0]) for of in runs.values()] == [3, 101]
+    # Without Zipf's law nothing is said.
+    assert constructions.promises(_memory("muon_step", solve="least_squares")) is None
 
 
 def test_sequences_that_were_drawn_are_held_like_all():

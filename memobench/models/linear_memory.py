@@ -77,6 +77,8 @@ class LinearMemory(Architecture):
         theory.PROPOSITION_3: theory.always,
         theory.LINEAR_LEAST_SQUARES: theory.always,
         theory.OUTER_PRODUCTS: theory.always,
+        theory.GRADIENT_STEP: theory.always,
+        theory.MUON_STEP: theory.always,
     }
 
     def module(self, task: Any) -> LinearMemoryModule:
