@@ -23,6 +23,8 @@ NAMES = {
     "bits": "bits memorized",
     "bits_per_parameter": "bits per parameter",
     "n_examples": "examples T",
+    "drawn": "examples of the batch",
+    "aimed_accuracy": "share of items known",
     "load": "T over the promised number",
     "promised": "H·d_h + d",
     "context_length": "context length",
@@ -59,6 +61,8 @@ WORDS: dict[Any, str] = {
     "hebbian_whitened": "least squares",
     "hebbian_data_dependent": "fitted projections",
     "ntk": "NTK",
+    "gradient_step": "SGD",
+    "muon_step": "Muon",
 }
 
 

@@ -125,7 +125,7 @@ EXPERIMENTS = (
             "full": tuple(_runs([WIDTH], EXPONENTS[:1], BATCHES, 8192, 5)),
         },
         left_out="2,048 items of 8,192; 4 seeds of 5",
-        figure=Panels(x=("drawn",), y=("aimed_accuracy",), hue="theorem"),
+        figure=Panels(x=("drawn",), y=("aimed_accuracy",), hue="theorem", column="zipf_exponent"),
         claims=(_in_batches(1 / 1.5),),
         notes=_NOTES,
     ),
