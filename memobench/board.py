@@ -80,6 +80,7 @@ def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
             tables=TABLES[budget],
             pilots=12 if small else 4,
             threshold_trials=32 if small else 16,
+            trial_pilots=8,
             give_up="late",
         )
     return Run(task=families.task(budget), architecture=architecture, method=method)
@@ -322,7 +323,7 @@ def track_of(row: Mapping[str, Any]) -> str | None:
     try:
         made = from_cells(row)
         method: Any = made.method
-        own = {name: listed(row[name]) for name in method.columns_of_rows()}
+        own = {name: listed(row[name]) for name in method.filled()}
         method.check_lists(made, own)
     except UserError as error:
         _log.warning("left out of the board: run %s: %s", row["run_id"], error)

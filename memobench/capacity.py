@@ -65,12 +65,14 @@ def hopeless(progress: float, known: float) -> bool:
     return any(progress >= share and known < least for share, least in GIVE_UP)
 
 
-def around(memorized: float, n_examples: int) -> tuple[float, float]:
-    """The range of thresholds that are possible, from what is memorized of a set too large.
+def around(known: float, n_examples: int, chance: float) -> tuple[float, float]:
+    """The range of thresholds that are possible, from what is known of a set too large.
 
-    What is known of all and the largest set known completely differ by less than a factor of two
-    (published board of version 1); the range is wider.
+    What is memorized of all, beyond the share that guesses know, and the largest set known
+    completely differ by less than a factor of two (published board of version 1); the range is
+    wider.
     """
+    memorized = (known - chance * n_examples) / (1 - chance)
     high = min(max(3 * memorized, 8.0), float(n_examples))
     return min(max(memorized / 4, 1.0), high / 2), high
 
@@ -81,7 +83,7 @@ def neighbours(factor: float, step: float) -> list[float]:
 
 
 def preferred(bits: Mapping[float, float]) -> float:
-    """The factor with most bits; of equal ones the least.
+    """The factor with most bits, or the largest threshold; of equal ones the least.
 
     >>> preferred({3: 9.0, 1: 9.0, 0.3: 8.0})
     1
@@ -152,6 +154,18 @@ def half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate
     share_G = np.cumsum(weight_G) - weight_G / 2
     low, value, high = np.exp(np.interp((0.025, 0.5, 0.975), share_G, np.log(n_G)))
     return Estimate(float(value), float(low), float(high))
+
+
+def thresholds(
+    trials: Mapping[float, Sequence[Trial]], range_: tuple[float, float]
+) -> dict[float, float]:
+    """`half_known` of the trials with each factor of the learning rate.
+
+    >>> few, more = [Trial(50, True), Trial(90, False)], [Trial(50, True), Trial(90, True)]
+    >>> preferred(thresholds({3.0: few, 1.0: more}, (20, 400)))
+    1.0
+    """
+    return {factor: half_known(of, range_).value for factor, of in sorted(trials.items())}
 
 
 def next_sizes(

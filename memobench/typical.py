@@ -28,7 +28,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
     `bits`, `accuracy`, `limit` and `half_99` (examples that half of the trainings know to 99%),
-    each with `_low` and `_high`; `decided`, whether the rungs tell the limit; `converged`;
+    each with `_low` and `_high`; `rate_of_sets`, if their learning rate was chosen; `decided`, whether the rungs tell the limit; `converged`;
     `best_bits`, `best_complete`; `rank_low`, `rank_high` of bits per parameter within a set:
     entries that cannot be told apart share a range.
     """
@@ -75,10 +75,9 @@ def _row(run: Any) -> dict[str, Any]:
         found |= {"decided": decided, "converged": decided and near and not found["edge_of_rates"]}
     trials = [capacity.Trial(int(n), bool(known)) for n, known in listed(run["complete_trials"])]
     if trials:
-        chance = 1 / run["vocab_size"]
-        memorized = (known_TxS.mean() - chance * run["n_examples"]) / (1 - chance)
-        possible = capacity.around(memorized, run["n_examples"])
+        possible = capacity.around(known_TxS.mean(), run["n_examples"], 1 / run["vocab_size"])
         found |= _named("half_99", capacity.half_known(trials, possible))
+        found["rate_of_sets"] = run.get("trial_rate")
     return found
 
 

@@ -63,6 +63,8 @@ def made(run, level=300.0, spread=10.0, **changed):
         "rung_bits": bits_KxM.tolist(),
         "rung_known": [[80] * method.lanes] * method.rungs,
         "complete_trials": [[9 + i % 7, int(i % 7 < 3)] for i in range(method.threshold_trials)],
+        "pilot_trials": [[3.0, 11, 1]] * method.trial_pilots if method.trial_pilots else None,
+        "trial_rate": 0.03 if method.trial_pilots else None,
         "edge_of_rates": False,
         "pilot_bits": [],
         "best_bits": float(bits_KxM.max()),

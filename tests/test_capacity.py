@@ -56,12 +56,12 @@ def test_growth_without_an_end_in_sight_is_not_decided():
     assert not capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])[1]
 
 
-def trials_of(threshold, width, random, n_trials=32, rounds=4):
+def trials_of(threshold, width, random, n_trials=32, rounds=4, possible=None, known=()):
     """Trials chosen round by round, their outcomes drawn from a logistic curve."""
-    possible = capacity.around(threshold * random.uniform(0.7, 1.3), 512)
+    possible = possible or capacity.around(threshold * random.uniform(0.7, 1.3), 512, 0.0)
     trials = []
     for _ in range(rounds):
-        for n in capacity.next_sizes(trials, possible, n_trials // rounds, 512):
+        for n in capacity.next_sizes([*known, *trials], possible, n_trials // rounds, 512):
             share = 1 / (1 + np.exp((np.log(n) - np.log(threshold)) / width))
             trials.append(capacity.Trial(n, bool(random.random() < share)))
     return trials, possible
@@ -77,6 +77,28 @@ def test_the_threshold_that_half_know_is_found_without_bias(threshold, width):
     assert covered(found, threshold) >= 0.86
     error = np.log([estimate.value for estimate in found]) - np.log(threshold)
     assert abs(error.mean()) <= 0.03 + width / 6
+
+
+def test_a_rate_chosen_by_pilots_has_a_threshold_without_bias():
+    """Pilots choose among rates and say where to look; what they found does not count."""
+    random, width = np.random.default_rng(5), 0.15
+    threshold_F = {1.0: 60.0, 3.0: 110.0, 9.0: 120.0}
+    found, chosen = [], []
+    for _ in range(50):
+        possible = capacity.around(110 * random.uniform(0.7, 1.3), 512, 0.0)
+        pilots = {
+            f: trials_of(threshold, width, random, 8, 2, possible)[0]
+            for f, threshold in threshold_F.items()
+        }
+        best = capacity.preferred(capacity.thresholds(pilots, possible))
+        trials, _ = trials_of(threshold_F[best], width, random, 32, 4, possible, pilots[best])
+        found.append((capacity.half_known(trials, possible), threshold_F[best]))
+        chosen.append(best)
+    # Of rates that differ by half the better is hardly ever missed.
+    assert chosen.count(1.0) <= 2
+    assert np.mean([low <= truth <= high for (_, low, high), truth in found]) >= 0.84
+    error = [np.log(estimate.value / truth) for estimate, truth in found]
+    assert abs(np.mean(error)) <= 0.03 + width / 6
 
 
 def test_trials_close_in_on_the_threshold():

@@ -36,7 +36,11 @@ METHOD = Capacity(
     pilots=2,
     rungs=3,
     threshold_trials=4,
+    trial_pilots=2,
 )
+
+
+PLAIN = METHOD.replace(threshold_trials=0, trial_pilots=None)
 
 
 def run_of(**changes):
@@ -88,7 +92,7 @@ def test_the_weights_of_most_bits_are_kept(made):
 
 def test_a_folder_with_weights_of_another_table_is_sound(tmp_path):
     """`verify` and `weights` take those of any table of the run, and of no other."""
-    method = METHOD.replace(rungs=1, threshold_trials=0, tables=2, inits=1, pilots=1)
+    method = PLAIN.replace(rungs=1, tables=2, inits=1, pilots=1)
     method = method.replace(training=EXACT.replace(epochs=1))
     made = [run_of(method=method, seed=seed) for seed in range(6)]
     memobench.run(made, results=tmp_path, progress=False)
@@ -126,6 +130,8 @@ EDITS = {
     "best_bits": lambda bits: 0.0,
     "best_complete": lambda n: n + 1,
     "complete_trials": lambda trials: [[19, 1], *trials[1:]],
+    "pilot_trials": lambda trials: trials[1:],
+    "trial_rate": lambda rate: rate * 1.01,
 }
 
 
@@ -173,6 +179,9 @@ def test_packed_equals_alone(rows):
     assert alone["rung_rates"][0] == rows[0]["rung_rates"][0]
 
 
+LISTS = ("rung_bits", "rung_known", "rung_rates", "pilot_bits", "complete_trials", "pilot_trials")
+
+
 class Stopped(Exception):
     pass
 
@@ -208,7 +217,7 @@ def test_a_killed_run_goes_on_and_finds_the_same(rows):
         assert stops < 200
     assert stops > 2
     for before, after in zip(rows, found, strict=True):
-        for name in ("rung_bits", "rung_known", "rung_rates", "complete_trials", "pilot_bits"):
+        for name in LISTS:
             assert after[name] == before[name], name
     for row, of_weights in zip(found, counted, strict=True):
         METHOD.check_weights(from_cells(row), row, of_weights)
@@ -216,7 +225,7 @@ def test_a_killed_run_goes_on_and_finds_the_same(rows):
 
 def test_a_trial_ends_when_it_knows_all():
     """Two associations are known long before the steps are over."""
-    method = METHOD.replace(training=EXACT.replace(epochs=256), rungs=1, threshold_trials=0)
+    method = PLAIN.replace(training=EXACT.replace(epochs=256), rungs=1)
     steps = []
     run = run_of(method=method.replace(tables=1, inits=1, pilots=1, threshold_trials=8))
     row = worker.rows_of(pack := packing.make_pack([run]), run.method.train(pack, steps.append))[0]
@@ -230,9 +239,7 @@ def test_a_trial_ends_when_it_knows_all():
 def test_trials_that_are_far_from_complete_are_given_up():
     """At a rate that teaches nothing, half of their steps are enough to see it."""
     still = EXACT.replace(epochs=256, learning_rate=1e-9, final_learning_rate=1e-9)
-    plain = METHOD.replace(
-        training=still, rate_factors=(1.0,), tables=1, inits=1, pilots=1, rungs=1
-    )
+    plain = PLAIN.replace(training=still, rate_factors=(1.0,), tables=1, inits=1, pilots=1, rungs=1)
     taken, trials = [], []
     for method in (plain.replace(threshold_trials=n, give_up="late") for n in (0, 8)):
         steps = []
@@ -287,14 +294,15 @@ def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path
     row = rows[0]
     chosen = certified.best_models(METHOD, row, 18)
     bits_KxM = np.array(row["rung_bits"])
-    known = [bits_KxM[model.rung, model.number - METHOD.pilots] for model in chosen]
+    places = [(METHOD.ladder.index(x.steps), x.number - METHOD.pilots) for x in chosen]
+    known = [bits_KxM[place] for place in places]
     assert known == sorted(bits_KxM.ravel(), reverse=True)[: certified.CANDIDATES]
     assert all(model.table == (model.number - METHOD.pilots) // METHOD.inits for model in chosen)
     found = {each["of"]: each for each in certified.certify(row, tmp_path)}
     whole = found[certified.WHOLE]
     assert whole["bits"] == pytest.approx(max(known), rel=0.2)
     assert (tmp_path / whole["file"]).exists()
-    parts = [n for n, complete in row["complete_trials"] if complete]
+    parts = [n for _, n, complete in METHOD.all_trials(row) if complete]
     if certified.PART in found:
         part = found[certified.PART]
         assert part["first"] in (*parts, None)

@@ -385,6 +385,8 @@ def _models(run, n_params):
         "rung_bits": bits_KxM.tolist(),
         "rung_known": (bits_KxM // 8).tolist(),
         "complete_trials": [[9 + i % 7, int(i % 7 < 3)] for i in range(method.threshold_trials)],
+        "pilot_trials": [[3.0, 11, 1]] * method.trial_pilots if method.trial_pilots else None,
+        "trial_rate": 0.03 if method.trial_pilots else None,
         "edge_of_rates": False,
         "best_bits": float(bits_KxM.max()),
         "best_complete": 11,

@@ -46,11 +46,12 @@ THEOREMS = ("dana2025", "random_features", "bubeck2020")
 
 
 class Model(NamedTuple):
-    """One model of a run: its place among them, its table, rung and number of examples."""
+    """One model of a run: its place among them, its table, steps, learning rate and examples."""
 
     number: int
     table: int
-    rung: int
+    steps: int
+    rate: float
     n_examples: int
 
 
@@ -59,34 +60,37 @@ def best_models(method: Capacity, row: Mapping[str, Any], n_examples: int) -> li
     bits_KxM = typical.models(row, "rung_bits").reshape(method.rungs, method.lanes)
     order = np.argsort(-bits_KxM, axis=None)[:CANDIDATES]
     places = [divmod(int(i), method.lanes) for i in order]
+    steps, rates = method.ladder, listed(row["rung_rates"])
     return [
-        Model(method.pilots + model, model // method.inits, rung, n_examples)
+        Model(method.pilots + model, model // method.inits, steps[rung], rates[rung], n_examples)
         for rung, model in places
     ]
 
 
 def best_trials(method: Capacity, row: Mapping[str, Any]) -> list[Model]:
     """The trials of a row that came to know the largest parts, the largest first."""
-    trials = enumerate(listed(row["complete_trials"]))
-    known = sorted(((n, i) for i, (n, complete) in trials if complete), reverse=True)
-    first, last = method.pilots + method.lanes, method.rungs - 1
-    return [Model(first + i, i % method.tables, last, n) for n, i in known[:CANDIDATES]]
+    trials = enumerate(method.all_trials(row))
+    known = sorted(((n, i, rate) for i, (rate, n, complete) in trials if complete), reverse=True)
+    first = method.pilots + method.lanes
+    return [
+        Model(first + i, i % method.tables, method.steps, rate, n)
+        for n, i, rate in known[:CANDIDATES]
+    ]
 
 
 def train_again(run: Run, row: Mapping[str, Any], chosen: Sequence[Model]) -> Iterator[Any]:
     """The certificate of each model that does not diverge."""
     method = method_of(run)
-    rates = listed(row["rung_rates"])
+    plain = method.training
     for model in chosen:
-        plain, rate = method.training, rates[model.rung]
         whole: Any = method.tasks(run)[model.table]
         again = Run(
             task=whole.replace(n_sequences=model.n_examples),
             architecture=run.architecture,
             method=plain.replace(
-                epochs=method.ladder[model.rung] // plain.n_batches,
-                learning_rate=rate,
-                final_learning_rate=rate * plain.final_learning_rate / plain.learning_rate,
+                epochs=model.steps // plain.n_batches,
+                learning_rate=model.rate,
+                final_learning_rate=model.rate * plain.final_learning_rate / plain.learning_rate,
             ),
         )
         key = jax.random.fold_in(initializing.init_key(run), model.number)

@@ -11,6 +11,7 @@ spread more, so that an interval takes more of them: every rung has trainings of
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from memobench.methods.training import Training
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import MOST_SEED, kind, nested
 from memobench.table.consistency import REPEATED, agree, check_derived, check_domain
+from memobench.table.rows import listed
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 RULES = 1
 # Rows list bits with so many digits.
 _LISTED = 1e-3
+# The columns of trials with a learning rate of their own.
+_OF_TRIAL_PILOTS = ("pilot_trials", "trial_rate")
 # Steps of a rung over those of the one before.
 GROWTH = 4
 
@@ -50,7 +54,8 @@ class Capacity(OfParts):
     the first rung they try `rate_factors` times the training's, on each further one the best of the
     rung before and its neighbours; the grid is extended where the best is at its edge. Then
     `threshold_trials` trainings on the first so many examples find the largest set of which half of
-    them know 99%. See `memobench.capacity`.
+    them know 99%. Their learning rate is that of the last rung, or is found as a rung's is: the one
+    with which `trial_pilots` further trials find the largest set. See `memobench.capacity`.
     """
 
     training: Training = nested(Training, "of every model", Training().exact())
@@ -64,6 +69,13 @@ class Capacity(OfParts):
     threshold_trials: int = integer(
         "trainings that find the largest set known completely", 0, default=0, most=2**16
     )
+    trial_pilots: int | None = integer(
+        "trials of each learning rate that choose that of the others; none for the last rung's",
+        1,
+        default=None,
+        most=2**16,
+        omit=None,
+    )
     give_up: str | None = choice(
         "trials that end though they do not know all: those far from it late, as "
         "memobench.capacity.GIVE_UP has it; none for no trials",
@@ -76,6 +88,10 @@ class Capacity(OfParts):
     def check(self) -> None:
         super().check()
         epochs, rungs = self.training.epochs, self.rungs
+        require(
+            self.threshold_trials or not self.trial_pilots,
+            f"trial_pilots={self.trial_pilots} choose nothing without threshold_trials; give both",
+        )
         require(
             self.rules == RULES,
             f"rules={self.rules!r} are not those of this version, {RULES}; leave rules out",
@@ -113,8 +129,9 @@ class Capacity(OfParts):
 
     def predicted_steps(self, run: Run) -> int:
         """Of pilots, ladders and trials; those that know all before the end are not foreseen."""
-        climbing = self.lanes + len(self.rate_factors) * self.pilots
-        return climbing * sum(self.ladder) + self.threshold_trials * self.steps
+        rates = len(self.rate_factors)
+        trials = self.threshold_trials + rates * (self.trial_pilots or 0)
+        return (self.lanes + rates * self.pilots) * sum(self.ladder) + trials * self.steps
 
     def n_instances(self, runs: Sequence[Run]) -> int:
         return len(dict.fromkeys(task for run in runs for task in self.tasks(run)))
@@ -131,7 +148,7 @@ class Capacity(OfParts):
 
     def check_lists(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError unless a row's lists are of the rungs, models and trials of its run."""
-        for name, column in self.columns_of_rows().items():
+        for name, column in self.filled().items():
             check_domain(name, column.domain, row[name])
         task: Any = run.task
         most = task.n_examples * math.log2(task.n_choices) * (1 + REPEATED)
@@ -147,20 +164,29 @@ class Capacity(OfParts):
         require(
             len(trials) == self.threshold_trials
             and all(len(trial) == 2 for trial in trials)
-            and all(0 < n <= task.n_examples and known in (0, 1) for n, known in trials),
+            and _are_parts(trials, task.n_examples),
             f"complete_trials are not {self.threshold_trials} parts of the task, each with 1 or 0; "
             "fix them",
         )
+        if self.trial_pilots:
+            pilots = row["pilot_trials"]
+            rates = collections.Counter(rate for rate, *_ in pilots)
+            require(
+                all(len(pilot) == 3 for pilot in pilots)
+                and set(rates.values()) == {self.trial_pilots}
+                and _are_parts([pilot[1:] for pilot in pilots], task.n_examples),
+                f"pilot_trials are not, for every factor, {self.trial_pilots} parts of the task, "
+                "each with 1 or 0; fix them",
+            )
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         self.check_lists(run, row)
         bits_KxL, known_KxL = np.array(row["rung_bits"]), np.array(row["rung_known"])
-        trials = row["complete_trials"]
-        self._check_rates(row)
-        complete = max((n for n, known in trials if known), default=0)
+        self._check_rates(run, row)
+        complete = max((n for _, n, known in self.all_trials(row) if known), default=0)
         require(
             row["best_complete"] == complete,
-            f"best_complete={row['best_complete']} but {complete} follows from complete_trials; "
+            f"best_complete={row['best_complete']} but {complete} follows from the trials; "
             "fix the wrong one",
         )
         require(
@@ -179,7 +205,7 @@ class Capacity(OfParts):
         whole = [len(value_L) for value_L in value_KxL] == [self.lanes] * self.rungs
         return whole and all(0 <= value <= most for value_L in value_KxL for value in value_L)
 
-    def _check_rates(self, row: Mapping[str, Any]) -> None:
+    def _check_rates(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError where the learning rates are not those that the pilots prefer."""
         best, edges = [], []
         for grid in row["pilot_bits"]:
@@ -200,6 +226,19 @@ class Capacity(OfParts):
             row["edge_of_rates"] == edges[-1],
             f"edge_of_rates={row['edge_of_rates']} does not follow from pilot_bits; fix it",
         )
+        if self.trial_pilots:
+            found = collections.defaultdict(list)
+            for factor, n, known in row["pilot_trials"]:
+                found[factor].append(capacity.Trial(n, bool(known)))
+            task: Any = run.task
+            possible = capacity.around(np.mean(row["rung_known"][-1]), task.n_examples, task.chance)
+            factor = capacity.preferred(capacity.thresholds(found, possible))
+            rate = self.training.learning_rate * factor
+            require(
+                agree(row["trial_rate"], rate, REPEATED),
+                f"trial_rate={shown(row['trial_rate'])} but {rate:.6g} follows from pilot_trials; "
+                "fix the wrong one",
+            )
 
     def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
         """The weights that are kept are those of the most bits."""
@@ -208,6 +247,22 @@ class Capacity(OfParts):
             f"best_bits={shown(row['best_bits'])}, but the weights that were kept know "
             f"{shown(counted['bits'])}; delete the wrong one",
         )
+
+    def all_trials(self, row: Mapping[str, Any]) -> list[tuple[float, int, int]]:
+        """Learning rate, examples, and whether 99% came to be known, of every trial of a row.
+
+        In the order of their initial weights: the pilots are the last.
+        """
+        pilots = listed(row["pilot_trials"]) if self.trial_pilots else []
+        plain = self.training.learning_rate
+        rate = row["trial_rate"] if self.trial_pilots else listed(row["rung_rates"])[-1]
+        trials = [(rate, n, known) for n, known in listed(row["complete_trials"])]
+        return trials + [(plain * factor, n, known) for factor, n, known in pilots]
+
+    def filled(self) -> dict[str, Column]:
+        """The columns that a row of this method has, of those that such rows may have."""
+        left_out = () if self.trial_pilots else _OF_TRIAL_PILOTS
+        return {x: column for x, column in self.columns_of_rows().items() if x not in left_out}
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
@@ -238,6 +293,18 @@ class Capacity(OfParts):
                 "examples, and whether 99% came to be known, of each trial",
                 col.list_of(col.list_of(whole, 2), 2**16),
             ),
+            Column(
+                "pilot_trials",
+                "factor of the learning rate, examples, and whether 99% came to be known, of each "
+                "trial that chose the rate of the others",
+                col.list_of(col.list_of(col.real(0), 3), 2**16),
+            ),
+            Column("trial_rate", "learning rate of trials, if they have their own", rate),
             Column("best_bits", "bits of the best weights found", bits, "bits"),
             Column("best_complete", "largest set known completely by any weights found", whole),
         )
+
+
+def _are_parts(trials: Any, n_examples: int) -> bool:
+    """Whether trials are of so many examples at most, each with 1 or 0."""
+    return all(0 < n <= n_examples and known in (0, 1) for n, known in trials)

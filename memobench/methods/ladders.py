@@ -1,7 +1,8 @@
 """The policy of a Capacity over the engine's lanes: which trainings a run makes, and what it finds.
 
 Nothing is trained before what decides it is known: a rung's models wait for its pilots, pilots for
-those of the rung before, trials for those of earlier rounds. Runs of a pack share its lanes.
+those of the rung before, trials for pilots of their own and for earlier rounds. Runs of a pack
+share its lanes.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from memobench.runtime.checkpoints import Checkpoints
 if TYPE_CHECKING:
     from memobench.runs import Run
 
-# Rounds of trials; each is chosen by what those before it found.
-ROUNDS = 4
+# Rounds of trials, and of their pilots; each is chosen by what those before it found.
+ROUNDS, PILOT_ROUNDS = 4, 2
 # How often a grid of learning rates is extended where the best is at its edge.
 EXTENSIONS = 2
 
@@ -60,16 +61,16 @@ def climb(
     return ladders.result(compile_seconds, time.perf_counter() - started - compile_seconds)
 
 
-PILOT, RUNG, TRIAL = "pilot", "rung", "trial"
+PILOT, RUNG, TRIAL, TRIAL_PILOT = "pilot", "rung", "trial", "trial pilot"
 
 
 @dataclasses.dataclass(eq=False)
 class _Model(EpochJob):
     """One training.
 
-    stage: PILOT, RUNG or TRIAL. owner: the place of its run in the pack. place: of its rung on the
-    ladder, or in its round of trials. most, seen: the best accuracy of any step, and since the last
-    look.
+    stage: PILOT, RUNG, TRIAL or TRIAL_PILOT. owner: the place of its run in the pack. place: of its
+    rung on the ladder, or in its round of trials. most, seen: the best accuracy of any step, and
+    since the last look.
     bits, known: of its examples, by the final weights.
     """
 
@@ -84,22 +85,33 @@ class _Model(EpochJob):
     bits: float = 0.0
     known: int = 0
 
+    @property
+    def tries(self) -> bool:
+        """Whether it is a trial, which ends when it knows all."""
+        return self.stage in (TRIAL, TRIAL_PILOT)
+
 
 @dataclasses.dataclass
 class _Found:
     """What the models of a run have found so far.
 
     pilot_bits: by rung, factor of the learning rate and pilot. rungs: bits and examples known, by
-    rung and model. trials: in the order in which they were chosen; those of `round` are being made.
+    rung and model. trials: in the order in which they were chosen. pilot_trials: those that choose
+    their learning rate, with its factor. round: trials of either kind that ended since, by place.
     best: of the weights that know most bits of the whole: bits, label table, parameters by path.
     """
 
-    method: Capacity
+    run: Run
     pilot_bits: dict[tuple[int, float, int], float] = dataclasses.field(default_factory=dict)
     rungs: dict[tuple[int, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
     trials: list[capacity.Trial] = dataclasses.field(default_factory=list)
-    round: dict[int, capacity.Trial] = dataclasses.field(default_factory=dict)
+    pilot_trials: list[tuple[float, capacity.Trial]] = dataclasses.field(default_factory=list)
+    round: dict[int, _Model] = dataclasses.field(default_factory=dict)
     best: tuple[float, int, dict[str, np.ndarray]] = (0.0, 0, {})
+
+    @property
+    def method(self) -> Capacity:
+        return method_of(self.run)
 
     def factors(self, rung: int) -> dict[float, float]:
         """The factors that a rung's pilots have all tried, rising, and their mean bits."""
@@ -116,11 +128,15 @@ class _Found:
     def wanted(self, rung: int) -> list[float]:
         """The factors that a rung's pilots are to try; the best is among them once all did."""
         if rung == 0:
-            first = sorted(self.method.rate_factors)
-        else:
-            first = capacity.neighbours(self.factor(rung - 1), self.step)
+            return self._grid(sorted(self.method.rate_factors), self.factors(rung))
+        return self._around(self.factor(rung - 1), self.factors(rung))
+
+    def _around(self, factor: float, known: Mapping[float, float]) -> list[float]:
+        return self._grid(capacity.neighbours(factor, self.step), known)
+
+    def _grid(self, first: list[float], known: Mapping[float, float]) -> list[float]:
         most = len(first) + EXTENSIONS if self.step > 1 else 1
-        return capacity.extended(first, self.factors(rung), self.step, most)
+        return capacity.extended(first, known, self.step, most)
 
     @property
     def step(self) -> float:
@@ -141,6 +157,47 @@ class _Found:
                 return rung
         return self.method.rungs
 
+    @property
+    def possible(self) -> tuple[float, float]:
+        """The range of the set that half of the trials know, once all rungs are done."""
+        task: Any = self.run.task
+        return capacity.around(self.of_models(1)[-1].mean(), task.n_examples, task.chance)
+
+    @property
+    def thresholds(self) -> dict[float, float]:
+        """That set by the pilots of trials, for the factors that all of them have tried."""
+        made = {f: self.tried(f) for f in dict.fromkeys(f for f, _ in self.pilot_trials)}
+        whole = {f: of for f, of in made.items() if len(of) == self.method.trial_pilots}
+        return capacity.thresholds(whole, self.possible)
+
+    def tried(self, factor: float) -> list[capacity.Trial]:
+        """The pilots of trials that had this factor."""
+        return [trial for of, trial in self.pilot_trials if of == factor]
+
+    @property
+    def wanted_of_trials(self) -> list[float]:
+        """The factors that pilots of trials are to try; the best is among them once all did."""
+        if not self.method.trial_pilots:
+            return []
+        return self._around(self.factor(self.method.rungs - 1), self.thresholds)
+
+    @property
+    def factor_of_trials(self) -> float:
+        """The factor of the learning rate that trials have, once their pilots are done."""
+        if not self.method.trial_pilots:
+            return self.factor(self.method.rungs - 1)
+        return capacity.preferred(self.thresholds)
+
+    def end_round(self) -> None:
+        """Writes down what a round of trials has found, in the order in which it was chosen."""
+        for job in (self.round[place] for place in sorted(self.round)):
+            trial = capacity.Trial(job.n_examples, capacity.complete(job.known, job.n_examples))
+            if job.stage == TRIAL:
+                self.trials.append(trial)
+            else:
+                self.pilot_trials.append((job.factor, trial))
+        self.round = {}
+
     def of_models(self, value: int) -> np.ndarray:
         """Bits (0) or examples known (1) of all models, for each rung."""
         each = itertools.product(range(self.method.rungs), range(self.method.lanes))
@@ -151,7 +208,9 @@ class _Found:
         """What a checkpoint holds of it."""
         pilots = [(*key, bits) for key, bits in self.pilot_bits.items()]
         rungs = [(*key, *values) for key, values in self.rungs.items()]
+        trials = [(factor, *trial) for factor, trial in self.pilot_trials]
         tables = {"pilots": (pilots, 4), "rungs": (rungs, 4), "trials": (self.trials, 2)}
+        tables |= {"pilot_trials": (trials, 3)}
         arrays = {name: np.array(x, np.float64).reshape(-1, n) for name, (x, n) in tables.items()}
         bits, table, params = self.best
         return (
@@ -167,6 +226,10 @@ class _Found:
             (int(k), int(i)): (bits, int(known)) for k, i, bits, known in arrays["rungs"].tolist()
         }
         self.trials = [capacity.Trial(int(n), bool(x)) for n, x in arrays["trials"]]
+        self.pilot_trials = [
+            (factor, capacity.Trial(int(n), bool(known)))
+            for factor, n, known in arrays["pilot_trials"].tolist()
+        ]
         bits, table = arrays["best"]
         params = {x.removeprefix("best/"): y for x, y in arrays.items() if x.startswith("best/")}
         self.best = float(bits), int(table), params
@@ -178,7 +241,7 @@ class Ladders(Queue):
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._n_open = [0] * len(pack.runs)
-        self._found = [_Found(method_of(run)) for run in pack.runs]
+        self._found = [_Found(run) for run in pack.runs]
         for i, run in enumerate(pack.runs):
             self._found[i].restore(checkpoints.load(run.run_id) if checkpoints else None)
             self._propose(i)
@@ -194,7 +257,7 @@ class Ladders(Queue):
     def record(self, jobs: Sequence[Any], step_R: np.ndarray, curve: Any) -> None:
         if self._exact:  # A batch's accuracy is no accuracy on all examples.
             for job, accuracy_C in zip(jobs, curve[1], strict=True):
-                if job is not None and job.stage == TRIAL:
+                if job is not None and job.tries:
                     job.seen = max(job.seen, float(accuracy_C.max()))
                     job.most = max(job.most, job.seen)
 
@@ -210,12 +273,12 @@ class Ladders(Queue):
         # As rows have them: means of rows are those of what they list.
         job.bits = round(bits, 3)
         job.seen = 0.0
-        ends = job.stage == TRIAL and capacity.complete(job.known, n)
+        ends = job.tries and capacity.complete(job.known, n)
         job.done = job.step >= job.steps or ends or self._hopeless(job)
 
     def _hopeless(self, job: Any) -> bool:
         """Whether a trial ends though it neither knows all nor has taken all its steps."""
-        watched = job.stage == TRIAL and self._exact and method_of(job.run).give_up is not None
+        watched = job.tries and self._exact and method_of(job.run).give_up is not None
         return watched and capacity.hopeless(job.step / job.steps, job.most)
 
     def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
@@ -255,9 +318,8 @@ class Ladders(Queue):
         elif job.stage == RUNG:
             found.rungs[job.place, job.number - found.method.pilots] = job.bits, job.known
         else:
-            complete = capacity.complete(job.known, job.n_examples)
-            found.round[job.place] = capacity.Trial(job.n_examples, complete)
-        if job.stage != TRIAL and job.bits > found.best[0]:
+            found.round[job.place] = job
+        if not job.tries and job.bits > found.best[0]:
             params = traverse_util.flatten_dict(weights()["params"], sep="/")
             found.best = job.bits, job.table, params
         if self._checkpoints is not None:
@@ -297,31 +359,48 @@ class Ladders(Queue):
         return jobs
 
     def _trials(self, i: int, found: _Found) -> list[_Model]:
-        """The next round."""
-        method = found.method
-        found.trials += [found.round[place] for place in sorted(found.round)]
-        found.round = {}
-        made = len(found.trials)
-        n_more = min(method.threshold_trials - made, math.ceil(method.threshold_trials / ROUNDS))
-        if n_more <= 0:
+        """The next round: of pilots for each learning rate, then of trials with the best."""
+        found.end_round()
+        method, n_trials = found.method, found.method.threshold_trials
+        if len(found.trials) == n_trials:
             return []
-        task, known = self.runs[i].task, found.of_models(1)[-1].mean()
-        memorized = metrics.chance_corrected(known / task.n_examples, task.n_examples, task.chance)
-        possible = capacity.around(memorized, task.n_examples)
+        range_, of_set = found.possible, found.run.task.n_examples
+
+        def sizes(known: list[capacity.Trial], made: int, n: int, rounds: int) -> list[int]:
+            n_more = min(n - made, math.ceil(n / rounds))
+            return capacity.next_sizes(known, range_, n_more, of_set)
+
+        pilots = [
+            (factor, n)
+            for factor in found.wanted_of_trials
+            for known in [found.tried(factor)]
+            for n in sizes(known, len(known), method.trial_pilots or 0, PILOT_ROUNDS)
+        ]
+        if pilots:
+            return self._round(i, TRIAL_PILOT, n_trials + len(found.pilot_trials), pilots)
+        # Pilots say where to look, but only trials count.
+        factor, made = found.factor_of_trials, len(found.trials)
+        known = found.tried(factor) + found.trials
+        trials = [(factor, n) for n in sizes(known, made, n_trials, ROUNDS)]
+        return self._round(i, TRIAL, made, trials)
+
+    def _round(
+        self, i: int, stage: str, first: int, sizes: Sequence[tuple[float, int]]
+    ) -> list[_Model]:
+        """Trials with these factors and numbers of examples, numbered from `first` on."""
+        method = self._found[i].method
         return [
             self._job(
                 i,
-                TRIAL,
-                method.pilots + method.lanes + made + place,
-                made + place,
+                stage,
+                method.pilots + method.lanes + first + place,
+                first + place,
                 method.steps,
-                found.factor(method.rungs - 1),
+                factor,
                 place=place,
                 n_examples=n,
             )
-            for place, n in enumerate(
-                capacity.next_sizes(found.trials, possible, n_more, task.n_examples)
-            )
+            for place, (factor, n) in enumerate(sizes)
         ]
 
     def _job(
@@ -369,8 +448,13 @@ def _measured(run: Run, found: _Found) -> tuple[float, float, dict[str, Any]]:
         "rung_known": known_KxM.astype(int).tolist(),
         "complete_trials": [[n, int(complete)] for n, complete in found.trials],
         "best_bits": found.best[0],
-        "best_complete": max((n for n, complete in found.trials if complete), default=0),
     }
+    if method.trial_pilots:
+        columns["trial_rate"] = found.factor_of_trials * method.training.learning_rate
+        columns["pilot_trials"] = [[f, n, int(known)] for f, (n, known) in found.pilot_trials]
+    columns["best_complete"] = max(
+        (n for _, n, complete in method.all_trials(columns) if complete), default=0
+    )
     return loss, known_KxM[-1].mean() / task.n_examples, columns
 
 

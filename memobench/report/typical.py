@@ -35,7 +35,8 @@ own, after a stated number of steps of the exact gradient, with Student's 95% in
 of tables. The **learning rate** of each number of steps is chosen by pilots, whose initial weights
 do not count. The **limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has
 *converged* where its last is within 2% of it. **Half know** is the number of associations of which
-half of the trainings come to know 99%, with its 95% credible interval. **Ranks** are of bits per
+half of the trainings come to know 99%, with its 95% credible interval, at the **rate of sets**: the
+one with which further trials, which do not count, know the largest. **Ranks** are of bits per
 parameter: entries that cannot be told apart at 95%, after Holm's correction for all pairs of a
 table, share a range.
 """
@@ -134,10 +135,9 @@ class Shapes(Drawing):
 
 
 def answer(table: pd.DataFrame) -> str:
-    """Attention or MLP, at the largest budget where both were measured, with intervals.
+    """Attention or MLP, at the largest budget where both were measured: sentences with intervals.
 
-    It is of bits alone: sets known completely depend on a learning rate that is not chosen for
-    them.
+    Of sets known completely only where their learning rate was chosen for them.
 
     Raises ValueError where they were not.
     """
@@ -167,7 +167,24 @@ def answer(table: pd.DataFrame) -> str:
         f"At {budget:,} parameters {verdict}: after {steps:,} steps of the exact gradient "
         f"{' and '.join(each)} bits per parameter of an overfull set; attention over MLP is "
         f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] (means over label tables, 95% "
-        "intervals)."
+        f"intervals). {_threshold(rows)}"
+    ).strip()
+
+
+def _threshold(rows: dict[str, Any]) -> str:
+    both = attention, mlp = rows[typical.ATTENTION], rows[typical.MLP]
+    if any(pd.isna(row.get("rate_of_sets")) for row in both):
+        return ""
+    more = attention["half_99_low"] > mlp["half_99_high"]
+    less = attention["half_99_high"] < mlp["half_99_low"]
+    verdict = "the larger" if more else "the smaller" if less else "no clearly larger or smaller"
+    shown = [
+        f"{row['half_99']:,.0f} [{row['half_99_low']:,.0f}, {row['half_99_high']:,.0f}]"
+        for row in both
+    ]
+    return (
+        f"Of a set that fits, attention alone comes to know {verdict} completely: half of its "
+        f"trainings know 99% of {shown[0]} associations, half of the MLP's 99% of {shown[1]}."
     )
 
 
@@ -296,6 +313,7 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
             "half know": interval("half_99", 0),
             "largest known": plain("best_complete", lambda x: f"{x:,.0f}" if x else "–"),
             "learning rate": plain("rate", lambda x: f"{x:.3g}"),
+            "rate of sets": plain("rate_of_sets", lambda x: f"{x:.3g}"),
             "tables": rows["tables"],
         }
     )
