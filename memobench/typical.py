@@ -28,9 +28,10 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
     `bits`, `accuracy`, `limit` and `half_99` (examples that half of the trainings know to 99%),
-    each with `_low` and `_high`; `rate_of_sets`, if their learning rate was chosen; `decided`, whether the rungs tell the limit; `converged`;
-    `best_bits`, `best_complete`; `rank_low`, `rank_high` of bits per parameter within a set:
-    entries that cannot be told apart share a range.
+    each with `_low` and `_high`; `rate_of_sets`, if the learning rate of these was chosen for them;
+    `decided`, whether the rungs tell the limit; `converged`; `best_bits`, `best_complete`;
+    `rank_low`, `rank_high` of bits per parameter within a set: entries that cannot be told apart
+    share a range.
     """
     runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
     rows = [_row(run) for run in runs.to_dict("records")]
