@@ -79,8 +79,8 @@ def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
             rate_factors=RATE_FACTORS,
             tables=TABLES[budget],
             pilots=12 if small else 4,
-            threshold_trials=32 if small else 16,
-            trial_pilots=8,
+            threshold_trials=32 if budget <= 2048 else 16,
+            trial_pilots=24 if small else 12,
             give_up="late",
         )
     return Run(task=families.task(budget), architecture=architecture, method=method)
