@@ -11,9 +11,10 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
     memobench report board/shapes --preset=quick
 
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
-attention without one; nothing is published about what they memorize.
+attention without one.
 """
 
+import itertools
 import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -44,6 +45,7 @@ PRESETS = {
     "large": (4096, 8192),
     "accelerator": (16384, 32768, 65536),
 }
+SHAPES = {"families": families.shapes, "blocks": families.blocks}
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 
 
@@ -62,22 +64,27 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
     """The architecture of most bits per parameter of each family, at budgets all measured."""
     found = table[table["status"] == "ok"].set_index("run_id")
     rows = []
-    for budget in families.VOCAB_SIZES:
-        of_budget = {run.run_id: run.architecture.family for run in runs([budget])}
+    for (of, shapes), budget in itertools.product(SHAPES.items(), families.VOCAB_SIZES):
+        of_budget = {run.run_id: run.architecture.family for run in runs([budget], shapes)}
         if set(of_budget) <= set(found.index):
             of_runs = found.loc[list(of_budget)]
             known = (of_runs["bits"] / of_runs["n_params"]).groupby(pd.Series(of_budget)).idxmax()
             rows += [
-                {"budget": budget, "family": family} | dict(found.loc[run_id, of_architecture()])
+                {"of": of, "budget": budget, "family": family}
+                | dict(found.loc[run_id, of_architecture()])
                 for family, run_id in sorted(known.items())
             ]
     return pd.DataFrame(rows).dropna(axis=1, how="all")
 
 
-def standard(budget: int) -> list[Architecture]:
-    """The shapes that stand for their families at a budget; none where none was searched."""
+def standard(budget: int, of: str = "families") -> list[Architecture]:
+    """The shapes that stand for their families at a budget; none where none was searched.
+
+    of: a key of SHAPES.
+    """
     table = pd.read_csv(CHOSEN)
-    rows: list[Any] = table[table["budget"] == budget].to_dict("records")
+    chosen = table[(table["budget"] == budget) & (table["of"] == of)]
+    rows: list[Any] = chosen.to_dict("records")
     return [Architecture.named(row["architecture"]).from_cells(row) for row in rows]
 
 

@@ -6,6 +6,8 @@ steps, and the largest set that half of the trainings come to know completely. A
 and both also under the published protocol of Dana et al. (2025), and only these beyond 2,048
 parameters.
 
+Preset `blocks` has today's feed-forward blocks instead.
+
 Expected: MLP and mixed layers know more bits of an overfull set than attention alone.
 
     memobench run board/typical --preset=quick
@@ -54,13 +56,21 @@ def _bench() -> Iterator[Run]:
                 yield Run(task=families.task(budget), architecture=shape, method=BENCH)
 
 
+def _blocks(budgets: Iterable[int]) -> tuple[Run, ...]:
+    return tuple(
+        board.run(shape, budget)
+        for budget in budgets
+        for shape in shapes.standard(budget, "blocks")
+    )
+
+
 EXPERIMENTS = (
     Experiment(
         name="board/typical",
         title="Bits per parameter of every family",
         # A preset is there once `board/shapes` has chosen the shapes of its budgets.
         presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))}
-        | {"bench": tuple(_bench())},
+        | {"blocks": _blocks(shapes.PRESETS["quick"]), "bench": tuple(_bench())},
         left_out="the budgets of 1,024 and 2,048 parameters",
         figure=Typical(),
     ),
