@@ -35,9 +35,9 @@ from memobench.models import base as models
 from memobench.planner import packing
 from memobench.report import tables
 from memobench.runs import Run, cells, from_cells
+from memobench.table.published import published
 from memobench.table.rows import listed, of_architecture
 
-RUNS = pathlib.Path("results/full/board/typical_runs.csv")
 FOLDER = pathlib.Path("results/board")
 # Models trained again for each file; the best of them is kept.
 CANDIDATES = 3
@@ -212,15 +212,16 @@ def main(parts: Sequence[str]) -> None:
 
     Weights that know more than what was found before take its place, others do not.
     """
-    published: list[Any] = pd.read_csv(RUNS, low_memory=False).to_dict("records")
+    rows: list[Any] = published("board/typical").to_dict("records")
+    entries = [row for row in rows if board.track_of(row) == board.EXACT]
     found: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records")
     budgets = {int(part) for part in parts if part.isdigit()} or {
-        int(row["n_examples"]) for row in published
+        int(row["n_examples"]) for row in entries
     }
     kinds = {part for part in parts if not part.isdigit()} or {"trained", "proof"}
     if "trained" in kinds:
-        for row in published:
-            if row["protocol"] == board.EXACT and row["n_examples"] in budgets:
+        for row in entries:
+            if row["n_examples"] in budgets:
                 found += certify(row, FOLDER / "weights")
     if "proof" in kinds:
         for budget in sorted(budgets):
