@@ -177,14 +177,15 @@ def _threshold(rows: dict[str, Any]) -> str:
         return ""
     more = attention["half_99_low"] > mlp["half_99_high"]
     less = attention["half_99_high"] < mlp["half_99_low"]
-    verdict = "the larger" if more else "the smaller" if less else "no clearly larger or smaller"
+    who = "attention alone knows the larger" if more else "the MLP knows the larger"
+    verdict = who if more or less else "neither knows a clearly larger one"
     shown = [
         f"{row['half_99']:,.0f} [{row['half_99_low']:,.0f}, {row['half_99_high']:,.0f}]"
         for row in both
     ]
     return (
-        f"Of a set that fits, attention alone comes to know {verdict} completely: half of its "
-        f"trainings know 99% of {shown[0]} associations, half of the MLP's 99% of {shown[1]}."
+        f"Of sets that fit, {verdict} completely: half of the trainings come to know 99% of "
+        f"{shown[0]} associations with attention alone, of {shown[1]} with the MLP."
     )
 
 
