@@ -6,7 +6,7 @@ steps, and the largest set that half of the trainings come to know completely. A
 and both also under the published protocol of Dana et al. (2025), and only these beyond 1,024
 parameters.
 
-Preset `blocks` has today's feed-forward blocks instead.
+Preset `blocks` has today's feed-forward blocks of 256 parameters instead.
 
 Expected: MLP and mixed layers know more bits of an overfull set than attention alone.
 
@@ -70,7 +70,7 @@ EXPERIMENTS = (
         title="Bits per parameter of every family",
         # A preset is there once `board/shapes` has chosen the shapes of its budgets.
         presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))}
-        | {"blocks": _blocks(shapes.PRESETS["quick"]), "bench": tuple(_bench())},
+        | {"blocks": _blocks((256,)), "bench": tuple(_bench())},
         left_out="the budgets of 1,024 and 2,048 parameters",
         figure=Typical(),
     ),
