@@ -20,6 +20,7 @@ from memobench.models import base as models
 from memobench.models import lookup
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.optimizers.base import Optimizer
 from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
@@ -29,6 +30,7 @@ from tests import small
 pytestmark = pytest.mark.usefixtures("every_platform")
 PUBLISHED = Training(batch_size=4, n_batches=2, epochs=1)
 SIZES = {"d_model": 4, "d_head": 3, "n_heads": 2}
+LEVEL = PUBLISHED.replace(final_learning_rate=PUBLISHED.learning_rate)
 METHODS = {
     "published": PUBLISHED,
     "exact": PUBLISHED.exact(),
@@ -53,6 +55,13 @@ def _programs():
     many = AttentionOnly(**SIZES | {"n_heads": 12, "n_layers": 2})
     run = Run(task=Associations(vocab_size=4), architecture=many, method=PUBLISHED)
     yield pytest.param(run, id="many heads")
+    steps = {name: LEVEL.replace(optimizer=of()) for name, of in Optimizer.kinds().items()}
+    steps |= {name: PUBLISHED.replace(precision=name) for name in ("bfloat16", "int4")}
+    for name, method in steps.items():
+        run = Run(
+            task=Associations(vocab_size=4), architecture=MLP(**SIZES, d_mlp=9), method=method
+        )
+        yield pytest.param(run, id=name)
 
 
 @pytest.mark.parametrize("run", list(_programs()))

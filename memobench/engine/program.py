@@ -96,7 +96,8 @@ def step(
     optimizer, of_shapes = signature.optimizer, of_shapes or {}
     point = optimizer.point(trained, moments, of_shapes)
     seen, gradient = jax.value_and_grad(tried, has_aux=True)(point)
-    trained, moments = optimizer.step(trained, gradient, moments, rate, of_shapes)
+    with jax.default_matmul_precision("highest"):
+        trained, moments = optimizer.step(trained, gradient, moments, rate, of_shapes)
     return {**variables, "params": {**variables["params"], **trained}}, moments, seen
 
 
