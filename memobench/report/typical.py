@@ -54,7 +54,8 @@ class Typical(Drawing):
         families = list(dict.fromkeys(found["family"]))
         colors, markers = colors_of(families), itertools.cycle(_MARKERS)
         looks = {x: {"color": colors[x], "marker": next(markers)} for x in families}
-        figure, ((bits, half, over),) = subplots(1, 3, (13, 6))
+        pairs = _pairs(table)
+        figure, ((bits, half, *over),) = subplots(1, 3 if pairs else 2, (13, 6))
         second = ("half_99", "associations per parameter\nthat half know to 99%")
         if "half_99" not in found:
             second = ("accuracy", "share of all associations\nthat is known")
@@ -65,7 +66,8 @@ class Typical(Drawing):
             axis.set_ylabel(label)
             axis.set_ylim(0)
             _parameters(axis, sorted(set(found["budget"])))
-        _ratios(over, table)
+        for axis in over:
+            _ratios(axis, pairs)
         figure.suptitle(notation.typeset(experiment.title))
         handles = [key(family, **looks[family]) for family in families]
         legend(figure, handles)
@@ -245,12 +247,11 @@ def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, aside: float
     axis.errorbar(x, value, yerr=[value - low, high - value], capsize=2, linewidth=1, **look)
 
 
-def _ratios(axis: "Axes", table: pd.DataFrame) -> None:
-    pairs = _pairs(table)
+def _ratios(axis: "Axes", pairs: Sequence[tuple[int, Any, Any]]) -> None:
     ratios = [(budget, typical.ratio(attention, mlp)) for budget, attention, mlp in pairs]
     all_steps = sorted({steps for _, of_budget in ratios for steps, _ in of_budget})
     for place, (steps, color) in enumerate(
-        zip(all_steps, palette(max(len(all_steps), 1), "viridis"), strict=False)
+        zip(all_steps, palette(len(all_steps), "viridis"), strict=True)
     ):
         at = [(b, over) for b, of_budget in ratios for n, over in of_budget if n == steps]
         value, low, high = np.array([over for _, over in at]).T
@@ -268,8 +269,7 @@ def _ratios(axis: "Axes", table: pd.DataFrame) -> None:
     axis.set_ylabel("bits per parameter,\nattention over MLP")
     axis.set_ylim(0, 1.3)
     _parameters(axis, [budget for budget, _ in ratios])
-    if all_steps:
-        axis.legend(fontsize="small", title="exposures of each", title_fontsize="small")
+    axis.legend(fontsize="small", title="exposures of each", title_fontsize="small")
 
 
 def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
