@@ -5,6 +5,7 @@ from numbers import Number
 from typing import Any
 
 LETTERS = {
+    "zipf_exponent": "α",
     "vocab_size": "N",
     "context_length": "S",
     "n_examples": "T",

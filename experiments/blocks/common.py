@@ -54,12 +54,12 @@ def compared(
 ) -> Claim:
     """That the ratio of a group to another lies in a region."""
     relation = RELATIONS.get(region, f"at most {region[1]:.2g} times")
-    said = f"{first} {relation} {second}"
+    said = f"{relation} {second}"
     if region == EQUAL:
-        said = f"{first} as much as {second}, within a tenth"
+        said = f"as much as {second}, within a tenth"
     return Claim(
-        name=f"{said} ({measure.name})",
-        statement=f"Of {measure.name} {said}.",
+        name=f"{first} {said} ({measure.name})",
+        statement=f"In {measure.name} {first} has {said}.",
         source=source,
         test=claims.over(groups, first, second, region, measure),
     )

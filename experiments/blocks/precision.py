@@ -1,7 +1,7 @@
 """blocks/precision: bits per byte of weights that are trained for few bits, or rounded afterwards.
 
-Of float32 weights most bits say nothing: of the 32 that one takes a Transformer knows about 2
-(`results/certified`). Weights of bfloat16, int8 and int4 take fewer. Training for them goes
+Of float32 weights most bits say nothing: of the 32 that one takes a Transformer knows about 2 bits
+(`results/board/certified.md`). Those of bfloat16, int8 and int4 take fewer. Training for them goes
 straight through the rounding (Bengio et al. 2013, arXiv 1308.3432), as quantisation-aware training
 does (Jacob et al. 2018, arXiv 1712.05877); or float32 weights are rounded when they are trained.
 Bytes are those of certificates: 32 weights of a parameter share a scale, which is counted.
@@ -63,11 +63,13 @@ def _groups(budget: int) -> dict[str, tuple[Run, ...]]:
     groups: dict[str, tuple[Run, ...]] = {}
     for name, entry in _entries(budget).items():
         after = {
-            f"{name}, then {kind}": stored(entry, precision=kind, rounded="after")
+            f"{name} rounded to {kind}": stored(entry, precision=kind, rounded="after")
             for kind in PRECISIONS
         }
         plain = {f"{name}, float32": stored(entry)}
-        trained = {f"{name} for {kind}": stored(entry, precision=kind) for kind in PRECISIONS}
+        trained = {
+            f"{name} trained for {kind}": stored(entry, precision=kind) for kind in PRECISIONS
+        }
         rounded = tuple(run for made in (plain, after) for of in made.values() for run in of)
         groups |= plain | trained | after | {f"{name}, float32 or rounded": rounded}
     return groups
@@ -76,13 +78,13 @@ def _groups(budget: int) -> dict[str, tuple[Run, ...]]:
 def _compare(name: str) -> list[tuple[Any, ...]]:
     float32 = f"{name}, float32"
     return [
-        (f"{name} for bfloat16", EQUAL, float32, MANY),
-        (f"{name} for int8", EQUAL, float32, MANY),
-        (f"{name}, then int8", EQUAL, float32, MANY),
-        (f"{name} for int4", LESS, float32, MANY),
-        (f"{name}, then int4", LESS, f"{name} for int4", BYTES),
-        (f"{name} for int4", MORE, f"{name} for int8", BYTES),
-        (f"{name} for int4", MORE, f"{name}, float32 or rounded", BYTES),
+        (f"{name} trained for bfloat16", EQUAL, float32, MANY),
+        (f"{name} trained for int8", EQUAL, float32, MANY),
+        (f"{name} rounded to int8", EQUAL, float32, MANY),
+        (f"{name} trained for int4", LESS, float32, MANY),
+        (f"{name} rounded to int4", LESS, f"{name} trained for int4", BYTES),
+        (f"{name} trained for int4", MORE, f"{name} trained for int8", BYTES),
+        (f"{name} trained for int4", MORE, f"{name}, float32 or rounded", BYTES),
     ]
 
 
@@ -93,6 +95,6 @@ EXPERIMENT = experiment(
     (MANY, BYTES),
     *(each for name in ("attention", "MLP") for each in _compare(name)),
     left_out="2,048 parameters, four times those of here",
-    notes="*For* a precision: gradients are those of the rounded weights, and move float32 ones. "
-    "*Then*: trained in float32 and rounded in the end. Of *float32 or rounded* the best counts.",
+    notes="*Trained for* a precision: gradients are those of the rounded weights, and move float32 "
+    "ones. *Rounded to*: after training in float32. Of *float32 or rounded* the best counts.",
 )

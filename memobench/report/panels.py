@@ -115,7 +115,7 @@ def _columns(shown: Panels, runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.D
     """What each column of panels is called, its x, and its runs."""
     if shown.column is not None:
         for value in _in_order(runs[shown.column]):
-            yield notation.words(value), shown.x[0], runs[runs[shown.column] == value]
+            yield notation.label(shown.column, value), shown.x[0], runs[runs[shown.column] == value]
         return
     usual = {x: runs[x].mode().iloc[0] for x in shown.x}
     for x in shown.x:
