@@ -5,13 +5,16 @@ head width, depth and split between heads and neurons that meets the budget is t
 time, and the one that knows most stands for the family.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.feed_forward import neurons
+from memobench.models.mixture_of_experts import MixtureOfExperts
 from memobench.models.modern import Modern
+from memobench.models.product_key_memory import ProductKeyMemory
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.tasks.associations import Associations
 
@@ -22,13 +25,15 @@ VOCAB_SIZES |= {16384: 128, 32768: 256, 65536: 256}
 TOLERANCE = 0.05
 # Token embeddings and unembeddings, 2 N d, take these shares of the budget.
 LEAST_SHARE, MOST_SHARE = 0.2, 0.8
-# Shares of what is left that a mixed layer's heads take, but for one head.
+# Shares of what is left that a mixed layer's heads take, but for one head; then a memory's values.
 SPLITS = (0.25, 0.5, 0.75)
 # Today's blocks that are compared at equal parameters: plain and gated, with norms and without.
-BLOCKS: tuple[dict[str, Any], ...] = (
-    *({"activation": x} for x in ("gelu", "relu_squared", "swiglu", "bilinear")),
-    *({"activation": x, "norm": "none"} for x in ("gelu", "swiglu")),
+BLOCKS = (
+    *(("rms", activation) for activation in ("gelu", "relu_squared", "swiglu", "bilinear")),
+    *(("none", activation) for activation in ("gelu", "swiglu")),
 )
+# Experts of a mixture, and how many of them a token meets.
+N_EXPERTS, TOP_K = 4, (1, 2)
 
 
 def task(budget: int, seed: int = 0) -> Associations:
@@ -52,6 +57,15 @@ def blocks(budget: int) -> list[Architecture]:
     ['modern', 'modern (activation=bilinear)']
     """
     return _meeting(budget, _of_blocks)
+
+
+def sparse(budget: int) -> list[Architecture]:
+    """The same of mixtures of SwiGLU experts and of product-key memories, without norms.
+
+    >>> sorted({shape.family for shape in sparse(256)})[1:]
+    ['mixture_of_experts (norm=none, n_experts=4, top_k=2)', 'product_key_memory (norm=none)']
+    """
+    return _meeting(budget, _of_sparse)
 
 
 def _meeting(budget: int, of: Callable[[int, int], Iterator[Architecture]]) -> list[Architecture]:
@@ -114,16 +128,37 @@ def _of_width(budget: int, width: int) -> Iterator[Architecture]:
 
 
 def _of_blocks(budget: int, width: int) -> Iterator[Architecture]:
-    sizes: dict[str, Any] = {"d_model": width, "d_head": width}
-    head = 4 * width**2
-    # Without positions to learn, but with the scales of norms.
-    memory = budget - 2 * VOCAB_SIZES[budget] * width
     for norm, scale in (("rms", width), ("none", 0)):
-        if n_heads := round((memory - 2 * scale) / head):
-            yield Modern(**sizes, n_heads=n_heads, norm=norm)
-    for options in BLOCKS:
-        left = memory - (0 if options.get("norm") == "none" else 3 * width)
-        for n_heads in dict.fromkeys([1, *(round(share * left / head) for share in SPLITS)]):
-            d_mlp = neurons(options["activation"], left - n_heads * head, width)
-            if n_heads and d_mlp >= 1:
-                yield Modern(**sizes, n_heads=n_heads, d_mlp=d_mlp, **options)
+        if n_heads := round((_memory(budget, width) - 2 * scale) / (4 * width**2)):
+            yield Modern(d_model=width, d_head=width, n_heads=n_heads, norm=norm)
+    for norm, activation in BLOCKS:
+        for own, left in _beside_heads(budget, width, norm):
+            if (d_mlp := neurons(activation, left, width)) >= 1:
+                yield Modern(**own, d_mlp=d_mlp, activation=activation)
+
+
+def _of_sparse(budget: int, width: int) -> Iterator[Architecture]:
+    for own, left in _beside_heads(budget, width, "none"):
+        if (d_mlp := neurons("swiglu", left / N_EXPERTS - width, width)) >= 1:
+            for top_k in TOP_K:
+                yield MixtureOfExperts(**own, d_mlp=d_mlp, n_experts=N_EXPERTS, top_k=top_k)
+        for share in SPLITS:
+            n_keys = round(math.sqrt(max(0, share * left / width)))
+            d_key = round((left - n_keys**2 * width) / (2 * (width + n_keys)))
+            if n_keys > 1 and d_key >= 1:
+                yield ProductKeyMemory(**own, d_key=d_key, n_keys=n_keys)
+
+
+def _memory(budget: int, width: int) -> int:
+    """What tokens leave of a budget: there are no positions to learn."""
+    return budget - 2 * VOCAB_SIZES[budget] * width
+
+
+def _beside_heads(budget: int, width: int, norm: str) -> Iterator[tuple[dict[str, Any], int]]:
+    """Sizes of several numbers of heads, and what they and norms leave of a budget."""
+    left = _memory(budget, width) - (0 if norm == "none" else 3 * width)
+    head = 4 * width**2
+    for n_heads in dict.fromkeys([1, *(round(share * left / head) for share in SPLITS)]):
+        if n_heads:
+            sizes = {"d_model": width, "d_head": width, "n_heads": n_heads, "norm": norm}
+            yield sizes, left - n_heads * head

@@ -25,7 +25,7 @@ NAMES = {
     "bits_per_parameter": "bits per parameter",
     "n_examples": "examples T",
     "drawn": "examples of the batch",
-    "aimed_accuracy": "share of items known",
+    "items_known": "items known",
     "load": "T over the promised number",
     "promised": "H·d_h + d",
     "context_length": "context length",

@@ -87,7 +87,7 @@ class Spec:
             known is not None and _home(known) == _home(cls),
             f"{cls.__qualname__} is no {self.noun} of a name; put @kind('a name') before the class",
         )
-        for field in _fields(type(self)):
+        for field in fields(type(self)):
             value = getattr(self, field.name)
             if value is not None or not field.optional:
                 # The one place where a frozen value is written: its fields take their one form.
@@ -99,7 +99,7 @@ class Spec:
 
     def check_code(self) -> None:
         """Raises UnknownKind where the spec is of other code than its kind has here."""
-        for field in _fields(type(self)):
+        for field in fields(type(self)):
             value = getattr(self, field.name)
             if isinstance(value, Spec):
                 value.check_code()
@@ -116,17 +116,17 @@ class Spec:
 
     def canonical(self) -> dict[str, Any]:
         """The kind's name and every field, as JSON can write them."""
-        fields = {
+        values = {
             field.name: _canonical(getattr(self, field.name))
-            for field in _fields(type(self))
+            for field in fields(type(self))
             if getattr(self, field.name) != field.omit
         }
-        return {"name": self.name, **fields}
+        return {"name": self.name, **values}
 
     def cells(self) -> dict[str, Any]:
         """The spec's own columns of a row: those of its fields."""
         cells: dict[str, Any] = {}
-        for field in _fields(type(self)):
+        for field in fields(type(self)):
             own = field.cells(getattr(self, field.name))
             for column in own.keys() & cells.keys():
                 raise UserError(f"{column} is a column of two fields of {self.name}; rename one")
@@ -137,7 +137,7 @@ class Spec:
     def columns(cls) -> dict[str, Column]:
         """The columns that the kind's fields become, by name."""
         found: dict[str, Column] = {}
-        for field in _fields(cls):
+        for field in fields(cls):
             found |= field.columns()
         return found
 
@@ -147,7 +147,7 @@ class Spec:
 
         Raises UserError that names the first column that is wrong.
         """
-        return cls(**{field.name: field.read(row) for field in _fields(cls)})
+        return cls(**{field.name: field.read(row) for field in fields(cls)})
 
     @classmethod
     def from_canonical(cls, found: Any) -> Self:
@@ -161,14 +161,12 @@ class Spec:
         """
         require(isinstance(found, Mapping), f"{shown(found)} is no spec of a {cls.noun}; give one")
         kind = cls.named(found.get("name"))
-        fields = {field.name: field for field in _fields(kind)}
-        for name in found.keys() - fields - {"name"}:
+        for name in found.keys() - {field.name for field in fields(kind)} - {"name"}:
             raise UserError(f"{kind.name} has no field {shown(name)}; leave it out")
-        for name, field in fields.items():
-            present = name in found or field.omit is not dataclasses.MISSING
-            require(present, f"{name} is missing; give {name} a value")
-        values = {name: field.from_canonical(found) for name, field in fields.items()}
-        return kind(**values)
+        for field in fields(kind):
+            present = field.name in found or field.omit is not dataclasses.MISSING
+            require(present, f"{field.name} is missing; give {field.name} a value")
+        return kind(**{field.name: field.from_canonical(found) for field in fields(kind)})
 
     @classmethod
     def named(cls, name: Any) -> type[Self]:
@@ -368,19 +366,13 @@ class _Nested(_Field):
         return self.family.from_canonical(value) if isinstance(value, Mapping) else value
 
 
-def _find(cls: Any) -> tuple[_Field, ...]:
-    """The declared fields of a spec: those that make it what it is."""
-    fields: Any = dataclasses.fields(cls)  # type: ignore[arg-type]
+def _fields(cls: Any) -> tuple[_Field, ...]:
+    """The declared fields of a kind: `name`, `domain`, `metadata`, `optional`, `omit`."""
     return tuple(
-        _Nested(x) if "family" in x.metadata else _Field(x)
-        for x in fields
-        if "domain" in x.metadata
+        _Nested(field) if "family" in field.metadata else _Field(field)
+        for field in dataclasses.fields(cls)
+        if "domain" in field.metadata
     )
 
 
-_fields: Callable[[Any], tuple[_Field, ...]] = functools.cache(_find)
-
-
-def fields(kind: type[Spec]) -> tuple[Any, ...]:
-    """The declared fields of a kind: `name`, `domain`, `metadata`, `optional`, `omit`."""
-    return _fields(kind)
+fields: Callable[[Any], tuple[_Field, ...]] = functools.cache(_fields)

@@ -20,12 +20,15 @@ os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-
 import jax
 import pytest
 
-from memobench import plugins
+import memobench
+from memobench import claims, plugins
 from memobench.executors import Executor
+from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.kinds import FAMILIES
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
+from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.spec import REGISTERED
 from memobench.table import measures
@@ -107,3 +110,49 @@ def make_run():
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def measured():
+    """A tiny experiment with a claim, and the table of its runs, of which one diverged."""
+    task = Associations(vocab_size=5)
+    method = Training(batch_size=8, n_batches=8, epochs=16)
+    wild = dataclasses.replace(method, learning_rate=1e30)
+
+    def run(method, seed, **sizes):
+        name = "mlp" if "d_mlp" in sizes else "attention_only"
+        architecture = Architecture.named(name)(d_model=3, d_head=3, **sizes)
+        return Run(task=task, architecture=architecture, method=method, seed=seed)
+
+    runs = [
+        run(m, seed, **sizes)
+        for m in (method, method.exact())
+        for sizes in ({"n_heads": 1}, {"n_heads": 4}, {"d_mlp": 6})
+        for seed in range(2)
+    ]
+    runs.append(run(wild, 2, n_heads=1))
+    experiment = Experiment(
+        name="test/tiny",
+        title="Tiny",
+        presets={"quick": tuple(runs), "full": tuple(runs)},
+        left_out="nothing to speak of",
+        figure=Figure(x="n_params", hue="architecture"),
+        claims=(
+            claims.Claim(
+                name="knows something",
+                statement="Every model knows all.",
+                source="tests",
+                test=claims.every_run("accuracy", claims.measured, (0.99, 1)),
+            ),
+        ),
+        published=tuple(
+            {
+                "architecture": "attention_only",
+                "n_heads": n_heads,
+                "published": 0.4,
+                "published_steps": steps,
+            }
+            for n_heads, steps in ((1, 128), (4, 99))
+        ),
+    )
+    return experiment, memobench.run(runs, progress=False)

@@ -1,7 +1,6 @@
 """Checked training: the best of plain training's checks, whenever it is stopped."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from memobench.report.heat import Heat
 from memobench.runs import Run
 from memobench.table import verify
 from memobench.tasks.factual_recall import FactualRecall
+from tests.stopping import Memory, Stop, stopping_after
 
 FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=8, context_length=6)
 PLAIN = Training(
@@ -29,15 +29,6 @@ METHOD = Checked(training=PLAIN.replace(epochs=6), evaluate_every=64)
 def _run(method=METHOD, seed=0):
     architecture = RecallTransformer(d_model=8, d_head=4, n_heads=2, d_mlp=8, **RELEASED)
     return Run(task=FACTS, architecture=architecture, method=method, seed=seed)
-
-
-class Memory(dict):
-    """Checkpoints in memory."""
-
-    load = dict.get
-
-    def save(self, run_id, arrays):
-        self[run_id] = {name: np.array(x) for name, x in arrays.items()}
 
 
 def _train(runs, on_steps=lambda steps: None, checkpoints=None):
@@ -68,19 +59,11 @@ def test_the_largest_accuracy_of_the_checks_counts_and_the_last_loss(plain):
 
 @pytest.mark.parametrize("calls", [1, 2])
 def test_a_stopped_training_resumes_with_the_same_checks(calls):
-    class Stop(Exception):
-        pass
-
-    counted, kept, runs = itertools.count(1), Memory(), [_run(seed=seed) for seed in (0, 1)]
-
-    def on_steps(_):
-        if next(counted) == calls:
-            raise Stop
-
+    memory, runs = Memory(), [_run(seed=seed) for seed in (0, 1)]
     with pytest.raises(Stop):
-        _train(runs, on_steps, kept)
-    assert kept
-    resumed, whole = _train(runs, checkpoints=kept), _train(runs)
+        _train(runs, stopping_after(calls), memory)
+    assert memory.kept
+    resumed, whole = _train(runs, checkpoints=memory), _train(runs)
     np.testing.assert_array_equal(resumed.accuracy_R, whole.accuracy_R)
     np.testing.assert_array_equal(resumed.loss_R, whole.loss_R)
     assert resumed.columns == whole.columns

@@ -12,10 +12,10 @@ from memobench.columns import one_of, whole
 from memobench.errors import UserError
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
-from memobench.report import capacity, configurations
+from memobench.report import capacity, configurations, constructions
 from memobench.report import experiment as page
 from memobench.runs import Run, cells
-from memobench.table import analysis, measures, results, rows
+from memobench.table import analysis, capacities, measures, results, rows
 from memobench.tasks.associations import Associations
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs" / "columns.md"
@@ -33,8 +33,8 @@ def test_the_page_of_columns_is_the_generated_one():
     "names",
     [
         analysis.ORDER,
-        analysis.CAPACITIES,
-        {*analysis.CERTIFIED} - {"aimed"},
+        capacities.CAPACITIES,
+        {*constructions.CERTIFIED} - {"aimed"},
         claims_of_scaling._SIZES,
         claims_of_scaling._RATES,
         capacity.SIZES,

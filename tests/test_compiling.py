@@ -50,3 +50,11 @@ def test_a_program_is_compiled_once_for_all_processes(programs):
     assert hits
     assert {path.name for path in programs.iterdir()} == kept
     np.testing.assert_array_equal(first(jnp.arange(3.0)), second(jnp.arange(3.0)))
+
+
+def test_options_that_this_xla_lacks_are_left_out(monkeypatch):
+    before = compiling.options()
+    monkeypatch.setitem(compiling.OPTIONS, "xla_cpu_of_another_version", True)
+    assert compiling.options() == before
+    assert before.items() <= compiling.OPTIONS.items()
+    assert "xla_gpu_deterministic_ops" in before

@@ -4,7 +4,6 @@ Policies have tests of their own: of training, annealing and searches.
 """
 
 import dataclasses
-import itertools
 import logging
 import math
 
@@ -21,6 +20,7 @@ from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
+from tests.stopping import Memory, Stop, stopping_after
 
 # Three chunks of an epoch each: what a resumed lane reads may lie anywhere in its epoch.
 METHOD = Training(batch_size=4, n_batches=145, epochs=2, learning_rate=3e-2)
@@ -42,38 +42,11 @@ CHUNK = 29
 N_CHUNKS = METHOD.steps // CHUNK
 
 
-class Memory:
-    """Checkpoints in memory."""
-
-    def __init__(self, kept=()):
-        self.kept = dict(kept)
-
-    def load(self, run_id):
-        return self.kept.get(run_id)
-
-    def save(self, run_id, arrays):
-        self.kept[run_id] = {name: np.array(x) for name, x in arrays.items()}
-
-
-class Stop(Exception):
-    pass
-
-
-def _stopping_after(calls):
-    counted = itertools.count(1)
-
-    def on_steps(_):
-        if next(counted) == calls:
-            raise Stop
-
-    return on_steps
-
-
 def _stopped(runs, calls):
     """What is kept of runs that were stopped."""
     memory = Memory()
     with pytest.raises(Stop):
-        training.train_many(packing.make_pack(runs), _stopping_after(calls), checkpoints=memory)
+        training.train_many(packing.make_pack(runs), stopping_after(calls), checkpoints=memory)
     return memory.kept
 
 
@@ -136,17 +109,11 @@ def test_runs_that_wait_enter_lanes_that_others_leave(whole, monkeypatch, narrow
 def test_a_kill_between_checkpoints_costs_what_came_after_the_last(whole, monkeypatch):
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0)
     monkeypatch.setattr(loop, "SHARE_OF_CHECKPOINTS", math.inf)
-    saves = []
-
-    class Killed(Memory):
-        def save(self, run_id, arrays):
-            super().save(run_id, arrays)
-            saves.append(dict(self.kept))
-
-    training.train_many(packing.make_pack(RUNS), checkpoints=Killed())
-    assert len(saves) == 2 * (N_CHUNKS - 1)
+    memory = Memory()
+    training.train_many(packing.make_pack(RUNS), checkpoints=memory)
+    assert len(memory.saves) == 2 * (N_CHUNKS - 1)
     # In the midst of saving: runs are of different steps.
-    kept = saves[4]
+    kept = memory.saves[4]
     assert len({int(arrays["step"]) for arrays in kept.values()}) == 2
     found = training.train_many(packing.make_pack(RUNS), checkpoints=Memory(kept))
     for name in MEASURES:

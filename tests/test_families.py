@@ -5,9 +5,10 @@ import pytest
 from memobench import families
 from memobench.experiments.board import shapes
 from memobench.models import base as models
+from memobench.models.product_key_memory import ProductKeyMemory
 
 
-@pytest.mark.parametrize("of", [families.shapes, families.blocks], ids=["shapes", "blocks"])
+@pytest.mark.parametrize("of", shapes.SHAPES.values(), ids=shapes.SHAPES)
 @pytest.mark.parametrize("budget", families.VOCAB_SIZES)
 def test_every_family_has_shapes_that_meet_a_budget(budget, of):
     task, found = families.task(budget), of(budget)
@@ -20,11 +21,21 @@ def test_every_family_has_shapes_that_meet_a_budget(budget, of):
     assert task.n_examples == budget <= families.VOCAB_SIZES[budget] ** 2
 
 
-def test_chosen_shapes_are_among_those_tried():
+@pytest.mark.parametrize("of", shapes.SHAPES)
+def test_chosen_shapes_are_among_those_tried(of):
     """One of each family, at budgets of which all shapes were tried."""
-    budgets = [budget for budget in families.VOCAB_SIZES if shapes.standard(budget)]
+    budgets = [budget for budget in families.VOCAB_SIZES if shapes.standard(budget, of)]
     assert budgets
     for budget in budgets:
-        tried, chosen = families.shapes(budget), shapes.standard(budget)
+        tried, chosen = shapes.SHAPES[of](budget), shapes.standard(budget, of)
         assert set(chosen) <= set(tried)
         assert sorted(x.family for x in chosen) == sorted({x.family for x in tried})
+
+
+def test_a_family_is_named_by_options_and_its_shapes_by_sizes():
+    memory = ProductKeyMemory(d_model=4, d_head=4, d_key=3, n_keys=5, norm="none")
+    assert memory.family == "product_key_memory (norm=none)"
+    assert memory.shown_sizes == ["d=4", "d_key=3", "n_keys=5"]
+    more = memory.replace(n_memory_heads=2, top_k=3)
+    assert more.family == "product_key_memory (norm=none, top_k=3)"
+    assert more.shown_sizes == ["d=4", "d_key=3", "n_keys=5", "n_memory_heads=2"]

@@ -110,6 +110,16 @@ def test_an_entry_that_diverged_on_a_table_is_none_and_a_group_without_any_decid
     assert test(once).verdict == UNDECIDED
 
 
+def test_tables_read_from_a_file_and_tables_just_learnt_are_of_one_entry():
+    # Of an option that is left out rows have NaN in a file, and None before they are written.
+    halves = [
+        _table({"a": 1.5, "b": 1.0}, tables=4, number=n).assign(task_seed=4 * n, rounded=value)
+        for n, value in enumerate((np.nan, None))
+    ]
+    both = pd.concat([half.astype({"rounded": object}) for half in halves])
+    assert claims.over(GROUPS, "a", "b", MORE, BITS)(both).verdict == HOLDS
+
+
 def test_the_figure_shows_the_groups_that_are_there():
     shown = Groups(groups=GROUPS, measures=(BITS, claims.bits_per_parameter(64)))
     table = _table({"b": 1.0})

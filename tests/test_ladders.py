@@ -25,6 +25,7 @@ from memobench.runs import Run, from_cells
 from memobench.runtime import worker
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
+from tests.stopping import Memory, Stop, stopping_after
 
 TABLE = pathlib.Path(__file__).parents[1] / "results/board/typical_runs.csv"
 EXACT = Training(n_batches=4, epochs=16, learning_rate=0.03, final_learning_rate=0.01).exact()
@@ -182,37 +183,13 @@ def test_packed_equals_alone(rows):
 LISTS = ("rung_bits", "rung_known", "rung_rates", "pilot_bits", "complete_trials", "pilot_trials")
 
 
-class Stopped(Exception):
-    pass
-
-
 def test_a_killed_run_goes_on_and_finds_the_same(rows):
-    memory = {}
-
-    class Memory:
-        def load(self, run_id):
-            return memory.get(run_id)
-
-        def save(self, run_id, arrays):
-            memory[run_id] = arrays
-
-    class Stop:
-        """Stops every forty chunks."""
-
-        def __init__(self):
-            self.left = 40
-
-        def __call__(self, steps):
-            self.left -= 1
-            if self.left < 0:
-                raise Stopped
-
-    stops = 0
+    memory, stops = Memory(), 0
     while True:
         try:
-            found, counted = trained([run_of(), OTHER], Memory(), Stop())
+            found, counted = trained([run_of(), OTHER], memory, stopping_after(41))
             break
-        except Stopped:
+        except Stop:
             stops += 1
         assert stops < 200
     assert stops > 2

@@ -30,6 +30,7 @@ from memobench.spec import kind
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests.stopping import Memory, Stop, stopping_after
 
 quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
@@ -227,23 +228,6 @@ def test_muon_knows_matrices_from_stacked_biases():
 # --- Packs and checkpoints ----------------------------------------------------------------------
 
 
-class Memory(dict):
-    """Checkpoints in memory."""
-
-    load = dict.get
-
-    def save(self, run_id, arrays):
-        self[run_id] = {name: np.array(x) for name, x in arrays.items()}
-
-
-class Stop(Exception):
-    pass
-
-
-def _stop(steps):
-    raise Stop
-
-
 def _assert_padding_is_zero(variables, i, module, length):
     for name, shape in models.shapes(module, length)["params"].items():
         outside = np.array(variables["params"][name][i])
@@ -274,15 +258,15 @@ def test_packed_stopped_and_alone_a_run_is_the_same(make):
         Run(task=task, architecture=architecture, method=method, seed=i)
         for i, architecture in enumerate(architectures)
     ]
-    packed, kept = training.train_many(packing.make_pack(runs)), Memory()
+    packed, stopped = training.train_many(packing.make_pack(runs)), Memory()
     for i, run in enumerate(runs):
         assert from_cells(cells(run)) == run
         _assert_padding_is_zero(packed.variables, i, run.module(), task.context_length)
     # The smaller one alone, from the start and from where the pack was stopped.
     with pytest.raises(Stop):
-        training.train_many(packing.make_pack(runs), _stop, checkpoints=kept)
-    assert 0 < int(kept[runs[0].run_id]["step"]) < method.steps
-    for checkpoints in (Memory(), kept):
+        training.train_many(packing.make_pack(runs), stopping_after(1), checkpoints=stopped)
+    assert 0 < int(stopped.kept[runs[0].run_id]["step"]) < method.steps
+    for checkpoints in (Memory(), stopped):
         small = packing.make_pack(runs[:1])
         alone = training.train_many(small, checkpoints=checkpoints)
         np.testing.assert_allclose(packed.step_loss_RxL[0], alone.step_loss_RxL[0], atol=1e-4)

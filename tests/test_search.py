@@ -5,7 +5,6 @@ Compilations dominate: code that runs a few times is not optimised, and packs sh
 
 import dataclasses
 import functools
-import itertools
 import json
 import math
 
@@ -38,6 +37,7 @@ from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.tasks.sequences import Sequences
 from memobench.tasks.tokens import Instance
 from tests import small
+from tests.stopping import Memory, Stop, stopping_after
 
 EXACT = Training(n_batches=8, epochs=2, learning_rate=0.1, final_learning_rate=0.05).exact()
 PUBLISHED = dataclasses.replace(EXACT, protocol="published", batch_size=8)
@@ -61,33 +61,6 @@ MIX = (
     _run(n=36, seed=50),
     _run("mlp", n=33, seed=51, d_model=2, d_head=2, n_heads=3, d_mlp=3, method=OTHER_RATE),
 )
-
-
-class Memory:
-    """Checkpoints in memory."""
-
-    def __init__(self):
-        self.kept, self.n_saved = {}, 0
-
-    def load(self, run_id):
-        return self.kept.get(run_id)
-
-    def save(self, run_id, arrays):
-        self.kept[run_id], self.n_saved = arrays, self.n_saved + 1
-
-
-class Stop(Exception):
-    pass
-
-
-def _stopping_after(calls):
-    counted = itertools.count(1)
-
-    def on_steps(_):
-        if next(counted) == calls:
-            raise Stop
-
-    return on_steps
 
 
 @dataclasses.dataclass
@@ -342,7 +315,7 @@ def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
     folder = checkpoints.Folder(tmp_path / "unfinished")
     pack = packing.make_pack(MIX)
     with pytest.raises(Stop):
-        searching.search(pack, _stopping_after(calls), folder)
+        searching.search(pack, stopping_after(calls), folder)
     saved = [folder.load(run.run_id) for run in MIX]
     # A trial is 16 steps in two chunks: what was in flight is done before the search stops.
     assert [x is not None for x in saved] == [True] * 2
@@ -366,7 +339,7 @@ def test_trials_are_kept_round_by_round():
     run = MIX[1]
     result = searching.search(packing.make_pack([run]), checkpoints=memory)
     rounds = math.ceil(len(_trials(result)) / SEARCH.lanes)
-    assert memory.n_saved >= rounds > 3
+    assert len(memory.saves) >= rounds > 3
     table = memory.kept[run.run_id]["trials"]
     assert table.tolist() == [list(map(float, x)) for x in _trials(result)]
 

@@ -9,7 +9,7 @@ from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report import capacity as section_of_pages
 from memobench.runs import Run, cells
-from memobench.table import analysis, results, rows
+from memobench.table import capacities, results, rows
 from memobench.tasks.associations import Associations
 from tests.small import PROVENANCE, markdown_rows
 
@@ -44,7 +44,7 @@ def _table(*each):
 
 
 def _capacity(*each):
-    (row,) = analysis.capacities(_table(*each)).to_dict("records")
+    (row,) = capacities.capacities(_table(*each)).to_dict("records")
     return row
 
 

@@ -21,7 +21,7 @@ from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.planner import packing
-from memobench.runtime import worker
+from memobench.runtime import provenance, worker
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.table import results
 
@@ -75,7 +75,7 @@ def test_the_rows_are_those_of_training_alone(make_run):
     assert row["n_params"] == 2 * 7 * 4 + 2 * 4 + 4 * 3 * 16
     assert row["jax"] == jax.__version__
     assert row["device"]
-    assert row["instruction_set"] == worker.instruction_set()
+    assert row["instruction_set"] == provenance.instruction_set()
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_the_rows_are_those_of_training_alone(make_run):
 )
 def test_the_instruction_set_is_the_best_that_xla_may_use(monkeypatch, xla_flags, expected):
     monkeypatch.setenv("XLA_FLAGS", xla_flags)
-    monkeypatch.setattr(worker, "_cpu", {"flags": "fpu avx512f sse4_2 fma avx avx2"}.get)
-    assert worker.instruction_set() == expected
+    monkeypatch.setattr(provenance, "_cpu", {"flags": "fpu avx512f sse4_2 fma avx avx2"}.get)
+    assert provenance.instruction_set() == expected
     # Other machines have other words for what they can do.
-    monkeypatch.setattr(worker, "_cpu", lambda _: "")
-    monkeypatch.setattr(worker.platform, "machine", lambda: "arm64")
-    assert worker.instruction_set() == "arm64"
+    monkeypatch.setattr(provenance, "_cpu", lambda _: "")
+    monkeypatch.setattr(provenance.platform, "machine", lambda: "arm64")
+    assert provenance.instruction_set() == "arm64"
 
 
 def test_a_diverged_run_is_recorded(make_run, tmp_path):

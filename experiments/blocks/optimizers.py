@@ -16,7 +16,7 @@ from typing import Any
 
 from memobench import claims, families
 from memobench.experiments.blocks.common import BUDGETS, LESS, MORE, experiment
-from memobench.experiments.blocks.weights import MANY, METHOD, measured, shapes
+from memobench.experiments.blocks.weights import FINE, MANY, measured, shapes
 from memobench.methods.training import Training
 from memobench.models.modern import Modern
 from memobench.optimizers import Adam, Optimizer
@@ -32,7 +32,6 @@ OPTIMIZERS: dict[str, tuple[Optimizer, float]] = {
     "Lion": (Lion(), 3e-3),
     "momentum": (SGD(), 3e-2),
 }
-SEEDS = 8
 _TAIL = "after Wang et al. 2025, arXiv 2509.26030"
 
 
@@ -55,15 +54,13 @@ def _entries(budget: int) -> dict[str, list[Modern]]:
 
 def _training(optimizer: Optimizer, rate: float) -> Training:
     last = rate / 20
-    return METHOD.training.replace(
-        optimizer=optimizer, learning_rate=rate, final_learning_rate=last
-    )
+    return FINE.training.replace(optimizer=optimizer, learning_rate=rate, final_learning_rate=last)
 
 
 def _uniform(budget: int) -> dict[str, tuple[Run, ...]]:
     return {
         f"{name}, {kind}": measured(
-            budget, entries, METHOD.replace(training=_training(optimizer, rate))
+            budget, entries, FINE.replace(training=_training(optimizer, rate))
         )
         for kind, entries in _entries(budget).items()
         for name, (optimizer, rate) in OPTIMIZERS.items()
@@ -78,7 +75,7 @@ def _zipf(budget: int) -> dict[str, tuple[Run, ...]]:
     return {
         f"{name}, {kind}": tuple(
             of(entries[-1], _training(optimizer, factor * rate), seed)
-            for factor, seed in itertools.product((1, 3, 10), range(SEEDS))
+            for factor, seed in itertools.product((1, 3, 10), range(FINE.tables))
         )
         for kind, entries in _entries(budget).items()
         for name, (optimizer, rate) in OPTIMIZERS.items()

@@ -3,6 +3,7 @@
     python -m memobench.experiments.board.certified              # of all
     python -m memobench.experiments.board.certified proof        # of constructions only
     python -m memobench.experiments.board.certified 2048         # of these budgets only
+    python -m memobench.experiments.board.certified new          # of entries without a file only
 
 Rows keep what every model came to know, not its weights; seeds, steps and learning rates make them
 again. Alone their arithmetic rounds differently than in a pack, so that a model ends elsewhere:
@@ -208,7 +209,7 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
 
 
 def main(parts: Sequence[str]) -> None:
-    """Makes weights, tables and the page anew, or of `trained`, `proof` and budgets those named.
+    """Makes weights, tables and the page anew, or of `new`, `proof` and budgets those named.
 
     Weights that know more than what was found before take its place, others do not.
     """
@@ -218,12 +219,12 @@ def main(parts: Sequence[str]) -> None:
     budgets = {int(part) for part in parts if part.isdigit()} or {
         int(row["n_examples"]) for row in entries
     }
-    kinds = {part for part in parts if not part.isdigit()} or {"trained", "proof"}
-    if "trained" in kinds:
+    if "proof" not in parts:
+        known = {entry(row) for row in found if row["of"] != PROOF} if "new" in parts else set()
         for row in entries:
-            if row["n_examples"] in budgets:
+            if row["n_examples"] in budgets and entry(row) not in known:
                 found += certify(row, FOLDER / "weights")
-    if "proof" in kinds:
+    if "new" not in parts:
         for budget in sorted(budgets):
             found += constructed(budget, FOLDER / "weights")
     write(best(found))

@@ -3,10 +3,10 @@
 For every budget the shape of each family that `board/shapes` prefers: the mean over label tables
 and initial weights after 256, 1,024 and 4,096 steps of the exact gradient, the limit for more
 steps, and the largest set that half of the trainings come to know completely. Attention alone, MLP
-and both also under the published protocol of Dana et al. (2025), and only these beyond 1,024
+and both also under the published protocol of Dana et al. (2025), and only these beyond 2,048
 parameters.
 
-Preset `blocks` has today's feed-forward blocks of 256 parameters instead.
+Preset `blocks` has today's feed-forward blocks of 256 parameters instead, plain, gated and sparse.
 
 Expected: MLP and mixed layers know more bits of an overfull set than attention alone.
 
@@ -27,7 +27,7 @@ from memobench.runs import Run
 
 # What can be afforded: all families, and main ones under the published protocol, up to a budget.
 _MAIN = (typical.ATTENTION, typical.MLP, "attention + MLP")
-_ALL_UP_TO, _PUBLISHED_UP_TO = 1024, 512
+_ALL_UP_TO, _PUBLISHED_UP_TO = 2048, 512
 
 
 def _runs(budgets: Iterable[int]) -> Iterator[Run]:
@@ -60,7 +60,8 @@ def _blocks(budgets: Iterable[int]) -> tuple[Run, ...]:
     return tuple(
         board.run(shape, budget)
         for budget in budgets
-        for shape in shapes.standard(budget, "blocks")
+        for of in ("blocks", "sparse")
+        for shape in shapes.standard(budget, of)
     )
 
 

@@ -15,8 +15,6 @@ Expected: with alpha = 1.5 exponents in d of 1.33 and 0.33, and of 0.67 in B.
 import itertools
 from collections.abc import Iterable, Iterator
 
-import pandas as pd
-
 from memobench import claims
 from memobench.claims import Claim
 from memobench.constructions.linear_memory import GradientStep, MuonStep
@@ -24,6 +22,7 @@ from memobench.experiment import Experiment
 from memobench.models.linear_memory import LinearMemory
 from memobench.report.panels import Panels
 from memobench.runs import Run
+from memobench.table import analysis
 from memobench.tasks.associations import Associations
 
 SOURCE = "Kim, Nichani, Wu, Bietti & Lee 2026"
@@ -54,16 +53,11 @@ def _runs(
             )
 
 
-def stored(table: pd.DataFrame) -> pd.Series:
-    """How many items are known, whatever their frequency."""
-    return pd.to_numeric(table["aimed_accuracy"]) * table["n_examples"]
-
-
 def _exponent(step: str, alpha: float, expected: float) -> Claim:
     test = claims.exponent(
         "exponent of items stored in d",
         lambda table: table["d_model"].astype(float),
-        stored,
+        analysis.items_known,
         (round(expected - NEAR, 3), round(expected + NEAR, 3)),
         ["d_model", "d_head", "n_params", "n_params_memory", "n_params_distinct"],
     )
@@ -81,7 +75,7 @@ def _in_batches(expected: float) -> Claim:
     test = claims.exponent(
         "exponent of items stored in B",
         lambda table: table["drawn"].astype(float),
-        stored,
+        analysis.items_known,
         (round(expected - NEAR, 3), round(expected + NEAR, 3)),
         ["drawn"],
     )
@@ -101,6 +95,13 @@ _NOTES = (
     "Answers are drawn with repetitions, keys and values have norm 1."
 )
 
+
+def _figure(x: str) -> Panels:
+    """Power laws are lines in logarithms."""
+    y = "items_known"
+    return Panels(x=(x,), y=(y,), hue="theorem", column="zipf_exponent", logarithmic=(x, y))
+
+
 EXPERIMENTS = (
     Experiment(
         name="capacity/one-step",
@@ -110,7 +111,7 @@ EXPERIMENTS = (
             "full": tuple(_runs((16, 32, 64, 128, 256, 512), EXPONENTS, [None], 8192, 5)),
         },
         left_out="d = 256 and 512 of six widths; 2,048 items of 8,192; 4 seeds of 5",
-        figure=Panels(x=("d_model",), y=("aimed_accuracy",), hue="theorem", column="zipf_exponent"),
+        figure=_figure("d_model"),
         claims=(
             *(_exponent("Muon", alpha, 1 + 0.5 / alpha) for alpha in EXPONENTS),
             *(_exponent("SGD", alpha, 0.5 / alpha) for alpha in EXPONENTS),
@@ -125,7 +126,7 @@ EXPERIMENTS = (
             "full": tuple(_runs([WIDTH], EXPONENTS[:1], BATCHES, 8192, 5)),
         },
         left_out="2,048 items of 8,192; 4 seeds of 5",
-        figure=Panels(x=("drawn",), y=("aimed_accuracy",), hue="theorem", column="zipf_exponent"),
+        figure=_figure("drawn"),
         claims=(_in_batches(1 / 1.5),),
         notes=_NOTES,
     ),

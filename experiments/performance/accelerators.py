@@ -180,7 +180,8 @@ def compile_one(target: str, part: Part) -> dict[str, Any]:
 
 
 def _options(target: str) -> dict[str, Any]:
-    return compiling.OPTIONS if hardware.TARGETS[target].platform == "cuda" else {}
+    gpu = hardware.TARGETS[target].platform == "cuda"
+    return {name: x for name, x in compiling.options().items() if gpu and "gpu" in name}
 
 
 def _wanted() -> Iterator[tuple[str, str, str]]:

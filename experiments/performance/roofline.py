@@ -305,7 +305,7 @@ def cost(case: Case) -> dict[str, float]:
     """Operations, bytes and kernels of one model-step."""
     runs = case.runs(COUNTED)
     loaded = load(runs)
-    one_step = jax.jit(loaded.one_step, compiler_options=compiling.OPTIONS)
+    one_step = jax.jit(loaded.one_step, compiler_options=compiling.options())
     compiled = one_step.lower(*loaded.arguments).compile()
     kernels, by_hand = xla_text.count(compiled.as_text() or "")
     n_bytes = compiled.cost_analysis()["bytes accessed"] + by_hand  # type: ignore[index]

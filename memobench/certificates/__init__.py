@@ -117,13 +117,13 @@ class Certificate:
 
     def head(self) -> dict[str, Any]:
         """What the file says beside the weights."""
-        told: dict[str, Any] = {name: getattr(self, name) for name in OPTIONAL}
+        options: dict[str, Any] = {name: getattr(self, name) for name in OPTIONAL}
         return {
             "certificate": FORMAT,
             "spec_version": SPEC_VERSION,
             "task": self.task.canonical(),
             "architecture": self.architecture.canonical(),
-            **{name: value for name, value in told.items() if value is not None},
+            **{name: value for name, value in options.items() if value is not None},
         }
 
 
@@ -162,8 +162,8 @@ def decode(data: bytes) -> Certificate:
         params = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
         raise UserError(f"{_DAMAGED} ({shown(str(error))[1:-1]})") from error
-    told = {name: head.get(name) for name in OPTIONAL}
-    found = Certificate(task=task, architecture=architecture, params=params, **told)
+    options = {name: head.get(name) for name in OPTIONAL}
+    found = Certificate(task=task, architecture=architecture, params=params, **options)
     require(encode(found) == data, "its bytes are not those that memobench writes; save it again")
     return found
 
@@ -177,8 +177,8 @@ def _head(data: bytes) -> dict[str, Any]:
     require(8 + size <= len(data) and size <= _MAX_HEADER, f"{_DAMAGED}: it has no header")
     header = strict_json.parsed(data[8 : 8 + size])
     require(isinstance(header, dict), f"{_DAMAGED}: its header is no object")
-    told = header.pop("__metadata__", None)
-    text = told.get("memobench") if isinstance(told, dict) else None
+    metadata = header.pop("__metadata__", None)
+    text = metadata.get("memobench") if isinstance(metadata, dict) else None
     if not isinstance(text, str):
         raise UserError("is not a certificate of memobench: it names no task")
     for name, tensor in header.items():

@@ -117,6 +117,11 @@ def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
     )
 
 
+def severest(*statistics: Statistic) -> Statistic:
+    """Of statistics that must all lie in their regions, the first with the severest verdict."""
+    return min(statistics, key=lambda statistic: SEVERITY.index(statistic.verdict))
+
+
 def _too_few_seeds(seeds: int) -> str:
     found = plural(seeds, "seed") if seeds > 1 else "one seed, or equal runs, which show no spread"
     return f"{found}; at least {MIN_SEEDS} are needed"

@@ -68,7 +68,8 @@ def by_table(rows: pd.DataFrame, measure: Measure) -> np.ndarray:
     found: dict[Any, dict[int, float]] = collections.defaultdict(dict)
     names = [name for name in configuration() if name in rows]
     for row in rows.to_dict("records"):
-        entry = tuple(str(row[name]) for name in names)
+        # What a row leaves out is None where it was just measured, NaN where it was read.
+        entry = tuple("" if pd.isna(row[name]) else str(row[name]) for name in names)
         for k, value in enumerate(measure.values(row) if row["status"] == "ok" else [np.nan]):
             found[entry][int(row["task_seed"]) + k] = value
     value_TxX = pd.DataFrame(dict(enumerate(found.values()))).sort_index()

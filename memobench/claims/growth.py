@@ -9,7 +9,6 @@ import pandas as pd
 
 from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
 from memobench.claims.evidence import (
-    SEVERITY,
     Region,
     Statistic,
     above_best,
@@ -17,6 +16,7 @@ from memobench.claims.evidence import (
     conclude_groups,
     joined,
     rounded,
+    severest,
     smallest,
     stated,
     statistic_of,
@@ -134,8 +134,7 @@ def never_falls(
                 means.seeds,
                 str(gain),
             )
-            both = [gain, step]
-            statistics[value] = min(both, key=lambda one: SEVERITY.index(one.verdict))
+            statistics[value] = severest(gain, step)
         return conclude_groups(statistics, group or "", "no group has three values to grow between")
 
     return test
@@ -299,10 +298,10 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
         # Where nothing grows before the break, nothing slows down at it.
         ratio_B = ratio_or(after_B, before_B, np.inf)
         within = (at - tolerance, at + tolerance)
-        statistics = [
+        statistics = (
             statistic_of("break", break_B, within, means.seeds),
             statistic_of("slope after over before", ratio_B, HALVED, means.seeds),
-        ]
+        )
         fitted_X = broken(x_X, break_B[0]) @ coefficients_B3[0]
         straight_X = fit_of(polynomial(x_X, 1), means.mean_X)
         difference = aicc_of_runs(means, straight_X, 3) - aicc_of_runs(means, fitted_X, 5)
@@ -314,9 +313,7 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
         corners = np.sort([x_X[0], break_B[0], x_X[-1]])
         drawn = broken(corners, break_B[0]) @ coefficients_B3[0]
         fit = Fit(f"broken line, break at {break_B[0]:.3g}", None, corners, drawn)
-        # Both must lie in their regions; the first of those with the severest verdict decides.
-        deciding = min(statistics, key=lambda statistic: SEVERITY.index(statistic.verdict))
-        finding = conclude([deciding], joined(*map(str, statistics), details))
+        finding = conclude([severest(*statistics)], joined(*map(str, statistics), details))
         return dataclasses.replace(finding, fits=(fit,))
 
     return test

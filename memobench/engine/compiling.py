@@ -1,16 +1,39 @@
 """Compiling once for a shape, whichever thread comes first, and knowing what it cost."""
 
+import functools
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+
 from memobench.engine import devices
 
 _LOCK = threading.Lock()
 
-# A scatter by atomics, as GPUs do by default, would give a run other bits each time.
-OPTIONS: dict[str, Any] = {"xla_gpu_deterministic_ops": True, "xla_gpu_dot_merger_threshold_mb": 0}
+# A scatter by atomics, as GPUs do by default, would give a run other bits each time. On CPUs a
+# library makes what surrounds a matrix product and nothing else: what it makes of short sums, as in
+# a softmax over two tokens, takes many times longer than XLA's own code.
+OPTIONS: dict[str, Any] = {
+    "xla_gpu_deterministic_ops": True,
+    "xla_gpu_dot_merger_threshold_mb": 0,
+    "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT",
+}
+
+
+def options() -> dict[str, Any]:
+    """Those of OPTIONS that this XLA has: what is experimental comes and goes with versions."""
+    return {name: value for name, value in OPTIONS.items() if _known(name, value)}
+
+
+@functools.cache
+def _known(name: str, value: Any) -> bool:
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def timed(cached: Any, *shape: Any) -> tuple[Any, float]:
@@ -26,7 +49,7 @@ def compiled(
     function: Callable[..., Any], *arguments: Any, specs: Any, donate: tuple[int, ...] = ()
 ) -> Any:
     """The function of stacked runs compiled for these shapes; specs as those of `devices.jit`."""
-    jitted = devices.jit(function, specs, donate_argnums=donate, compiler_options=OPTIONS)
+    jitted = devices.jit(function, specs, donate_argnums=donate, compiler_options=options())
     return jitted.lower(*arguments).compile()
 
 

@@ -1,8 +1,8 @@
 """Capacity: many trainings of one architecture, over label tables, initial weights and steps.
 
-The spec; `ladders` has its policy. For each rung of a ladder of budgets pilots choose the learning
-rate, and models over label tables and initial weights are trained; then trials on parts of the set
-find the largest that is known completely.
+The spec; `findings` says which trainings come next, `ladders` has them made. For each rung of a
+ladder of budgets pilots choose the learning rate, and models over label tables and initial weights
+are trained; then trials on parts of the set find the largest that is known completely.
 
 One trunk of constant rate with a decay for every rung would take fewer steps (Hu et al. 2024,
 MiniCPM). At the learning rates that are best here its models know 1 to 4% less in the end and

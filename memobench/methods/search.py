@@ -155,11 +155,6 @@ def search(
     )
 
 
-def _method(run: Run) -> Search:
-    method: Any = run.method
-    return method
-
-
 @dataclasses.dataclass(eq=False)
 class _TrialJob(EpochJob):
     """A trial, and the best accuracy at its checks so far."""
@@ -215,7 +210,7 @@ class Searches(Queue):
     def _propose(self, i: int) -> None:
         """Queues the next trials of a run, each once."""
         run = self.runs[i]
-        method = _method(run)
+        method: Any = run.method
         proposals = bisection.next_trials(method, run.task.n_examples, self.trials[i])
         self._round[i] = dict.fromkeys(proposals)
         self._waiting += [

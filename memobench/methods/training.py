@@ -331,11 +331,6 @@ def train_many(
     )
 
 
-def _training(run: Run) -> Training:
-    method: Any = run.method
-    return method
-
-
 @dataclasses.dataclass(eq=False)
 class _Course(EpochJob):
     """A whole run: its loss and accuracy, at every step and in the end."""
@@ -351,7 +346,7 @@ class Plain(Epochs):
     def __init__(
         self, pack: packing.Pack, initial: Any = None, checkpoints: Checkpoints | None = None
     ) -> None:
-        methods = [_training(run) for run in pack.runs]
+        methods: list[Any] = [run.method for run in pack.runs]
         if initial is None and methods[0].start:
             raise ValueError("a run that starts from a construction needs `constructions.initial`")
         super().__init__(pack)

@@ -206,6 +206,8 @@ class ModernBase(WithHeads):
 
     answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token", "context")
     made_of: ClassVar[type[ModernModule]] = ModernModule
+    # Sizes of a feed-forward block that only its kind has: no options.
+    own_sizes: ClassVar[tuple[str, ...]] = ()
 
     n_kv_heads: int | None = integer(
         "heads of keys and values, which heads share evenly; none for as many as heads",
@@ -261,13 +263,15 @@ class ModernBase(WithHeads):
     @property
     def family(self) -> str:
         """The options that are not default are part of it: they are other models."""
-        options = super().shown_sizes[len(self.shown_sizes) :]
+        options = [x for x in super().shown_sizes if x not in self.shown_sizes]
         name = f"{self.name} ({', '.join(options)})" if options else self.name
         return in_words(name, self.shared_cells())
 
     @property
     def shown_sizes(self) -> list[str]:
-        return sizes_in_words(self.shared_cells())
+        own = [f"{name}={getattr(self, name)}" for name in self.own_sizes]
+        usual = sizes_in_words(self.shared_cells())
+        return usual + [x for x in super().shown_sizes if x in own]
 
 
 @kind("modern")

@@ -93,6 +93,7 @@ class ProductKeyMemory(ModernBase):
     """A modern Transformer with a memory of n_keys^2 values in the place of neurons."""
 
     made_of: ClassVar[type[ModernModule]] = MemoryModule
+    own_sizes: ClassVar[tuple[str, ...]] = ("d_key", "n_keys", "n_memory_heads")
 
     d_key: int = integer("dimensions of half a query of the memory", 1, most=2**20)
     n_keys: int = integer("keys of each half; slots are pairs of them", 2, most=2**10)

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from memobench.report import tables
-from memobench.table import analysis
+from memobench.table import capacities
 
 DEFINITION = """\
 Three capacities of an architecture at one size, means over seeds (each with weights, labels and
@@ -36,40 +36,40 @@ def section(table: pd.DataFrame) -> list[str]:
     found = table[table["complete_99"].notna()]
     if found.empty:
         return []
-    capacities = analysis.capacities(found).sort_values(["vocab_size", "n_params", "d_model"])
+    found = capacities.capacities(found).sort_values(["vocab_size", "n_params", "d_model"])
     return [
         "## Capacities",
         DEFINITION,
-        tables.markdown(*shown(capacities)),
+        tables.markdown(*shown(found)),
     ]
 
 
-def shown(capacities: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+def shown(found: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     """Capacities for readers, each with its interval, and digits of the numbers."""
     columns: dict[str, Any] = {
-        name: capacities[name]
+        name: found[name]
         for name in SIZES
-        if name in capacities and capacities[name].notna().any() and _tells(capacities[name])
+        if name in found and found[name].notna().any() and _tells(found[name])
     }
-    columns["parameters"] = capacities["n_params"]
+    columns["parameters"] = found["n_params"]
     for label, name in (("complete 99%", "complete_99"), ("complete", "complete_100")):
-        columns[label] = _with_interval(capacities, name, 0)
-    columns["memorized"] = _with_interval(capacities, "memorized", 0)
-    columns["bits"] = _with_interval(capacities, "bits", 0)
+        columns[label] = _with_interval(found, name, 0)
+    columns["memorized"] = _with_interval(found, "memorized", 0)
+    columns["bits"] = _with_interval(found, "bits", 0)
     for label, count in CONVENTIONS.items():
-        columns[f"99% / {label}"] = capacities["complete_99"] / capacities[count].astype(float)
+        columns[f"99% / {label}"] = found["complete_99"] / found[count].astype(float)
     for label, count in CONVENTIONS.items():
-        columns[f"bits / {label}"] = capacities["bits"] / capacities[count].astype(float)
+        columns[f"bits / {label}"] = found["bits"] / found[count].astype(float)
     columns |= {
-        "99% / proven": capacities["complete_99_over_proven"],
-        "verdict": capacities["verdict"],
-        "gain (a)": capacities["gain_99"],
-        "gain (b)": capacities["gain_known"],
-        "gain (c)": capacities["gain_bits"],
-        "rate at edge": capacities["rate_at_edge"],
-        "steps": capacities["final_steps"],
-        "seeds": capacities["seeds"],
-        "seconds": capacities["seconds"],
+        "99% / proven": found["complete_99_over_proven"],
+        "verdict": found["verdict"],
+        "gain (a)": found["gain_99"],
+        "gain (b)": found["gain_known"],
+        "gain (c)": found["gain_bits"],
+        "rate at edge": found["rate_at_edge"],
+        "steps": found["final_steps"],
+        "seeds": found["seeds"],
+        "seconds": found["seconds"],
     }
     digits = dict.fromkeys((f"99% / {label}" for label in CONVENTIONS), 3)
     digits |= dict.fromkeys((f"bits / {label}" for label in CONVENTIONS), 2)
@@ -90,7 +90,7 @@ def _tells(values: pd.Series) -> bool:
 
 
 def _with_interval(table: pd.DataFrame, measure: str, digits: int) -> list[str]:
-    bound = table["verdict"] == analysis.LOWER_BOUND
+    bound = table["verdict"] == capacities.LOWER_BOUND
     return [
         _number(value, interval, digits, "≥ " if is_bound else "")
         for value, interval, is_bound in zip(

@@ -44,7 +44,7 @@ steps.
   at the final weights, floored at 0, over all parameters.
 - **memorized**: associations known beyond guessing, from accuracy = 1/N + (1 − 1/N)·memorized/T.
 - **proven**: the associations that a theorem promises some weights of these sizes to memorize
-  (`memobench/theory.py`), and how many times as many were memorized.
+  (`memobench/theory/`), and how many times as many were memorized.
 - **saturated**: `yes` where accuracy reached 0.99. Such a model ran out of data, so its numbers are
   lower bounds of what it can memorize.
 

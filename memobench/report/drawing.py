@@ -62,7 +62,9 @@ _PLACES = {
 # What a mean and its interval can be, whatever Student's says of it; `examples` are the table's.
 _MOST = {
     **dict.fromkeys(("accuracy", "accuracy_protocol", "best_accuracy"), "1"),
-    **dict.fromkeys(("memorized", "known", "complete_99", "complete_100"), "examples"),
+    **dict.fromkeys(
+        ("memorized", "known", "items_known", "complete_99", "complete_100"), "examples"
+    ),
 }
 
 
@@ -109,8 +111,8 @@ def colors_of(values: Iterable[Any]) -> dict[Any, Any]:
         # The lightest is too light on white.
         return dict(zip(distinct, palette(len(distinct) + 1, "viridis_r")[1:], strict=True))
     places = {x: _PLACES.get(notation.words(x)) for x in distinct}
-    free = itertools.cycle(i for i in range(10) if i not in places.values())
-    several = palette(10)
+    several = palette(10) + palette(10, "dark")
+    free = itertools.cycle(i for i in range(len(several)) if i not in places.values())
     return {x: several[next(free) if place is None else place] for x, place in places.items()}
 
 

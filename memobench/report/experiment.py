@@ -8,7 +8,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.experiment import Experiment
-from memobench.report import capacity, panels, tables
+from memobench.report import capacity, constructions, tables
 from memobench.report.drawing import save
 from memobench.report.verdicts import ENDING
 from memobench.table import analysis, published, rows
@@ -28,8 +28,6 @@ CONFIGURATION_COLUMNS = [
 ]
 # Measures of all configurations, before those that only some tasks have.
 MEANS = ("accuracy", "loss")
-# A longer table nobody would read; the CSV has every run's.
-MOST_CERTIFICATES = 80
 
 
 def write(
@@ -55,9 +53,11 @@ def write(
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
-    tables.write_runs(known.drop(columns=rows.lists()), pathlib.Path(f"{base}{published.ENDING}"))
-    # Everything else follows from the numbers that are written.
-    known = analysis.with_theory(tables.as_written(known))
+    path = pathlib.Path(f"{base}{published.ENDING}")
+    listed = {name: known[name].to_numpy() for name in rows.lists() if name in known}
+    tables.write_runs(known.drop(columns=list(listed)), path)
+    # Everything else follows from what is written, so that the page can be made from it anew.
+    known = analysis.with_theory(published.read(path).assign(**listed))
     text, verdicts = page(experiment, preset, known, seeds)
     tables.write_csv(verdicts, pathlib.Path(f"{base}{ENDING}"))
     base.with_suffix(".md").write_text(text)
@@ -103,7 +103,7 @@ def _page(
         *capacity.section(table),
         *experiment.figure.sections(table),
         *_ranks(table),
-        *_constructions(experiment, table),
+        *constructions.sections(table),
         *_bounds(table),
         "## Cost",
         "Seconds inside packs; packs that ran side by side count each in full. Compilation is paid "
@@ -187,59 +187,6 @@ def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
         f"given where we took other steps than they did. {_agreement(compared)}",
         tables.markdown(compared, _DIGITS),
     ]
-
-
-def _constructions(experiment: Experiment, table: pd.DataFrame) -> list[str]:
-    constructed = table[table["theorem"].notna()]
-    if constructed.empty:
-        return []
-    parts = []
-    made = panels.made(table)
-    # Where trainings start from constructions; a search chooses sets of its own.
-    if table["start"].notna().any():
-        compared = analysis.over_proven(table, made)
-        order = [column for column in claims.MADE if column in compared]
-        compared = compared[[c for c in compared if c not in order] + order]
-        parts += [
-            "## Memorized over proven",
-            "Chance-corrected associations over the number that the theorem promises, means over "
-            "seeds." + _shares(compared),
-            tables.markdown(compared, dict.fromkeys(order, 2) | {"promised": 0}),
-        ]
-    if constructed["weights"].nunique() > 2:
-        digits = {"bits per parameter": 3, "of what is stored": 4, "accuracy there": 3}
-        parts += [
-            "## Bits that survive",
-            "For each construction and precision of its weights, the load T over promised at which "
-            "most bits per parameter survive.",
-            tables.markdown(analysis.survival(table), digits),
-        ]
-    certified = analysis.certificates(table)
-    if len(certified) > MOST_CERTIFICATES:
-        return parts
-    shown = analysis.telling(certified, analysis.CERTIFIED)
-    shown += [name for name in analysis.MARGINS if certified[name].notna().any()]
-    parts += [
-        "## Certificates",
-        "The worst of all seeds: `accuracy` and `margin` (of the least certain example, as a share "
-        "of the largest output) on the examples aimed at; `condition` of the linear system and "
-        "`fit_error`, the largest deviation from its targets, in float64; `gamma`, how much more "
-        "the Transformer diverges than the sequence encoder. `seconds` to construct and check.",
-        tables.markdown(certified[shown], {"accuracy": 4, "seconds": 2}),
-    ]
-    return parts
-
-
-def _shares(compared: pd.DataFrame) -> str:
-    """How much the other ways of making weights memorize, as shares of the exact gradient's."""
-    others = [made for made in claims.MADE if made in compared and made != claims.EXACT]
-    if claims.EXACT not in compared or not others:
-        return ""
-    shares = compared[others].div(compared[claims.EXACT], axis=0)
-    listed = (f"{made} {shares[made].mean():.0%}" for made in others)
-    return (
-        f" Of what the exact gradient memorizes from scratch, mean of sizes: {'; '.join(listed)}."
-    )
 
 
 def _bounds(known: pd.DataFrame) -> list[str]:

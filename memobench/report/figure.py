@@ -112,19 +112,7 @@ class Figure(Drawing):
             axis.set_xlabel(notation.name(self.x))
             if pd.api.types.is_integer_dtype(points["x"]):
                 whole_numbers(axis)
-        if self.y in ("accuracy", "known"):
-            largest = max(
-                [points["high"].max(), *(row["published"] for row in experiment.published)]
-            )
-            most = 1.03 if self.y == "accuracy" else np.inf
-            least = 0.0
-            if self.y == "accuracy" and points["low"].min() > FAR_ABOVE:
-                least = 0.1 * np.floor(10 * points["low"].min())
-            axes[0, 0].set_ylim(least, min(most, 1.08 * largest))
-        elif self.y == "loss":
-            axes[0, 0].set_yscale("log")
-        if self.y == "loss" and self.x == "d_model":
-            axes[0, 0].set_xscale("log")
+        _scaled(axes[0, 0], self, points, experiment)
         figure.suptitle(notation.typeset(experiment.title))
         bounds = [bound for bound in BOUND_STYLES if bound.applies(summary).any()]
         bounded = any(line.get_label() == _THEOREM_2 for axis in axes.flat for line in axis.lines)
@@ -133,6 +121,21 @@ class Figure(Drawing):
         )
         legend(figure, handles, columns=3 if len(columns) > 2 else 2)
         return figure
+
+
+def _scaled(axis: "Axes", shown: Figure, points: pd.DataFrame, experiment: "Experiment") -> None:
+    """Limits and scales, which all panels share."""
+    if shown.y == "loss":
+        axis.set_yscale("log")
+        if shown.x == "d_model":
+            axis.set_xscale("log")
+    elif shown.y in ("accuracy", "known"):
+        largest = max([points["high"].max(), *(row["published"] for row in experiment.published)])
+        most, least = np.inf, 0.0
+        if shown.y == "accuracy":
+            most, lowest = 1.03, points["low"].min()
+            least = 0.1 * np.floor(10 * lowest) if lowest > FAR_ABOVE else 0.0
+        axis.set_ylim(least, min(most, 1.08 * largest))
 
 
 def _summary(table: pd.DataFrame) -> pd.DataFrame:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LOGARITHMIC = ("n_examples", "condition", "largest_weight", "margin")
 _MARKERS = "osD^vPX*<>"
 _MOST_COLUMNS = 4
+# More values of x than these do not all have a label on a logarithmic axis.
+_MOST_TICKS = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,8 @@ class Panels(Drawing):
 
     Of several `x` each column shows the runs that share the most frequent values of the others.
     With `column`, one `x` has a column of panels for every value of that column instead. `hue`
-    tells lines apart; without `lines` only the points of single runs are drawn.
+    tells lines apart; without `lines` only the points of single runs are drawn. Columns named
+    `logarithmic` have such axes, as LOGARITHMIC always have.
     """
 
     x: tuple[str, ...]
@@ -46,12 +49,16 @@ class Panels(Drawing):
     hue: str
     column: str | None = None
     lines: bool = True
+    logarithmic: tuple[str, ...] = ()
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`."""
         runs = table[table["status"] == "ok"].assign(
-            bits_per_parameter=table["bits"] / table["n_params"], made=made(table)
+            bits_per_parameter=table["bits"] / table["n_params"],
+            items_known=analysis.items_known(table),
+            made=made(table),
         )
+        logarithmic = (*LOGARITHMIC, *self.logarithmic)
         hues = _in_order(runs[self.hue])
         colors = colors_of(hues)
         markers = {hue: _MARKERS[i % len(_MARKERS)] for i, hue in enumerate(hues)}
@@ -68,14 +75,16 @@ class Panels(Drawing):
                     _promised(axis, chosen, x)
                 if x == "load":
                     axis.axvline(1, color="black", linestyle=":", linewidth=1)
-                _scale(axis, x, y, pd.to_numeric(runs[y]))
+                _scale_x(axis, x, chosen[x], x in logarithmic)
+                if y in logarithmic:
+                    _logarithms(axis, pd.to_numeric(runs[y]))
         figure.suptitle(notation.typeset(experiment.title))
         handles = [key(notation.words(hue), color=colors[hue], marker=markers[hue]) for hue in hues]
         if "memorized" in self.y:
             handles.append(key("proven", linestyle="--"))
         # Only now, as panels of a row share their axis.
         for of_y, y in zip(axes, self.y, strict=True):
-            for axis in of_y if y not in LOGARITHMIC else ():
+            for axis in of_y if y not in logarithmic else ():
                 axis.set_ylim(bottom=0)
         legend(figure, handles)
         return figure
@@ -147,14 +156,20 @@ def _promised(axis: "Axes", runs: pd.DataFrame, x: str) -> None:
     axis.plot(line[x], line["promised"], color="black", linestyle="--", linewidth=1, zorder=1)
 
 
-def _scale(axis: "Axes", x: str, y: str, values: pd.Series) -> None:
-    if x in LOGARITHMIC:
+def _scale_x(axis: "Axes", x: str, values: pd.Series, logarithmic: bool) -> None:
+    if logarithmic:
         axis.set_xscale("log")
+        measured = sorted(set(values))
+        if len(measured) <= _MOST_TICKS:
+            axis.set_xticks(measured, [f"{value:,.0f}" for value in measured])
+            axis.minorticks_off()
     elif x != "load":
         whole_numbers(axis)
-    if y in LOGARITHMIC:
-        # Margins of what is not known are negative.
-        if (values <= 0).any():
-            axis.set_yscale("symlog", linthresh=values[values > 0].min())
-        else:
-            axis.set_yscale("log")
+
+
+def _logarithms(axis: "Axes", values: pd.Series) -> None:
+    # Margins of what is not known are negative.
+    if (values <= 0).any():
+        axis.set_yscale("symlog", linthresh=values[values > 0].min())
+    else:
+        axis.set_yscale("log")

@@ -80,16 +80,6 @@ def write_csv(table: pd.DataFrame, path: pathlib.Path) -> None:
     csv_safe(table).to_csv(path, index=False, float_format="%.6g")
 
 
-def as_written(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with numbers as `write_runs` writes them: specs whole, all else with six digits."""
-    others = [name for name in table if name not in spec_columns()]
-    return table.assign(**{str(name): table[name].map(_six_digits) for name in others})
-
-
-def _six_digits(value: object) -> object:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
 def write_runs(table: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes rows of runs: specs with all their digits, for an id follows from them."""
     specs = {name: table[name].map(_whole) for name in spec_columns() if name in table}

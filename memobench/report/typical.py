@@ -41,6 +41,8 @@ parameter: entries that cannot be told apart at 95%, after Holm's correction for
 table, share a range.
 """
 _MARKERS = "osD^vPX*"
+# Letters of a name of which a page shows three side by side.
+_LONG = 38
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,7 @@ class Typical(Drawing):
             _ratios(axis, pairs)
         figure.suptitle(notation.typeset(experiment.title))
         handles = [key(family, **looks[family]) for family in families]
-        legend(figure, handles)
+        _below(figure, handles)
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
@@ -132,8 +134,14 @@ class Shapes(Drawing):
             for family, marker in zip(families, _MARKERS * len(families), strict=False)
         ]
         figure.suptitle(notation.typeset(experiment.title))
-        legend(figure, handles)
+        _below(figure, handles)
         return figure
+
+
+def _below(figure: "Figure", handles: Sequence[Any]) -> None:
+    """The legend, in two columns where names of families are long."""
+    long = any(len(handle.get_label()) > _LONG for handle in handles)
+    legend(figure, handles, columns=2 if long else 3)
 
 
 def answer(table: pd.DataFrame) -> str:

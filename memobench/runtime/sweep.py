@@ -30,6 +30,7 @@ from memobench.runs import Run
 from memobench.runtime import worker
 from memobench.runtime.leases import STALE_SECONDS, Leases
 from memobench.runtime.progress import Progress
+from memobench.runtime.provenance import device_name
 from memobench.table import results as store
 
 # How often a driver looks for what ended and for what others did.
@@ -133,7 +134,7 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
 def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
     """What the packs would take on this machine; rows of its shards make the prediction better."""
     device, packs = jax.devices()[0], list(packs)
-    name = worker.device_name(device)
+    name = device_name(device)
     rates = costs.here(rows, name, device.platform)
     return costs.predict(packs, rates, name, local.n_workers())
 
@@ -186,11 +187,15 @@ def _done(
             if rows:
                 yield rows
     if driver.lost:
-        reasons = collections.Counter(driver.lost.values()).most_common(3)
-        listed = "; ".join(f"{n} runs: {reason}" for reason, n in reasons)
-        lost = f"{len(driver.lost)} of {len(wanted)} runs could not be trained ({listed})"
         others = "; the others are done, and the same command tries these again"
-        raise Lost(lost + others * bool(workspace))
+        raise Lost(_lost(driver.lost, len(wanted)) + others * bool(workspace))
+
+
+def _lost(reasons: Mapping[str, str], n_wanted: int) -> str:
+    """How many runs could not be trained, and the most frequent of the reasons."""
+    most = collections.Counter(reasons.values()).most_common(3)
+    listed = "; ".join(f"{n} runs: {reason}" for reason, n in most)
+    return f"{len(reasons)} of {n_wanted} runs could not be trained ({listed})"
 
 
 def _of_other_code(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

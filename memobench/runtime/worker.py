@@ -8,20 +8,15 @@ import logging
 import math
 import os
 import pathlib
-import platform
-import re
-import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 from flax import traverse_util
 
 from memobench import atomic, certificates, metrics, runs
-from memobench.engine import devices
 from memobench.errors import DoesNotFit, UserError
 from memobench.executors import Shard
 from memobench.methods import training
@@ -31,10 +26,9 @@ from memobench.planner import packing
 from memobench.runs import Run
 from memobench.runtime import checkpoints
 from memobench.runtime.leases import Leases
-from memobench.spec import SPEC_VERSION
+from memobench.runtime.provenance import device_name, provenance
 from memobench.table import measures
 from memobench.table import results as store
-from memobench.version import __version__
 
 _log = logging.getLogger("memobench")
 
@@ -291,83 +285,3 @@ def _own_measures(run: Run, pack: packing.Pack, result: PackResult, place: int) 
         return {}
     variables = jax.tree.map(lambda x: x[place], result.variables)
     return measures.of_weights(run.task, pack.module, variables)
-
-
-def provenance(pack: packing.Pack, result: PackResult) -> dict[str, Any]:
-    """What a shard says of how it came about."""
-    device = jax.devices()[0]
-    return {
-        "spec_version": SPEC_VERSION,
-        "memobench": __version__,
-        "commit": _commit(),
-        "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
-        "platform": device.platform,
-        "device": device_name(device),
-        "instruction_set": instruction_set() if device.platform == "cpu" else None,
-        "n_devices": devices.count(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "pack_size": len(pack.runs),
-        "compile_seconds": round(result.compile_seconds, 3),
-        "run_seconds": round(result.run_seconds, 3),
-    }
-
-
-@functools.cache
-def _commit() -> str | None:
-    """The commit of the checkout this code runs from, with `+` where files differ from it."""
-    here = pathlib.Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def device_name(device: Any) -> str:
-    """What a reader knows the device by; for a CPU its model and number of cores."""
-    if device.platform != "cpu":
-        return device.device_kind
-    return f"{_cpu('model name') or 'CPU'}, {os.cpu_count()} cores"
-
-
-# XLA's names of what CPUs can do, each beyond the one before, and the kernel's.
-INSTRUCTION_SETS = {
-    "SSE4_2": "sse4_2",
-    "AVX": "avx",
-    "AVX2": "avx2",
-    "AVX512": "avx512f",
-    "AVX512_VNNI": "avx512_vnni",
-    "AVX512_BF16": "avx512_bf16",
-    "AMX": "amx_bf16",
-    "AMX_FP16": "amx_fp16",
-}
-
-
-def instruction_set() -> str:
-    """What XLA may use of this CPU, on which the last bits of every result depend.
-
-    The highest of INSTRUCTION_SETS up to `--xla_cpu_max_isa` in XLA_FLAGS; where the kernel names
-    none of them, the kind of machine.
-    """
-    flags = _cpu("flags").split()
-    usable = [name for name, flag in INSTRUCTION_SETS.items() if flag in flags]
-    if not usable:
-        return platform.machine() or "unknown"
-    limits = re.findall(r"--XLA_CPU_MAX_ISA=(\w+)", os.environ.get("XLA_FLAGS", "").upper())
-    names = list(INSTRUCTION_SETS)
-    if limits and limits[-1] in names:
-        most = names.index(limits[-1])
-        usable = [name for name in usable if names.index(name) <= most] or names[:1]
-    return usable[-1]
-
-
-def _cpu(field: str) -> str:
-    """What the kernel says of the first processor; empty where it says nothing."""
-    with contextlib.suppress(OSError):
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == field:
-                return value.strip()
-    return ""

@@ -9,17 +9,23 @@ import pandas as pd
 import scipy.stats
 
 from memobench import theory
-from memobench.bisection import GAIN
 from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
-from memobench.table.grouping import grouping, parted, with_keys
+from memobench.table.grouping import grouping, parted
 from memobench.table.rows import configuration, of_task
 from memobench.tasks.base import Task
 
 CONFIDENCE = 0.95
 # Accuracies are shares: they change in steps of at least one example.
 _SHARES = ("accuracy", "accuracy_protocol")
+
+
+def items_known(table: pd.DataFrame) -> pd.Series:
+    """How many of the examples that a construction aims at are known, whatever their frequency."""
+    # Without a number, constructions aim at all.
+    aimed = pd.to_numeric(table["n_aimed"]).fillna(table["n_examples"])
+    return pd.to_numeric(table["aimed_accuracy"]) * aimed
 
 
 def half_width(values: pd.Series) -> float:
@@ -95,80 +101,6 @@ def telling(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
     return shown
 
 
-CAPACITIES = ("complete_99", "complete_100", "memorized", "bits", "accuracy")
-CONVERGED, NOT_CONVERGED, LOWER_BOUND = "converged", "not converged", "lower bound"
-
-
-def capacities(table: pd.DataFrame) -> pd.DataFrame:
-    """Capacities of searched runs: means over seeds, half of their 95% intervals.
-
-    gain_99, gain_known, gain_bits: by how much the last doubling of the steps raised the sums over
-    seeds of `complete_99`, of what is known of all examples and of its bits. `verdict` says whether
-    all are less than GAIN (`converged`), or the set was used up in some run (`lower bound`).
-    rate_at_edge: the share of seeds whose best learning rate is the least or the largest that was
-    tried, NaN where only one was tried. `seconds` are of one run.
-    """
-    keys, ok = [*configuration(), "n_params_distinct"], table["status"] == "ok"
-    measured = ("complete_99", "complete_100", "bits", "final_steps", "n_params_distinct")
-    numbers = {name: pd.to_numeric(table[name]) for name in measured}
-    numbers["known"] = pd.to_numeric(table["best_accuracy"]) * table["n_examples"]
-    for name, now in _GAINS.items():
-        before = pd.to_numeric(table[f"previous_{name}"]).where(ok)
-        numbers[f"previous_{name}"] = before
-        # Seeds whose steps were never doubled say nothing about the gain.
-        numbers[f"last_{name}"] = numbers[now].where(before.notna())
-    for name in ("complete_99", "complete_100"):
-        numbers[name] = numbers[name].where(ok)
-    numbers["rate_at_edge"] = _at_edge(table)
-    numbers["seconds"] = table["run_seconds"] / table["pack_size"]
-    numbers["proven"] = pd.Series(theory.promised(table), index=table.index)
-    groups = table.assign(**numbers).groupby(keys, dropna=False, sort=False)
-    columns: dict[str, Any] = {
-        "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
-        "diverged": groups["status"].agg(lambda status: int((status == "diverged").sum())),
-        **{f"gain_{name}": _gain(groups, name) for name in _GAINS},
-        "rate_at_edge": groups["rate_at_edge"].mean(),
-        "bounds": groups["lower_bound"].agg(lambda x: x.eq(True).any()),
-        "final_steps": groups["final_steps"].max().astype(int),
-        "seconds": groups["seconds"].mean(),
-        "proven": groups["proven"].max(),
-    }
-    for measure in CAPACITIES:
-        columns[measure] = groups[measure].mean()
-        columns[f"{measure}_interval"] = groups[measure].agg(half_width)
-    found = with_keys(pd.DataFrame(columns))
-    gains = found[[f"gain_{name}" for name in _GAINS]]
-    # Tasks without bits have no gain in bits.
-    gained = gains.fillna({"gain_bits": 0.0}).lt(GAIN).all(axis=1) & (found["diverged"] == 0)
-    found["verdict"] = np.select(
-        [found.pop("bounds"), gained], [LOWER_BOUND, CONVERGED], NOT_CONVERGED
-    )
-    found["complete_99_over_proven"] = found["complete_99"] / found["proven"]
-    return found
-
-
-# What a doubling of steps may raise, and the column with its value afterwards.
-_GAINS = {"99": "complete_99", "known": "known", "bits": "bits"}
-
-
-def _gain(groups: Any, name: str) -> pd.Series:
-    now, before = (groups[f"{x}_{name}"].sum(min_count=1) for x in ("last", "previous"))
-    return (now / before - 1).where((now > 0) | (before > 0), before.abs())
-
-
-def _at_edge(table: pd.DataFrame) -> pd.Series:
-    """1 where a search's best rate is the least or largest of several, 0 where it is between."""
-
-    def one(factors: Any, best: Any) -> float:
-        tried = [float(x) for x in factors.split()] if isinstance(factors, str) else []
-        if len(tried) < 2 or pd.isna(best):
-            return np.nan
-        return float(best in (min(tried), max(tried)))
-
-    pairs = zip(table["rate_factors"], table["rate_factor"], strict=True)
-    return pd.Series([one(*pair) for pair in pairs], index=table.index, dtype=float)
-
-
 # The share of the sequences' mass that T_eps may leave out.
 EPS = 0.1
 
@@ -228,80 +160,6 @@ def with_floors(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(
         **{name: [found.get(x, np.nan) for x in identity] for name, found in floors.items()}
     )
-
-
-def certificates(table: pd.DataFrame) -> pd.DataFrame:
-    """Constructed weights, one row per configuration: the worst of all seeds' certificates.
-
-    accuracy: on the examples aimed at. seconds: to construct and judge, the mean of seeds.
-    """
-    made = table[table["theorem"].notna()]
-    numeric = ["aimed_accuracy", "margin", "condition", "basis_condition", "fit_error", "seconds"]
-    numeric += ["largest_weight", "gamma", "stored_bits"]
-    made = made.assign(
-        **{name: pd.to_numeric(made[name]) for name in numeric},
-        aimed=made["n_aimed"].fillna(made["n_examples"]).astype(int),
-    )
-    keys = [name for name in configuration() if name in made]
-    grouped = made.groupby([*keys, "aimed"], dropna=False, sort=False).agg(
-        seeds=("seed", "size"),
-        accuracy=("aimed_accuracy", "min"),
-        margin=("margin", "min"),
-        condition=("condition", "max"),
-        basis_condition=("basis_condition", "max"),
-        rank=("feature_rank", "min"),
-        fit_error=("fit_error", "max"),
-        largest_weight=("largest_weight", "max"),
-        gamma=("gamma", "max"),
-        seconds=("seconds", "mean"),
-        stored_bits=("stored_bits", "max"),
-    )
-    order = ["theorem", "contexts", "n_classes", "conditional", "n_examples", "d_model", "d_head"]
-    return (
-        with_keys(grouped)
-        .sort_values([*order, "heads", "solve", "stored_bits"], ascending=[True] * 9 + [False])
-        .drop(columns="stored_bits")
-    )
-
-
-CERTIFIED = ["theorem", "contexts", "n_classes", "conditional", "vocab_size", "context_length"]
-CERTIFIED += ["architecture", "heads", "activation", "d_model", "d_head", "n_heads", "d_mlp"]
-CERTIFIED += ["n_examples", "aimed", "solve", "scale", "weights"]
-MARGINS = ["seeds", "accuracy", "margin", "condition", "basis_condition", "rank", "fit_error"]
-MARGINS += ["largest_weight", "gamma", "seconds"]
-
-
-def survival(table: pd.DataFrame) -> pd.DataFrame:
-    """For every construction and precision, the load at which most bits per parameter survive."""
-    made = table[table["theorem"].notna() & table["bits"].notna()]
-    made = made.assign(per_parameter=made["bits"] / made["n_params"])
-    keys = ["theorem", "weights", "stored_bits", "n_examples", "promised"]
-    means = made.groupby(keys, as_index=False, sort=False)[["per_parameter", "accuracy"]].mean()
-    means = means.sort_values(["theorem", "stored_bits"], ascending=[True, False])
-    best = means.loc[means.groupby(["theorem", "weights"], sort=False)["per_parameter"].idxmax()]
-    return pd.DataFrame(
-        {
-            "theorem": best["theorem"],
-            "weights": best["weights"],
-            "stored bits": best["stored_bits"].astype(float),
-            "bits per parameter": best["per_parameter"],
-            "of what is stored": best["per_parameter"] / best["stored_bits"].astype(float),
-            "at load": best["n_examples"] / best["promised"],
-            "accuracy there": best["accuracy"],
-        }
-    )
-
-
-def over_proven(known: pd.DataFrame, made: pd.Series) -> pd.DataFrame:
-    """Memorized over proven, the mean over seeds: a row for every size, a column for every `made`.
-
-    Args:
-      known: from `with_theory`.
-      made: how each run's weights came about.
-    """
-    sizes = ["n_heads", "d_head", "d_model", "n_params", "promised"]
-    means = known.assign(made=made).groupby([*sizes, "made"])["proven_ratio"].mean()
-    return means.unstack("made").reset_index()
 
 
 def bounds(known: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,107 @@
+"""Constants, exponents and densities of capacities, on synthetic searches."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import claims
+from memobench.claims import FAILS, HOLDS, UNDECIDED
+from tests.synthetic import row
+
+
+def searched(values, found, seeds=5, noise=0.02, **columns):
+    """Searches over widths: `found` of a width, with seeds that deviate evenly around it."""
+    deviations = np.linspace(-noise, noise, seeds)
+    rows = [
+        {
+            **row(0.5, seed, d_model=d, steps=100),
+            "complete_99": found(d) * (1 + deviation),
+            "lower_bound": False,
+            **columns,
+        }
+        for d in values
+        for seed, deviation in enumerate(deviations)
+    ]
+    return pd.DataFrame(rows)
+
+
+def quotient(table):
+    return table["d_model"] ** 2 / table["complete_99"]
+
+
+CONSTANT = claims.constant("d² / N", quotient, (1.8, 2.2), "d_model", ["d_head", "n_params"])
+EXPONENT = claims.exponent(
+    "exponent",
+    lambda at: at["d_model"],
+    lambda table: table["complete_99"],
+    (1.8, 2.2),
+    ["d_model", "d_head", "n_params"],
+)
+
+
+@pytest.mark.parametrize(
+    ("test", "found", "verdict"),
+    [
+        (CONSTANT, lambda d: d**2 / 2, HOLDS),
+        (CONSTANT, lambda d: d**2 / 3, FAILS),
+        (CONSTANT, lambda d: d**2 / 2.2, UNDECIDED),
+        (EXPONENT, lambda d: 3 * d**2, HOLDS),
+        (EXPONENT, lambda d: 3 * d, FAILS),
+        (EXPONENT, lambda d: 3 * d**2.2, UNDECIDED),
+    ],
+)
+def test_constants_and_exponents_of_widths(test, found, verdict):
+    widths = (8, 16, 32, 64)
+    table = searched(widths, found)
+    finding = test(table)
+    assert finding.verdict == verdict, finding.evidence
+    assert finding.low < finding.estimate < finding.high
+    # Searches whose set was too small say nothing, whatever they found.
+    bounds = searched((128, 256), lambda d: 1.0, lower_bound=True)
+    beside = test(pd.concat([table, bounds], ignore_index=True))
+    assert (beside.estimate, beside.evidence) == (finding.estimate, finding.evidence)
+    nothing = test(bounds)
+    assert (nothing.verdict, "too few points" in nothing.evidence) == (UNDECIDED, True)
+
+
+def test_the_evidence_of_a_constant_names_its_sizes():
+    evidence = CONSTANT(searched((8, 16), lambda d: d**2 / 2, noise=0)).evidence
+    assert "means 2 (d_model = 8), 2 (d_model = 16)" in evidence
+
+
+def facts(least, seeds=5, n_examples=60):
+    """Memories of 100 to 800 parameters, of which a seed's knows 99% from `least` of it on."""
+    return pd.DataFrame(
+        {
+            **row(1.0 if size >= least(seed) else 0.9, seed, n_examples=n_examples),
+            "n_params_memory": size,
+        }
+        for seed in range(seeds)
+        for size in (100, 200, 400, 800)
+    )
+
+
+def test_the_smallest_memory_that_knows_nearly_all_is_the_densest():
+    test = claims.densest((0.12, 0.1875))
+    finding = test(facts(lambda seed: 400))
+    # Equal seeds show no spread.
+    assert (finding.verdict, finding.estimate) == (UNDECIDED, 60 / 400)
+    assert "facts per parameter 0.15, of memories with 400, 400, 400, 400, 400" in finding.evidence
+    wide = claims.densest((0.05, 0.4))
+    assert wide(facts(lambda seed: 200 if seed == 0 else 400)).verdict == HOLDS
+    assert claims.densest((0.5, 1))(facts(lambda seed: 200 if seed else 400)).verdict == FAILS
+    mixed = test(facts(lambda seed: 200 if seed == 0 else 400))
+    assert mixed.verdict == UNDECIDED
+    assert mixed.estimate == pytest.approx((0.3 + 4 * 0.15) / 5)
+    assert mixed.low < mixed.estimate < mixed.high
+    # Neither 98.9% nor a run that diverged is nearly all.
+    table = facts(lambda seed: 400)
+    near = table.assign(accuracy=table["accuracy"].where(table["n_params_memory"] != 200, 0.989))
+    assert test(near).estimate == 0.15
+    wild = table.assign(
+        accuracy=1.0, status=np.where(table["n_params_memory"] < 400, "diverged", "ok")
+    )
+    assert test(wild).estimate == 0.15
+    nothing = test(facts(lambda seed: 10**6))
+    assert (nothing.verdict, "too few points" in nothing.evidence) == (UNDECIDED, True)
+    assert test(facts(lambda seed: 400, seeds=1)).verdict == UNDECIDED

@@ -1,0 +1,68 @@
+"""The page of all configurations: ranks within sections, curves and marks."""
+
+import numpy as np
+import pandas as pd
+
+from memobench.report import configurations
+from memobench.table import rows as declared
+
+
+def written(table, folder):
+    """The page of all configurations, and what its CSV says."""
+    configurations.write(configurations.build(table), folder)
+    text = (folder / "CONFIGURATIONS.md").read_text("utf-8")
+    return text, pd.read_csv(folder / "configurations.csv")
+
+
+def test_all_configurations_are_ranked_within_sections(measured, tmp_path):
+    _, table = measured
+    text, board = written(table, tmp_path)
+    assert text.count("\n## ") == 2
+    for _, section in board.groupby("protocol"):
+        assert section["bits per parameter"].dropna().is_monotonic_decreasing
+    row = board[(board["n_heads"] == 4) & (board["protocol"] == "exact")].iloc[0]
+    mine = table[(table["n_heads"] == 4) & (table["protocol"] == "exact")]
+    expected = (mine["bits"] / mine["n_params"]).mean()
+    np.testing.assert_allclose(row["bits per parameter"], expected, rtol=1e-4)
+
+
+def test_a_saturated_model_is_marked():
+    row = dict.fromkeys(declared.configuration(), 0)
+    rows = [
+        {**row, "n_heads": i, "n_params": 10, "status": "ok", "bits": 1.0, "memorized": 1.0}
+        | {"task": "associations", "method": "trained", "n_aimed": None, "promises": None}
+        | {"theorem": None}
+        | {"accuracy": value, "device": "d"}
+        for i, value in enumerate([0.98, 1.0])
+    ]
+    board = configurations.build(pd.DataFrame(rows)).set_index("n_heads")
+    assert board["saturated"].to_dict() == {0: "no", 1: "yes"}
+
+
+def test_only_trained_associations_compete(measured):
+    _, table = measured
+    others = [table.assign(task="distributions"), table.assign(method="optimised")]
+    assert len(configurations.build(pd.concat([table, *others]))) == len(
+        configurations.build(table)
+    )
+
+
+def test_curves_are_the_means_of_trained_configurations(measured):
+    _, table = measured
+    curves = configurations.curves(configurations.build(table))
+    # Two protocols, three sizes each; what diverged has no accuracy and is no point.
+    assert curves.groupby("group").size().tolist() == [3, 3]
+    assert {group.partition(": ")[0] for group in curves["group"]} == {
+        "25 associations, N = 5, S = 2"
+    }
+    lines = {"attention_only, compressed heads, d = 3", "mlp, compressed heads, d = 3"}
+    assert set(curves["line"]) == lines
+    point = curves[
+        curves["group"].str.contains("all examples")
+        & (curves["line"] == "mlp, compressed heads, d = 3")
+    ]
+    mine = table[(table["architecture"] == "mlp") & (table["protocol"] == "exact")]
+    assert point["n_params"].tolist() == [mine["n_params"].iloc[0]]
+    np.testing.assert_allclose(point["accuracy"], mine["accuracy"].mean())
+    half = 12.7062 * mine["accuracy"].std() / np.sqrt(2)
+    np.testing.assert_allclose(point["interval"], half, rtol=1e-4)

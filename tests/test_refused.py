@@ -1,0 +1,187 @@
+"""Every value, spec and run that means nothing is refused in one line that names the field."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from memobench import columns
+from memobench.columns import declared, text_of
+from memobench.errors import UserError
+from memobench.methods.search import Search
+from memobench.methods.training import Training
+from memobench.models.base import Architecture
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.optimizers import Adam, Optimizer
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
+from memobench.tasks.factual_recall import FactualRecall
+from tests.drawn import KINDS, TASKS, assert_one_line, cases, least, values
+
+every_kind = pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
+WRONG = [
+    *(True, False, np.True_, "no", "yes", "", "1", b"1", None, math.nan, math.inf, -math.inf),
+    *(np.float64("nan"), np.float32("inf"), 10**400, -(10**400), 10**5000, -1, -1.5, 1.5, 2**63),
+    *(-(2**63), 2**64, np.int64(-1), np.uint64(2**63), 1e301, 0, 0.0, 1, 1j, np.complex64(1)),
+    *([], [1.0, 1.0], [-1.0], (), {}, {1}, object(), np.ones(3), np.ones((30, 30)), int, Training),
+    *(Training(), Adam(), Associations(), AttentionOnly(d_model=1, d_head=1), "x\ny", "\u202e"),
+]
+
+
+def allowed(field, value):
+    """Whether a field may hold a value: written once more, as its declaration tells it."""
+    if value is None:
+        return field.metadata["optional"]
+    made, *about = field.metadata["domain"].made
+    value = value.item() if isinstance(value, np.generic) else value
+    if made is columns.whole:
+        return type(value) is int and about[0] <= value <= about[1]
+    if made is columns.real:
+        least, most, above = about
+        if type(value) not in (int, float) or value != value:
+            return False
+        return least <= value <= most and (above is None or value > above)
+    if made is columns.one_of:
+        return type(value) is str and value in about
+    if made is columns.truth:
+        return type(value) is bool
+    if made is columns.numbers:
+        sequence = isinstance(value, tuple | list) and len(value) == len(set(value)) > 0
+        return sequence and all(type(x) is float and x > 0 for x in value)
+    return isinstance(value, about[0])
+
+
+@every_kind
+def test_a_field_refuses_every_other_type_and_range(cls):
+    n_refused = 0
+    for field in dataclasses.fields(cls):
+        for value in WRONG:
+            given = {x.name: least(x) for x in dataclasses.fields(cls)} | {field.name: value}
+            if allowed(field, value):
+                # Together with the others it may still mean nothing.
+                try:
+                    cls(**given)
+                except UserError as error:
+                    assert_one_line(error)
+                continue
+            with pytest.raises(UserError) as error:
+                cls(**given)
+            assert_one_line(error.value, f"{field.name}=")
+            n_refused += 1
+    assert n_refused >= len(WRONG) // 2 * len(dataclasses.fields(cls))
+
+
+@cases(100, st.data())
+def test_what_does_not_go_together_is_one_line_that_names_a_field(data):
+    cls = data.draw(st.sampled_from(KINDS))
+    fields = dataclasses.fields(cls)
+    given = {field.name: data.draw(values(field)) for field in fields}
+    try:
+        cls(**given)
+    except UserError as error:
+        assert_one_line(error)
+        told = str(error)
+        assert any(field.name in told for field in fields)
+
+
+@pytest.mark.parametrize("seed", [0, 2**32 - 1, np.uint32(7)])
+def test_seeds_of_32_bits_are_taken(seed, make_run):
+    assert make_run(seed=seed, task=Associations(vocab_size=7, seed=seed)).seed == int(seed)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**63, 10**400, True, 1.0, "1", None, math.nan])
+def test_other_seeds_are_refused(seed, make_run):
+    with pytest.raises(UserError) as error:
+        make_run(seed=seed)
+    assert_one_line(error.value, "seed=")
+    for task in TASKS:
+        given = {x.name: least(x) for x in dataclasses.fields(task)} | {"seed": seed}
+        with pytest.raises(UserError) as error:
+            task(**given)
+        assert_one_line(error.value, "seed=")
+
+
+@pytest.mark.parametrize("part", ["task", "architecture", "method"])
+@pytest.mark.parametrize("value", [None, "mlp", Associations, 1, Adam()], ids=repr)
+def test_a_run_takes_specs_of_its_families_only(part, value, make_run):
+    with pytest.raises(UserError) as error:
+        dataclasses.replace(make_run(), **{part: value})
+    assert_one_line(error.value, f"{part}=")
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda: MLP(d_model=4, d_head=5, d_mlp=0, heads="full"), "d_head=5 exceeds d_model=4"),
+        (lambda: MLP(d_model=4, d_head=4, d_mlp=0, activation="relu"), "activation='relu' means"),
+        (lambda: Associations(vocab_size=100, context_length=5), "context_length=5: all 100^5"),
+        (lambda: Training(protocol="exakt"), "protocol='exakt' is not one of published, passes"),
+        (lambda: Training(protocol="exact"), "batch_size must be None"),
+        (lambda: Training(batch_size=None), "batch_size=None is not an integer >= 1"),
+        (lambda: Adam(b1=1), "b1=1.0 never forgets"),
+        (lambda: Task.named("poems"), "task='poems' is unknown; choose one of associations, "),
+        (lambda: Architecture.named([]), r"architecture=[] is unknown; choose one of "),
+        (lambda: Optimizer.named(None), "optimizer=None is unknown; choose one of adam"),
+    ],
+)
+def test_a_mistake_is_told_with_the_field_and_the_fix(build, said):
+    with pytest.raises(UserError) as error:
+        build()
+    assert_one_line(error.value, said)
+
+
+PASSES = {"protocol": "passes", "batch_size": 36}
+
+
+@pytest.mark.parametrize(
+    ("task", "method"),
+    [
+        (Associations(vocab_size=6), {**PASSES, "batch_size": 10, "n_batches": 4}),
+        (Associations(vocab_size=6, zipf_exponent=1.0), PASSES),
+        (
+            FactualRecall(n_subjects=4, n_relations=4, n_answers=2, n_noise=4),
+            {**PASSES, "batch_size": 16},
+        ),
+    ],
+    ids=["parts of a pass", "frequent examples", "fresh noise"],
+)
+def test_passes_are_refused_where_examples_are_not_seen_equally_often(task, method):
+    with pytest.raises(UserError, match="passes") as error:
+        Run(
+            task=task,
+            architecture=AttentionOnly(d_model=4, d_head=4),
+            method=Training(**method),
+        )
+    assert_one_line(error.value)
+
+
+def test_a_search_in_passes_is_refused():
+    with pytest.raises(UserError, match="training must be of protocol='exact' or") as error:
+        Search(training=Training(**PASSES))
+    assert_one_line(error.value)
+
+
+def test_compressed_heads_may_be_wider_than_the_stream():
+    AttentionOnly(d_model=5, d_head=10, heads="compressed")
+
+
+def test_messages_show_any_value_in_one_short_line():
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (deep, 10**5000, np.ones((30, 30)), "a\nb" * 1000, "\u202e\x00", object()):
+        assert_one_line(columns.shown(value))
+        assert len(columns.shown(value)) <= 100
+        assert columns.shown(value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [("Ada", True), ("", False), ("=1", False), (" a", False), ("a\nb", False), ("a" * 21, False)],
+)
+def test_plain_text_is_one_line_without_markup(text, holds):
+    assert text_of(20).holds(text) == holds
+    assert declared(text_of(20), "a text").metadata["domain"].holds(text) == holds
