@@ -21,6 +21,7 @@ from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
+from tests.constructed import judged
 
 ENCODER = "dana2025_proposition3"
 STEPS = ("gradient_step", "muon_step")
@@ -44,14 +45,8 @@ def _encoder(*, d=2, task=None, **options):
     )
 
 
-def _judged(run):
-    """The pack's result of a run, and its certificate."""
-    result = constructions.construct_pack(packing.make_pack([run]))
-    return result, result.columns[0]
-
-
 def _aimed_accuracy(theorem, **options):
-    return _judged(_memory(theorem, **options))[1]["aimed_accuracy"]
+    return judged(_memory(theorem, **options))[1]["aimed_accuracy"]
 
 
 @pytest.mark.parametrize("weights", ["float64", "float32"])
@@ -59,7 +54,7 @@ def _aimed_accuracy(theorem, **options):
 @pytest.mark.parametrize(("d", "n"), [(2, 2), (5, 64), (16, 64)])
 def test_least_squares_hold_as_many_as_there_are_dimensions(d, n, seed, weights):
     run = _memory("linear_least_squares", d=d, n=n, seed=seed, n_aimed=d, weights=weights)
-    _, certificate = _judged(run)
+    _, certificate = judged(run)
     assert certificate["aimed_accuracy"] == pytest.approx(1)
     assert certificate["feature_rank"] == d
     assert certificate["fit_error"] < 1e-9
@@ -72,7 +67,7 @@ def test_outer_products_hold_a_few(seed, weights):
     n_aimed = theory.outer_products_guide(vocab_size=64, d_model=64) // 2
     assert n_aimed == 23
     run = _memory("outer_products", d=64, seed=seed, n_aimed=n_aimed, weights=weights)
-    _, certificate = _judged(run)
+    _, certificate = judged(run)
     assert certificate["aimed_accuracy"] == pytest.approx(1)
     assert certificate["margin"] > 0
     # Nothing was solved for: what is recalled is not the value, only nearest to it.
@@ -161,8 +156,7 @@ def test_a_large_batch_is_nearly_all_and_a_small_one_is_not(theorem):
 def test_one_step_of_muon_stores_more_than_one_of_sgd():
     runs = {x: [_step(x, d=32, n=256, seed=i) for i in range(3)] for x in STEPS}
     accuracy = {
-        name: np.mean([_judged(run)[1]["aimed_accuracy"] for run in of])
-        for name, of in runs.items()
+        name: np.mean([judged(run)[1]["aimed_accuracy"] for run in of]) for name, of in runs.items()
     }
     assert accuracy["muon_step"] > 2 * accuracy["gradient_step"]
     assert [constructions.promises(of[0]) for of in runs.values()] == [3, 101]
@@ -173,7 +167,7 @@ def test_one_step_of_muon_stores_more_than_one_of_sgd():
 def test_sequences_that_were_drawn_are_held_like_all():
     run = _memory("linear_least_squares", d=16)
     task = Associations(vocab_size=64, context_length=1, n_sequences=16)
-    result, _ = _judged(Run(task=task, architecture=run.architecture, method=run.method))
+    result, _ = judged(Run(task=task, architecture=run.architecture, method=run.method))
     assert result.accuracy_R[0] == pytest.approx(1)
     assert result.loss_R[0] < 1e-9
 
@@ -224,14 +218,14 @@ def test_one_association_too_many_loses_rank():
 )
 @pytest.mark.parametrize("weights", ["float64", "float32"])
 def test_two_dimensions_encode_what_is_certain(d, task, weights):
-    result, certificate = _judged(_encoder(d=d, task=task, weights=weights))
+    result, certificate = judged(_encoder(d=d, task=task, weights=weights))
     assert result.accuracy_R[0] == pytest.approx(1)
     assert result.loss_R[0] < 1e-9
     assert certificate["margin"] > 0
 
 
 def test_an_encoder_knows_nothing_of_what_it_is_not_made_for():
-    _, certificate = _judged(_encoder(n_aimed=30))
+    _, certificate = judged(_encoder(n_aimed=30))
     made = constructions.construct(_encoder(n_aimed=30))
     assert certificate["aimed_accuracy"] == pytest.approx(1)
     assert np.count_nonzero(np.abs(made.params["encoding"]).sum(axis=1)) == 30
@@ -255,7 +249,7 @@ def test_training_betters_outer_products():
     run = Run(task=constructed.task, architecture=constructed.architecture, method=method)
     pack = packing.make_pack([run])
     trained = training.train_many(pack, initial=constructions.initial(pack))
-    assert trained.accuracy_R[0] > _judged(constructed)[0].accuracy_R[0] + 0.1
+    assert trained.accuracy_R[0] > judged(constructed)[0].accuracy_R[0] + 0.1
     params = constructions.construct(constructed).params
     for name, moves in (("token_embedding", False), ("memory", True), ("unembedding", False)):
         after = trained.variables["params"][name][0]

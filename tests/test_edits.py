@@ -20,7 +20,7 @@ from memobench.runtime import leases, status
 from memobench.table import results, rows, verify
 from tests import small
 from tests.drawn import JUNK, cases, drawn_runs
-from tests.test_board import three
+from tests.entries import three
 from tests.test_checks import TASK
 from tests.test_verify import _constructed, _trained
 

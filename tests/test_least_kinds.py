@@ -1,11 +1,6 @@
-"""What every kind is asked: all that are registered answer, and the least that a user writes does.
-
-The first half goes through the registries. The second defines one small kind of each family, with
-nothing but what its base class demands, and takes it the way of ours: packs, rows, and back.
-"""
+"""The least that a user writes is enough: small kinds of each family, from packs to rows."""
 
 import dataclasses
-import functools
 from typing import Any, ClassVar
 
 import jax
@@ -36,147 +31,10 @@ from memobench.runs import Run, cells, from_cells, spec_columns
 from memobench.spec import kind
 from memobench.table import results, rows
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.tasks.tokens import TokenTask
 from tests import small
-
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
-# --- Every registered kind ----------------------------------------------------------------------
-
-
-every_question = pytest.mark.parametrize(("architecture", "task"), list(small.questions()))
-
-
-@pytest.mark.parametrize("task_name", Task.kinds())
-@pytest.mark.parametrize("name", Architecture.kinds())
-def test_an_architecture_serves_the_tasks_whose_question_it_answers(name, task_name):
-    architecture, tasks = (
-        small.make(Architecture.named(name), small.ARCHITECTURE),
-        small.tasks(task_name),
-    )
-    assert tasks
-    answers = tasks[0].question in architecture.answers
-    # Memories of one token are built where a sequence has no more.
-    assert any(small.serves(architecture, task) for task in tasks) == answers
-    for task in tasks if not answers else ():
-        said = rf"^architecture {name} does not serve the task '{task_name}', whose .*; choose \w"
-        with pytest.raises(UserError, match=said) as error:
-            architecture.build(task)
-        assert "\n" not in str(error.value)
-
-
-@every_question
-def test_a_model_starts_finite_and_is_counted_as_it_is_made(architecture, task):
-    module, length = architecture.build(task), task.context_length
-    assert architecture.build(dataclasses.replace(task, seed=9)) is module
-    variables = models.init(module, length, jax.random.key(0))
-    by_flax = models.shapes(module, length)
-    for ours, theirs in zip(
-        jax.tree.leaves_with_path(variables), jax.tree.leaves_with_path(by_flax), strict=True
-    ):
-        assert ours[0] == theirs[0]
-        assert (ours[1].shape, ours[1].dtype) == (theirs[1].shape, theirs[1].dtype)
-        assert np.isfinite(ours[1]).all()
-    sizes = {name: x.size for name, x in variables["params"].items()}
-    n_params, n_params_memory = models.count_parameters(module, length)
-    assert n_params == sum(sizes.values()) > 0
-    outside = sum(sizes.get(name, 0) for name in ("token_embedding", "unembedding"))
-    assert n_params_memory == n_params - outside
-    assert 0 < models.count_distinct(module, length) <= n_params
-    assert {*module.read_out(), *module.attention_maps()} <= sizes.keys()
-    output = module.apply(variables, *task.inputs(task.sample(), jnp.int32(0)))
-    assert output.size
-    assert np.isfinite(output).all()
-    other = models.init(module, length, jax.random.key(1))
-    assert not np.array_equal(
-        output, module.apply(other, *task.inputs(task.sample(), jnp.int32(0)))
-    )
-
-
-@every_question
-def test_what_planning_asks_of_a_model_is_positive_and_grows_with_it(architecture, task):
-    module, length = architecture.build(task), task.context_length
-    larger = dataclasses.replace(architecture, d_model=2 * architecture.d_model).build(task)
-    for measured in (
-        lambda module: module.work(10, length),
-        lambda module: module.activations(),
-        lambda module: module.cells_to_trace(length),
-    ):
-        assert 0 < measured(module) <= measured(larger)
-    np.testing.assert_allclose(module.work(20, length), 2 * module.work(10, length), rtol=0.9)
-    for shared in (True, False):
-        assert 0 <= module.floats_per_example(length, shared)
-
-
-@every_question
-def test_a_padded_model_is_the_smaller_one(architecture, task):
-    """In its outputs and gradients, and no gradient leaves what was true size."""
-    module, length = architecture.build(task), task.context_length
-    sizes = models.paddable_sizes(module)
-    larger = module.clone(**{name: size + 2 for name, size in sizes.items()})
-    assert models.structure(module) == models.structure(larger)
-    assert models.enclosing([module, larger]) == larger
-    if not sizes:
-        assert larger == module
-        return
-    variables = models.init(module, length, jax.random.key(3))
-    padded = models.pad_to(variables, models.shapes(larger, length))
-    data = task.sample()
-    inputs = task.inputs(data, jnp.int32(1))
-    room = larger.example(length)
-    longer = tuple(
-        np.pad(x, [(0, more - size) for size, more in zip(x.shape, of.shape, strict=True)])
-        for x, of in zip(map(np.asarray, inputs), room, strict=True)
-    )
-
-    @functools.partial(quick_jit, static_argnums=0)
-    def outputs_and_gradient(module, variables, inputs):
-        def loss(params):
-            with jax.default_matmul_precision("highest"):
-                output = module.apply({**variables, "params": params}, *inputs)
-            # Of a larger vocabulary only the tokens that there are.
-            return (output[..., :n_outputs] ** 2).sum(), output
-
-        gradient, output = jax.grad(loss, has_aux=True)(variables["params"])
-        return output, gradient
-
-    n_outputs = jax.eval_shape(module.apply, variables, *inputs).shape[-1]
-    output, gradient = outputs_and_gradient(module, variables, inputs)
-    of_padded, padded_gradient = outputs_and_gradient(larger, padded, longer)
-    np.testing.assert_allclose(of_padded[..., :n_outputs], output, atol=1e-5)
-    grown = 0
-    for name, x in gradient.items():
-        there = np.array(padded_gradient[name])
-        inside = tuple(slice(size) for size in x.shape)
-        scale = max(abs(x).max(), 1) if x.size else 1
-        np.testing.assert_allclose(there[inside], x, atol=1e-4 * scale, err_msg=name)
-        grown += there.size - x.size
-        there[inside] = 0
-        assert not there.any(), name
-    assert grown > 0
-
-
-@pytest.mark.parametrize("name", Task.kinds())
-def test_an_instance_has_the_shapes_that_are_known_before(name):
-    for task in small.tasks(name):
-        data, shapes = task.sample(), task.shapes()
-        for x, shape in zip(jax.tree.leaves(data), jax.tree.leaves(shapes), strict=True):
-            assert (x.shape, x.dtype) == (shape.shape, shape.dtype)
-        prior_T = task.prior(data)
-        assert prior_T.shape == (task.n_examples,)
-        np.testing.assert_allclose(prior_T.sum(), 1)
-        assert 0 < task.chance <= 1
-        assert set(task.measures) <= rows.MEASURES.keys()
-        assert task.signature() == dataclasses.replace(task, seed=7).signature()
-        assert task.floats_shared() > 0
-        assert len(task.answers(data)) == task.n_examples
-
-
-# --- The least that a user writes ---------------------------------------------------------------
 
 
 def _parity():

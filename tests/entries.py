@@ -1,0 +1,73 @@
+"""What the standard board reads, made up: rows of capacity runs, and counts of weights."""
+
+import functools
+
+import numpy as np
+
+from memobench import board, families
+from memobench.models import base as models
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import cells
+from memobench.table import results
+from tests.small import PROVENANCE
+
+BUDGET = 256
+HEADS = AttentionOnly(d_model=3, d_head=3, n_heads=4, heads="full")
+NEURONS = MLP(d_model=3, d_head=3, d_mlp=17, heads="full")
+BOTH = MLP(d_model=3, d_head=3, n_heads=2, d_mlp=12, heads="full")
+
+
+@functools.cache
+def n_params_of(architecture, budget=BUDGET):
+    return models.count_parameters(architecture.build(families.task(budget)), 2)[0]
+
+
+def made(run, level=300.0, spread=10.0, **changed):
+    """The row of a capacity run whose label tables differ by `spread` about `level` bits."""
+    method = run.method
+    random = np.random.default_rng(int(level))
+    bits_KxM = level * (1 - 0.1 / 4 ** np.arange(method.rungs))[:, None] + spread * (
+        random.standard_normal(method.lanes)
+    )
+    n_params = changed.get("n_params") or n_params_of(run.architecture, run.task.n_examples)
+    row = {
+        **cells(run),
+        **{"n_params": n_params, "n_params_memory": n_params // 2, "n_params_distinct": n_params},
+        **{"status": "ok", "bits": bits_KxM[-1].mean(), "accuracy": 0.3, "loss": 1.0},
+        **{"memorized": 60.0, "accuracy_protocol": 0.3},
+        "rung_steps": method.ladder,
+        "rung_rates": [0.01] * method.rungs,
+        "rung_bits": bits_KxM.tolist(),
+        "rung_known": [[80] * method.lanes] * method.rungs,
+        "complete_trials": [[9 + i % 7, int(i % 7 < 3)] for i in range(method.threshold_trials)],
+        "pilot_trials": [[3.0, 11, 1]] * method.trial_pilots if method.trial_pilots else None,
+        "trial_rate": 0.03 if method.trial_pilots else None,
+        "edge_of_rates": False,
+        "pilot_bits": [],
+        "best_bits": float(bits_KxM.max()),
+        "best_complete": 11,
+        **{"curve_steps": [1], "curve_accuracy": [0.0], "curve_loss": [1.0]},
+        **PROVENANCE,
+    }
+    return row | changed
+
+
+def three():
+    """Runs of three architectures that know 500, 420 and 300 bits of 256 associations."""
+    pairs = ((BOTH, 500.0), (NEURONS, 420.0), (HEADS, 300.0))
+    return [made(board.run(architecture, BUDGET), level) for architecture, level in pairs]
+
+
+def build(rows, certified=(), **columns):
+    return board.build(results.to_table(rows).assign(**columns), certified)
+
+
+def counted(architecture=HEADS, budget=BUDGET, seed=0, bits=300.0, **changed):
+    """What counting says of weights of an architecture."""
+    task = families.task(budget, seed)
+    n_params = n_params_of(architecture, budget)
+    per_byte = {"bits_per_byte": bits / n_params / 4, "bits_per_byte_int8": bits / n_params}
+    row = {"file": "x.safetensors", "task": task.name, **task.shared_cells(), **task.cells()}
+    row |= {"architecture": architecture.name, **architecture.shared_cells()}
+    row |= {**architecture.cells(), "n_params": n_params, "known": 70, **per_byte}
+    return row | {"bits": bits, "bits_per_parameter": bits / n_params, **changed}

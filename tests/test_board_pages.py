@@ -1,0 +1,190 @@
+"""Pages of the standard board: as Markdown, CSV, HTML and LaTeX, published, and by the command."""
+
+import dataclasses
+import html.parser
+import json
+import math
+import pathlib
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import board, certificates, families
+from memobench.certificates import counting
+from memobench.models import base as models
+from memobench.report import html as page_of
+from memobench.report import latex, leaderboard, tables
+from memobench.table import results
+from tests.command_line import command_line
+from tests.entries import BUDGET, HEADS, NEURONS, build, counted, made, three
+from tests.small import PROVENANCE, markdown_rows
+from tests.test_html import HOSTILE
+
+PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
+
+
+class Cells(html.parser.HTMLParser):
+    """Tables of a page as lists of rows, the data, and all elements."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.elements, self.data = [], [], ""
+        self._cell, self._json = None, False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append(tag)
+        self._json = dict(attributes).get("id") == "data"
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+            self._cell = True
+
+    def handle_endtag(self, tag):
+        self._cell = None if tag in ("td", "th") else self._cell
+        self._json = False
+
+    def handle_data(self, data):
+        if self._cell:
+            self.rows[-1][-1] += data
+        if self._json:
+            self.data += data
+
+
+def test_four_renderings_of_one_board(tmp_path):
+    weights = [counted(bits=330.0, track="exact", weights=tmp_path / "w" / "a.safetensors")]
+    text = leaderboard.write(three(), results.to_table([]), tmp_path / "out", weights)
+    folder = tmp_path / "out"
+    found = build(three(), [{**weights[0], "weights": "../w/a.safetensors"}])
+    assert (folder / "LEADERBOARD.md").read_text("utf-8") == text
+    assert "## 256 parameters, N = 16" in text
+    csv = pd.read_csv(folder / "leaderboard.csv")
+    assert list(csv.columns) == list(found.columns)
+    numeric = found.select_dtypes("number").columns
+    np.testing.assert_allclose(csv[numeric], found[numeric].astype(float), rtol=1e-5)
+    assert csv["weights"].dropna().unique().tolist() == ["../w/a.safetensors"]
+    first = [column.label for column in board.FIRST]
+    assert len(first) == 8
+    written = [row for row in markdown_rows(text) if "entry" in row]
+    page = Cells((folder / "leaderboard.html").read_text("utf-8"))
+    data = json.loads(page.data)["rows"]
+    static = [row for row in page.rows if row[0] not in ("rank", "")]
+    tex = (folder / "leaderboard.tex").read_text("utf-8")
+    assert len(written) == len(data) == len(static) == len(found) == 4
+    for row, shown, embedded, plain in zip(
+        found.to_dict("records"), written, data, static, strict=True
+    ):
+        texts = {x.label: x.text(row) for x in board.COLUMNS.values()}
+        assert {**texts, **shown} == texts
+        assert plain[:8] == [texts[label] for label in first]
+        assert embedded["text"] == {x.name: texts[x.label] for x in board.COLUMNS.values()}
+        assert embedded["range"]["n_params"] == [row["n_params"]]
+        assert f"{latex.escaped(texts['rank'])} & {latex.escaped(row['entry'])} & " in tex
+    assert tex.count(r"\begin{table}") == 2
+
+
+def test_hostile_text_is_text_in_all_renderings(tmp_path):
+    # What UTF-8 cannot say is refused where submissions are read.
+    texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
+    for folder, names in (("plain", [f"mine {i}" for i in range(len(texts))]), ("hostile", texts)):
+        runs = [made(board.run(HEADS, BUDGET), device=names[0], commit=names[1])]
+        weights = [counted(submitter=name, theorem=name, weights=name) for name in names]
+        leaderboard.write(runs, results.to_table([]), tmp_path / folder, weights)
+    read = {
+        name: [(tmp_path / x / name).read_bytes().decode("utf-8") for x in ("plain", "hostile")]
+        for name in ("LEADERBOARD.md", "leaderboard.csv", "leaderboard.tex", "leaderboard.html")
+    }
+    elements = [sorted(set(Cells(x).elements)) for x in read["leaderboard.html"]]
+    assert elements[0] == elements[1]
+    commands = [set(re.findall(r"\\[A-Za-z]+", x)) for x in read["leaderboard.tex"]]
+    assert commands[1] - commands[0] <= {
+        rf"\text{name}" for name in "backslash less greater quotedbl bar".split()
+    }
+    # Every row is one line with as many cells, in which all is text.
+    rows, hostile_rows = map(markdown_rows, read["LEADERBOARD.md"])
+    assert len(rows) == len(hostile_rows) == 1 + len(texts)
+    by = {row["by"] for row in hostile_rows if "by" in row}
+    assert by == {tables.text(text).strip() for text in texts}
+    page = read["LEADERBOARD.md"][1].partition("## 256")[2]
+    assert not re.search(r"(?<!\\)<[a-z/!]|(?<!\\):(?=//)", page)
+    csv = pd.read_csv(tmp_path / "hostile" / "leaderboard.csv")
+    assert not any(str(x).startswith("=") for x in csv.to_numpy().ravel())
+
+
+def test_a_board_without_entries_says_so(tmp_path):
+    text = leaderboard.write([], results.to_table([]), tmp_path)
+    assert "No entry of the standard board is here" in text
+    assert list(pd.read_csv(tmp_path / "leaderboard.csv").columns) == board.names()
+    assert "No entries yet" in (tmp_path / "leaderboard.html").read_text("utf-8")
+    assert r"\begin{table}" not in (tmp_path / "leaderboard.tex").read_text("utf-8")
+
+
+def test_the_published_board_is_what_published_runs_and_weights_make(tmp_path):
+    runs, weights = leaderboard.published()
+    text = leaderboard.write(runs, results.to_table([]), tmp_path, weights)
+    written, published = (
+        pd.read_csv(folder / "leaderboard.csv").drop(columns="weights")
+        for folder in (tmp_path, PUBLISHED)
+    )
+    pd.testing.assert_frame_equal(written, published, rtol=1e-4)
+    assert text == (PUBLISHED / "LEADERBOARD.md").read_text("utf-8")
+    read = json.loads(Cells((PUBLISHED / "leaderboard.html").read_text("utf-8")).data)
+    made_now = json.loads(json.dumps(page_of.data(_published())))
+    assert [row["text"]["entry"] for row in read["rows"]] == [
+        row["text"]["entry"] for row in made_now["rows"]
+    ]
+    for row in read["rows"]:
+        weights = row["text"]["weights"]
+        assert weights == "–" or (PUBLISHED / weights).exists()
+
+
+def _published():
+    return pd.read_csv(PUBLISHED / "leaderboard.csv")
+
+
+def test_every_published_entry_has_weights_on_its_track():
+    found = _published()
+    trained = found[found["track"].isin(("exact", "constructed", "open"))]
+    assert trained["weights"].notna().all()
+    assert (trained["certified_bits_per_parameter"] > 0).all()
+    exact = found[found["track"] == "exact"]
+    # No mean is above the best.
+    assert (exact["bits_per_parameter"] < exact["certified_bits_per_parameter"]).all()
+    assert set(found["track"]) == set(board.TRACKS)
+
+
+def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
+    """From a folder of shards and weights, beside published tables and submissions."""
+    runs = tmp_path / "mine"
+    runs.mkdir()
+    row = {k: x for k, x in made(board.run(HEADS, BUDGET)).items() if k not in PROVENANCE}
+    # A quarter of the steps is no entry.
+    run = board.run(NEURONS, BUDGET)
+    short = run.method.replace(training=run.method.training.replace(epochs=16))
+    other = made(dataclasses.replace(run, method=short))
+    others = [{k: x for k, x in other.items() if k not in PROVENANCE}]
+    results.write_shard(runs, [row, *others], PROVENANCE)
+    module = HEADS.build(families.task(BUDGET))
+    params = models.init_on_host(module, 2, np.array([0, 1], np.uint32))["params"]
+    kept = certificates.of(families.task(BUDGET, 3), HEADS, params)
+    path = results.weights_path(runs, row["run_id"])
+    path.parent.mkdir()
+    path.write_bytes(certificates.encode(kept))
+    (runs / "torn.json").write_text("{")
+    done = command_line("leaderboard", f"--results={runs}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = pd.read_csv(tmp_path / "runs" / "leaderboard.csv")
+    assert "1 of your 2 runs of capacities are of other sets, steps or trainings" in done.stdout
+    assert len(found) == len(_published()) + 2
+    found = found[found["by"] == "you"].reset_index(drop=True)
+    assert found["track"].tolist() == ["exact", "open"]
+    bits = counting.count(kept, ("float32",))["bits_per_parameter"]
+    assert found["certified_bits_per_parameter"].tolist() == pytest.approx([bits, bits], rel=1e-4)
+    assert found["weights"][0] == f"../mine/weights/{row['run_id']}.safetensors"
+    assert not math.isnan(found["bits_per_parameter"][0])
+    none = command_line("leaderboard", "--results=none", cwd=tmp_path)
+    assert none.returncode == 1
+    assert "'none' is not a folder" in none.stderr
