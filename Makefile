@@ -53,7 +53,7 @@ test-pretrained: $(VENV)/.installed-test $(VENV)/.installed-pretrained
 test-browser: $(VENV)/.installed-test $(VENV)/.installed-browser
 	@(for x in chromium chromedriver; do command -v $$x || exit 1; done) >/dev/null || \
 	  apt-get install --yes chromium chromium-driver
-	MEMOBENCH_BROWSER=1 $(VENV)/bin/python -m pytest -m browser tests/test_browser.py
+	MEMOBENCH_BROWSER=1 $(VENV)/bin/python -m pytest -m browser tests/browser
 
 test-cluster: $(VENV)/.installed-test $(VENV)/.installed-ray $(VENV)/.installed-slurm
 	@PATH=$$PATH:/usr/sbin; \
