@@ -7,10 +7,12 @@ import contextlib
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType
 
+from memobench import metrics
 from memobench.engine import devices, program
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
@@ -130,11 +132,13 @@ def test_logits_and_gradients_on_accelerators_are_those_on_cpus(architecture, mo
     module = architecture.build(task)
     variables = models.init_on_host(module, 3, jax.random.key(0))
     tokens_BxS = jax.random.randint(jax.random.key(1), (8, 3), 0, 5)
-    weight_BxN = jax.random.normal(jax.random.key(2), (8, 5))
+    every_TxS = np.indices((5, 5, 5)).reshape(3, -1).T
+    weight_BxN = jax.random.normal(jax.random.key(2), (8 + len(every_TxS), 5))
 
     def weighted(params):
         applied = {**variables, "params": params}
-        logits_BxN = jax.vmap(lambda tokens_S: module.apply(applied, tokens_S))(tokens_BxS)
+        sampled_BxN = jax.vmap(lambda tokens_S: module.apply(applied, tokens_S))(tokens_BxS)
+        logits_BxN = jnp.concatenate([sampled_BxN, module.all_logits(applied, every_TxS)])
         return (weight_BxN * logits_BxN).sum(), logits_BxN
 
     def graded():
@@ -151,3 +155,18 @@ def test_logits_and_gradients_on_accelerators_are_those_on_cpus(architecture, mo
         )
         for x, y in zip(on_cpu, graded(), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-9)
+
+
+def test_losses_and_what_is_correct_on_accelerators_are_those_on_cpus(monkeypatch):
+    # Of three values, with ties for the top and tokens that are never asked for.
+    logits_TxN = np.random.default_rng(0).choice([-np.inf, 0.0, 1.5], (64, 4))
+    logits_TxN[:, 0] = 1.5
+    next_TxK = np.arange(64)[:, None] % 4
+
+    def judged():
+        return jax.vmap(lambda *x: metrics.kl_and_correct(*x, jnp.ones(1)))(logits_TxN, next_TxK)
+
+    on_cpu = judged()
+    monkeypatch.setattr(lookup, "by_platform", lambda cpu, accelerator, *x: accelerator(*x))
+    np.testing.assert_array_equal(on_cpu, judged())
+    assert 0 < on_cpu[1].sum() < 16

@@ -5,6 +5,7 @@ heads, I width of a key and J of another, X any.
 """
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -83,8 +84,8 @@ def _by_products(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
     score_QxHxS = jnp.einsum("qhj,sj->qhs", query_QxHxI, key_SxI)
     if len(query_QxHxI) > 1:
         score_QxHxS = jnp.where(_seen_QxS(query_QxHxI, key_SxI)[:, None], score_QxHxS, UNSEEN)
-    softmax = _softmax_of_few if len(key_SxI) <= FEW_PLACES else jax.nn.softmax
-    return jnp.einsum("qhs,si->qhi", softmax(score_QxHxS), key_SxI)
+    of_scores = _softmax_of_few if len(key_SxI) <= FEW_PLACES else jax.nn.softmax
+    return jnp.einsum("qhs,si->qhi", of_scores(score_QxHxS), key_SxI)
 
 
 def _by_sums(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
@@ -92,14 +93,19 @@ def _by_sums(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
         jnp.where(seen_Q[:, None], (query_QxHxI * key_I[None, None]).sum(-1), UNSEEN)
         for seen_Q, key_I in zip(_seen_QxS(query_QxHxI, key_SxI).T, key_SxI, strict=True)
     ]
-    largest_QxH = jax.lax.stop_gradient(functools.reduce(jnp.maximum, scores))
-    weights = [jnp.exp(score_QxH - largest_QxH) for score_QxH in scores]
-    total_QxH = functools.reduce(jnp.add, weights)
     parts = [
-        (weight_QxH / total_QxH)[..., None] * key_I[None, None]
-        for weight_QxH, key_I in zip(weights, key_SxI, strict=True)
+        attention_QxH[..., None] * key_I[None, None]
+        for attention_QxH, key_I in zip(softmax(scores), key_SxI, strict=True)
     ]
     return functools.reduce(jnp.add, parts)
+
+
+def softmax(scores: Sequence[jax.Array]) -> list[jax.Array]:
+    """The softmax over a few arrays of scores, written out: no axis is reduced."""
+    largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, scores))
+    weights = [jnp.exp(score - largest) for score in scores]
+    total = functools.reduce(jnp.add, weights)
+    return [weight / total for weight in weights]
 
 
 def _seen_QxS(query_QxHxI: jax.Array, key_SxI: jax.Array) -> np.ndarray:

@@ -306,8 +306,17 @@ class Transformer(TabledModule):
 
     def _attention_SH(self, rows: list[Rows]) -> jax.Array:
         query_HI = rows[-1]["query_HI"]
-        scores_SH = jnp.stack([jnp.einsum("hi,i->h", query_HI, row["key_I"]) for row in rows])
-        return jax.nn.softmax(scores_SH, axis=0)
+        scores = [jnp.einsum("hi,i->h", query_HI, row["key_I"]) for row in rows]
+        if len(rows) > mixing.FEW_PLACES:
+            return _softmax_SH(*scores)
+        # A GPU's kernels then hold scores and attention only inside; a CPU would take longer.
+        return lookup.by_platform(
+            _softmax_SH, lambda *scores: jnp.stack(mixing.softmax(scores)), *scores
+        )
+
+
+def _softmax_SH(*scores: jax.Array) -> jax.Array:
+    return jax.nn.softmax(jnp.stack(scores), axis=0)
 
 
 def _products(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
