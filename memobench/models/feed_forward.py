@@ -10,7 +10,7 @@ Shape letters: P positions, D d_model, W d_mlp.
 """
 
 import dataclasses
-import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,8 +21,17 @@ from memobench.models.initial_weights import Table, Weight, fan_in
 
 Elementwise = Callable[[jax.Array], jax.Array]
 
+
+def gelu(x: jax.Array) -> jax.Array:
+    """The exact gelu, x times the normal distribution below x, by erf as PyTorch has it.
+
+    By erfc far negative inputs are a little more exact, and a step takes up to a fifth longer.
+    """
+    return 0.5 * x * (1 + jax.lax.erf(x * math.sqrt(0.5)))
+
+
 ACTIVATIONS: dict[str, Elementwise] = {
-    "gelu": functools.partial(nn.gelu, approximate=False),
+    "gelu": gelu,
     "relu": nn.relu,
     "silu": nn.silu,
     "relu_squared": lambda x: nn.relu(x) ** 2,

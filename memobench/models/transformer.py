@@ -2,7 +2,9 @@
 
 One example, no batch and no pack axis. What depends on a single token is computed apart:
 `tables` projects every token of the vocabulary once, `read` combines the rows of one example.
-Under a `vmap` over examples the tables do not depend on the example and are computed once.
+Under a `vmap` over examples the tables do not depend on the example and are computed once. What is
+an example's own comes first in products with weights: examples are then the rows of the result,
+which a CPU would otherwise transpose again and again.
 
 Shape letters: N vocab_size, S context_length, D d_model, I width of a head's input (d_model, or
 d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
@@ -254,7 +256,7 @@ class Transformer(TabledModule):
     def read(self, rows: list[Rows]) -> jax.Array:
         """logits_N of one example from the first layer's rows of its S tokens."""
         rows = self._last_rows(rows)
-        return self.unembedding_ND @ self._layer(self.n_layers - 1, rows)
+        return self._layer(self.n_layers - 1, rows) @ self.unembedding_ND.T
 
     def _last_rows(self, rows: list[Rows]) -> list[Rows]:
         """The rows of the last layer from those of the first."""
@@ -271,7 +273,7 @@ class Transformer(TabledModule):
         share the row; without them heads mix keys and map the mixture.
         """
         weights = self.layers[layer]
-        x_I = self.compress_KD @ x_D if self.compress else x_D
+        x_I = x_D @ self.compress_KD.T if self.compress else x_D
         if not self.full:
             x_I = x_I + self.position_embedding_SI[position]
         row = {"stream_D": x_D, "key_I": x_I}
@@ -287,10 +289,10 @@ class Transformer(TabledModule):
         weights = self.layers[layer]
         attended_I = self._attended(layer, self._attention_SH(rows), rows)
         x_D = rows[-1]["stream_D"] + (
-            self.decompress_DK @ attended_I if self.compress else attended_I
+            attended_I @ self.decompress_DK.T if self.compress else attended_I
         )
-        hidden_W = ACTIVATIONS[self.activation](weights.mlp_in_WD @ x_D + weights.mlp_in_bias_W)
-        return x_D + weights.mlp_out_DW @ hidden_W
+        hidden_W = ACTIVATIONS[self.activation](x_D @ weights.mlp_in_WD.T + weights.mlp_in_bias_W)
+        return x_D + hidden_W @ weights.mlp_out_DW.T
 
     def _attended(self, layer: int, attention_SH: jax.Array, rows: list[Rows]) -> jax.Array:
         """The sum of what all heads add to the output, in R^I."""
