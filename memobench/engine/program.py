@@ -133,12 +133,47 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
 
 def to_compile(signature: Signature, n_lanes: int, n_instances: int) -> dict[str, Part]:
     """The functions that a program compiles at once, by name, and the shapes they take."""
-    reads = reading.of(signature)
+    state = lanes.stacked(signature.shapes(), n_lanes)
+    data = reading.of(signature).shapes(n_instances)
+    number, count = (jax.ShapeDtypeStruct((n_lanes,), dtype) for dtype in (jnp.float32, jnp.int32))
+    of_shapes = lanes.stacked(signature.of_shapes(), n_lanes)
+    lane = Lane(count, count, number, count, of_shapes)
+    rate = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps), jnp.float32)
+    shuffle, order = _shuffling(signature, n_lanes)
+    order = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps, *order.shape[2:]), order.dtype)
+    due = jax.ShapeDtypeStruct((n_lanes,), jnp.bool_)
+    parts = {
+        "begin": Part(_beginning(signature), (state.variables,), (SPLIT,)),
+        "chunk": Part(
+            _chunks(signature),
+            (state, data, lane, rate, order),
+            (SPLIT, SHARED, SPLIT, SPLIT, SPLIT),
+            donate=(0,),
+        ),
+        "look": Part(
+            _looking(signature),
+            (state.variables, state.best, data, lane, due),
+            (SPLIT, SPLIT, SHARED, SPLIT, SPLIT),
+            donate=(1,),
+        ),
+    }
+    return parts | ({"shuffle": shuffle} if shuffle else {})
+
+
+def _beginning(signature: Signature) -> Callable[..., Any]:
+    """`Program.begin`, to be compiled."""
 
     def begin(variables_R: Any) -> State:
         moving = trains(signature.module, signature.trained)
         one = functools.partial(lanes.begin, signature.optimizer, moving, signature.keeps_best)
         return jax.vmap(one)(variables_R)
+
+    return begin
+
+
+def _chunks(signature: Signature) -> Callable[..., Any]:
+    """`Program.chunk`, to be compiled."""
+    reads = reading.of(signature)
 
     def chunk(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
         def train(variables: Any, moments: Any, lane: Lane, rate_C: Any, order_CxB: Any) -> Any:
@@ -158,6 +193,13 @@ def to_compile(signature: Signature, n_lanes: int, n_instances: int) -> dict[str
         )
         return State(variables, moments, state.best), curve
 
+    return chunk
+
+
+def _looking(signature: Signature) -> Callable[..., Any]:
+    """`Program.look`, to be compiled."""
+    reads = reading.of(signature)
+
     def look(variables: Any, best: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Any:
         loss_R, accuracy_R = reads.evaluate(variables, data, lane_R, due_R)
         if signature.keeps_best:
@@ -167,31 +209,7 @@ def to_compile(signature: Signature, n_lanes: int, n_instances: int) -> dict[str
             best = jax.vmap(keep_better)(best, new, target_R)
         return best, loss_R, accuracy_R
 
-    state = lanes.stacked(signature.shapes(), n_lanes)
-    data = reads.shapes(n_instances)
-    number, count = (jax.ShapeDtypeStruct((n_lanes,), dtype) for dtype in (jnp.float32, jnp.int32))
-    of_shapes = lanes.stacked(signature.of_shapes(), n_lanes)
-    lane = Lane(count, count, number, count, of_shapes)
-    rate = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps), jnp.float32)
-    shuffle, order = _shuffling(signature, n_lanes)
-    order = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps, *order.shape[2:]), order.dtype)
-    due = jax.ShapeDtypeStruct((n_lanes,), jnp.bool_)
-    parts = {
-        "begin": Part(begin, (state.variables,), (SPLIT,)),
-        "chunk": Part(
-            chunk,
-            (state, data, lane, rate, order),
-            (SPLIT, SHARED, SPLIT, SPLIT, SPLIT),
-            donate=(0,),
-        ),
-        "look": Part(
-            look,
-            (state.variables, state.best, data, lane, due),
-            (SPLIT, SPLIT, SHARED, SPLIT, SPLIT),
-            donate=(1,),
-        ),
-    }
-    return parts | ({"shuffle": shuffle} if shuffle else {})
+    return look
 
 
 def keep_better(best: Best, new: Best, target: jax.Array) -> Best:

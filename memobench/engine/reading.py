@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,61 +19,61 @@ from memobench.tasks.labelled_contexts import Labelled
 from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance
 
 if TYPE_CHECKING:
+    from memobench.engine.program import Signature
     from memobench.runs import Run
 
 # Loss and accuracy.
 Seen = tuple[jax.Array, jax.Array]
 
 
-class Reads(NamedTuple):
-    """How the lanes of a signature read what they memorize.
+@dataclasses.dataclass(frozen=True)
+class Reads:
+    """How the lanes of a signature read what they memorize."""
 
-    shapes: of the data, from the number of instances. steps: from data and lane, what takes a
-    step's order_B and variables to loss and accuracy. evaluate: from stacked variables, data, lanes
-    and which of them are due, loss_R and accuracy_R on all examples.
-    """
+    signature: Signature
 
-    shapes: Callable[[int], Any]
-    steps: Callable[[Any, Lane], Callable[[Any, Any], Seen]]
-    evaluate: Callable[[Any, Any, Lane, jax.Array], Seen]
+    def shapes(self, n_instances: int) -> Any:
+        """Shapes of the data of so many instances."""
+        raise NotImplementedError
+
+    def steps(self, data: Any, lane: Lane) -> Callable[[Any, Any], Seen]:
+        """A function of a step's order_B and a lane's variables to loss and accuracy."""
+        raise NotImplementedError
+
+    def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
+        """loss_R and accuracy_R on all examples, of the lanes that are due."""
+        raise NotImplementedError
 
 
-def of(signature: Any) -> Reads:
+def of(signature: Signature) -> Reads:
     """How the lanes of a signature read."""
-    return (_tokens if signature.task.of_tokens else _contexts)(signature)
+    return (Tokens if signature.task.of_tokens else Contexts)(signature)
 
 
 # --- Tokens ------------------------------------------------------------------------------------
 
 
-def _tokens(signature: Any) -> Reads:
+class Tokens(Reads):
     """Data: `instances`, and `draws`, the training set of each, K x M.
 
     Draws are numbers of examples; of subsets, numbers in [0, 1) that scale with their size.
     """
-    module, task = signature.module, signature.task
-    # Of a subset only the examples that it holds count.
-    weighted = True if signature.subsets else None
-    n_draws = 0 if task.is_fresh else signature.epoch_steps * signature.batch_size
 
-    def shapes(n_instances: int) -> Any:
-        dtype = jnp.float32 if signature.subsets else jnp.int32
+    def shapes(self, n_instances: int) -> Any:
+        subsets, task = self.signature.subsets, self.signature.task
+        n_draws = 0 if task.is_fresh else self.signature.epoch_steps * self.signature.batch_size
+        dtype = jnp.float32 if subsets else jnp.int32
         draws = jax.ShapeDtypeStruct((n_instances, n_draws), dtype)
         return {"instances": stacked(task.shapes(), n_instances), "draws": draws}
 
-    def memorized(data: Any, lane: Lane) -> Instance:
-        instance = jax.tree.map(lambda x: x[lane.instance], data["instances"])
-        if not signature.subsets:
-            return instance
-        number_T = jnp.arange(instance.prior_T.shape[0])
-        prior_T = jnp.where(number_T < lane.n_examples, 1 / lane.n_examples, 0.0)
-        return instance._replace(prior_T=prior_T)
-
-    def steps(data: Any, lane: Lane) -> Callable[[Any, Any], Seen]:
-        instance, draws_M = memorized(data, lane), data["draws"][lane.instance]
+    def steps(self, data: Any, lane: Lane) -> Callable[[Any, Any], Seen]:
+        signature, task = self.signature, self.signature.task
+        instance, draws_M = self._memorized(data, lane), data["draws"][lane.instance]
         if signature.subsets:
             n = lane.n_examples
             draws_M = jnp.minimum((draws_M * n).astype(jnp.int32), n - 1)
+        # Of a subset only the examples that it holds count.
+        weighted = True if signature.subsets else None
 
         def seen(order_B: jax.Array, variables: Any) -> Seen:
             examples_B: Any = None
@@ -81,14 +82,16 @@ def _tokens(signature: Any) -> Reads:
                 examples_B = task.fresh(key, signature.batch_size)
             elif signature.batch_size:
                 examples_B = draws_M[order_B]
-            return task.objective(module, variables, instance, examples_B, weighted)
+            return task.objective(signature.module, variables, instance, examples_B, weighted)
 
         return seen
 
-    def evaluate(variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
+    def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
+        module, task = self.signature.module, self.signature.task
+
         def whole(variables: Any, lane: Lane) -> Seen:
-            instance = memorized(data, lane)
-            if signature.subsets:
+            instance = self._memorized(data, lane)
+            if self.signature.subsets:
                 return task.objective(module, variables, instance, weighted=True)
             return task.evaluate(module, variables, instance)
 
@@ -99,7 +102,13 @@ def _tokens(signature: Any) -> Reads:
         # One lane after another: all examples of all lanes at once would not fit beside training.
         return jax.lax.map(one, (variables, lane_R, due_R))
 
-    return Reads(shapes, steps, evaluate)
+    def _memorized(self, data: Any, lane: Lane) -> Instance:
+        instance = jax.tree.map(lambda x: x[lane.instance], data["instances"])
+        if not self.signature.subsets:
+            return instance
+        number_T = jnp.arange(instance.prior_T.shape[0])
+        prior_T = jnp.where(number_T < lane.n_examples, 1 / lane.n_examples, 0.0)
+        return instance._replace(prior_T=prior_T)
 
 
 def shuffle_key(run: Run) -> jax.Array:
@@ -129,24 +138,22 @@ def step_keys(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int)
 # --- Labelled contexts -------------------------------------------------------------------------
 
 
-def _contexts(signature: Any) -> Reads:
+class Contexts(Reads):
     """Data: the largest set of every seed, stacked as drawn; batches come from the host."""
-    module, task = signature.module, signature.task
 
-    def shapes(n_instances: int) -> Any:
-        return stacked(task.shapes(), n_instances)
+    def shapes(self, n_instances: int) -> Any:
+        return stacked(self.signature.task.shapes(), n_instances)
 
-    def steps(data: Labelled, lane: Lane) -> Callable[[Any, Any], Seen]:
+    def steps(self, data: Labelled, lane: Lane) -> Callable[[Any, Any], Seen]:
         def seen(rows_B: jax.Array, variables: Any) -> Seen:
+            module = self.signature.module
             loss_B, correct_B = labelled_objective(module, variables, data, lane.instance, rows_B)
             return loss_B.mean(), correct_B.mean()
 
         return seen
 
-    def evaluate(variables: Any, data: Labelled, lane_R: Lane, due_R: jax.Array) -> Seen:
-        return evaluate_prefixes(module, variables, data, lane_R)
-
-    return Reads(shapes, steps, evaluate)
+    def evaluate(self, variables: Any, data: Labelled, lane_R: Lane, due_R: jax.Array) -> Seen:
+        return evaluate_prefixes(self.signature.module, variables, data, lane_R)
 
 
 def labelled_objective(
