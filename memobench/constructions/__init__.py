@@ -123,7 +123,6 @@ def construct_pack(
     Raises:
       UserError: no run of the pack can be made.
     """
-    started = time.perf_counter()
     judged, lost = [], []
     for run in pack.runs:
         since = time.perf_counter()
@@ -143,7 +142,6 @@ def construct_pack(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
         compile_seconds=0.0,
-        run_seconds=time.perf_counter() - started,
         variables={},
         columns=tuple(judged),
     )

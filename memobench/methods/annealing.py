@@ -11,7 +11,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -230,10 +229,9 @@ def anneal(
       A PackResult at the weights of least loss. `columns` holds each run's evaluations, the
       step it stopped at, that of its best weights, and which heads are saturated.
     """
-    started = time.perf_counter()
     annealed = Annealed(pack, checkpoints)
     compile_seconds = engine.train(annealed, on_steps, checkpoints)
-    return annealed.result(compile_seconds, started)
+    return annealed.result(compile_seconds)
 
 
 class Annealed(engine.Policy):
@@ -304,7 +302,7 @@ class Annealed(engine.Policy):
                 self.save(checkpoints, job, job.state)
                 job.saved = True
 
-    def result(self, compile_seconds: float, started: float) -> PackResult:
+    def result(self, compile_seconds: float) -> PackResult:
         """The result, once all runs are done."""
         best = [_best_of(job) for job in self.all]
         n_examples = np.array([job.run.task.n_examples for job in self.all])
@@ -314,7 +312,6 @@ class Annealed(engine.Policy):
             accuracy_R=accuracy_R,
             loss_R=loss_R,
             compile_seconds=compile_seconds,
-            run_seconds=time.perf_counter() - started - compile_seconds,
             variables=lanes.stack(self._best(job) for job in self.all),
             columns=tuple(self._certificate(job) for job in self.all),
         )

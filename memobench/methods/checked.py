@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -62,14 +61,12 @@ class Checked(ByTraining):
     def train(
         self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
     ) -> PackResult:
-        started = time.perf_counter()
         checks = Checks(pack, checkpoints)
         compile_seconds = engine.train(checks, on_steps, checkpoints)
         return PackResult.of_ends(
             accuracy_R=np.array([job.best for job in checks.all]),
             loss_R=np.array([job.loss for job in checks.all]),
             compile_seconds=compile_seconds,
-            run_seconds=time.perf_counter() - started - compile_seconds,
             columns=tuple(
                 {"ended_at": job.step, "best_check": job.best_step} for job in checks.all
             ),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,10 +42,9 @@ def climb(
       A PackResult whose accuracies and losses are means over the models of the last rung; the rest
       is in its columns.
     """
-    started = time.perf_counter()
     ladders = Ladders(pack, checkpoints)
     compile_seconds = engine.train(ladders, on_steps, checkpoints)
-    return ladders.result(compile_seconds, time.perf_counter() - started - compile_seconds)
+    return ladders.result(compile_seconds)
 
 
 @dataclasses.dataclass(eq=False)
@@ -124,14 +122,13 @@ class Ladders(Queue):
             if not self._n_open[owner]:
                 self._propose(owner)
 
-    def result(self, compile_seconds: float, seconds: float) -> PackResult:
+    def result(self, compile_seconds: float) -> PackResult:
         """The result, once all is done."""
         loss_R, accuracy_R = np.array([found.ends() for found in self._found]).T
         return PackResult.of_ends(
             accuracy_R=accuracy_R,
             loss_R=loss_R,
             compile_seconds=compile_seconds,
-            run_seconds=seconds,
             columns=tuple(found.columns() for found in self._found),
             weights=tuple(
                 Weights(found.best[2], task=self.tasks(run)[found.best[1]])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -133,7 +132,6 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
     n_runs = len(pack.runs)
     shape = (pack.module, task.signature(), method, devices.filled(n_runs))
     (search, unravel), compile_seconds = compiling.timed(_compile, *shape)
-    started = time.perf_counter()
     variables = _starts(pack, method.starts)
     instances = [run.task.sample() for run in pack.runs]
     with jax.enable_x64(True):
@@ -149,7 +147,6 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
         accuracy_R=accuracy_R,
         loss_R=loss_R,
         compile_seconds=compile_seconds,
-        run_seconds=time.perf_counter() - started,
         variables={"params": best, "constants": constants},
         columns=tuple(
             {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -147,12 +146,9 @@ def search(
       A PackResult whose accuracies and losses are those on all examples, each by its best learning
       rate; what was found is in its columns.
     """
-    started = time.perf_counter()
     searches = Searches(pack, checkpoints)
     compile_seconds = engine.train(searches, on_steps, checkpoints)
-    return _result(
-        pack.runs, searches.trials, compile_seconds, time.perf_counter() - started - compile_seconds
-    )
+    return _result(pack.runs, searches.trials, compile_seconds)
 
 
 @dataclasses.dataclass(eq=False)
@@ -236,9 +232,7 @@ def _saved(run: Run, checkpoints: Checkpoints | None) -> list[Trial]:
     ]
 
 
-def _result(
-    runs: Sequence[Run], trials: list[list[Trial]], compile_seconds: float, seconds: float
-) -> PackResult:
+def _result(runs: Sequence[Run], trials: list[list[Trial]], compile_seconds: float) -> PackResult:
     found = [
         bisection.best_of_whole(trial, run.task.n_examples)
         for trial, run in zip(trials, runs, strict=True)
@@ -248,7 +242,6 @@ def _result(
         accuracy_R=accuracy_R,
         loss_R=loss_R,
         compile_seconds=compile_seconds,
-        run_seconds=seconds,
         columns=tuple(
             bisection.columns(run.task.n_examples, made, run.task.n_choices)
             for run, made in zip(runs, trials, strict=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -315,7 +314,6 @@ def train_many(
     Raises:
       ValueError: a run starts from a construction, and that was not given.
     """
-    started = time.perf_counter()
     plain = Plain(pack, initial, checkpoints)
     compile_seconds = engine.train(plain, on_steps, checkpoints)
     jobs: list[Any] = plain.all
@@ -326,7 +324,6 @@ def train_many(
         step_accuracy_RxL=np.stack([job.curve_2xL[1] for job in jobs]),
         step_loss_RxL=np.stack([job.curve_2xL[0] for job in jobs]),
         compile_seconds=compile_seconds,
-        run_seconds=time.perf_counter() - started - compile_seconds,
         variables=plain.variables_of_all(),
     )
 

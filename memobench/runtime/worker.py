@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import pathlib
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -121,8 +122,15 @@ def work(
 def _training(
     on_steps: OnSteps, checkpoints: checkpoints.Folder | None = None
 ) -> Callable[[packing.Pack], PackResult]:
-    """How packs are made: as the method of their runs says."""
-    return lambda pack: pack.runs[0].method.train(pack, on_steps, checkpoints)
+    """How packs are made: as the method of their runs says, and timed."""
+
+    def train(pack: packing.Pack) -> PackResult:
+        started = time.perf_counter()
+        result = pack.runs[0].method.train(pack, on_steps, checkpoints)
+        seconds = time.perf_counter() - started - result.compile_seconds
+        return dataclasses.replace(result, run_seconds=seconds)
+
+    return train
 
 
 def _kept(
