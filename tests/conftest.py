@@ -23,16 +23,15 @@ import pytest
 import memobench
 from memobench import claims, plugins
 from memobench.executors import Executor
-from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.kinds import FAMILIES
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
-from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.spec import REGISTERED
 from memobench.table import measures
 from memobench.tasks.associations import Associations
+from tests import small
 
 atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignore_errors=True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -131,12 +130,10 @@ def measured():
         for seed in range(2)
     ]
     runs.append(run(wild, 2, n_heads=1))
-    experiment = Experiment(
-        name="test/tiny",
-        title="Tiny",
-        presets={"quick": tuple(runs), "full": tuple(runs)},
+    experiment = small.experiment(
+        "test/tiny",
+        runs,
         left_out="nothing to speak of",
-        figure=Figure(x="n_params", hue="architecture"),
         claims=(
             claims.Claim(
                 name="knows something",

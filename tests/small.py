@@ -1,4 +1,4 @@
-"""Small specs of every registered kind, and what tests of shards share."""
+"""Small specs of every registered kind, small experiments, and what tests of shards share."""
 
 import dataclasses
 import json
@@ -7,7 +7,9 @@ import re
 import pytest
 
 from memobench.errors import UserError
+from memobench.experiment import Experiment
 from memobench.models.base import Architecture
+from memobench.report.figure import Figure
 from memobench.runs import from_cells
 from memobench.spec import SPEC_VERSION
 from memobench.table import checks, results, rows
@@ -38,6 +40,17 @@ def make(kind, values):
     """A spec of a kind with those of the values that it has a field for."""
     names = {field.name for field in dataclasses.fields(kind)}
     return kind(**{name: x for name, x in values.items() if name in names})
+
+
+def experiment(name, runs, **fields):
+    """An experiment whose presets are the same few runs."""
+    few = {
+        "title": name.rpartition("/")[2].title(),
+        "presets": {"quick": tuple(runs), "full": tuple(runs)},
+        "left_out": "nothing",
+        "figure": Figure(x="n_params", hue="architecture"),
+    }
+    return Experiment(name=name, **few | fields)
 
 
 def serves(architecture, task):

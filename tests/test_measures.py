@@ -8,7 +8,6 @@ from memobench import bisection, metrics, spec
 from memobench.columns import real
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
-from memobench.experiment import Experiment
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
@@ -16,13 +15,12 @@ from memobench.methods.training import Training
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.report import experiment as page
-from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.table import measures, results, rows, verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts
-from tests.small import reseal
+from tests import small
 
 TASK = Associations(vocab_size=4)
 NOTHING = dict.fromkeys(rows.MEASURES)
@@ -93,14 +91,7 @@ def test_a_measure_is_reported_and_verified(tmp_path):
     folder = tmp_path / "runs"
     runs = _runs()
     table = memobench.run(runs, folder, progress=False)
-    experiment = Experiment(
-        name="test/own",
-        title="Own",
-        presets={"quick": tuple(runs), "full": tuple(runs)},
-        left_out="nothing",
-        figure=Figure(x="n_params", hue="architecture"),
-    )
-    text = page.write(experiment, "quick", table, tmp_path)
+    text = page.write(small.experiment("test/own", runs), "quick", table, tmp_path)
     header = next(
         line for line in text.split("## All configurations")[1].splitlines() if "|" in line
     )
@@ -115,7 +106,7 @@ def test_a_measure_is_reported_and_verified(tmp_path):
         ({"share_known": 1.5}, "share_known=1.5, not a number from 0 to 1"),
         ({"share_known": 0.5, "status": "diverged", **NOTHING}, "has no such measure"),
     ):
-        reseal(shard, lambda x, change=change: x["rows"][0].update(change))
+        small.reseal(shard, lambda x, change=change: x["rows"][0].update(change))
         assert any(told in error for error in verify.verify(folder).errors), told
 
 
