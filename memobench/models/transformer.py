@@ -131,8 +131,9 @@ class Transformer(TabledModule):
             first, last = self._floats_of_layer(length), self._floats_of_layer(1)
             gradients = first if self.n_layers > 1 else last
             return 2 * ((self.n_layers - 1) * first + last + self.vocab_size) + gradients
-        per_place = self.n_heads + self.d_model
-        return 2 * (self.vocab_size + length * per_place + self.d_mlp)
+        # Scores that are written out are held once, as attention or its gradient.
+        of_heads = self.n_heads / 2 if length <= mixing.FEW_PLACES else self.n_heads
+        return 2 * (self.vocab_size + length * (of_heads + self.d_model) + self.d_mlp)
 
     @property
     def _width(self) -> int:
