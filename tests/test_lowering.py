@@ -116,6 +116,19 @@ def test_no_device_waits_for_another_or_the_host_within_a_program(name, monkeypa
         assert not re.findall(r"compare +LT, %iterArg\w*, %iterArg", text)
 
 
+@pytest.mark.parametrize("heads", ["compressed", "full"])
+def test_examples_are_the_rows_of_what_a_cpu_computes(heads):
+    """Weights first in a product would make them columns, transposed in every pass over them."""
+    task, architecture = Associations(vocab_size=13), MLP(heads=heads, d_mlp=23, **SIZES)
+    module = architecture.build(task)
+    variables = models.init_on_host(module, 2, jax.random.key(0))
+    logits = jax.jit(jax.vmap(lambda tokens_S: module.apply(variables, tokens_S)))
+    text = logits.trace(np.zeros((31, 2), int)).lower(lowering_platforms=("cpu",)).as_text()
+    assert "tensor<31x23xf32>" in text
+    assert "tensor<31x13xf32>" in text
+    assert not re.findall(r"tensor<(?:23|13)x31xf32>", text)
+
+
 @pytest.mark.parametrize(
     "architecture",
     [
