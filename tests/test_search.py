@@ -16,50 +16,29 @@ import pytest
 import memobench
 from memobench import bisection
 from memobench.bisection import Trial
-from memobench.constructions.dana2025 import Dana2025
 from memobench.engine import compiling, initializing, loop, program, reading
-from memobench.errors import UserError
 from memobench.methods import search as searching
 from memobench.methods import training
-from memobench.methods.annealing import Annealing
-from memobench.methods.search import RULES, Search
-from memobench.methods.training import Training
+from memobench.methods.search import Search
 from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.linear_memory import LinearMemory
 from memobench.planner import packing
-from memobench.runs import Run, cells
+from memobench.runs import Run
 from memobench.runtime import checkpoints
 from memobench.table import results, rows
-from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
-from memobench.tasks.labelled_contexts import LabelledContexts
-from memobench.tasks.sequences import Sequences
 from memobench.tasks.tokens import Instance
-from tests import small
+from tests.searches import EXACT, SEARCH, run_of
 from tests.stopping import Memory, Stop, stopping_after
 
-EXACT = Training(n_batches=8, epochs=2, learning_rate=0.1, final_learning_rate=0.05).exact()
 PUBLISHED = dataclasses.replace(EXACT, protocol="published", batch_size=8)
-SEARCH = Search(training=EXACT, sizes=2, doublings=1)
 QUICK = {"xla_backend_optimization_level": 0}
-
-
-def _run(name="attention_only", n=36, seed=0, method=SEARCH, vocab_size=7, **sizes):
-    sizes = {"d_model": 3, "d_head": 3, "n_heads": 2, **sizes}
-    return Run(
-        task=Associations(vocab_size=vocab_size, n_sequences=n, seed=seed),
-        architecture=small.make(Architecture.named(name), sizes),
-        method=method,
-        seed=seed + 5,
-    )
-
 
 # Sizes, families, seeds, learning rates and numbers of sequences that one program must hold.
 OTHER_RATE = dataclasses.replace(SEARCH, training=dataclasses.replace(EXACT, learning_rate=0.03))
 MIX = (
-    _run(n=36, seed=50),
-    _run("mlp", n=33, seed=51, d_model=2, d_head=2, n_heads=3, d_mlp=3, method=OTHER_RATE),
+    run_of(n=36, seed=50),
+    run_of("mlp", n=33, seed=51, d_model=2, d_head=2, n_heads=3, d_mlp=3, method=OTHER_RATE),
 )
 
 
@@ -219,7 +198,7 @@ def _plainly(run, trial):
 @pytest.mark.rounding
 @pytest.mark.parametrize(
     ("run", "method"),
-    [(MIX[1], MIX[1].method.training), (_run(n=36, seed=3), PUBLISHED)],
+    [(MIX[1], MIX[1].method.training), (run_of(n=36, seed=3), PUBLISHED)],
     ids=["exact", "published"],
 )
 def test_every_trial_is_a_plain_training_of_the_first_examples(run, method, monkeypatch):
@@ -301,7 +280,7 @@ def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
     recorded.clear()
     training_ = dataclasses.replace(EXACT, epochs=1, learning_rate=0.05)
     method = dataclasses.replace(SEARCH, training=training_)
-    others = [_run(n=n, seed=n, method=method, n_heads=h) for n, h in ((36, 1), (34, 2))]
+    others = [run_of(n=n, seed=n, method=method, n_heads=h) for n, h in ((36, 1), (34, 2))]
     result = searching.search(packing.make_pack(others, packing.make_pack(MIX).module))
     assert recorded.looks
     assert recorded.shapes == []
@@ -429,8 +408,8 @@ def test_a_trial_of_a_bijection_is_a_smaller_bijection():
 
 
 def test_searches_have_rows_like_any_run(tmp_path):
-    full = _run(n=36, d_model=3, d_head=2, n_heads=2, heads="full")
-    encoder = _run("sequence_encoder", n=36, d_model=2)
+    full = run_of(n=36, d_model=3, d_head=2, n_heads=2, heads="full")
+    encoder = run_of("sequence_encoder", n=36, d_model=2)
     runs = [full, MIX[1], encoder]
     table = memobench.run(runs, results=tmp_path, progress=False)
     assert (tmp_path / ".checkpoints").exists()
@@ -467,91 +446,3 @@ def test_searches_have_rows_like_any_run(tmp_path):
     # Nothing is searched again.
     again = memobench.run(runs, results=tmp_path, progress=False)
     assert again["date"].tolist() == table["date"].tolist()
-
-
-# Specs.
-
-WHOLE = Associations(vocab_size=7)
-
-
-@pytest.mark.parametrize(
-    ("build", "field"),
-    [
-        (lambda: Search(training=EXACT, sizes=0), "sizes"),
-        (lambda: Search(training=EXACT, sizes=65), "sizes"),
-        (lambda: Search(training=EXACT, doublings=33), "doublings"),
-        (lambda: Search(training=EXACT, resolution=1), "resolution"),
-        (lambda: Search(training=EXACT, rules=RULES + 1), "rules"),
-        (lambda: Search(training=EXACT, rules=None), "rules"),
-        (lambda: Search(training=EXACT, doublings=-1), "doublings"),
-        (lambda: Search(training=EXACT, doublings=1.0), "doublings"),
-        (lambda: Search(training=EXACT, resolution=0), "resolution"),
-        (lambda: Search(training=EXACT, resolution=math.nan), "resolution"),
-        (lambda: Search(training=EXACT, rate_factors=()), "rate_factors"),
-        (lambda: Search(training=EXACT, rate_factors=(1.0, 1)), "rate_factors"),
-        (lambda: Search(training=EXACT, rate_factors=1.0), "rate_factors"),
-        (lambda: Search(training=EXACT, rate_factors=(0.0,)), "rate_factors"),
-        (lambda: Search(training=EXACT, rate_factors=(math.inf,)), "rate_factors"),
-        (lambda: Search(training=EXACT, rate_factors=("1",)), "rate_factors"),
-        (lambda: Search(training=EXACT, rate_factors=(True,)), "rate_factors"),
-        (lambda: Search(training=EXACT, rate_factors=tuple(range(1, 18))), "rate_factors"),
-        (lambda: Search(training=Annealing()), "training"),
-        (lambda: Search(training=SEARCH), "training"),
-        (
-            lambda: Search(training=dataclasses.replace(EXACT, start=Dana2025())),
-            "training",
-        ),
-        (lambda: dataclasses.replace(MIX[0], task=WHOLE), "n_sequences"),
-        (
-            lambda: dataclasses.replace(
-                MIX[0], task=dataclasses.replace(WHOLE, n_sequences=9, zipf_exponent=1.0)
-            ),
-            "zipf_exponent",
-        ),
-        (lambda: dataclasses.replace(MIX[0], task=LabelledContexts(n_examples=9)), "method"),
-        (
-            lambda: dataclasses.replace(MIX[0], task=Sequences(n_sequences=9)),
-            "method",
-        ),
-    ],
-)
-def test_a_mistake_gets_one_line_that_names_the_field(build, field):
-    with pytest.raises(UserError, match=rf"\b{field}\b") as error:
-        build()
-    assert "\n" not in str(error.value)
-
-
-def test_the_largest_search():
-    most = {"sizes": 64, "doublings": 32, "resolution": 0.999}
-    found = Search(training=EXACT, rate_factors=tuple(range(1, 17)), **most)
-    assert found.lanes == 64 * 16
-
-
-def test_the_rules_of_a_search_are_a_column():
-    assert SEARCH.rules == RULES == cells(_run())["rules"]
-    assert cells(_run(method=EXACT))["rules"] is None
-
-
-def test_the_id_of_a_search_is_for_ever():
-    run = _run()
-    assert run.run_id == "0d8ccd5b0fb9ac51"
-    ones = [
-        dataclasses.replace(run, method=SEARCH.replace(rate_factors=factors))
-        for factors in ((1, 3), (1.0, 3), [1.0, 3.0])
-    ]
-    assert len({x.run_id for x in ones}) == 1
-    assert len({x.run_id for x in (run, ones[0])}) == 2
-    for field, value in (("sizes", 3), ("resolution", 0.1), ("doublings", 0)):
-        changed = dataclasses.replace(SEARCH, **{field: value})
-        assert dataclasses.replace(run, method=changed).run_id != run.run_id
-
-
-def test_only_runs_of_one_size_share_a_program():
-    packing.make_pack([_run(n=33), _run(n=40)])
-    with pytest.raises(ValueError, match="differ in more"):
-        packing.make_pack([_run(n=20), _run(n=40)])
-    plans = packing.plan([_run(n=n, seed=n) for n in (20, 24, 33, 40)], "cpu")
-    assert sorted(sorted(run.task.n_examples for run in pack.runs) for pack in plans) == [
-        [20, 24],
-        [33, 40],
-    ]
