@@ -95,6 +95,9 @@ def _home(thing: Any) -> tuple[str, dict[str, Any]] | None:
 
 
 def _text(file: str) -> str:
+    # All strings that are executed share this name; from Python 3.13 it finds that of `python -c`.
+    if file == "<string>":
+        return ""
     linecache.checkcache(file)
     return "".join(linecache.getlines(file))
 
