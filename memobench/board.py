@@ -21,6 +21,7 @@ from memobench.columns import Column, by_name, require
 from memobench.errors import UserError
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
+from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.runs import Run, from_cells
 from memobench.table.rows import listed, of_architecture
@@ -53,21 +54,23 @@ RATE_FACTORS = (3.0, 5.5, 10.0)
 
 
 def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
-    """The run that puts an architecture on the board, if its parameters meet the budget.
+    """The run that puts an architecture on the board.
 
     Larger models have fewer tables, pilots and trials. Raises UserError for an unknown budget or
-    track.
+    track, and for parameters that miss the budget.
 
     >>> from memobench.models.transformer import MLP
     >>> run(MLP(d_model=3, d_head=3, d_mlp=17, heads="full"), budget=256).method.tables
     96
     """
-    budgets = ", ".join(f"{each:,}" for each in TABLES)
-    require(budget in TABLES, f"budget={budget!r} is none of the board's; choose one of {budgets}")
+    task = families.task(budget)
     require(
         track in TRAININGS,
         f"track={track!r} is not one of training; choose one of {', '.join(TRAININGS)}",
     )
+    n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
+    reason = off_board(task, n_params)
+    require(not reason, f"architecture {architecture.name}: {reason}")
     if track == PUBLISHED:
         method = Capacity(
             training=TRAININGS[track], rate_factors=(1.0,), tables=16, pilots=1, rungs=1
@@ -83,7 +86,7 @@ def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
             trial_pilots=24 if small else 12,
             give_up="late",
         )
-    return Run(task=families.task(budget), architecture=architecture, method=method)
+    return Run(task=task, architecture=architecture, method=method)
 
 
 # --- Columns ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from memobench.columns import require
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.feed_forward import neurons
@@ -37,7 +38,15 @@ N_EXPERTS, TOP_K = 4, (1, 2)
 
 
 def task(budget: int, seed: int = 0) -> Associations:
-    """As many associations of pairs as parameters, far more than any architecture memorizes."""
+    """As many associations of pairs as parameters, far more than any architecture memorizes.
+
+    Raises UserError for a budget that is none of the board's.
+    """
+    budgets = ", ".join(f"{each:,}" for each in VOCAB_SIZES)
+    require(
+        budget in VOCAB_SIZES,
+        f"budget={budget!r} is none of the board's; choose one of {budgets}",
+    )
     return Associations(vocab_size=VOCAB_SIZES[budget], n_sequences=budget, seed=seed)
 
 

@@ -82,7 +82,12 @@ def test_a_row_that_no_run_makes_is_left_out_in_one_line(change, caplog):
     ("ask", "said"),
     [
         (lambda: board.run(NEURONS, 300), "budget=300 is none of the board's; choose one of 256, "),
+        (lambda: families.task(300), "budget=300 is none of the board's; choose one of 256, "),
         (lambda: board.run(NEURONS, BUDGET, "open"), "track='open' is not one of training"),
+        (
+            lambda: board.run(NEURONS, 512),
+            "mlp: n_params=353 is not within 5% of the budget of 512",
+        ),
     ],
 )
 def test_what_the_board_lacks_is_said_in_one_line(ask, said):

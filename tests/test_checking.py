@@ -86,7 +86,13 @@ def test_ours_are_sound(architecture, task):
     assert memobench.check(architecture, task) == ()
 
 
-def test_a_budget_that_is_missed_is_said():
-    architecture = memobench.LinearMemory(d_model=3)
-    (line,) = memobench.check(architecture, budget=2)
-    assert "of the budget 2" in line
+def test_a_budget_is_met_on_the_boards_task():
+    """Not on a small one, which has fewer tokens, unless it is given."""
+    architecture = memobench.MLP(d_model=3, d_head=3, d_mlp=17, heads="full")
+    assert memobench.check(architecture, budget=256) == ()
+    (line,) = memobench.check(architecture, budget=512)
+    assert line == "it has 353 parameters, -31% of the budget 512"
+    (line,) = memobench.check(architecture, Associations(vocab_size=6), budget=256)
+    assert line == "it has 197 parameters, -23% of the budget 256"
+    with pytest.raises(UserError, match="budget=300 is none of the board's"):
+        memobench.check(architecture, budget=300)

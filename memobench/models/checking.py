@@ -46,18 +46,22 @@ def check(
     Args:
       architecture: of small sizes, as its model is run.
       task: on which it is checked; by default the first of some small ones that it serves.
-      budget: parameters that it should have, within 5%.
+      budget: parameters that it should have, within 5%, on the task; by default on the board's.
 
-    Raises UserError where it does not serve the task, or none.
+    Raises UserError where it does not serve the task, or none, or the board has no such budget.
     """
-    module, task = _built(architecture, task)
-    wrong = list(_faults(architecture, module, task))
+    module, small = _built(architecture, task)
+    wrong = list(_faults(architecture, module, small))
     if not wrong:
-        wrong += _ignored(architecture, module, task)
-    n_params, _ = models.count_parameters(module, task.context_length)
-    if budget and abs(n_params / budget - 1) > 0.05:
+        wrong += _ignored(architecture, module, small)
+    if budget is not None:
+        from memobench import families  # It imports all architectures.
+
+        task = task or families.task(budget)
+        n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
         off = n_params / budget - 1
-        wrong.append(f"it has {n_params:,} parameters, {off:+.0%} of the budget {budget:,}")
+        if abs(off) > families.TOLERANCE:
+            wrong.append(f"it has {n_params:,} parameters, {off:+.0%} of the budget {budget:,}")
     return tuple(wrong)
 
 
