@@ -91,18 +91,23 @@ _DERIVED = ("run_id", "n_examples", "steps", "protocol")
 def spec_columns() -> dict[str, Column]:
     """Every column that a spec of a known kind has, by name, in the order of the table."""
     found = {"run_id": OF_RUNS["run_id"]}
+    # Whose each column is, in words.
+    owners = dict.fromkeys(OF_RUNS.keys() - _OF_METHODS, "all runs")
     for family in (Task, Architecture, Method):
-        others = {*found, *OF_RUNS} - _OF_METHODS
+        others = dict(owners)
         found[family.noun] = OF_RUNS[family.noun]
         found |= family.shared_columns()
+        owners |= dict.fromkeys(family.shared_columns(), f"every {family.noun}")
         for kind in family.kinds().values():
             columns = kind.columns()
             for name in columns:
+                mine = f"the {family.noun} {kind.name!r}"
+                owners.setdefault(name, mine)
                 # A row has one cell of a name.
                 require(
                     name not in others,
-                    f"{name} is a column of all runs or of another kind than the {family.noun} "
-                    f"{kind.name!r}; give the field that has it another column",
+                    f"{name} is a column of {others.get(name)} and of {mine}; rename your field, "
+                    "or give it column='another_name'",
                 )
             # What one kind cannot mean another may.
             found = merged(found, columns)

@@ -81,13 +81,20 @@ def test_names_that_a_row_could_not_hold_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("base", "field"),
-    [(Task, "learning_rate"), (Task, "d_model"), (Architecture, "vocab_size"), (Task, "run_id")],
+    ("base", "field", "said"),
+    [
+        (Task, "learning_rate", "the task 'mine_and_yours' and of the method"),
+        (Architecture, "learning_rate", "the architecture 'mine_and_yours' and of the method"),
+        (Task, "protocol", "the task 'mine_and_yours' and of the method"),
+        (Task, "d_model", "the task 'mine_and_yours' and of the architecture"),
+        (Architecture, "vocab_size", "every task and of the architecture 'mine_and_yours'"),
+        (Task, "run_id", "all runs and of the task 'mine_and_yours'"),
+    ],
 )
-def test_a_column_of_two_families_is_refused(base, field, make_run):
+def test_a_column_of_two_families_is_refused(base, field, said, make_run):
     body = {"__annotations__": {field: float}, field: number("mine", default=1.0)}
     kind("mine_and_yours")(type("Mine", (base,), body))
-    with pytest.raises(UserError, match=f"{field} is a column of all runs or of another") as error:
+    with pytest.raises(UserError, match=f"{field} is a column of {said}") as error:
         cells(make_run())
     assert_one_line(error.value)
 
