@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.methods.construction import CONSTRUCTED, NEAREST
 from memobench.methods.optimum import OPTIMUM
@@ -132,7 +133,10 @@ def _undecided(lacking: pd.DataFrame) -> Finding:
 
 
 def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
-    finding = claim.test(table)
+    try:
+        finding = claim.test(table)
+    except UserError as error:
+        raise UserError(f"claim {claim.name!r}: {error}") from error
     if diverged := int((table["status"] == "diverged").sum()):
         evidence = f"{finding.evidence}; {diverged} of {len(table)} runs diverged"
         finding = dataclasses.replace(finding, evidence=evidence)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
+from memobench.errors import UserError
 from memobench.table.analysis import CONFIDENCE, chance
 from memobench.table.grouping import grouping, varying
 from memobench.table.rows import configuration
@@ -96,7 +97,7 @@ def bootstrap_means(
       step: from the rows to the least step of the value, where there is one.
 
     Raises:
-      ValueError: runs with equal values of the columns are not repetitions of each other.
+      UserError: runs with equal values of the columns are not repetitions of each other.
     """
     columns = [columns] if isinstance(columns, str) else list(columns)
     if value is None:
@@ -106,9 +107,9 @@ def bootstrap_means(
     table = table.sort_values([*columns, *_seeds(table), "_y"], ignore_index=True)
     others = [column for column in configuration() if column in table and column not in columns]
     if mixed := varying(table, grouping(table, columns), others):
-        raise ValueError(
+        raise UserError(
             f"runs with equal {', '.join(columns)} differ in {', '.join(mixed)}; "
-            "choose comparable rows with claims.only"
+            f"choose comparable ones: claims.only(test, {mixed[0]}=...)"
         )
     at = table.drop_duplicates(columns, ignore_index=True)
     seed_R: Any = table.groupby(_seeds(table), dropna=False).ngroup() if len(table) else []
