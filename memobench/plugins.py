@@ -115,4 +115,12 @@ def _line(error: BaseException, name: str, path: pathlib.Path | None) -> str:
         lines.append(error.lineno)
     message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return f"{where}{f', line {lines[-1]}' if lines else ''}: {kind}{message}"
+    hint = ""
+    if path and isinstance(error, ModuleNotFoundError) and _is_beside(path, error.name or ""):
+        hint = f", which is beside it; set PYTHONPATH={path.parent}"
+    return f"{where}{f', line {lines[-1]}' if lines else ''}: {kind}{message}{hint}"
+
+
+def _is_beside(path: pathlib.Path, module: str) -> bool:
+    """Whether a module would be found by whoever looks into the file's folder."""
+    return importlib.machinery.PathFinder.find_spec(module, [str(path.parent)]) is not None

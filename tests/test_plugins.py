@@ -156,6 +156,20 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):
     assert "\n" not in str(error.value)
 
 
+def test_a_file_that_needs_its_neighbour_says_how_to_import_it(write, tmp_path, monkeypatch):
+    write("WIDTH = 2\n", "sizes_beside.py")
+    path = write("import sizes_beside\n")
+    with pytest.raises(UserError) as error:
+        plugins.load(path)
+    assert str(error.value) == (
+        f"{path}, line 1: ModuleNotFoundError: No module named 'sizes_beside', which is beside it; "
+        f"set PYTHONPATH={tmp_path}"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert plugins.load(path) == ()
+    del sys.modules["sizes_beside"]
+
+
 def test_a_file_that_is_none_or_has_no_experiment_is_one_line(write, tmp_path):
     write("")
     for line, said in [
