@@ -174,7 +174,10 @@ class Spec:
         found = cls.kinds().get(name) if isinstance(name, str) else None
         if found is None:
             choices = ", ".join(sorted(cls.kinds()))
-            raise UnknownKind(f"{cls.noun}={shown(name)} is unknown; choose one of {choices}")
+            raise UnknownKind(
+                f"{cls.noun}={shown(name)} is unknown; choose one of {choices}, or load the file "
+                "that defines it with --plugin"
+            )
         return found
 
     @classmethod

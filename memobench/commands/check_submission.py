@@ -9,6 +9,7 @@ def run(names: list[str]) -> None:
     if not names:
         raise UserError("name a folder: memobench check-submission FOLDER...")
     from memobench import board, submissions
+    from memobench.notation import plural
 
     wrong = []
     for name in names:
@@ -21,7 +22,7 @@ def run(names: list[str]) -> None:
         if any(off.values()):
             wrong += [f"{name}: {file}: {reason}" for file, reason in off.items() if reason]
             continue
-        print(f"ok: {name}: {len(found.rows)} certificates by {found.submitter}")
+        print(f"ok: {name}: {plural(len(found.rows), 'certificate')} by {found.submitter}")
         for file in found.code:
             print(f"{name}: review {file}, which defines what memobench does not")
     if wrong:

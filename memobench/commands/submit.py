@@ -1,5 +1,6 @@
 """memobench submit: a folder of your weights for a pull request."""
 
+import collections
 import itertools
 import logging
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,9 @@ from memobench.errors import UserError
 
 if TYPE_CHECKING:
     from memobench.certificates import Certificate
+
+# The files that are left out, by the reason.
+_LeftOut = dict[str, list[Any]]
 
 _log = logging.getLogger("memobench")
 
@@ -25,39 +29,45 @@ def run(names: list[str]) -> None:
     if not SUBMITTER.value:
         raise UserError("submit needs a name: --submitter='Your Name'")
     from memobench import certificates, submissions
+    from memobench.notation import plural
     from memobench.table.results import check_writable
 
     files = [name for name in names if name.endswith(certificates.SUFFIX)]
     experiments = [name for name in names if name not in files]
-    found = [x for x in map(certificates.load, files) if _on_board(x)]
+    left_out: _LeftOut = collections.defaultdict(list)
+    found = [x for file in files if _on_board(x := certificates.load(file), file, left_out)]
     if experiments or not files:
-        found += _best_of_runs(experiments)
+        found += _best_of_runs(experiments, left_out)
+    for reason, paths in left_out.items():
+        more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+        _log.warning("left out %s%s: %s", paths[0], more, reason)
     wanted = ARCHITECTURE.value
     found = [x for x in found if not wanted or x.architecture.name in wanted]
     if not found:
         of_which = f" of architecture {', '.join(wanted)}" if wanted else ""
+        kept = f"{RESULTS.value} keeps no weights{of_which} of {' '.join(names) or 'any run'}"
         raise UserError(
-            f"{RESULTS.value} keeps no weights{of_which} of {' '.join(names) or 'any run'} that "
-            "have a place on the board; first: memobench run board/typical"
+            f"{f'these files hold no weights{of_which}' if files else kept} that have a place on "
+            "the board; first: memobench run board/typical"
         )
     folder = check_writable(OUTPUT.value, "output") / "submissions"
     path = submissions.write(found, SUBMITTER.value, folder, URL.value, NOTE.value)
     print(
-        f"{len(found)} certificates are in {path}. Now add that folder, unchanged, to "
+        f"{plural(len(found), 'certificate')} in {path}. Now add that folder, unchanged, to "
         "results/submissions/ of a fork of memobench and open a pull request."
     )
 
 
-def _on_board(found: "Certificate") -> bool:
+def _on_board(found: "Certificate", path: Any, left_out: _LeftOut) -> bool:
     from memobench import board
 
     reason = board.off_board(found.task, found.n_params)
     if reason:
-        _log.warning("left out weights of %s: %s", found.architecture.name, reason)
+        left_out[f"weights of {found.architecture.name}: {reason}"].append(path)
     return not reason
 
 
-def _best_of_runs(experiments: list[str]) -> list["Certificate"]:
+def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certificate"]:
     """Of every architecture and kind of task the weights that know most, over seeds."""
     from memobench import certificates
     from memobench.table.results import load_rows, weights_path
@@ -78,9 +88,9 @@ def _best_of_runs(experiments: list[str]) -> list["Certificate"]:
             found = certificates.load(path)
         except UserError as error:
             # One that cannot be read here does not hold up the others.
-            _log.warning("left out %s", error)
+            left_out[str(error).removeprefix(f"{path}: ")].append(path)
             continue
-        if _on_board(found):
+        if _on_board(found, path, left_out):
             key = found.task.replace(seed=0), found.architecture, found.first
             best.setdefault(key, found)
     return list(best.values())

@@ -213,8 +213,8 @@ def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return counting.certify(path, follow=False)
     except UnknownKind as error:
-        code = " ".join(f"--plugin={name}" for name in head["code"])
-        review = f"; review what defines it, then add {code}" if code else ""
+        files = " ".join(str(path.parent / name) for name in head["code"])
+        review = f"; here it is defined by {files}: review that before you load it" if files else ""
         raise UnknownKind(f"{error}{review}") from error
 
 
