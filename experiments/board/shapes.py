@@ -41,8 +41,8 @@ METHOD = Capacity(
 # What two cores measure within half an hour, within some hours, in days, and not at all.
 PRESETS = {
     "quick": (256, 512),
-    "full": (256, 512, 1024, 2048),
-    "large": (4096, 8192),
+    "full": (256, 512, 1024, 2048, 4096),
+    "large": (8192,),
     "accelerator": (16384, 32768, 65536),
 }
 SHAPES = {"families": families.shapes, "blocks": families.blocks, "sparse": families.sparse}
@@ -94,7 +94,7 @@ EXPERIMENTS = (
         title="Shapes of every family at each budget",
         presets={preset: runs(budgets) for preset, budgets in PRESETS.items()}
         | {"blocks": runs(PRESETS["quick"], families.blocks) + runs((256,), families.sparse)},
-        left_out="the budgets of 1,024 and 2,048 parameters",
+        left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Shapes(),
     ),
 )

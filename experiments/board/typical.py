@@ -72,7 +72,7 @@ EXPERIMENTS = (
         # A preset is there once `board/shapes` has chosen the shapes of its budgets.
         presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))}
         | {"blocks": _blocks((256,)), "bench": tuple(_bench())},
-        left_out="the budgets of 1,024 and 2,048 parameters",
+        left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Typical(),
     ),
 )

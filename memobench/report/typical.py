@@ -112,11 +112,13 @@ class Shapes(Drawing):
             }
         )
         budgets, families = sorted(set(known["budget"])), sorted(set(known["family"]))
-        figure, (axes,) = subplots(
-            1, max(len(budgets), 1), (max(4.2 * len(budgets), 9), 5), sharey="row"
-        )
+        n_columns = min(max(len(budgets), 1), 3)
+        n_rows = -(-len(budgets) // n_columns) or 1
+        figure, axes_RxC = subplots(n_rows, n_columns, (12, 2 + 4 * n_rows), sharey=True)
         looks = colors_of(families)
-        for axis, budget in zip(axes, budgets, strict=False):
+        for axis in axes_RxC.flat[len(budgets) :]:
+            axis.remove()
+        for axis, budget in zip(axes_RxC.flat, budgets, strict=False):
             for family, marker in zip(families, _MARKERS * len(families), strict=False):
                 shapes = known[(known["budget"] == budget) & (known["family"] == family)]
                 best = shapes.groupby("width")["bits"].max()
@@ -127,8 +129,9 @@ class Shapes(Drawing):
             axis.set_title(f"{budget:,} parameters")
             axis.set_xlabel("width d")
             whole_numbers(axis)
-        axes[0].set_ylabel("bits per parameter")
-        axes[0].set_ylim(0)
+        for axis in axes_RxC[:, 0]:
+            axis.set_ylabel("bits per parameter")
+            axis.set_ylim(0)
         handles = [
             key(family, color=looks[family], marker=marker)
             for family, marker in zip(families, _MARKERS * len(families), strict=False)
