@@ -19,6 +19,7 @@ class, also those that a user's file defines.
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from memobench.errors import UserError
@@ -69,7 +70,9 @@ def __getattr__(name: str) -> Any:
         kinds = importlib.import_module("memobench.kinds").by_class()
         if name in kinds:
             return kinds[name]
-    raise AttributeError(f"module 'memobench' has no attribute {name!r}")
+    # With both of these Python says which attribute may be meant.
+    module = sys.modules[__name__]
+    raise AttributeError(f"module 'memobench' has no attribute {name!r}", name=name, obj=module)
 
 
 def __dir__() -> list[str]:

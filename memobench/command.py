@@ -89,7 +89,10 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
     for pattern in patterns:
         matching = _matching(known, pattern)
         if not matching:
-            raise UserError(f"unknown experiment {pattern!r}{closest(pattern, known)}")
+            others = "" if files else "; memobench list shows all"
+            raise UserError(
+                f"unknown experiment {pattern!r}{closest(pattern, known, others=others)}"
+            )
         having = [name for name in matching if preset in known[name].presets]
         chosen |= {name: known[name] for name in having or matching}
     return list(chosen.values())

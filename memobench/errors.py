@@ -16,8 +16,8 @@ class Lost(UserError):
     """Runs that could not be trained, though tried again; the others are done."""
 
 
-def closest(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
-    """The end of a line about an unknown name: those that it may mean.
+def closest(name: str, names: Iterable[str], cutoff: float = 0.4, others: str = "") -> str:
+    """The end of a line about an unknown name: those that it may mean, or all, or `others`.
 
     >>> closest("locl", ["local", "ray"])
     '; did you mean local?'
@@ -27,7 +27,7 @@ def closest(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
     names = list(names)
     if close := difflib.get_close_matches(name, names, n=3, cutoff=cutoff):
         return f"; did you mean {' or '.join(close)}?"
-    return f"; choose one of {', '.join(names)}"
+    return others or f"; choose one of {', '.join(names)}"
 
 
 class UnknownKind(UserError):

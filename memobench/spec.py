@@ -13,6 +13,7 @@ import functools
 import importlib
 import math
 import pkgutil
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
@@ -270,8 +271,8 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         if before is not made:
             require(
                 _home(before) == _home(made),
-                f"{made.noun} name={name!r} is that of {before.__module__}.{before.__qualname__} "
-                "already; choose another name",
+                f"{made.noun} name={name!r} is that of {_told(before)} already; "
+                "choose another name",
             )
             made.registry[name] = made
         return made
@@ -292,6 +293,13 @@ def _add_code(cls: Any) -> None:
 def _home(cls: type) -> tuple[str, str]:
     """Where a class is defined: the same after its module was loaded once more."""
     return cls.__module__, cls.__qualname__
+
+
+def _told(cls: type) -> str:
+    """A class, and the file that defines it if that is a user's."""
+    if own_code.in_tree(cls):
+        return f"{cls.__module__}.{cls.__qualname__}"
+    return f"{cls.__qualname__} of {getattr(sys.modules.get(cls.__module__), '__file__', 'here')}"
 
 
 def _check_fields(cls: Any) -> None:

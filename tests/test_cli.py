@@ -28,6 +28,7 @@ from tests.command_line import command_line
             ["run", "dana2025/head"],
             "unknown experiment 'dana2025/head'; did you mean dana2025/heads",
         ),
+        (["run", "poems"], "unknown experiment 'poems'; memobench list shows all\n"),
         (["run", "dana2025/heads", "--presett=full"], "no flag --presett; did you mean --preset"),
         (["status", "--seeds=1"], "status knows no flag --seeds; choose one of --results"),
         (["check-submission", "--results=x"], "check-submission knows no flag --results; choose"),

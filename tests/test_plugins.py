@@ -84,6 +84,10 @@ def test_completion_lists_what_is_public_and_every_kind(write):
     listed = dir(memobench)
     assert {*memobench.__all__, "MLP", "Elsewhere"} <= {*listed}
     assert all(hasattr(memobench, name) for name in listed)
+    with pytest.raises(AttributeError) as error:
+        _ = memobench.Elsewere
+    # From these Python makes "Did you mean: 'Elsewhere'?"
+    assert (error.value.name, error.value.obj) == ("Elsewere", memobench)
 
 
 def test_a_file_is_loaded_once_under_one_name(write, tmp_path, monkeypatch):
@@ -154,6 +158,21 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):
         plugins.load(path)
     assert str(error.value).startswith(f"{path}{said}")
     assert "\n" not in str(error.value)
+
+
+def test_two_files_that_define_one_kind_are_both_named(write):
+    text = (
+        "from memobench.executors import Executor\nfrom memobench.spec import kind\n"
+        "@kind('elsewhere')\nclass Elsewhere(Executor):\n    pass\n"
+    )
+    first, second = write(text, "first.py"), write(text, "second.py")
+    plugins.load(first)
+    with pytest.raises(UserError) as error:
+        plugins.load(second)
+    assert str(error.value) == (
+        f"{second}, line 3: executor name='elsewhere' is that of Elsewhere of {first} already; "
+        "choose another name"
+    )
 
 
 def test_a_file_that_needs_its_neighbour_says_how_to_import_it(write, tmp_path, monkeypatch):

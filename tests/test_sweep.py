@@ -24,6 +24,7 @@ from memobench.planner import packing
 from memobench.runtime import provenance, worker
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.table import results
+from tests.drawn import assert_one_line
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 
@@ -195,6 +196,14 @@ def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypat
     for run in bad:
         with pytest.raises(UserError):
             memobench.run([good, run], results=tmp_path, progress=False)
+
+
+@pytest.mark.parametrize("ask", [memobench.plan, memobench.run])
+def test_what_is_no_list_of_runs_is_refused_in_one_line(ask, make_run):
+    for given in (make_run(), [make_run().run_id], None):
+        with pytest.raises(UserError, match=r"is no list of runs; give one: \[run, ") as error:
+            ask(given)
+        assert_one_line(error.value, "runs=")
 
 
 SWEEP = """

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from memobench import own_code
-from memobench.columns import require
+from memobench.columns import require, whole
 from memobench.errors import UserError
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
@@ -57,6 +57,7 @@ def check(
     if budget is not None:
         from memobench import families  # It imports all architectures.
 
+        budget = whole(1).checked("budget", budget)
         task = task or families.task(budget)
         n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
         off = n_params / budget - 1

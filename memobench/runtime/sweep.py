@@ -20,6 +20,7 @@ import jax
 import pandas as pd
 
 from memobench import constructions, executors, plugins, theory
+from memobench.columns import require, shown
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
 from memobench.kinds import FAMILIES
@@ -95,7 +96,7 @@ def run(
             f"executor={executor.name!r} needs results=FOLDER, one that all workers share"
         )
     executor.check_machine()
-    wanted = {run.run_id: run for run in runs}
+    wanted = {run.run_id: run for run in _listed(runs)}
     _check(wanted.values())
     workspace = None
     if results is not None:
@@ -125,7 +126,7 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
 
     Raises UserError for a run that no task or architecture can serve.
     """
-    runs, done = list(runs), set(done)
+    runs, done = _listed(runs), set(done)
     _check(runs)
     missing = [run for run in runs if run.run_id not in done]
     return packing.plan(missing, jax.default_backend(), local.n_devices())
@@ -137,6 +138,14 @@ def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) 
     name = device_name(device)
     rates = costs.here(rows, name, device.platform)
     return costs.predict(packs, rates, name, local.n_workers())
+
+
+def _listed(runs: Iterable[Run]) -> list[Run]:
+    """The runs. Raises UserError for anything else, such as a single one."""
+    listed = list(runs) if isinstance(runs, Iterable) else [None]
+    known = all(isinstance(x, Run) for x in listed)
+    require(known, f"runs={shown(runs)} is no list of runs; give one: [run, ...]")
+    return listed
 
 
 def _check(runs: Iterable[Run]) -> None:
