@@ -64,6 +64,18 @@ def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
     assert all(pack.memory_bytes <= five for pack in packs)
 
 
+def test_on_accelerators_logits_of_all_examples_are_held_between_steps(make_run):
+    sizes = {"d_model": 10, "d_head": 10, "n_heads": 21}
+    task = Associations(vocab_size=50)
+    runs = [make_run(seed=seed, task=task, **sizes) for seed in range(64)]
+    module, logits = runs[0].module(), packing.memory_shared(runs)
+    for platform in ("gpu", "tpu"):
+        step = packing.memory_per_lane(module, runs[0], platform)
+        one, many = (packing.make_pack(x, platform=platform).memory_bytes for x in (runs[:1], runs))
+        assert max(step, logits) < one < step + logits
+        assert many == 64 * step
+
+
 def test_all_numbers_of_steps_share_a_program(make_run):
 
     methods = [Training(n_batches=8, epochs=epochs) for epochs in (2, 4)]

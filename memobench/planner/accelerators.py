@@ -58,11 +58,17 @@ def of(platform: str) -> Accelerator:
 
 
 def bytes_held(module: Module, run: Run, device: Accelerator) -> float:
-    """Of a step of one model: weights, gradient, Adam moments and what its examples hold."""
+    """Of a step of one model: its weights and what its examples hold."""
+    _, of_examples = module.padding(device.lanes, _shares_rows(run))
+    of_weights = bytes_of_weights(module, run, device)
+    return of_weights + 4.0 * of_examples * floats_held(module, run)
+
+
+def bytes_of_weights(module: Module, run: Run, device: Accelerator) -> float:
+    """Of one model: weights, gradient and Adam moments."""
     n_params, _ = count_parameters(module, run.task.context_length)
-    of_weights, of_examples = module.padding(device.lanes, _shares_rows(run))
-    weights = 6.0 * n_params * run.method.starts
-    return 4.0 * (of_weights * weights + of_examples * floats_held(module, run))
+    of_weights, _ = module.padding(device.lanes, _shares_rows(run))
+    return 4.0 * of_weights * 6.0 * n_params * run.method.starts
 
 
 def floats_held(module: Module, run: Run) -> float:

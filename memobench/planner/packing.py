@@ -100,7 +100,7 @@ def make_pack(
         module=padded,
         slots=slots,
         waste=1 - true_work / work,
-        memory_bytes=memory_shared(runs) + share * _memory_of_lane(padded, runs, platform),
+        memory_bytes=max(held + share * lane for held, lane in _held(padded, runs, platform)),
         seconds=_seconds(
             of_step * sum(steps) * share / slots, max(longest, sum(steps) / slots), platform
         ),
@@ -187,11 +187,21 @@ def _memory_of_evaluation(module: Module, runs: Sequence[Run], platform: str) ->
     return 4.0 * n_rows * padding * module.floats_evaluated()
 
 
-def _memory_of_lane(module: Module, runs: Sequence[Run], platform: str) -> float:
-    """Predicted bytes of a lane; on accelerators steps and evaluations follow each other."""
-    step = memory_per_lane(module, runs[0], platform)
+def _held(module: Module, runs: Sequence[Run], platform: str) -> list[tuple[float, float]]:
+    """Predicted bytes that do not grow with lanes, and bytes of a lane, of what is done in turn.
+
+    On accelerators steps and evaluations follow each other. Contexts are held in both, the logits
+    of all examples between steps only.
+    """
+    run, shared = runs[0], memory_shared(runs)
+    step = memory_per_lane(module, run, platform)
     evaluation = _memory_of_evaluation(module, runs, platform)
-    return step + evaluation if platform == "cpu" else max(step, evaluation)
+    if platform == "cpu":
+        return [(shared, step + evaluation)]
+    if run.method.queues:
+        return [(shared, max(step, evaluation))]
+    weights = accelerators.bytes_of_weights(module, run, accelerators.of(platform))
+    return [(0.0, step), (shared, weights)]
 
 
 def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:
@@ -213,7 +223,7 @@ def _waits(run: Run) -> bool:
 def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
     """How many lanes a device can train at a time."""
     each, memory = memory_per_lane(module, runs[0], platform), _memory(platform)
-    fits = (memory - memory_shared(runs)) / _memory_of_lane(module, runs, platform)
+    fits = min((memory - held) / lane for held, lane in _held(module, runs, platform))
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
 
 

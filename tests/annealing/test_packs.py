@@ -169,8 +169,7 @@ def test_what_does_not_fit_waits(monkeypatch):
     runs = [run_of(seed) for seed in range(6)]
     (pack,) = packing.plan(runs, "gpu")
     assert pack.slots == 6
-    shared = packing.memory_shared(runs)
-    one = packing._memory_of_lane(pack.module, runs, "gpu")
+    ((shared, one),) = packing._held(pack.module, runs, "gpu")
     for fits, slots in ((3.5, 3), (0.1, 1)):
         monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", shared + fits * one)
         (pack,) = packing.plan(runs, "gpu")
