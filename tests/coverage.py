@@ -45,6 +45,8 @@ def spread() -> Spread:
     for path in sorted(PUBLISHED.glob("**/*_runs.csv")):
         columns = {*configuration(), "seed", "status", "accuracy", "accuracy_protocol"}
         table = pd.read_csv(path, low_memory=False, usecols=lambda name: name in columns)  # noqa: B023
+        # As read, each column is apart, and pandas warns of a hundred.
+        table = table.copy()
         table = table.assign(y=statistics.measured(table), variant=claims.variant(table))
         table = statistics.usable(table).dropna(axis=1, how="all")
         if table.empty:
