@@ -130,7 +130,10 @@ def price_again(page: pathlib.Path, device: str) -> None:
         sys.exit(f"{SCRIPT}: {page} has no section of costs; measure with --shards first")
     _, _, rest = after.partition("\n\n")
     _, _, rest = rest.partition("\n\n")
-    shown = tables.markdown(side_by_side(price(costs.known(device, "cpu"), device), device), {})
+    rates = costs.known(device, "cpu")
+    # Of a device that was not measured they are another's.
+    device = rates[()].device or device
+    shown = tables.markdown(side_by_side(price(rates, device), device), {})
     page.write_text(f"{before}{found}\n\n{shown}\n\n{rest}")
 
 

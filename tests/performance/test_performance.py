@@ -11,6 +11,8 @@ import time
 import pandas as pd
 import pytest
 
+from memobench.planner import costs
+
 
 @pytest.fixture
 def measuring(folder):
@@ -151,6 +153,25 @@ def test_programs_are_compiled_for_accelerators_once_until_the_code_asks_for_oth
     assert done.returncode != 0
     assert "- TPU v5e, tiny, 2 runs: 1 sorts" in done.stdout
     assert done.stderr.endswith("1 bars are missed\n")
+
+
+PRICED = """
+import pathlib, costs
+from memobench.experiments import EXPERIMENTS
+costs.EXPERIMENTS = {name: EXPERIMENTS[name] for name in ["dana2025/smallest"]}
+costs.price_again(pathlib.Path("PAGE"), "a CPU that nobody measured")
+"""
+
+
+def test_prices_by_the_rates_of_another_device_name_that_one(folder, tmp_path):
+    page = tmp_path / "costs.md"
+    page.write_text("before\n\n## What each experiment costs\n\nold\n\nafter\n")
+    command = [sys.executable, "-c", PRICED.replace("PAGE", str(page))]
+    subprocess.run(command, cwd=folder, check=True)
+    before, section, table, after = page.read_text().split("\n\n")
+    assert (before, section, after) == ("before", "## What each experiment costs", "after\n")
+    assert f"| quick, {costs.packaged()['device'].iloc[0]} |" in table.splitlines()[0]
+    assert "| dana2025/smallest |" in table
 
 
 FIRST_LIGHT = """
