@@ -59,7 +59,7 @@ SCRIPT = "experiments/performance/accelerators.py"
 MARKDOWN = """\
 # What a step asks of accelerators that are not here
 
-Compiled, not run: {date}, jax {jax}, on {device}. Written by `{command}`;
+Compiled, not run. Written {date}, with jax {jax}, on {device}, by `{command}`;
 never edited by hand. Every row is of what this day's code asks JAX for.
 
 {table}
@@ -73,7 +73,8 @@ temporaries of a chunk, as XLA plans them. `planned MB`: the planner's predictio
 `k steps / s`: thousands of model-steps per second that launches (2 µs each on a GPU), bandwidth
 and float32 rate allow, a model and no measurement; `bound by`: the longest of the three. On a TPU
 neither what stays on the chip nor the start of a part takes time in it: small packs cannot be as
-fast as that. `compile s`: on that machine, which may have been busy with other work.
+fast as that. `compile s`: on the CPU that compiled the row, which may have been another one, and
+busy.
 
 ## Bars
 
