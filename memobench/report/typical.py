@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ parameter: entries that cannot be told apart at 95%, after Holm's correction for
 table, share a range.
 """
 _MARKERS = "osD^vPX*"
+# Panels of a row.
+_MOST_COLUMNS = 3
 # Letters of a name of which a page shows three side by side.
 _LONG = 38
 
@@ -112,8 +115,8 @@ class Shapes(Drawing):
             }
         )
         budgets, families = sorted(set(known["budget"])), sorted(set(known["family"]))
-        n_columns = min(max(len(budgets), 1), 3)
-        n_rows = -(-len(budgets) // n_columns) or 1
+        n_panels = max(len(budgets), 1)
+        n_rows, n_columns = math.ceil(n_panels / _MOST_COLUMNS), min(n_panels, _MOST_COLUMNS)
         figure, axes_RxC = subplots(n_rows, n_columns, (12, 2 + 4 * n_rows), sharey=True)
         looks = colors_of(families)
         for axis in axes_RxC.flat[len(budgets) :]:
