@@ -71,7 +71,7 @@ EXPERIMENTS = (
         title="Bits per parameter of every family",
         # A preset is there once `board/shapes` has chosen the shapes of its budgets.
         presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))}
-        | {"blocks": _blocks((256,)), "bench": tuple(_bench())},
+        | {"blocks": _blocks((256, 512)), "bench": tuple(_bench())},
         left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Typical(),
     ),
