@@ -31,7 +31,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot bench docs intervals parquet test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
+.PHONY: aot compile-for-accelerators bench docs intervals parquet test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -72,8 +72,12 @@ performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/labelled_contexts.py
 	$(VENV)/bin/python experiments/performance/roofline.py
 
-aot: $(VENV)/.installed-aot
-	JAX_PLATFORMS=cpu $(VENV)/bin/python experiments/performance/accelerators.py
+# Apart, for compilers are plugins of JAX, and without a device each of its commands would complain.
+aot:
+	$(MAKE) VENV=build/aot ACCEL=cpu compile-for-accelerators
+
+compile-for-accelerators: $(VENV)/.installed-aot
+	$(VENV)/bin/python experiments/performance/accelerators.py
 
 docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m memobench.report.columns > docs/columns.md

@@ -16,14 +16,18 @@ from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import Lost, UserError
 from memobench.executors import local
 from memobench.methods import training
+from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import provenance, worker
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.table import results
+from memobench.tasks.associations import Associations
+from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.drawn import assert_one_line
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
@@ -244,9 +248,10 @@ def _start(folder):
     return process
 
 
-def test_ctrl_c_says_what_is_saved_and_how_to_resume(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_say_what_is_saved_and_how_to_resume(tmp_path, number):
     process = _start(tmp_path)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     try:
         _, errors = process.communicate(timeout=60)
     finally:
@@ -276,11 +281,13 @@ def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
     monkeypatch.setattr(local.Threads, "ended", ended)
     endless = make_run(method=dataclasses.replace(SHORT, epochs=10**6))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     gc.callbacks.append(collected)
     try:
         with pytest.raises(Interrupted, match="0 of 1 runs are saved"):
             memobench.run([endless], results=tmp_path, progress=False)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGTERM) is on_sigterm
     finally:
         gc.callbacks.remove(collected)
         signal.signal(signal.SIGINT, before)
@@ -305,3 +312,21 @@ def test_a_killed_sweep_keeps_what_was_done(tmp_path):
     assert table["steps"].tolist() == [4]
     shard = json.loads(next(tmp_path.glob("*.json")).read_text())
     assert shard["schema"] == results.SCHEMA
+
+
+@pytest.mark.parametrize("task", [Associations(vocab_size=4), LabelledContexts(n_examples=6)])
+def test_double_precision_of_the_caller_changes_nothing(task):
+    architecture = AttentionOnly(d_model=2, d_head=2)
+    method = SHORT
+    if not task.of_tokens:
+        architecture = QueryAttention(d_model=2, d_head=2)
+        method = Annealing(batch_size=3, steps=4, evaluate_every=2)
+    runs = [memobench.Run(task=task, architecture=architecture, method=method)]
+    single = memobench.run(runs, progress=False)
+    with jax.enable_x64(True):
+        n_packs = len(memobench.plan(runs))
+        memobench.check(architecture, task)
+        double = memobench.run(runs, progress=False)
+    assert n_packs == 1
+    assert double["loss"].tolist() == single["loss"].tolist()
+    assert double["curve_loss"].tolist() == single["curve_loss"].tolist()

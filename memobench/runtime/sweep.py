@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ import pandas as pd
 
 from memobench import constructions, executors, plugins, theory
 from memobench.columns import require, shown
+from memobench.engine import devices
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
 from memobench.kinds import FAMILIES
@@ -43,13 +44,14 @@ _log = logging.getLogger("memobench")
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep; its message says what is saved and how to resume."""
+    """Ctrl-C or SIGTERM during a sweep; its message says what is saved and how to resume."""
 
 
 class TimeUp(Interrupted):
     """A sweep took as long as it was given."""
 
 
+@devices.in_float32
 def run(
     runs: Iterable[Run],
     results: store.Path | None = None,
@@ -76,7 +78,8 @@ def run(
         executor or an option of it is unknown.
       Lost: runs could not be trained, though tried again; all others are in the folder.
       theory.Violation: a run measured more than is possible; its pack is kept in the folder.
-      Interrupted: Ctrl-C; packs that were done are in the folder. TimeUp: `seconds` are over.
+      Interrupted: Ctrl-C or SIGTERM; packs that were done are in the folder. TimeUp: `seconds` are
+        over.
 
     >>> from memobench.methods.training import Training
     >>> from memobench.models.transformer import AttentionOnly
@@ -121,6 +124,7 @@ def run(
     return store.to_table([rows[run_id] for run_id in wanted])
 
 
+@devices.in_float32
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     """The packs in which the runs whose ids are not done would train on this machine.
 
@@ -230,24 +234,33 @@ def _of_other_code(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets beside raising KeyboardInterrupt.
+    """An event that Ctrl-C and SIGTERM set beside raising KeyboardInterrupt.
 
     The exception is lost if it is raised in a callback of the garbage collector, and JAX has one.
+    A handler of the caller's stays in place, and so does a signal that is ignored.
     """
-    happened, before = threading.Event(), signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield happened
-        return
+    happened = threading.Event()
 
-    def note(number: int, frame: Any) -> None:
-        happened.set()
-        before(number, frame)
+    def noted(before: Callable[..., Any]) -> Callable[..., None]:
+        def note(number: int, frame: Any) -> None:
+            happened.set()
+            before(number, frame)
 
-    signal.signal(signal.SIGINT, note)
+        return note
+
+    replaced: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        on_ctrl_c = signal.getsignal(signal.SIGINT)
+        if callable(on_ctrl_c):
+            replaced[signal.SIGINT] = signal.signal(signal.SIGINT, noted(on_ctrl_c))
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            raised = noted(signal.default_int_handler)
+            replaced[signal.SIGTERM] = signal.signal(signal.SIGTERM, raised)
     try:
         yield happened
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, before in replaced.items():
+            signal.signal(number, before)
 
 
 def _work(executor: executors.Executor, workspace: worker.Workspace | None) -> executors.Work:
