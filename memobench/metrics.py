@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from memobench.models import lookup
+from memobench.models import cpu, lookup
 
 # A scalar label, uniform(0, 1), counts as known within this distance.
 SCALAR_TOLERANCE = 0.05
@@ -22,19 +22,25 @@ def kl_and_correct(
     memorizes nothing.
     """
     logit_K = _entries(logits_N, next_K)
-    correct = lookup.by_platform(_reached_once, _above_others, logits_N, next_K[0], logit_K[0])
     entropy = jax.scipy.special.entr(probability_K).sum()
-    return jax.nn.logsumexp(logits_N) - (probability_K * logit_K).sum() - entropy, correct
+    normalizer, correct = lookup.by_platform(
+        _seen_by_cpus, _seen_by_accelerators, logits_N, next_K[0], logit_K[0]
+    )
+    return normalizer - (probability_K * logit_K).sum() - entropy, correct
 
 
-def _reached_once(logits_N: jax.Array, token: jax.Array, logit: jax.Array) -> jax.Array:
-    return jnp.sum(logits_N >= logit) == 1
+def _seen_by_cpus(logits_N: jax.Array, token: jax.Array, logit: jax.Array) -> tuple[Any, Any]:
+    """The logits' log sum exp, and whether that of a token alone is the largest."""
+    return cpu.logsumexp(logits_N), cpu.count(logits_N >= logit) == 1
 
 
-def _above_others(logits_N: jax.Array, token: jax.Array, logit: jax.Array) -> jax.Array:
-    """The same, found while the softmax seeks the largest: an accelerator reads logits less."""
+def _seen_by_accelerators(
+    logits_N: jax.Array, token: jax.Array, logit: jax.Array
+) -> tuple[Any, Any]:
+    """The same: the largest of the others is found while the softmax seeks its own."""
     is_other_N = jnp.arange(len(logits_N)) != token
-    return logit > jnp.max(logits_N, initial=-jnp.inf, where=is_other_N)
+    largest = jnp.max(logits_N, initial=-jnp.inf, where=is_other_N)
+    return jax.nn.logsumexp(logits_N), logit > largest
 
 
 @jax.custom_vjp

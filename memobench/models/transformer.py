@@ -21,7 +21,7 @@ import numpy as np
 
 from memobench import theory
 from memobench.columns import choice, integer
-from memobench.models import lookup, mixing
+from memobench.models import cpu, lookup, mixing
 from memobench.models.base import (
     TabledModule,
     WithHeads,
@@ -201,7 +201,7 @@ class Transformer(TabledModule):
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
         """logits_N of the token that follows tokens_S."""
         return lookup.by_platform(
-            lambda tokens_S: self.read(self._rows(tokens_S)),
+            lambda tokens_S: self.read(self._rows(tokens_S), alone=True),
             self._at_once,
             tokens_S,
         )
@@ -259,15 +259,21 @@ class Transformer(TabledModule):
         position_D = self.position_embedding_SI[position] if self.full else 0.0
         return self._project(0, position, embedding_D + position_D, values)
 
-    def read(self, rows: list[Rows]) -> jax.Array:
-        """logits_N of one example from the first layer's rows of its S tokens."""
-        rows = self._last_rows(rows)
-        return self._layer(self.n_layers - 1, rows) @ self.unembedding_ND.T
+    def read(self, rows: list[Rows], alone: bool = False) -> jax.Array:
+        """logits_N of one example from the first layer's rows of its S tokens.
 
-    def _last_rows(self, rows: list[Rows]) -> list[Rows]:
+        alone: whether examples share no rows, on a CPU: sums of few numbers are then faster than
+        products of matrices.
+        """
+        rows = self._last_rows(rows, alone)
+        stream_D = self._layer(self.n_layers - 1, rows, alone)
+        return lookup.by_platform(cpu.affine, _applied, stream_D, self.unembedding_ND)
+
+    def _last_rows(self, rows: list[Rows], alone: bool = False) -> list[Rows]:
         """The rows of the last layer from those of the first."""
         for layer in range(self.n_layers - 1):
-            streams_D = [self._layer(layer, rows[: s + 1]) for s in range(self.context_length)]
+            before = [rows[: s + 1] for s in range(self.context_length)]
+            streams_D = [self._layer(layer, each, alone) for each in before]
             rows = [self._project(layer + 1, s, x_D, False) for s, x_D in enumerate(streams_D)]
         return rows
 
@@ -290,21 +296,26 @@ class Transformer(TabledModule):
             row["query_HI"] = jnp.einsum("i,hji->hj", x_I, scaled_HJI)
         return row
 
-    def _layer(self, layer: int, rows: list[Rows]) -> jax.Array:
+    def _layer(self, layer: int, rows: list[Rows], alone: bool = False) -> jax.Array:
         """The stream at the last of the rows after attention and MLP, both residual."""
         weights = self.layers[layer]
-        attended_I = self._attended(layer, self._attention_SH(rows), rows)
+        attended_I = self._attended(layer, self._attention_SH(rows, alone), rows, alone)
         x_D = rows[-1]["stream_D"] + (
             attended_I @ self.decompress_DK.T if self.compress else attended_I
         )
-        hidden_W = ACTIVATIONS[self.activation](x_D @ weights.mlp_in_WD.T + weights.mlp_in_bias_W)
-        return x_D + hidden_W @ weights.mlp_out_DW.T
+        hidden_W = lookup.by_platform(
+            cpu.affine, _applied, x_D, weights.mlp_in_WD, weights.mlp_in_bias_W
+        )
+        return x_D + ACTIVATIONS[self.activation](hidden_W) @ weights.mlp_out_DW.T
 
-    def _attended(self, layer: int, attention_SH: jax.Array, rows: list[Rows]) -> jax.Array:
+    def _attended(
+        self, layer: int, attention_SH: jax.Array, rows: list[Rows], alone: bool
+    ) -> jax.Array:
         """The sum of what all heads add to the output, in R^I."""
         if "value_HI" in rows[0]:
+            product = cpu.mixed if alone else jnp.matmul
             attended_SI = [
-                jnp.einsum("h,hi->i", attention_H, row["value_HI"])
+                product(attention_H, row["value_HI"])
                 for attention_H, row in zip(attention_SH, rows, strict=True)
             ]
             return sum(attended_SI[1:], attended_SI[0])
@@ -312,15 +323,19 @@ class Transformer(TabledModule):
         mixed_HI = jnp.einsum("sh,si->hi", attention_SH, key_SI)
         return jnp.einsum("hj,hji->i", mixed_HI, self.layers[layer].output_value_HJI)
 
-    def _attention_SH(self, rows: list[Rows]) -> jax.Array:
-        query_HI = rows[-1]["query_HI"]
-        scores = [jnp.einsum("hi,i->h", query_HI, row["key_I"]) for row in rows]
+    def _attention_SH(self, rows: list[Rows], alone: bool = False) -> jax.Array:
+        query_HI, product = rows[-1]["query_HI"], cpu.scores if alone else jnp.matmul
+        scores = [product(query_HI, row["key_I"]) for row in rows]
         if len(rows) > mixing.FEW_PLACES:
             return _softmax_SH(*scores)
         # A GPU's kernels then hold scores and attention only inside; a CPU would take longer.
         return lookup.by_platform(
             _softmax_SH, lambda *scores: jnp.stack(mixing.softmax(scores)), *scores
         )
+
+
+def _applied(x_M: jax.Array, weight_NxM: jax.Array, bias_N: Any = 0.0) -> jax.Array:
+    return x_M @ weight_NxM.T + bias_N
 
 
 def _softmax_SH(*scores: jax.Array) -> jax.Array:

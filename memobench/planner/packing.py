@@ -32,8 +32,9 @@ COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = 2e10
 # The least that a step takes.
 STEP_SECONDS = {"cpu": 0.0, **{x: accelerators.of(x).step_seconds for x in accelerators.TYPICAL}}
-# Trials of searches that train at a time: more are no faster on a CPU, and others wait for them.
-TRIALS = {"cpu": 8}
+# Trials of searches that train at a time. On a CPU more are no faster, and others wait for them;
+# of one alone XLA makes products of matrices without an axis of lanes, which take longer.
+LEAST_TRIALS, TRIALS = {"cpu": 2}, {"cpu": 8}
 MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
 # Memory that the runs of a pack may take: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}
@@ -211,7 +212,7 @@ def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -
         return n_lanes
     fits = _fits(runs, module, platform)
     if runs[0].method.lanes > 1:
-        fits = min(fits, TRIALS.get(platform, fits))
+        fits = min(max(fits, LEAST_TRIALS.get(platform, 1)), TRIALS.get(platform, fits))
     return min(n_lanes, n_devices * fits)
 
 
