@@ -40,12 +40,30 @@ def _largest() -> str:
 
 
 def _quoted() -> pd.DataFrame:
-    found = typical.summary(published(*_TYPICAL))
-    found = found[(found["protocol"] == "exact") & found["family"].isin(_FAMILIES)]
-    shown = pd.concat([entries.shown(rows) for _, rows in found.groupby("budget")])
+    found = _exact(published(*_TYPICAL))
+    return _of_budgets(found[found["family"].isin(_FAMILIES)])
+
+
+def _blocks() -> str:
+    """Every entry of the budgets at which blocks are measured, with its rank among all of them."""
+    blocks = published("board/typical", "blocks")
+    of_all = _exact(pd.concat([published(*_TYPICAL), blocks], ignore_index=True))
+    measured = of_all["budget"].isin(_exact(blocks)["budget"])
+    return tables.markdown(_of_budgets(of_all[measured]).drop(columns="parameters"), {})
+
+
+def _exact(table: pd.DataFrame) -> pd.DataFrame:
+    found = typical.summary(table)
+    return found[found["protocol"] == "exact"]
+
+
+def _of_budgets(found: pd.DataFrame) -> pd.DataFrame:
+    """What pages quote of entries, at every budget in the order of their bits per parameter."""
+    of_budgets = [entries.shown(rows).assign(budget=n) for n, rows in found.groupby("budget")]
+    shown = pd.concat(of_budgets, ignore_index=True)
     return pd.DataFrame(
         {
-            "budget": found["budget"],
+            "budget": shown["budget"],
             "entry": shown["entry"],
             "parameters": shown["parameters"],
             "rank": shown["rank"],
@@ -69,6 +87,7 @@ _TITLES = {
 }
 QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
+    "blocks": _blocks,
     "budgets": _budgets,
     "largest": _largest,
     "shares": _shares,
