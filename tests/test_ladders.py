@@ -1,5 +1,7 @@
 """Capacity runs: every model a plain training, the same in any pack and after a kill."""
 
+import dataclasses
+import math
 import pathlib
 
 import jax
@@ -10,12 +12,14 @@ import pytest
 import memobench
 from memobench import capacity, certificates, typical
 from memobench.certificates import counting
-from memobench.engine import initializing
+from memobench.engine import initializing, lanes, loop
+from memobench.engine.program import compile_program
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import certified
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
+from memobench.methods.ladders import Ladders
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.transformer import MLP
@@ -285,3 +289,54 @@ def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path
         assert part["first"] in (*parts, None)
         assert capacity.complete(part["known"], part["first"] or 18)
     assert "Certified" in certified.page(pd.DataFrame(list(found.values())))
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize(("n_examples", "n_read"), [((10, 5), 18), ((9, 5), 9), ((4, 3), 5)])
+def test_small_parts_are_trained_the_same_by_programs_of_fewer_examples(n_examples, n_read):
+    pack = packing.make_pack([run_of()])
+    ladders = Ladders(pack)
+    first = ladders.next()
+    jobs = [
+        dataclasses.replace(first, number=i, proposal=first.proposal._replace(n_examples=n))
+        for i, n in enumerate(n_examples)
+    ]
+    signature, data = ladders.reads(jobs)
+    assert signature.task.n_examples == data["instances"].next_TxK.shape[1] == n_read
+
+    shapes = signature.shapes()
+    variables = lanes.rows(
+        {i: ladders.variables(job) for i, job in enumerate(jobs)}, len(jobs), shapes.variables
+    )
+    lane_R = ladders.seat(jobs)._replace(of_shapes={})
+
+    def ends(signature, data):
+        program = compile_program(signature, len(jobs), ladders.n_instances)
+        step_R = np.zeros(len(jobs), int)
+        rate_RxC, order_RxCxB = ladders.feed(program, step_R)
+        state, curve = program.chunk(program.begin(variables), data, lane_R, rate_RxC, order_RxCxB)
+        _, *seen = program.look(state.variables, state.best, data, lane_R, np.ones(2, bool))
+        return curve, seen
+
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-5),
+        ends(signature, data),
+        ends(ladders.signature, ladders.data),
+    )
+
+
+def test_only_long_packs_have_programs_of_fewer_examples(monkeypatch):
+    sizes = []
+
+    def compiled(signature, *shape):
+        sizes.append(signature.task.n_examples)
+        return compile_program(signature, *shape)
+
+    compiled.cache_info = compile_program.cache_info
+    monkeypatch.setattr(loop, "compile_program", compiled)
+    short, _ = trained([run_of()])
+    assert set(sizes) == {18}
+    monkeypatch.setattr(loop, "NARROWED_FROM_SECONDS", 0)
+    long, _ = trained([run_of()])
+    assert {18, 9} <= set(sizes) <= {18, 9, 5}
+    np.testing.assert_allclose(long[0]["rung_bits"], short[0]["rung_bits"], rtol=1e-3, atol=1e-2)

@@ -7,7 +7,8 @@ Their protocol: Adam, warm-up and cosine, batches of 256, max(500 epochs, 50,000
 set evaluated every 500, the weights of the least loss kept, and classifiers stopped once they know
 every label. `paper` and `full` are their grid with their six seeds (`--seeds=1` runs the first
 alone). `trend` is as much of it as may decide the trends: the smallest set of each kind, at both
-ends of its sizes and between. `quick` is the same in 16 dimensions with contexts of 8 and a few hundred examples.
+ends of its sizes and between. `quick` is the same in 16 dimensions with contexts of 8 and a few
+hundred examples.
 """
 
 import dataclasses

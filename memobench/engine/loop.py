@@ -17,7 +17,8 @@ from memobench.runtime.checkpoints import Checkpoints
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 # Nor more often than takes this share of the time.
 SHARE_OF_CHECKPOINTS = 0.05
-# A narrower program is worth its compilation in packs predicted to take so many seconds or more.
+# A program of fewer lanes or examples is worth its compilation in packs predicted to take so many
+# seconds or more.
 NARROWED_FROM_SECONDS = 60.0
 
 
@@ -80,8 +81,10 @@ class Lanes:
         self.policy, self.compile_seconds = policy, 0.0
         self.jobs: list[Job | None] = []
         self.state: State | None = None
-        # The program for so many lanes, and what it reads of each; made as lanes are filled.
+        # The program for so many lanes, and what it reads, of all and of each; made as lanes are
+        # filled.
         self.program: Any = None
+        self._data: Any = None
         self.lane_R: Any = None
         self._seated: list[Job | None] = []
         self._in_flight: tuple | None = None
@@ -113,7 +116,7 @@ class Lanes:
         rate_RxC, order_RxCxB = self.policy.feed(self.program, step_R)
         lane_R = self.lane_R._replace(step=devices.split(step_R.astype(np.int32)))
         self.state, curve = self.program.chunk(
-            self.state, self.policy.data, lane_R, rate_RxC, order_RxCxB
+            self.state, self._data, lane_R, rate_RxC, order_RxCxB
         )
         for job in self._busy():
             job.step += self.policy.signature.chunk_steps
@@ -134,7 +137,7 @@ class Lanes:
         step_R = np.array([job.step for job in self._filled()], np.int32)
         lane_R = self.lane_R._replace(step=devices.split(step_R))
         best, loss_R, accuracy_R = self.program.look(
-            self.state.variables, self.state.best, self.policy.data, lane_R, devices.split(due_R)
+            self.state.variables, self.state.best, self._data, lane_R, devices.split(due_R)
         )
         self.state = self.state._replace(best=best)
         self._arrive()
@@ -234,11 +237,18 @@ class Lanes:
     def _width(self, width: int, n_jobs: int) -> int:
         # Nothing measured decides, so that a resumed pack has the width it was left with.
         width, n_jobs = devices.share(width), devices.share(n_jobs)
-        worth = self.policy.seconds >= NARROWED_FROM_SECONDS
-        return devices.count() * (narrowed(width, n_jobs) if worth else width)
+        return devices.count() * (narrowed(width, n_jobs) if self._is_long else width)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether smaller programs are worth their compilation."""
+        return self.policy.seconds >= NARROWED_FROM_SECONDS
 
     def _compile(self) -> None:
-        shape = self.policy.signature, len(self.jobs), self.policy.n_instances
+        signature, self._data = self.policy.signature, self.policy.data
+        if self._is_long:
+            signature, self._data = self.policy.reads(self._filled())
+        shape = signature, len(self.jobs), self.policy.n_instances
         self.program, seconds = compiling.timed(compile_program, *shape)
         self.compile_seconds += seconds
 

@@ -42,7 +42,7 @@ class Policy:
 
     signature, n_instances: what the lanes' program is compiled for. data: what all lanes read.
     width: the most jobs that train at a time. seconds: predicted for the pack; only long packs are
-    worth the compilation of a narrower program. resumes: whether checkpoints hold the state of jobs
+    worth the compilation of a smaller program. resumes: whether checkpoints hold the state of jobs
     in training.
     """
 
@@ -60,6 +60,11 @@ class Policy:
     def variables(self, job: Job) -> Any:
         """The weights with which a job begins, on the host and at most as large as padded ones."""
         return initializing.init_run(job.run)
+
+    def reads(self, jobs: Sequence[Job]) -> tuple[Signature, Any]:
+        """What the program of lanes with these jobs is compiled for, and the data that it reads."""
+        del jobs
+        return self.signature, self.data
 
     def seat(self, jobs: Sequence[Job]) -> Lane:
         """The Lane of each job, stacked; called with one job per lane whenever that changes."""

@@ -8,10 +8,15 @@ wait in one queue and enter whichever lane is free. A training's number of examp
 from __future__ import annotations
 
 import collections
+import dataclasses
+import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from memobench.columns import require
+from memobench.engine import Signature
 from memobench.methods.base import ByTraining
 from memobench.methods.epochs import Epochs
 from memobench.models.base import Module
@@ -21,6 +26,9 @@ from memobench.tasks.labelled_contexts import rounded
 
 if TYPE_CHECKING:
     from memobench.runs import Run
+
+# Programs of fewer examples have at least a quarter of them: there are few to compile.
+MOST_HALVINGS = 2
 
 
 class OfParts(ByTraining):
@@ -76,6 +84,8 @@ class Queue(Epochs):
         self._checkpoints = checkpoints
         self._exact = self.signature.protocol == "exact"
         self._waiting: collections.deque[Any] = collections.deque()
+        # What programs of fewer examples read, by their task.
+        self._data_of: dict[Any, Any] = {}
 
     def fill(self, slots: int) -> None:
         """Sets the width, once the first jobs wait."""
@@ -83,6 +93,23 @@ class Queue(Epochs):
 
     def n_examples(self, job: Any) -> int:
         return job.n_examples
+
+    def reads(self, jobs: Sequence[Any]) -> tuple[Signature, Any]:
+        """Where all jobs are on the first half or quarter of the examples, only these."""
+        whole = self.signature.task.n_examples
+        most = max(job.n_examples for job in jobs)
+        n_halvings = min(math.floor(math.log2(whole / most)), MOST_HALVINGS)
+        task = self.signature.task.with_count(math.ceil(whole / 2**n_halvings))
+        if not (self._exact and n_halvings and task):
+            return self.signature, self.data
+        if task not in self._data_of:
+            instances = jax.tree.map(
+                lambda x, part: x[:, *map(slice, part.shape)],
+                self.data["instances"],
+                task.shapes(),
+            )
+            self._data_of[task] = {**self.data, "instances": instances}
+        return dataclasses.replace(self.signature, task=task), self._data_of[task]
 
     def next(self) -> Any:
         return self._waiting.popleft() if self._waiting else None

@@ -340,6 +340,11 @@ class TokenTask(Task):
         """The task without its number of examples: searches share a pack where these are equal."""
         raise NotImplementedError
 
+    def with_count(self, n_examples: int) -> Self | None:
+        """The task whose instances are parts of so many examples; None where there is none such."""
+        del n_examples
+        return None
+
     def padded(self, module: Any) -> Self:
         """The largest task of a pack's searches, as the module reads it; a trial is on a part."""
         del module
@@ -375,6 +380,9 @@ class SampledTask(TokenTask):
     def without_count(self) -> Self:
         changes: dict[str, Any] = {"n_sequences": 1, "seed": 0}
         return self.replace(**changes)
+
+    def with_count(self, n_examples: int) -> Self:
+        return self.replace(n_sequences=n_examples)
 
 
 def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.Array:
