@@ -126,12 +126,13 @@ def _p_value(first_T: np.ndarray, second_T: np.ndarray) -> float:
 def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
     """Which hypotheses are rejected, with at most this chance of any being true (Holm 1979).
 
-    >>> holm([0.01, 0.04, 0.03])
-    [True, False, False]
+    >>> holm([0.01, 0.04, 0.03, float("nan")])
+    [True, False, False, False]
     """
     rejected = [False] * len(p_values)
     for place, i in enumerate(np.argsort(p_values)):
-        if p_values[i] > level / (len(p_values) - place):
+        # NaN where nothing can be tested, as of one label table; such ones sort last.
+        if not p_values[i] <= level / (len(p_values) - place):
             break
         rejected[i] = True
     return rejected

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import memobench
 from memobench import constructions, theory
 from memobench.constructions import linear
 from memobench.constructions.linear_memory import LinearLeastSquares, OuterProducts
@@ -20,11 +21,28 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
+from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
 from tests.constructed import judged
 
 ENCODER = "dana2025_proposition3"
 STEPS = ("gradient_step", "muon_step")
+
+
+@pytest.mark.parametrize("theorem", [*STEPS, "outer_products", "linear_least_squares"])
+def test_nothing_is_aimed_at(theorem):
+    """No association decides the weights, and those they are are evaluated."""
+    table = memobench.run(
+        [
+            Run(
+                task=Bijection(vocab_size=5),
+                architecture=LinearMemory(d_model=5),
+                method=Construction.named(theorem)(n_aimed=0, solve="least_squares"),
+            )
+        ],
+        progress=False,
+    )
+    assert table["status"].tolist() == ["ok"]
 
 
 def _memory(theorem, *, d=16, n=64, seed=0, **options):

@@ -1,7 +1,6 @@
 """Capacity runs: every model a plain training, the same in any pack and after a kill."""
 
 import dataclasses
-import math
 import pathlib
 
 import jax
@@ -20,6 +19,7 @@ from memobench.experiments.board import certified
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
 from memobench.methods.ladders import Ladders
+from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.transformer import MLP
@@ -340,3 +340,22 @@ def test_only_long_packs_have_programs_of_fewer_examples(monkeypatch):
     long, _ = trained([run_of()])
     assert {18, 9} <= set(sizes) <= {18, 9, 5}
     np.testing.assert_allclose(long[0]["rung_bits"], short[0]["rung_bits"], rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("method", [METHOD, Search(training=EXACT, sizes=1, doublings=0)])
+def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
+    run = run_of(method=method)
+    fresh = method.train(packing.make_pack([run]), checkpoints=Memory())
+    old = Memory({run.run_id: {"of_another_version": np.zeros(3)}})
+    made = method.train(packing.make_pack([run]), checkpoints=old)
+    assert f"the checkpoint of run {run.run_id} is of another version" in caplog.text
+    np.testing.assert_allclose(made.loss_R, fresh.loss_R, rtol=1e-3)
+
+
+def test_attention_and_an_mlp_of_unlike_label_tables_are_not_compared():
+    table = pd.read_csv(TABLE)
+    drawing = EXPERIMENTS["board/typical"].figure
+    assert drawing.answer(table)
+    is_mlp = table["architecture"] == "mlp"
+    for name in ("tables", "task_seed"):
+        assert not drawing.answer(table.assign(**{name: table[name] + is_mlp}))

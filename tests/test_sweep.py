@@ -304,6 +304,14 @@ def test_a_sweep_whose_time_is_up_stops_and_goes_on(make_run, tmp_path):
     memobench.run(wanted[:1], results=tmp_path, progress=False, seconds=0)
 
 
+def test_what_ends_with_the_time_is_returned(make_run, monkeypatch):
+    """All is done by the first look at what ended, after the time is up."""
+    ended = local.Threads.ended
+    monkeypatch.setattr(local.Threads, "ended", lambda self, timeout: ended(self, 600))
+    table = memobench.run([make_run(method=SHORT)], progress=False, seconds=0)
+    assert table["status"].tolist() == ["ok"]
+
+
 def test_a_killed_sweep_keeps_what_was_done(tmp_path):
     process = _start(tmp_path)
     os.kill(process.pid, signal.SIGKILL)
@@ -315,7 +323,8 @@ def test_a_killed_sweep_keeps_what_was_done(tmp_path):
 
 
 @pytest.mark.parametrize("task", [Associations(vocab_size=4), LabelledContexts(n_examples=6)])
-def test_double_precision_of_the_caller_changes_nothing(task):
+def test_settings_of_the_caller_change_nothing(task):
+    """Neither precision nor random numbers follow them."""
     architecture = AttentionOnly(d_model=2, d_head=2)
     method = SHORT
     if not task.of_tokens:
@@ -323,7 +332,12 @@ def test_double_precision_of_the_caller_changes_nothing(task):
         method = Annealing(batch_size=3, steps=4, evaluate_every=2)
     runs = [memobench.Run(task=task, architecture=architecture, method=method)]
     single = memobench.run(runs, progress=False)
-    with jax.enable_x64(True):
+    with (
+        jax.enable_x64(True),
+        jax.default_prng_impl("rbg"),
+        jax.threefry_partitionable(False),
+        jax.numpy_dtype_promotion("strict"),
+    ):
         n_packs = len(memobench.plan(runs))
         memobench.check(architecture, task)
         double = memobench.run(runs, progress=False)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from memobench import certificates, metrics, precision
+from memobench import certificates, metrics, precision, settings
 from memobench.certificates import Certificate
 from memobench.columns import printable, require
 from memobench.errors import UserError
@@ -31,6 +31,7 @@ FORMATS = ("float32", "bfloat16", "int8", "int4")
 _MOST_EXAMPLES, _MOST_FLOATS = 4096, 2**24
 
 
+@settings.pinned
 def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
     """What the weights of a file know: a row of plain values, which are counted and not believed.
 

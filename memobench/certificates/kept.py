@@ -31,6 +31,6 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     found = certificates.load(path)
     if isinstance(run, Run):
         known = found.task in run.method.tasks(run)
-        same = known and found.architecture == run.architecture
+        same = known and found.architecture == run.architecture and found.seed == run.seed
         require(same, f"{path} is of another run; delete it and its shard, and run it again")
     return found.variables()

@@ -6,7 +6,7 @@ Shape letters: T label tables, X entries, B the estimate (row 0) and its replica
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from memobench.runs import Run
 
 # Entries by the names of groups.
-Groups = Mapping[str, Iterable["Run"]]
+Groups = Mapping[str, Sequence["Run"]]
 # More label tables than these nobody trains.
 _MOST = 10_000
 

@@ -144,6 +144,8 @@ class MuonStep(GradientStep):
 
     def direction(self, gradient_DxD: np.ndarray, share_T: np.ndarray) -> np.ndarray:
         rank = min(len(gradient_DxD), len(share_T))
+        if not rank:
+            return gradient_DxD
         least = max(np.sort(share_T)[-rank], 1 / self.drawn if self.drawn else 0.0)
         left_DxD, singular_D, right_DxD = np.linalg.svd(gradient_DxD)
         return (left_DxD * (singular_D / np.hypot(singular_D, least))) @ right_DxD

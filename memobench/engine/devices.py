@@ -31,20 +31,6 @@ def filled(n_runs: int) -> int:
     return share(n_runs) * count()
 
 
-def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function of single precision, whatever `jax_enable_x64` says to the caller.
-
-    A thread has a setting of its own: what other threads call is to be wrapped as well.
-    """
-
-    @functools.wraps(function)
-    def single(*arguments: Any, **named: Any) -> Any:
-        with jax.enable_x64(False):
-            return function(*arguments, **named)
-
-    return single
-
-
 def jit(function: Callable[..., Any], specs: Any, **options: Any) -> Any:
     """`jax.jit` of a function of stacked runs, all of whose results have axis R, on every device.
 

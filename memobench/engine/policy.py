@@ -12,7 +12,7 @@ import numpy as np
 from memobench.engine import initializing, lanes
 from memobench.engine.lanes import Lane, State
 from memobench.engine.program import Program, Signature
-from memobench.runtime.checkpoints import Arrays, Checkpoints
+from memobench.runtime.checkpoints import Arrays, Checkpoints, warn_of_version
 
 if TYPE_CHECKING:
     from memobench.runs import Run
@@ -118,9 +118,7 @@ class Policy:
         state = lanes.from_arrays(arrays, self.true_shapes(job))
         complete = state is not None and {"step", "done", *self.columns(job)} <= arrays.keys()
         if not complete or int(arrays["step"]) % self.signature.chunk_steps:
-            _log.warning(
-                "the checkpoint of run %s is of another version; it starts anew", job.run.run_id
-            )
+            warn_of_version(job.run.run_id)
             return job
         job.step, job.state = int(arrays["step"]), state
         job.done = job.saved = bool(arrays["done"])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memobench import capacity
+from memobench.runtime.checkpoints import warn_of_version
 
 if TYPE_CHECKING:
     from memobench.methods.capacity import Capacity
@@ -172,8 +173,11 @@ class Findings:
         )
 
     def restore(self, arrays: Mapping[str, np.ndarray] | None) -> None:
-        """Takes what `to_arrays` gave."""
+        """Takes what `to_arrays` gave; of another version nothing, with a warning."""
         if arrays is None:
+            return
+        if not self.to_arrays().keys() <= arrays.keys():
+            warn_of_version(self.run.run_id)
             return
         self.pilot_bits = {(int(k), f, int(p)): bits for k, f, p, bits in arrays["pilots"].tolist()}
         self.rungs = {

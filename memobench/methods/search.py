@@ -25,7 +25,7 @@ from memobench.methods.epochs import EpochJob
 from memobench.methods.parts import OfParts, Queue
 from memobench.methods.training import Training
 from memobench.planner import packing
-from memobench.runtime.checkpoints import Checkpoints
+from memobench.runtime.checkpoints import Checkpoints, warn_of_version
 from memobench.spec import kind, nested
 
 if TYPE_CHECKING:
@@ -225,6 +225,9 @@ class Searches(Queue):
 def _saved(run: Run, checkpoints: Checkpoints | None) -> list[Trial]:
     saved = checkpoints.load(run.run_id) if checkpoints is not None else None
     if saved is None:
+        return []
+    if "trials" not in saved:
+        warn_of_version(run.run_id)
         return []
     return [
         Trial(int(steps), int(n), float(factor), int(known), int(last), float(loss))

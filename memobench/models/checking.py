@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import own_code
+from memobench import own_code, settings
 from memobench.columns import require, whole
 from memobench.errors import UserError
 from memobench.models import base as models
@@ -38,6 +38,7 @@ _MORE, _OFF = 2, 1e-4
 _EXAMPLES = 4
 
 
+@settings.pinned
 def check(
     architecture: Architecture, task: Task | None = None, budget: int | None = None
 ) -> tuple[str, ...]:

@@ -96,12 +96,18 @@ QUOTES: dict[str, Callable[[], str]] = {
 
 
 def renewed(page: str) -> str:
-    """The page with what it quotes as the published tables have it."""
+    """The page with what it quotes as the published tables have it.
+
+    Raises ValueError where a mark that opens is not closed.
+    """
     for name, quote in QUOTES.items():
         # On a line of its own: elsewhere it is an option that includes what is quoted.
         head, first, rest = page.partition(f"\n<!-- {name} -->\n")
         if first:
-            _, last, tail = rest.partition(f"\n<!-- /{name} -->\n")
+            # Right after the opening mark where nothing is quoted yet.
+            _, last, tail = f"\n{rest}".partition(f"\n<!-- /{name} -->\n")
+            if not last:
+                raise ValueError(f"<!-- {name} --> is not closed by a line <!-- /{name} -->")
             page = f"{head}{first}{quote()}{last}{tail}"
     return page
 

@@ -206,7 +206,10 @@ def _threshold(rows: dict[str, Any]) -> str:
 
 
 def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
-    """Budgets, and the rows of attention alone and of an MLP there, by the exact gradient."""
+    """Budgets, and the rows of attention alone and of an MLP there, by the exact gradient.
+
+    Of the same label tables, which alone are compared.
+    """
     runs = table[
         (table["method"] == Capacity.name)
         & (table["protocol"] == "exact")
@@ -217,10 +220,15 @@ def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
         family = typical.family(run)
         rows.setdefault(typical.budget(int(run["n_params"])), {})[family] = run
     wanted = (typical.ATTENTION, typical.MLP)
-    return [
-        (budget, *(of_budget[family] for family in wanted))  # type: ignore[misc]
+    pairs = [
+        (budget, *(of_budget[family] for family in wanted))
         for budget, of_budget in sorted(rows.items())
         if set(wanted) <= of_budget.keys()
+    ]
+    return [
+        (budget, attention, mlp)
+        for budget, attention, mlp in pairs
+        if all(attention[name] == mlp[name] for name in ("tables", "task_seed"))
     ]
 
 

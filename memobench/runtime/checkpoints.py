@@ -29,6 +29,11 @@ class Checkpoints(Protocol):
         """Replaces what was saved, whole or not at all."""
 
 
+def warn_of_version(run_id: str) -> None:
+    """Says that a run's checkpoint lacks what this version needs."""
+    _log.warning("the checkpoint of run %s is of another version; it starts anew", run_id)
+
+
 class Folder:
     """Checkpoints in a folder, which is made when the first is saved."""
 
@@ -44,7 +49,8 @@ class Folder:
                 return dict(arrays)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        # RuntimeError of bits that say: encrypted, or compressed in an unknown way.
+        except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
             _log.warning("skipped %s: %s; its run starts anew", path, error)
             return None
 

@@ -133,7 +133,9 @@ class Leases:
             return []
         found = []
         paths = sorted(self.folder.glob("*.json"))
-        self._seen = {path: self._seen[path] for path in paths if path in self._seen}
+        # Threads share this: each looks at what it has seen itself, and the last one keeps it.
+        left = set(paths)
+        seen = {path: x for path, x in self._seen.items() if path in left}
         for path in paths:
             try:
                 data = strict_json.contents(path, MAX_BYTES)
@@ -145,7 +147,7 @@ class Leases:
                     pid=content["pid"],
                     about=content["about"],
                     age=time.time() - path.stat().st_mtime,
-                    alive=self._alive(path, data, content),
+                    alive=self._alive(path, data, content, seen),
                 )
             except FileNotFoundError:  # Released in this moment.
                 continue
@@ -153,6 +155,7 @@ class Leases:
                 _log.warning("skipped lease %s: %s", printable(path), error)
                 continue
             found.append(held)
+        self._seen = seen
         return found
 
     def clear(self) -> None:
@@ -181,7 +184,13 @@ class Leases:
                 self._beating = True
                 threading.Thread(target=self._beat, daemon=True).start()
 
-    def _alive(self, path: pathlib.Path, data: bytes, content: dict[str, Any]) -> bool:
+    def _alive(
+        self,
+        path: pathlib.Path,
+        data: bytes,
+        content: dict[str, Any],
+        seen: dict[pathlib.Path, tuple[bytes, float]],
+    ) -> bool:
         me = _me()
         if content["started"] and all(
             content[name] == me[name] for name in ("host", "boot", "pids")
@@ -190,9 +199,9 @@ class Leases:
             if started is not None:
                 return started == content["started"]
         now = time.monotonic()
-        if self._seen.get(path, (b"", 0.0))[0] != data:
-            self._seen[path] = (data, now)
-        return now - self._seen[path][1] < STALE_SECONDS
+        if seen.get(path, (b"", 0.0))[0] != data:
+            seen[path] = (data, now)
+        return now - seen[path][1] < STALE_SECONDS
 
     def _beat(self) -> None:
         while True:

@@ -19,9 +19,8 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import constructions, executors, plugins, theory
+from memobench import constructions, executors, plugins, settings, theory
 from memobench.columns import require, shown
-from memobench.engine import devices
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
 from memobench.kinds import FAMILIES
@@ -51,7 +50,7 @@ class TimeUp(Interrupted):
     """A sweep took as long as it was given."""
 
 
-@devices.in_float32
+@settings.pinned
 def run(
     runs: Iterable[Run],
     results: store.Path | None = None,
@@ -124,7 +123,7 @@ def run(
     return store.to_table([rows[run_id] for run_id in wanted])
 
 
-@devices.in_float32
+@settings.pinned
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     """The packs in which the runs whose ids are not done would train on this machine.
 
@@ -192,13 +191,13 @@ def _done(
         for rows in driver.rows():
             if interrupted.is_set():
                 raise KeyboardInterrupt
-            if time.monotonic() > deadline:
-                raise TimeUp
             bar.show(len(wanted) - len(missing))
             if lease:
                 lease.update(line=bar.line)
             if rows:
                 yield rows
+            if time.monotonic() > deadline and missing.keys() - driver.lost:
+                raise TimeUp
     if driver.lost:
         others = "; the others are done, and the same command tries these again"
         raise Lost(_lost(driver.lost, len(wanted)) + others * bool(workspace))

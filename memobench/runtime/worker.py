@@ -17,8 +17,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from memobench import atomic, certificates, metrics, runs
-from memobench.engine import devices
+from memobench import atomic, certificates, metrics, runs, settings
 from memobench.errors import DoesNotFit, UserError
 from memobench.executors import Shard
 from memobench.methods import training
@@ -64,7 +63,7 @@ def _workspace(folder: str, since: float, sweep: str) -> Workspace:
     return Workspace(pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep)
 
 
-@devices.in_float32
+@settings.pinned
 def work(
     workspace: Workspace | None, pack: packing.Pack, on_steps: OnSteps = lambda steps: None
 ) -> list[Shard]:

@@ -182,11 +182,28 @@ def _flipped(content):
     return content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
 
 
+def _encrypted(content):
+    # A bit of the flags in the directory at the file's end.
+    place = content.index(b"PK\x01\x02") + 8
+    return content[:place] + bytes([content[place] | 1]) + content[place + 1 :]
+
+
+def _compressed_otherwise(content):
+    place = content.index(b"PK\x01\x02") + 10
+    return content[:place] + bytes([99]) + content[place + 1 :]
+
+
 def _foreign(_):
     return b'{"schema": 1}'
 
 
-@pytest.mark.parametrize("spoil", [_empty, _truncated, _without_its_end, _flipped, _foreign])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(_empty, _truncated, _without_its_end, _flipped),
+        *(_encrypted, _compressed_otherwise, _foreign),
+    ],
+)
 def test_a_spoiled_checkpoint_is_named_and_its_run_starts_anew(tmp_path, caplog, mixed, spoil):
     memory, folder = Memory(), checkpoints.Folder(tmp_path / "here")
     with pytest.raises(Stop):
