@@ -174,7 +174,7 @@ COLUMNS: dict[str, Any] = by_name(
     _number(
         "certified_bits_per_parameter",
         "certified bits / parameter",
-        "the most that any weights found so far know",
+        "the most that any weights that were kept know, of any set of the board",
         3,
         first=True,
         is_measure=True,
@@ -182,7 +182,7 @@ COLUMNS: dict[str, Any] = by_name(
     _number(
         "certified_set",
         "certified set",
-        "the most associations of which any weights found so far know 99%",
+        "the most associations of which any weights that were kept know 99%",
         first=True,
         is_measure=True,
     ),

@@ -345,9 +345,9 @@ def test_only_long_packs_have_programs_of_fewer_examples(monkeypatch):
 @pytest.mark.parametrize("method", [METHOD, Search(training=EXACT, sizes=1, doublings=0)])
 def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
     run = run_of(method=method)
-    fresh = method.train(packing.make_pack([run]), checkpoints=Memory())
+    fresh = method.train(packing.make_pack([run]), lambda steps: None, Memory())
     old = Memory({run.run_id: {"of_another_version": np.zeros(3)}})
-    made = method.train(packing.make_pack([run]), checkpoints=old)
+    made = method.train(packing.make_pack([run]), lambda steps: None, old)
     assert f"the checkpoint of run {run.run_id} is of another version" in caplog.text
     np.testing.assert_allclose(made.loss_R, fresh.loss_R, rtol=1e-3)
 

@@ -74,8 +74,8 @@ def share(paper: str) -> str:
     seeds = collections.Counter(point(run) for run in runs if run.run_id in ids)
     enough = sum(count >= MIN_SEEDS for count in seeds.values())
     return (
-        f"{len(seeds)} of {len(set(map(point, runs)))} points have been measured at full size, "
-        f"{enough} with three seeds"
+        f"{len(seeds)} of {len(set(map(point, runs)))} points have been measured at the paper's "
+        f"own size, {enough} with three seeds"
     )
 
 

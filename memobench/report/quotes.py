@@ -28,7 +28,8 @@ def _answer() -> str:
 
 def _budgets() -> str:
     """Attention alone, MLP and both at every budget."""
-    return tables.markdown(_quoted().drop(columns="budget"), {})
+    # Ranks are among all entries of the board.
+    return tables.markdown(_quoted().drop(columns=["budget", "rank"]), {})
 
 
 def _largest() -> str:
@@ -75,8 +76,8 @@ def _of_budgets(found: pd.DataFrame) -> pd.DataFrame:
 
 def _shares() -> str:
     """How much of each paper was measured at its own size."""
-    of_papers = (f"{title} {papers.share(paper)}" for paper, title in _TITLES.items())
-    return textwrap.fill(f"Of {'; of '.join(of_papers)}.", 100)
+    of_papers = (f"- {title}: {papers.share(paper)}." for paper, title in _TITLES.items())
+    return "\n".join(of_papers)
 
 
 _TITLES = {

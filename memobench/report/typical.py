@@ -193,15 +193,15 @@ def _threshold(rows: dict[str, Any]) -> str:
         return ""
     more = attention["half_99_low"] > mlp["half_99_high"]
     less = attention["half_99_high"] < mlp["half_99_low"]
-    who = "attention alone knows the larger" if more else "the MLP knows the larger"
-    verdict = who if more or less else "neither knows a clearly larger one"
+    who = "attention alone knows a larger one" if more else "the MLP knows a larger one"
+    verdict = who if more or less else "neither knows a significantly larger one"
     shown = [
         f"{row['half_99']:,.0f} [{row['half_99_low']:,.0f}, {row['half_99_high']:,.0f}]"
         for row in both
     ]
     return (
-        f"Of sets that fit, {verdict} completely: half of the trainings come to know 99% of "
-        f"{shown[0]} associations with attention alone, of {shown[1]} with the MLP."
+        f"Of sets that fit, {verdict} completely: half of the trainings know 99% of {shown[0]} "
+        f"associations in the end with attention alone, of {shown[1]} with the MLP."
     )
 
 
