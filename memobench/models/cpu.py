@@ -44,7 +44,7 @@ def count(is_N: jax.Array) -> jax.Array:
 
 
 def affine(x_M: jax.Array, weight_NxM: jax.Array, bias_N: jax.Array | None = None) -> jax.Array:
-    """The sum weight @ x + bias, whose gradients have the outputs N as their last axis.
+    """Computes weight @ x + bias with gradients whose last axis are the outputs, N.
 
     The gradient of a bias is a row of that of the weights, and no sum over examples of its own.
 
@@ -73,9 +73,9 @@ def scores(x_HxI: jax.Array, key_I: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _turned(weight_NxM: jax.Array) -> jax.Array:
-    """weight_MxN, whose gradient is computed so too.
+    """weight_MxN, with a gradient that is computed in this layout.
 
-    XLA takes a transposition into a product otherwise, and the gradient as it stands in memory.
+    Without barriers XLA merges the transposition into the product, in both directions.
     """
     return jax.lax.optimization_barrier(weight_NxM.T)
 
@@ -99,7 +99,7 @@ def _largest(x_N: jax.Array) -> jax.Array:
 
 
 def _ordered(bits: jax.Array) -> jax.Array:
-    """Of a negative number all bits but the sign are turned over; its own inverse."""
+    """Flips all bits but the sign of negative numbers; its own inverse."""
     n_others = 8 * bits.dtype.itemsize - 1
     return bits ^ ((bits >> n_others) & np.array(2**n_others - 1, bits.dtype))
 
