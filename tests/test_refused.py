@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+import memobench
 from memobench import columns
 from memobench.columns import declared, text_of
 from memobench.errors import UserError
@@ -185,3 +186,22 @@ def test_messages_show_any_value_in_one_short_line():
 def test_plain_text_is_one_line_without_markup(text, holds):
     assert text_of(20).holds(text) == holds
     assert declared(text_of(20), "a text").metadata["domain"].holds(text) == holds
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda table: memobench.plan([], done=table), "done"),
+        (lambda table: memobench.plan([], done="abc"), "done"),
+        (lambda table: memobench.check("attention_only"), "architecture"),
+        (lambda table: memobench.check(AttentionOnly), "architecture"),
+        (lambda table: memobench.check(AttentionOnly(d_model=2, d_head=2), "bijection"), "task"),
+        (lambda table: memobench.weights(None), "run"),
+        (lambda table: memobench.weights([table]), "run"),
+        (lambda table: memobench.plot(table, x="d_model", y="n_params"), "y="),
+    ],
+)
+def test_what_is_of_another_type_is_refused(call, field):
+    with pytest.raises(UserError, match=f"^{field}") as error:
+        call(memobench.published("board/typical"))
+    assert_one_line(error.value, field)

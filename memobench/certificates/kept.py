@@ -3,7 +3,7 @@
 from typing import Any
 
 from memobench import certificates
-from memobench.columns import NAME, require
+from memobench.columns import NAME, require, shown
 from memobench.folders import SHARDS
 from memobench.runs import Run
 from memobench.table import results as store
@@ -21,6 +21,10 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
 
     Raises UserError where the run is not done, keeps no weights, or they were deleted.
     """
+    require(
+        isinstance(run, Run | str),
+        f"run={shown(run)} is neither a run nor an id; give one",
+    )
     run_id = run if isinstance(run, str) else run.run_id
     path = store.weights_path(results, NAME.checked("run", run_id))
     require(

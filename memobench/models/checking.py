@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from memobench import own_code, settings
-from memobench.columns import require, whole
+from memobench.columns import require, shown, whole
 from memobench.errors import UserError
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
@@ -101,6 +101,14 @@ _SOUND: set[tuple[Module, Any]] = set()
 
 
 def _built(architecture: Architecture, task: Task | None) -> tuple[Module, Task]:
+    require(
+        isinstance(architecture, Architecture),
+        f"architecture={shown(architecture)} is none; give one with sizes, such as MLP(d_mlp=8)",
+    )
+    require(
+        task is None or isinstance(task, Task),
+        f"task={shown(task)} is none; give one, such as Associations(vocab_size=10)",
+    )
     if task is not None:
         return architecture.build(task), task
     for each in TASKS:

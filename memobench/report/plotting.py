@@ -86,6 +86,7 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     for name in (x, hue):
         fix = closest(name, [*analysis.telling(table, _USUAL), "family"], 0.6)
         require(name in specs, f"{name!r} does not tell configurations apart{fix}")
+    require(y not in specs, f"y={y!r} tells configurations apart; choose what was measured")
     require(measure in table, f"{measure!r} is no column here{closest(measure, measures(), 0.6)}")
     rows = table[table["status"] == "ok"]
     rows = rows.assign(**{measure: pd.to_numeric(rows[measure], errors="coerce")})

@@ -20,7 +20,7 @@ import jax
 import pandas as pd
 
 from memobench import constructions, executors, plugins, settings, theory
-from memobench.columns import require, shown
+from memobench.columns import matching, require, shown
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
 from memobench.kinds import FAMILIES
@@ -40,6 +40,7 @@ POLL_SECONDS = 1.0
 MOST_WITHOUT_RESULT = 10
 
 _log = logging.getLogger("memobench")
+_ID = matching(r"[0-9a-f]{16}", "the id of a run")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -130,6 +131,8 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     Raises UserError for a run that no task or architecture can serve.
     """
     runs, done = _listed(runs), set(done)
+    for x in done:
+        require(_ID.holds(x), f"done: {shown(x)} is no id of a run; give table['run_id']")
     _check(runs)
     missing = [run for run in runs if run.run_id not in done]
     return packing.plan(missing, jax.default_backend(), local.n_devices())
