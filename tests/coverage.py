@@ -296,7 +296,7 @@ def _cell(found: Rates) -> str:
 TEXT = """\
 # Intervals
 
-What this project calls a 95% interval, and how often it has the truth. Written by
+What this project calls a 95% interval, and its coverage. Written by
 `make intervals`, which simulates through the project's own functions
 (`memobench/claims/statistics.py`); `make test` asserts a short version of it.
 
