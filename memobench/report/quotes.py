@@ -28,7 +28,7 @@ def _answer() -> str:
 
 def _budgets() -> str:
     """Attention alone, MLP and both at every budget."""
-    # Ranks are among all entries of the board.
+    # Without ranks: those of the board are among all entries, blocks too.
     return tables.markdown(_quoted().drop(columns=["budget", "rank"]), {})
 
 
