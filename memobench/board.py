@@ -53,11 +53,12 @@ LEAST_TABLES = 4
 RATE_FACTORS = (3.0, 5.5, 10.0)
 
 
-def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
+def run(architecture: Architecture, budget: int, track: str = EXACT, inits: int = 1) -> Run:
     """The run that puts an architecture on the board.
 
-    Larger models have fewer tables, pilots and trials. Raises UserError for an unknown budget or
-    track, and for parameters that miss the budget.
+    Larger models have fewer tables, pilots and trials. Where initial weights spread, `inits` of
+    each table narrow the interval. Raises UserError for an unknown budget or track, and for
+    parameters that miss the budget.
 
     >>> from memobench.models.transformer import MLP
     >>> run(MLP(d_model=3, d_head=3, d_mlp=17, heads="full"), budget=256).method.tables
@@ -73,7 +74,12 @@ def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
     require(not reason, f"architecture {architecture.name}: {reason}")
     if track == PUBLISHED:
         method = Capacity(
-            training=TRAININGS[track], rate_factors=(1.0,), tables=16, pilots=1, rungs=1
+            training=TRAININGS[track],
+            rate_factors=(1.0,),
+            tables=16,
+            inits=inits,
+            pilots=1,
+            rungs=1,
         )
     else:
         small = budget <= 1024
@@ -81,7 +87,9 @@ def run(architecture: Architecture, budget: int, track: str = EXACT) -> Run:
             training=TRAININGS[track],
             rate_factors=RATE_FACTORS,
             tables=TABLES[budget],
-            pilots=12 if small else 4,
+            inits=inits,
+            # What spreads has rates that few pilots cannot tell apart.
+            pilots=max(12 if small else 4, min(4 * inits, 32)),
             threshold_trials=32 if budget <= 2048 else 16,
             trial_pilots=24 if small else 12,
             give_up="late",
@@ -207,6 +215,7 @@ COLUMNS: dict[str, Any] = by_name(
     _word("converged", "converged", "whether the last step is within 2% of the limit"),
     _number("steps", "steps", "of the optimiser"),
     _number("tables", "tables", "label tables"),
+    _number("inits", "starts", "initial weights of each label table"),
     _number("learning_rate", "learning rate", "that pilots chose", 4),
     _word("by", "by", "who found the weights; `you` for those of your folder"),
     _word("theorem", "theorem", "whose proof makes the weights"),

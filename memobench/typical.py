@@ -61,6 +61,7 @@ def _row(run: Any) -> dict[str, Any]:
         **{name: run[name] for name in SET},
         "n_params": int(run["n_params"]),
         "tables": int(run["tables"]),
+        "inits": int(run["inits"]),
         "rate": listed(run["rung_rates"])[-1],
         "edge_of_rates": bool(run["edge_of_rates"]),
         "best_bits": run["best_bits"],

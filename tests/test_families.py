@@ -2,10 +2,14 @@
 
 import pytest
 
-from memobench import families
+from memobench import board, families
+from memobench.board import EXACT
 from memobench.experiments.board import shapes
+from memobench.experiments.board import typical as board_typical
 from memobench.models import base as models
 from memobench.models.product_key_memory import ProductKeyMemory
+from memobench.table import results
+from tests.entries import BUDGET, HEADS, made
 
 
 @pytest.mark.parametrize("of", shapes.SHAPES.values(), ids=shapes.SHAPES)
@@ -39,3 +43,24 @@ def test_a_family_is_named_by_options_and_its_shapes_by_sizes():
     more = memory.replace(n_memory_heads=2, top_k=3)
     assert more.family == "product_key_memory (norm=none, top_k=3)"
     assert more.shown_sizes == ["d=4", "d_key=3", "n_keys=5", "n_memory_heads=2"]
+
+
+def test_entries_that_spread_get_more_initial_weights():
+    def wanted(spread, starts=1, budgets=(BUDGET,)):
+        row = made(board.run(HEADS, BUDGET, inits=starts), 300.0, spread)
+        found = board_typical.inits(results.to_table([row]), budgets)
+        assert set(zip(found["track"], found["family"], strict=True)) <= {(EXACT, HEADS.family)}
+        return found["inits"].tolist()
+
+    assert wanted(10.0) == []
+    # Half an interval is about a fifth of the standard deviation of 96 tables.
+    assert wanted(36.0) == [2]
+    assert wanted(60.0) == [5]
+    assert wanted(90.0) == [board_typical.MOST_INITS]
+    # What is narrow because of more weights keeps them; other budgets stay as they are.
+    assert wanted(10.0, starts=3) == [3]
+    assert wanted(60.0, budgets=(512,)) == []
+    assert wanted(90.0, starts=2, budgets=(512,)) == [2]
+    # Pilots tell the rates of entries that spread apart.
+    pilots = [board.run(HEADS, BUDGET, inits=starts).method.pilots for starts in (1, 3, 5, 8)]
+    assert pilots == [12, 12, 20, 32]
