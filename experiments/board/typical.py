@@ -22,7 +22,7 @@ Expected: MLP and mixed layers know more bits of an overfull set than attention 
 import functools
 import pathlib
 import sys
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ MOST_INITS = 8
 _OF_INITS = ["budget", "track", "family"]
 
 
-def inits(table: pd.DataFrame, budgets: Container[int] = families.VOCAB_SIZES) -> pd.DataFrame:
+def inits(table: pd.DataFrame, budgets: Iterable[int] = families.VOCAB_SIZES) -> pd.DataFrame:
     """How many initial weights of each table an entry takes, where one is not enough.
 
     Entries of other than these budgets keep those that they have.
@@ -57,9 +57,10 @@ def inits(table: pd.DataFrame, budgets: Container[int] = families.VOCAB_SIZES) -
     entries = board.build(table).query("track in @board.TRAININGS")
     mean, low, high = (entries[f"bits_per_parameter{end}"] for end in ("", "_low", "_high"))
     half = (high - low) / 2 / mean
-    needed = np.ceil(entries["inits"] * (half / _AIM) ** 2).clip(upper=MOST_INITS)
+    needed = np.ceil(entries["inits"] * (half / _AIM) ** 2)
     wide = (half > PRECISION) & entries["budget"].isin(list(budgets))
-    wanted = entries["inits"].where(~wide, np.maximum(needed, entries["inits"])).astype(int)
+    more = np.clip(needed, entries["inits"], MOST_INITS)
+    wanted = entries["inits"].where(~wide, more).astype(int)
     return entries.assign(inits=wanted)[wanted > 1][[*_OF_INITS, "inits"]]
 
 
