@@ -35,9 +35,6 @@ from memobench.spec import kind
 
 Rows = dict[str, jax.Array]
 
-# A TPU takes products of matrices of at most so many rows and columns as sums.
-NARROW = 32
-
 
 class Layer(NamedTuple):
     """One layer's weights, with W_Q^T W_K and W_O W_V multiplied: only these products matter."""
@@ -159,7 +156,7 @@ class Transformer(TabledModule):
         # and no example holds a query of every head. Examples are in lanes themselves where
         # attention is written out.
         padded = max(0.0, self.lanes_a_number(lanes) - 1)
-        in_lanes = (shared or self._by_pairs(1)) and self._width <= NARROW
+        in_lanes = (shared or self._by_pairs(1)) and self._width <= mixing.NARROW
         written_out = not shared and self.context_length <= mixing.FEW_PLACES
         of_weights, of_examples = 0.75 * (not in_lanes), (not written_out) / 3
         return 1 + of_weights * padded, 1 + of_examples * padded
@@ -191,8 +188,8 @@ class Transformer(TabledModule):
             return weights[f"layer{layer}_{name}"]
 
         return Layer(
-            query_key_HJI=_products("hki,hkj->hij", weight("query"), weight("key")),
-            output_value_HJI=_products("hik,hkj->hij", weight("output"), weight("value")),
+            query_key_HJI=mixing.folded("hki,hkj->hij", weight("query"), weight("key")),
+            output_value_HJI=mixing.folded("hik,hkj->hij", weight("output"), weight("value")),
             mlp_in_WD=weight("mlp_in"),
             mlp_in_bias_W=weight("mlp_in_bias"),
             mlp_out_DW=weight("mlp_out"),
@@ -340,34 +337,6 @@ def _applied(x_M: jax.Array, weight_NxM: jax.Array, bias_N: Any = 0.0) -> jax.Ar
 
 def _softmax_SH(*scores: jax.Array) -> jax.Array:
     return jax.nn.softmax(jnp.stack(scores), axis=0)
-
-
-def _products(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
-    """product_HJI of every head's two matrices, transposed: as written, or the other way round.
-
-    Accelerators then read and write it in one order in all products, CPUs are faster so. A TPU pads
-    the rows of narrow matrices to 128 lanes: as sums of numbers they may have the runs there.
-    """
-    operands, _ = einsum.split("->")
-    first, second = operands.split(",")
-
-    def other_way_round(left: jax.Array, right: jax.Array) -> jax.Array:
-        if len(left) > 1:
-            return jnp.einsum(f"{second},{first}->hji", right, left)
-        # Around an axis of one head a GPU's weights would be transposed in every step.
-        return jnp.einsum(f"{second[1:]},{first[1:]}->ji", right[0], left[0])[None]
-
-    def summed(left: jax.Array, right: jax.Array) -> jax.Array:
-        if max(*left.shape[1:], *right.shape[1:]) > NARROW:
-            return other_way_round(left, right)
-        left_HKI = left.swapaxes(1, 2) if first == "hik" else left
-        return (right[..., None] * left_HKI[:, :, None]).sum(axis=1)
-
-    def as_written(left: jax.Array, right: jax.Array) -> jax.Array:
-        return jnp.einsum(einsum, left, right).swapaxes(1, 2)
-
-    forms: Any = {"cpu": as_written, "tpu": summed, "default": other_way_round}
-    return jax.lax.platform_dependent(left, right, **forms)
 
 
 def _writes_two(sizes: theory.Sizes) -> Any:
