@@ -342,6 +342,34 @@ def test_only_long_packs_have_programs_of_fewer_examples(monkeypatch):
     np.testing.assert_allclose(long[0]["rung_bits"], short[0]["rung_bits"], rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.parametrize("narrowed_from", [0, np.inf])
+def test_lanes_grow_again_for_jobs_that_come_later(narrowed_from, monkeypatch):
+    """One pilot at first, then six models: all of them at a time."""
+    monkeypatch.setattr(loop, "NARROWED_FROM_SECONDS", narrowed_from)
+    busy, fill = [], loop.Lanes.fill
+
+    def noted(self):
+        any_busy = fill(self)
+        busy.append((sum(job is not None for job in self.jobs), len(self.jobs)))
+        return any_busy
+
+    monkeypatch.setattr(loop.Lanes, "fill", noted)
+    runs = [
+        run_of(method=PLAIN.replace(pilots=1, rungs=1, rate_factors=(1.0,)), seed=seed)
+        for seed in range(2)
+    ]
+    pack = packing.make_pack(runs)
+    ladders = Ladders(dataclasses.replace(pack, slots=8))
+    loop.train(ladders)
+    narrow, wide = (2, 2) if narrowed_from == 0 else (2, 8), (8, 8)
+    assert busy[0] == narrow
+    assert wide in busy
+    assert all(width <= 8 for _, width in busy)
+    alone, _ = trained(runs[:1])
+    ends = ladders.result(0.0).columns[0]["rung_bits"]
+    np.testing.assert_allclose(ends, alone[0]["rung_bits"], rtol=1e-3, atol=1e-2)
+
+
 @pytest.mark.parametrize("method", [METHOD, Search(training=EXACT, sizes=1, doublings=0)])
 def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
     run = run_of(method=method)

@@ -1,5 +1,6 @@
 """The one loop: fill, train, look, report, checkpoint, until nothing is left to train."""
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -91,19 +92,19 @@ class Lanes:
         self._unreported, self._unseen = 0, False
 
     def fill(self) -> bool:
-        """Fills free lanes with waiting jobs, and narrows; returns whether any lane is busy."""
-        width = len(self.jobs) or self.policy.width
-        places = [i for i in range(width) if not self.jobs or self.jobs[i] is None]
+        """Makes as many lanes as all jobs need, and fills them; returns whether any is busy."""
+        n_busy = len(self._busy())
         waiting = iter(self.policy.next, None)
-        # In this order: zip takes from its first before it finds its second at an end, and would
-        # lose a job.
-        entering = dict(zip(places, waiting, strict=False))
-        if not self.jobs:
-            self._begin(list(entering.values()))
-        elif entering:
-            self._enter(entering)
-        self._narrow()
-        return any(self.jobs)
+        entering = list(itertools.islice(waiting, self.policy.width - n_busy))
+        if not n_busy and not entering:
+            return False
+        changed = self._resize(n_busy + len(entering))
+        if entering:
+            free = [i for i, job in enumerate(self.jobs) if job is None]
+            self._enter(dict(zip(free, entering, strict=False)))
+        elif changed:
+            self._compile()
+        return True
 
     def train(self) -> int:
         """Takes a chunk of steps in every lane; returns the model-steps of the previous chunk.
@@ -172,13 +173,19 @@ class Lanes:
 
     # --- Who is in which lane ------------------------------------------------------------------
 
-    def _begin(self, jobs: list[Job]) -> None:
-        """Makes the lanes, and puts the first jobs into them."""
-        if not jobs:
-            return
-        width = self._width(self.policy.width, len(jobs))
-        self.jobs = [None] * width
-        self._enter(dict(enumerate(jobs)))
+    def _resize(self, n_jobs: int) -> bool:
+        """Makes as many lanes as so many jobs are given; returns whether there were others."""
+        before, width = len(self.jobs), self._width(n_jobs)
+        if width == before:
+            return False
+        by_idleness = sorted(range(before), key=lambda i: self.jobs[i] is None)
+        kept, n_new = by_idleness[:width], max(0, width - before)
+        self.jobs = [*(self.jobs[i] for i in kept), *[None] * n_new]
+        if self.state is not None:
+            # New lanes hold what another does, until a job enters.
+            rows = np.array(kept + kept[:1] * n_new)
+            self.state = jax.tree.map(lambda x: devices.split(x[rows]), self.state)
+        return True
 
     def _enter(self, entering: dict[int, Job]) -> None:
         """Puts jobs into free lanes, with initial weights or the state that they resume from."""
@@ -223,20 +230,9 @@ class Lanes:
         for i in out:
             self.jobs[i] = None
 
-    def _narrow(self) -> None:
-        """Drops idle lanes where a narrower program holds the others."""
-        n_busy = len(self._busy())
-        width = self._width(len(self.jobs), n_busy) if n_busy else len(self.jobs)
-        if width < len(self.jobs):
-            by_idleness = sorted(range(len(self.jobs)), key=lambda i: self.jobs[i] is None)
-            kept = np.array(by_idleness[:width])
-            self.jobs = [self.jobs[i] for i in kept]
-            self.state = jax.tree.map(lambda x: devices.split(x[kept]), self.state)
-            self._compile()
-
-    def _width(self, width: int, n_jobs: int) -> int:
+    def _width(self, n_jobs: int) -> int:
         # Nothing measured decides, so that a resumed pack has the width it was left with.
-        width, n_jobs = devices.share(width), devices.share(n_jobs)
+        width, n_jobs = devices.share(self.policy.width), devices.share(n_jobs)
         return devices.count() * (narrowed(width, n_jobs) if self._is_long else width)
 
     @property

@@ -77,7 +77,6 @@ class Ladders(Queue):
         for i, run in enumerate(pack.runs):
             self._found[i].restore(checkpoints.load(run.run_id) if checkpoints else None)
             self._propose(i)
-        self.fill(pack.slots)
 
     def task(self, job: Any) -> Any:
         return self.tasks(job.run)[job.proposal.table]

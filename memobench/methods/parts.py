@@ -81,15 +81,12 @@ class Queue(Epochs):
 
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack)
+        self.width = pack.slots
         self._checkpoints = checkpoints
         self._exact = self.signature.protocol == "exact"
         self._waiting: collections.deque[Any] = collections.deque()
         # What programs of fewer examples read, by their task.
         self._data_of: dict[Any, Any] = {}
-
-    def fill(self, slots: int) -> None:
-        """Sets the width, once the first jobs wait."""
-        self.width = max(1, min(slots, len(self._waiting)))
 
     def n_examples(self, job: Any) -> int:
         return job.n_examples

@@ -177,7 +177,6 @@ class Searches(Queue):
         self._variables = functools.cache(initializing.init_run)
         for i in range(len(pack.runs)):
             self._propose(i)
-        self.fill(pack.slots)
 
     def variables(self, job: Any) -> Any:
         return self._variables(job.run)
