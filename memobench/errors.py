@@ -12,6 +12,10 @@ class DoesNotFit(UserError):
     """A run for which the device has too little memory even alone."""
 
 
+class Unwritable(UserError):
+    """A folder that can no longer be written, which ends a whole sweep."""
+
+
 class Lost(UserError):
     """Runs that could not be trained, though tried again; the others are done."""
 

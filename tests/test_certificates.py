@@ -25,6 +25,7 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
+from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small
 
@@ -277,6 +278,20 @@ def test_finished_runs_keep_their_weights(kept):
     assert (found.runs, found.errors) == (3, ())
     with pytest.raises(UserError, match="holds no weights of run 0123: it is not done"):
         memobench.weights("0123", results=kept)
+
+
+def test_a_callers_precision_changes_no_count(tmp_path):
+    task = Distributions(vocab_size=5, n_sequences=12, conditional="uniform", n_next=2)
+    memobench.run([memobench.Run(task=task, architecture=MODEL, method=METHOD)], tmp_path, False)
+    with jax.enable_x64(True):
+        assert not verify.verify(tmp_path, recompute=True).errors
+
+
+def test_outputs_beyond_memory_are_refused_in_one_line():
+    task = Distributions(vocab_size=2**20, n_sequences=2**20, conditional="uniform", n_next=1)
+    made = drawn(MLP(d_model=1, d_head=1, d_mlp=1), task)
+    with pytest.raises(UserError, match="too many outputs to be counted: 1,099,511,627,776"):
+        counting.count(made)
 
 
 def test_verify_notices_weights_that_are_others_or_gone(kept, tmp_path):

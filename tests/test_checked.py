@@ -11,12 +11,16 @@ from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
+from memobench.models.gpt import GPT
 from memobench.models.recall_transformer import RELEASED, RecallTransformer
+from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.report.heat import Heat
 from memobench.runs import Run
 from memobench.table import verify
+from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
+from memobench.tasks.sequences import Sequences
 from tests.stopping import Memory, Stop, stopping_after
 
 FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=8, context_length=6)
@@ -55,6 +59,25 @@ def test_the_largest_accuracy_of_the_checks_counts_and_the_last_loss(plain):
         ended = _train([_run(early, seed=i)])
         first = int(np.argmax(np.array(accuracy_C) >= 0.2))
         assert ended.columns[0]["ended_at"] == 64 * (first + 1)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Associations(vocab_size=6, n_sequences=20, zipf_exponent=2.0),
+        Sequences(vocab_size=6, context_length=3, n_sequences=5),
+    ],
+)
+def test_checks_count_as_training_does(task):
+    """Frequencies weigh examples unevenly, and sequences have several answers each."""
+    plain = Training(n_batches=4, epochs=8, learning_rate=1e-2).exact()
+    kind = GPT if task.question in GPT.answers else AttentionOnly
+    model = kind(d_model=4, d_head=4)
+    checked = Checked(training=plain, evaluate_every=32)
+    run = Run(task=task, architecture=model, method=plain)
+    once = training.train_one(run)
+    again = checked.train(packing.make_pack([dataclasses.replace(run, method=checked)]), int)
+    np.testing.assert_allclose(again.accuracy_R, once.accuracy_R, atol=1e-6)
 
 
 @pytest.mark.parametrize("calls", [1, 2])

@@ -22,13 +22,15 @@ from memobench.methods.ladders import Ladders
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models
-from memobench.models.transformer import MLP
+from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
 from memobench.report.typical import answer
 from memobench.runs import Run, from_cells
 from memobench.runtime import worker
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
+from memobench.tasks.bijection import Bijection
+from memobench.tasks.distributions import Distributions
 from tests.stopping import Memory, Stop, stopping_after
 
 TABLE = pathlib.Path(__file__).parents[1] / "results/board/typical_runs.csv"
@@ -107,6 +109,33 @@ def test_a_folder_with_weights_of_another_table_is_sound(tmp_path):
     assert not report.errors
     for run in made:
         assert set(memobench.weights(run, results=tmp_path)) == {"params", "constants"}
+
+
+@pytest.mark.parametrize("n_examples", [1, 2, 5])
+def test_few_examples_that_are_known_make_a_sound_row(n_examples, tmp_path):
+    """Rounded bits are never more than there are."""
+    quick = EXACT.replace(n_batches=32)
+    run = run_of(
+        task=Associations(vocab_size=6, n_sequences=n_examples),
+        method=METHOD.replace(training=quick, tables=2, inits=1),
+    )
+    (row,) = memobench.run([run], results=tmp_path, progress=False).to_dict("records")
+    assert row["accuracy"] == 1
+    assert row["bits"] == pytest.approx(n_examples * np.log2(6), abs=2e-2)
+    assert not verify.verify(tmp_path, recompute=True).errors
+
+
+@pytest.mark.parametrize("method", [PLAIN, Search(training=EXACT)])
+@pytest.mark.parametrize(
+    "task", [Bijection(vocab_size=12), Distributions(vocab_size=6, conditional="uniform", n_next=2)]
+)
+def test_tasks_without_the_measures_that_a_method_takes_are_refused(method, task):
+    model = AttentionOnly(d_model=3, d_head=3)
+    if set(method.needs) <= set(task.measures):
+        assert Run(task=task, architecture=model, method=method).run_id
+        return
+    with pytest.raises(UserError, match=f"{task.name!r}; use another method"):
+        Run(task=task, architecture=model, method=method)
 
 
 def test_a_row_holds_every_model_and_what_follows_from_them(rows):

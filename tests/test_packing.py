@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from memobench import engine
 from memobench.engine import initializing
+from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
@@ -108,11 +109,22 @@ def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_thr
         assert 1 / 3 < pack.memory_bytes / used < 3
 
 
-def test_halves_keep_the_runs_and_the_program(make_run):
+def test_smaller_packs_keep_the_runs_and_the_program(make_run):
     pack = packing.make_pack([make_run(seed=seed, n_heads=1 + seed) for seed in range(5)])
-    first, second = pack.halves()
+    first, second = pack.smaller()
     assert first.runs + second.runs == pack.runs
     assert first.module == second.module == pack.module
+    (alone,) = {len(each.runs) for each in second.smaller()}
+    assert alone == second.slots - 1 == 1
+    assert second.smaller()[0].smaller() == []
+    # A capacity has many models, of which fewer can train at a time.
+    task = Associations(vocab_size=7, n_sequences=20)
+    many = packing.make_pack([make_run(task=task, method=Capacity(tables=12))])
+    sizes = [many.slots]
+    while packs := many.smaller():
+        (many,) = packs
+        sizes.append(many.slots)
+    assert sizes == [8, 4, 2, 1]
 
 
 def test_runs_that_no_padding_unites_are_refused(make_run):

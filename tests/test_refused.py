@@ -198,6 +198,12 @@ def test_plain_text_is_one_line_without_markup(text, holds):
         (lambda table: memobench.check(AttentionOnly(d_model=2, d_head=2), "bijection"), "task"),
         (lambda table: memobench.weights(None), "run"),
         (lambda table: memobench.weights([table]), "run"),
+        (lambda table: memobench.weights("0123", results=5), "results"),
+        (lambda table: memobench.load_results(5), "results"),
+        (lambda table: memobench.run([], results=5), "results"),
+        (lambda table: memobench.run([], executor=5), "executor"),
+        (lambda table: memobench.run([], seconds="10"), "seconds"),
+        (lambda table: memobench.run([], seconds=float("nan")), "seconds"),
         (lambda table: memobench.plot(table, x="d_model", y="n_params"), "y="),
     ],
 )

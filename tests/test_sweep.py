@@ -24,8 +24,9 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import provenance, worker
+from memobench.runtime.leases import Leases
 from memobench.runtime.sweep import Interrupted, TimeUp
-from memobench.table import results
+from memobench.table import results, verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.drawn import assert_one_line
@@ -129,7 +130,8 @@ def test_a_pack_that_does_not_fit_is_halved_and_says_so(make_run, caplog, error)
     done = list(worker.fitting(packing.make_pack(runs), train))
     assert sorted(run.seed for pack, _ in done for run in pack.runs) == [0, 1, 2, 3, 4]
     assert max(len(pack.runs) for pack, _ in done) == 2
-    assert "5 runs did not fit in memory; trying 3 and 2" in caplog.text
+    told = "5 runs, 5 models at a time, did not fit in memory; trying 3 and 2, 3 at a time"
+    assert told in caplog.text
 
 
 def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_path, monkeypatch):
@@ -152,6 +154,55 @@ def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_
     assert "DoesNotFit" in log.read_text()
     monkeypatch.undo()
     assert len(memobench.run(runs, results=tmp_path, progress=False)) == 4
+
+
+def test_what_cannot_be_constructed_is_lost_and_costs_no_other(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "n_workers", lambda: 1)
+    broken = dataclasses.replace(
+        make_run(d_model=6, d_head=6), method=Dana2025(n_aimed=18, scale=1e-12)
+    )
+    runs = [broken, make_run(method=SHORT), make_run(seed=1, method=SHORT)]
+    with pytest.raises(Lost, match=r"1 of 3 runs .*1 run: run .* rank") as lost:
+        memobench.run(runs, results=tmp_path, progress=False)
+    assert_one_line(lost.value, "rank")
+    assert set(memobench.load_results(tmp_path)["run_id"]) == {run.run_id for run in runs[1:]}
+
+
+def test_what_no_reader_accepts_is_not_written_and_not_made_again(make_run, tmp_path, monkeypatch):
+    made, rows_of = [], worker.rows_of
+
+    def wrong(pack, result):
+        made.append(pack)
+        return [{**row, "loss": -1.0} for row in rows_of(pack, result)]
+
+    monkeypatch.setattr(worker, "rows_of", wrong)
+    with pytest.raises(Lost, match=r"1 of 1 runs .* has loss=-1.0, not a number >= .*; report it"):
+        memobench.run([make_run(method=SHORT)], results=tmp_path, progress=False)
+    assert len(made) == 1
+    assert not results.shard_paths(tmp_path)
+
+
+def test_weights_of_a_run_that_another_has_finished_stay(make_run, tmp_path):
+    runs = [make_run(seed=seed, method=SHORT) for seed in range(2)]
+    workspace = worker.Workspace(tmp_path, results.Reader(tmp_path), Leases(tmp_path), "sweep")
+    first, both = packing.make_pack(runs[:1]), packing.make_pack(runs)
+    result = training.train_many(first)
+    worker._kept(workspace, first, result, lambda text: None)
+    kept = results.weights_path(tmp_path, runs[0].run_id).read_bytes()
+    other = training.train_many(both)
+    moved = jax.tree.map(lambda x: x + 1e-6, other.variables)
+    worker._kept(workspace, both, dataclasses.replace(other, variables=moved), lambda text: None)
+    assert results.weights_path(tmp_path, runs[0].run_id).read_bytes() == kept
+    found = verify.verify(tmp_path)
+    assert (found.runs, found.errors) == (2, ())
+
+
+def test_the_commit_is_that_of_the_checkout_alone(tmp_path, monkeypatch):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    inside = tmp_path / "lib"
+    inside.mkdir()
+    monkeypatch.setattr(provenance.folders, "CHECKOUT", inside)
+    assert provenance._commit.__wrapped__() is None
 
 
 def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, monkeypatch):

@@ -29,9 +29,10 @@ from memobench.models.base import Module
 FORMATS = ("float32", "bfloat16", "int8", "int4")
 # Examples at once, and floats that they keep.
 _MOST_EXAMPLES, _MOST_FLOATS = 4096, 2**24
+# Outputs of all examples, which are held to be judged: 2 GB.
+_MOST_OUTPUTS = 2**28
 
 
-@settings.pinned
 def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
     """What the weights of a file know: a row of plain values, which are counted and not believed.
 
@@ -61,12 +62,17 @@ def table(paths: Iterable[certificates.Path]) -> pd.DataFrame:
     return pd.DataFrame([certify(path) for path in paths])
 
 
+@settings.pinned
 def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[str, Any]:
-    """The same of a certificate that is not in a file. Raises UserError if outputs are not finite.
+    """The same of a certificate that is not in a file.
 
     formats: in which weights are stored; float32 is their own.
+
+    Raises UserError if outputs are too many to be held, or not finite.
     """
     task, architecture = certificate.task, certificate.architecture
+    n_outputs = task.n_predicted * (task.n_choices or 1)
+    require(n_outputs <= _MOST_OUTPUTS, f"it has too many outputs to be counted: {n_outputs:,}")
     counted: dict[str, Any] = {
         "by": certificate.by,
         "seed": certificate.seed,

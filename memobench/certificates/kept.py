@@ -1,4 +1,4 @@
-"""Weights that a sweep has kept, of any finished run."""
+"""Weights that a sweep has kept."""
 
 from typing import Any
 
@@ -11,6 +11,9 @@ from memobench.table import results as store
 
 def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     """The variables of a finished run: `run.module().apply(weights(run), tokens_S)` are its logits.
+
+    Of a Capacity those of its best model; `certificates.load` of their file says of which of the
+    label tables. Methods of many trainings keep none else.
 
     Args:
       run: the run or its id.
@@ -25,6 +28,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
         isinstance(run, Run | str),
         f"run={shown(run)} is neither a run nor an id; give one",
     )
+    store.require_path(results)
     run_id = run if isinstance(run, str) else run.run_id
     path = store.weights_path(results, NAME.checked("run", run_id))
     require(

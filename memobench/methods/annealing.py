@@ -323,16 +323,10 @@ class Annealed(engine.Policy):
         return models.pad_to(variables, models.shapes(self.signature.module, 0))
 
     def _certificate(self, job: Any) -> dict[str, Any]:
-        run, best = job.run, self._best(job)
+        run, best, module = job.run, self._best(job), self.signature.module
         n_examples = run.task.n_examples
-        n_heads = run.architecture.shared_cells()["n_heads"]
         mine = self.seeds.index(run.task.seed)
         data = jax.tree.map(lambda x: x.addressable_data(0)[mine], self.data)
-        largest_TxH = saturation.of_module(
-            self.signature.module, best, labelled_contexts.inputs, data, n_examples
-        )[:, :n_heads]
-        deep = self.signature.module.deep
-        small = largest_TxH.size <= MAX_PAIRS
         points = np.unique(np.geomspace(1, len(job.curve), 24).round().astype(int)) - 1
         steps, losses, accuracies = zip(*(job.curve[i] for i in points), strict=True)
         return {
@@ -341,10 +335,19 @@ class Annealed(engine.Policy):
             "curve_loss": [loss if math.isfinite(loss) else None for loss in losses],
             "stopped_at": job.step,
             "best_step": int(_best_of(job).step),
-            **saturation.columns(largest_TxH),
-            "largest_attention": np.round(largest_TxH.T, 3).tolist() if small else None,
-            **(ranks.columns(self.signature.module, best, data, n_examples) if deep else {}),
+            **(self._attention(run, best, data) if module.attends else {}),
+            **(ranks.columns(module, best, data, n_examples) if module.deep else {}),
         }
+
+    def _attention(self, run: Run, best: Any, data: Any) -> dict[str, Any]:
+        """The columns of heads and examples."""
+        n_heads = run.architecture.shared_cells()["n_heads"]
+        largest_TxH = saturation.of_module(
+            self.signature.module, best, labelled_contexts.inputs, data, run.task.n_examples
+        )[:, :n_heads]
+        small = largest_TxH.size <= MAX_PAIRS
+        largest = {"largest_attention": np.round(largest_TxH.T, 3).tolist() if small else None}
+        return saturation.columns(largest_TxH) | largest
 
 
 def _best_of(job: Job) -> lanes.Best:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import collections
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class Capacity(OfParts):
     them know 99%. Their learning rate is that of the last rung, or is found as a rung's is: the one
     with which `trial_pilots` further trials find the largest set. See `memobench.capacity`.
     """
+
+    needs: ClassVar[tuple[str, ...]] = ("accuracy", "bits")
 
     training: Training = nested(Training, "of every model", Training().exact())
     rate_factors: tuple[float, ...] = declared(

@@ -114,8 +114,9 @@ class Checks(Epochs):
         return job.step >= job.steps or job.step % job.run.method.evaluate_every == 0
 
     def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
-        n = job.run.task.n_examples
-        accuracy = round(accuracy * n) / n
+        task = job.run.task
+        if task.counts_examples:  # A mean of float32 may miss the share that it counts.
+            accuracy = round(accuracy * task.n_predicted) / task.n_predicted
         job.loss = loss
         if accuracy > job.best:
             job.best, job.best_step = accuracy, job.step

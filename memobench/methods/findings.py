@@ -129,7 +129,7 @@ class Findings:
         task = self._task
         bits, known = (self.of_models(value)[-1].mean() for value in range(2))
         loss = math.log(task.n_choices) - bits * math.log(2) / task.n_examples
-        return loss, known / task.n_examples
+        return max(loss, 0.0), known / task.n_examples
 
     def columns(self) -> dict[str, Any]:
         """The columns of the row, once all is done."""

@@ -100,9 +100,11 @@ class Ladders(Queue):
     def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
         finite, n = math.isfinite(loss), job.n_examples
         job.known = round(accuracy * n) if finite else 0
-        bits = float(metrics.memorized_bits(loss, n, job.run.task.n_choices)) if finite else 0.0
-        # As rows have them: means of rows are those of what they list.
-        job.bits = round(bits, 3)
+        n_choices = job.run.task.n_choices
+        bits = float(metrics.memorized_bits(loss, n, n_choices)) if finite else 0.0
+        # As rows have them: means of rows are those of what they list, and none is beyond what
+        # there is to know.
+        job.bits = min(round(bits, 3), n * math.log2(n_choices))
         job.seen = 0.0
         ends = job.proposal.tries and capacity.complete(job.known, n)
         job.done = job.step >= job.steps or ends or self._hopeless(job)

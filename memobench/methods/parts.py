@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 
@@ -34,6 +34,9 @@ MOST_HALVINGS = 2
 class OfParts(ByTraining):
     """A method of many trainings of a run's model."""
 
+    # The measures of a task that its numbers rest on.
+    needs: ClassVar[tuple[str, ...]] = ("accuracy",)
+
     def check(self) -> None:
         require(
             self.training.protocol != "passes" and self.training.start is None,
@@ -45,7 +48,7 @@ class OfParts(ByTraining):
         task: Any = run.task
         kind = type(self).__name__
         require(
-            task.has_parts,
+            task.has_parts and set(self.needs) <= set(task.measures),
             f"method: a {kind} does not serve the task {task.name!r}; use another method",
         )
         require(

@@ -60,18 +60,20 @@ class Pack:
     platform: str = "cpu"
     n_devices: int = 1
 
-    def halves(self) -> tuple[Pack, Pack]:
-        """The same runs as two packs that train half as many at a time, for too small a device."""
-        middle = (len(self.runs) + 1) // 2
-        first, second = (
+    def smaller(self) -> list[Pack]:
+        """The same runs as packs that train half as many models at a time, for too small a device.
+
+        None where one model alone is too large.
+        """
+        middle, slots = (len(self.runs) + 1) // 2, (self.slots + 1) // 2
+        if self.slots == 1 and not self.runs[middle:]:
+            return []
+        packs = [
             make_pack(runs, self.module, self.platform, self.n_devices)
             for runs in (self.runs[:middle], self.runs[middle:])
-        )
-        slots = (self.slots + 1) // 2
-        return (
-            dataclasses.replace(first, slots=min(slots, first.slots)),
-            dataclasses.replace(second, slots=min(slots, second.slots)),
-        )
+            if runs
+        ]
+        return [dataclasses.replace(pack, slots=min(slots, pack.slots)) for pack in packs]
 
 
 def make_pack(

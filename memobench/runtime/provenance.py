@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jaxlib
 
+from memobench import folders
 from memobench.engine import devices
 from memobench.methods.base import PackResult
 from memobench.planner import packing
@@ -43,8 +44,11 @@ def provenance(pack: packing.Pack, result: PackResult) -> dict[str, Any]:
 @functools.cache
 def _commit() -> str | None:
     """The commit of the checkout this code runs from, with `+` where files differ from it."""
-    here = pathlib.Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--exclude=*"]
+    # Installed, it may lie within the repository of something else.
+    if not (folders.CHECKOUT / ".git").exists():
+        return None
+    command = ["git", "-C", str(folders.CHECKOUT), "describe", "--always", "--abbrev=7"]
+    command += ["--dirty=+", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -90,6 +90,10 @@ def run(
     >>> str(run(wanted, progress=False).loc[0, "status"])
     'ok'
     """
+    is_one = isinstance(executor, str | executors.Executor)
+    require(is_one, f"executor={shown(executor)} is none; give a name, such as 'local'")
+    is_time = isinstance(seconds, int | float) and seconds >= 0
+    require(is_time, f"seconds={shown(seconds)} is not a number >= 0; give one, or leave it out")
     if isinstance(executor, str):
         executor = executors.make(executor, options)
     elif options:
@@ -209,7 +213,7 @@ def _done(
 def _lost(reasons: Mapping[str, str], n_wanted: int) -> str:
     """How many runs could not be trained, and the most frequent of the reasons."""
     most = collections.Counter(reasons.values()).most_common(3)
-    listed = "; ".join(f"{n} runs: {reason}" for reason, n in most)
+    listed = "; ".join(f"{plural(n, 'run')}: {reason}" for reason, n in most)
     return f"{len(reasons)} of {n_wanted} runs could not be trained ({listed})"
 
 

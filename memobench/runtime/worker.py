@@ -23,6 +23,7 @@ from memobench.executors import Shard
 from memobench.methods import training
 from memobench.methods.base import OnSteps, PackResult, Weights
 from memobench.models import base as models
+from memobench.notation import plural
 from memobench.planner import packing
 from memobench.runs import Run
 from memobench.runtime import checkpoints
@@ -30,6 +31,7 @@ from memobench.runtime.leases import Leases
 from memobench.runtime.provenance import device_name, provenance
 from memobench.table import measures
 from memobench.table import results as store
+from memobench.table.rows import require_whole
 
 _log = logging.getLogger("memobench")
 
@@ -79,7 +81,8 @@ def work(
 
     Raises:
       DoesNotFit: a run is too large for the device.
-      UserError: the folder can no longer be written.
+      Unwritable: the folder can no longer be written.
+      UserError: no run of the pack can be made, or what came out is not what rows may say.
     """
     for run in pack.runs:  # Its file may have been edited since another process planned the pack.
         run.check_code()
@@ -139,16 +142,23 @@ def _kept(
 ) -> Shard:
     """Writes weights and then their shard, and discards the checkpoints of its runs."""
     rows, about = shard = _shard(pack, result)
+    # A lease may have run out while this process was suspended, and another trained its runs.
+    done = workspace.reader.rows().keys()
     try:
         for row, data in zip(rows, weights_of(pack, result), strict=True):
             if data:
                 row["weights_digest"] = certificates.digest(data)
-                _keep(store.weights_path(workspace.folder, row["run_id"]), data)
-        path = store.write_shard(workspace.folder, rows, about)
+                if row["run_id"] not in done:
+                    _keep(store.weights_path(workspace.folder, row["run_id"]), data)
+        new = [row for row in rows if row["run_id"] not in done]
+        if not new:
+            note("another process has trained these runs meanwhile; its shard counts")
+            return shard
+        path = store.write_shard(workspace.folder, new, about)
     except OSError as error:
         raise store.unwritable(workspace.folder, error) from error
     note(
-        f"{len(rows)} runs in {path.name}; compiled for {about['compile_seconds']} s, "
+        f"{len(new)} runs in {path.name}; compiled for {about['compile_seconds']} s, "
         f"ran for {about['run_seconds']} s"
     )
     workspace.checkpoints.discard(row["run_id"] for row in rows)
@@ -156,7 +166,16 @@ def _kept(
 
 
 def _shard(pack: packing.Pack, result: PackResult) -> Shard:
-    return rows_of(pack, result), provenance(pack, result)
+    """Raises UserError for what no reader would accept: nothing is written then."""
+    rows, about = rows_of(pack, result), provenance(pack, result)
+    try:
+        require_whole(rows, about)
+    except UserError as error:
+        raise UserError(
+            f"the result of run {rows[0]['run_id']} and those packed with it: {error}; report it, "
+            "or fix the kind of yours that made it"
+        ) from error
+    return rows, about
 
 
 def _note(log: pathlib.Path, text: str) -> None:
@@ -171,7 +190,7 @@ def _note(log: pathlib.Path, text: str) -> None:
 def fitting(
     pack: packing.Pack, train: Callable[[packing.Pack], PackResult]
 ) -> Iterator[tuple[packing.Pack, PackResult]]:
-    """The pack with its result; where it does not fit in memory, its halves, and says so.
+    """The pack with its result; where it does not fit in memory, smaller ones, and says so.
 
     Raises DoesNotFit, once all others are through, where a run alone does not.
     """
@@ -187,16 +206,18 @@ def fitting(
         else:
             yield part, result
             continue
-        if len(part.runs) == 1:
+        smaller = part.smaller()
+        if not smaller:
             too_large += part.runs
             continue
-        halves = part.halves()
         _log.warning(
-            "a pack of %d runs did not fit in memory; trying %s",
-            len(part.runs),
-            " and ".join(str(len(half.runs)) for half in halves),
+            "a pack of %s, %d models at a time, did not fit in memory; trying %s, %d at a time",
+            plural(len(part.runs), "run"),
+            part.slots,
+            " and ".join(str(len(each.runs)) for each in smaller),
+            smaller[0].slots,
         )
-        parts[:0] = halves
+        parts[:0] = smaller
     if too_large:
         name, sizes = too_large[0].architecture.name, too_large[0].architecture.shared_cells()
         raise DoesNotFit(

@@ -24,7 +24,7 @@ import pandas as pd
 
 from memobench import atomic, strict_json
 from memobench.columns import printable, require, shown
-from memobench.errors import UserError
+from memobench.errors import Unwritable, UserError
 from memobench.spec import SPEC_VERSION
 from memobench.table import rows as schema
 from memobench.table.rows import all_columns, measures
@@ -58,8 +58,15 @@ class Shard(NamedTuple):
     sealed: bool
 
 
+def require_path(path: Any, name: str = "results") -> None:
+    """Raises UserError for what is no path."""
+    is_one = isinstance(path, str | os.PathLike)
+    require(is_one, f"{name}={shown(path)} is no path; give a text or a pathlib.Path")
+
+
 def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
     """The folder. Where there is none, raises UserError that names it and ends with the fix."""
+    require_path(folder, name.removesuffix("=") or "folder")
     # An empty path would be taken for the working directory.
     is_one = os.fspath(folder) and os.path.isdir(folder)
     require(is_one, f"{name}{os.fspath(folder)!r} is not a folder; {fix}")
@@ -68,6 +75,7 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
 
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     """Makes the folder, or raises UserError now rather than after the first pack."""
+    require_path(folder, name)
     if not os.fspath(folder):
         raise UserError(f"{name}='' is not a folder; name one")
     folder = pathlib.Path(folder)
@@ -83,9 +91,9 @@ def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     return folder
 
 
-def unwritable(folder: Path, error: OSError) -> UserError:
+def unwritable(folder: Path, error: OSError) -> Unwritable:
     """What to raise where a folder that was writable no longer is."""
-    return UserError(
+    return Unwritable(
         f"results={str(folder)!r} can no longer be written ({error.strerror}); "
         "no result in it is damaged: fix it and the same command resumes"
     )

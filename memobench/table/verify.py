@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench import atomic, certificates, theory
+from memobench import atomic, certificates, settings, theory
 from memobench.certificates import counting
 from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, UserError
@@ -62,6 +62,7 @@ class Report:
         return ", ".join(f"{n:,} {name}{'s' * (n != 1)}" for name, n in counts.items())
 
 
+@settings.pinned
 def verify(folder: results.Path, recompute: bool = False) -> Report:
     """Checks every file and every row of a folder.
 

@@ -4,11 +4,15 @@ import dataclasses
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import memobench
 from memobench.engine import loop
 from memobench.methods import annealing
+from memobench.models.query_attention import QueryAttentionModule
 from memobench.planner import packing
+from memobench.table import verify
 from tests.annealing.runs import (
     FILLING,
     MIX,
@@ -111,6 +115,14 @@ def test_runs_of_several_sets_share_a_pack_and_read_each_their_own():
         assert_close(annealing.anneal(pack_of([run])), part_of(packed, i))
 
 
+def test_an_architecture_without_attention_has_no_saturation(monkeypatch, tmp_path):
+    monkeypatch.setattr(QueryAttentionModule, "attends", False)
+    (row,) = memobench.run([run_of(0)], tmp_path, progress=False).to_dict("records")
+    assert row["stopped_at"] == run_of(0).method.steps
+    assert pd.isna(row["saturated"])
+    assert not verify.verify(tmp_path).errors
+
+
 def test_sets_that_fill_the_memory_are_in_packs_of_their_own(monkeypatch):
     runs = [run_of(i, dataclasses.replace(TASK, seed=i % 2)) for i in range(4)]
     assert packing.memory_shared(runs) == 2 * packing.memory_shared(runs[:1])
@@ -188,7 +200,7 @@ def test_few_sizes_of_the_set_hold_all_runs(n_examples):
 def test_a_part_of_a_pack_keeps_the_shapes_of_its_module(monkeypatch):
     """Runs of short contexts alone in a module that was made for long ones."""
     short = [run_of(0), run_of(1), FILLING, run_of(2)]
-    first, second = packing.make_pack(short).halves()
+    first, second = packing.make_pack(short).smaller()
     assert first.module == second.module == packing.make_pack(short).module
     monkeypatch.setitem(packing.MAX_RUNS, "cpu", 2)
     for pack in [first, second, *packing.plan(short, "cpu")]:
