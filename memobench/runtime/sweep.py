@@ -357,7 +357,8 @@ class _Driver:
         reason = ended.error or "its worker ended without a result"
         self.lost |= {x.run_id: reason for x in left if self._tries[x.run_id] > most}
         if ended.error:
-            _log.warning("%d runs failed, %d are tried again: %s", len(left), len(again), reason)
+            failed = plural(len(left), "run")
+            _log.warning("%s failed, %d are tried again: %s", failed, len(again), reason)
             self._hand_in(again)
         return rows
 
