@@ -211,6 +211,15 @@ def test_a_protocol_of_batches_step_for_step(protocol, batch_size):
     np.testing.assert_allclose(result.accuracy_R[0], accuracy, atol=1e-6)
 
 
+@pytest.mark.parametrize("n_batches", [2**11, 2**13])
+def test_orders_of_long_epochs_are_random_within_batches_too(n_batches, make_run):
+    order_LxB = reading.epoch_order(reading.shuffle_key(make_run()), jnp.int32(0), 256, n_batches)
+    order_M = np.asarray(order_LxB).reshape(-1)
+    np.testing.assert_array_equal(np.sort(order_M), np.arange(256 * n_batches))
+    # Draws that share the bits that order them would keep their order: nearly all would rise.
+    assert (np.diff(order_M) > 0).mean() == pytest.approx(0.5, abs=0.01)
+
+
 def test_shuffles_differ_between_epochs_and_seeds_and_are_uniform(make_run):
     orders = np.stack(
         [

@@ -111,6 +111,10 @@ class Tokens(Reads):
         return instance._replace(prior_T=prior_T)
 
 
+# Of so many draws about sixteen share the bits that order them.
+MOST_IN_WORDS = 2**18
+
+
 def shuffle_key(run: Run) -> jax.Array:
     """The key of the run's shuffles, from its seed alone."""
     return jax.random.fold_in(jax.random.key(run.seed), 1)
@@ -121,9 +125,14 @@ def epoch_order(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: in
 
     The low bits of random words carry the index, so that one sort of plain words shuffles (five
     times faster on a CPU than sorting pairs). Ties of the high bits keep their order, which could
-    matter only where a batch ends within a tie.
+    matter only where a batch ends within a tie. Longer epochs, of which too few bits are left, sort
+    pairs.
     """
     n = batch_size * n_batches
+    if n > MOST_IN_WORDS:
+        random = jax.random.bits(jax.random.fold_in(key, epoch), (n,), jnp.uint32)
+        _, order = jax.lax.sort_key_val(random, jnp.arange(n, dtype=jnp.int32))
+        return order.reshape(n_batches, batch_size)
     mask = jnp.uint32((1 << max(n - 1, 1).bit_length()) - 1)
     random = jax.random.bits(jax.random.fold_in(key, epoch), (n,), jnp.uint32)
     words = jnp.sort((random & ~mask) | jnp.arange(n, dtype=jnp.uint32))
