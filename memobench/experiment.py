@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from memobench.claims import Claim
+from memobench.columns import matching
 from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
@@ -14,11 +15,15 @@ from memobench.report.drawing import Drawing
 from memobench.runs import Run, cells
 from memobench.tasks.base import Task
 
+# Pages lie in a folder of the first word.
+_NAMES = matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A sweep that answers one question.
 
+    name: a folder and a name in it, such as `dana2025/heads`.
     presets: `quick` fits into minutes on two CPU cores, `bench`, where there is one, into one
     minute; `paper` is what the paper itself measured; `full` adds what we compare it with (exact
     gradients, twice the steps).
@@ -39,6 +44,9 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     too_short: tuple[str, ...] = ()
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        _NAMES.checked("name", self.name)
 
     def runs(self, preset: str, seeds: int | None = None) -> tuple[Run, ...]:
         """The runs of a preset, of the first seeds only where so many are asked for.

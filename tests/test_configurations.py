@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from memobench.methods.training import Training
 from memobench.report import configurations
 from memobench.table import rows as declared
 
@@ -27,7 +28,7 @@ def test_all_configurations_are_ranked_within_sections(measured, tmp_path):
 
 
 def test_a_saturated_model_is_marked():
-    row = dict.fromkeys(declared.configuration(), 0)
+    row = dict.fromkeys(declared.configuration(), 0) | Training().exact().cells()
     rows = [
         {**row, "n_heads": i, "n_params": 10, "status": "ok", "bits": 1.0, "memorized": 1.0}
         | {"task": "associations", "method": "trained", "n_aimed": None, "promises": None}
@@ -37,6 +38,16 @@ def test_a_saturated_model_is_marked():
     ]
     board = configurations.build(pd.DataFrame(rows)).set_index("n_heads")
     assert board["saturated"].to_dict() == {0: "no", 1: "yes"}
+
+
+def test_runs_of_unknown_kinds_are_left_out_in_one_line(measured, caplog):
+    _, table = measured
+    foreign = table[table["protocol"] == "exact"].assign(optimizer="of_a_plugin")
+    board = configurations.build(pd.concat([table, foreign]))
+    assert len(board) == len(configurations.build(table))
+    (line,) = [record.getMessage() for record in caplog.records]
+    count = f"{len(foreign[foreign['task'] == 'associations'])} runs"
+    assert line.startswith(f"left out of all configurations: {count}: optimizer='of_a_plugin' is")
 
 
 def test_only_trained_associations_compete(measured):

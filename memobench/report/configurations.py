@@ -1,18 +1,25 @@
 """All that was trained on fixed sets of associations or constructed for them, ranked by bits."""
 
+import collections
+import logging
 import pathlib
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from memobench import theory
 from memobench.bisection import NEARLY
+from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
+from memobench.notation import plural
 from memobench.report import tables
 from memobench.table import analysis
 from memobench.table.rows import of_task
 from memobench.tasks.associations import Associations
+
+_log = logging.getLogger("memobench")
 
 # What a row shows, with digits of the numbers; whatever else tells rows apart stands between.
 SPECS = ["architecture", "heads", "d_model", "d_head", "n_heads", "n_layers", "d_mlp"]
@@ -66,6 +73,7 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     whole = table["n_sequences"].isna() | (table["n_examples"] == table["promises"])
     competes = _trained(table) | (made & whole & table["n_aimed"].isna())
     table = table[(table["task"] == Associations.name) & competes]
+    table = table[_known(table)]
     per_parameter = table.assign(
         **{
             "bits per parameter": table["bits"] / table["n_params"],
@@ -116,6 +124,21 @@ def _trained(table: pd.DataFrame) -> pd.Series:
     kinds = Method.kinds().items()
     names = [name for name, x in kinds if x.stepwise and x.accuracy_of_final_weights]
     return table["method"].isin(names)
+
+
+def _known(table: pd.DataFrame) -> np.ndarray:
+    """Whether the kinds of each row's method are registered here; of others a warning says so."""
+    known_X, unknown = np.ones(len(table), bool), collections.Counter[str]()
+    rows: list[Any] = table.to_dict("records")
+    for i, row in enumerate(rows):
+        try:
+            Method.named(row["method"]).from_cells(row)
+        except UserError as error:
+            known_X[i] = False
+            unknown[str(error)] += 1
+    for reason, count in unknown.items():
+        _log.warning("left out of all configurations: %s: %s", plural(count, "run"), reason)
+    return known_X
 
 
 def _method(row: Any) -> str:

@@ -42,6 +42,8 @@ def write(folder: pathlib.Path) -> str:
     """
     found = {}
     for path in folder.glob(f"**/*{ENDING}"):
+        if path.parent == folder:  # No experiment's.
+            continue
         *preset, paper, file = path.relative_to(folder).parts
         name = f"{paper}/{file.removesuffix(ENDING)}"
         found[name, "/".join(preset) or QUICK] = pd.read_csv(path, keep_default_na=False)
