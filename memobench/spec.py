@@ -15,7 +15,7 @@ import math
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 from memobench import own_code
@@ -100,16 +100,21 @@ class Spec:
 
     def check_code(self) -> None:
         """Raises UnknownKind where the spec is of other code than its kind has here."""
+        for spec in self.with_nested():
+            found, here = (getattr(x, "code", None) for x in (spec, type(spec)))
+            if found not in (None, here):
+                raise UnknownKind(
+                    f"{spec.noun} {spec.name!r} has {here} here, and this is of {found}: its file "
+                    "was edited in between; go back to that one"
+                )
+
+    def with_nested(self) -> Iterator["Spec"]:
+        """The spec and those that are its fields, and theirs."""
+        yield self
         for field in fields(type(self)):
             value = getattr(self, field.name)
             if isinstance(value, Spec):
-                value.check_code()
-        found, here = (getattr(x, "code", None) for x in (self, type(self)))
-        if found not in (None, here):
-            raise UnknownKind(
-                f"{self.noun} {self.name!r} has {here} here, and this is of {found}: its file was "
-                "edited in between; go back to that one"
-            )
+                yield from value.with_nested()
 
     def replace(self, **changes: Any) -> Self:
         """The same spec with other values of these fields."""

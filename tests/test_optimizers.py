@@ -8,17 +8,19 @@ import optax
 import optax.contrib
 import pytest
 
+import memobench
 from memobench.engine import initializing
 from memobench.errors import UserError
 from memobench.methods import annealing, training
 from memobench.methods.annealing import Annealing
+from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.gpt import GPT
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.optimizers import Adam, Optimizer
+from memobench.optimizers import Adam, Optimizer, padding
 from memobench.optimizers.adamw import AdamW
 from memobench.optimizers.lion import Lion
 from memobench.optimizers.muon import COEFFICIENTS, Muon
@@ -106,6 +108,39 @@ def _stepped(optimizer, weights, slopes, of_shapes):
     for i in range(N_STEPS):
         weights, state = step(weights, state, np.float32(RATE * (i + 1)), of_shapes)
     return weights, state
+
+
+@every_optimizer
+def test_the_check_of_ones_own_optimisers_accepts_all_of_memobench(make):
+    assert padding._steps_alike(make())
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (lambda: optax.chain(optax.centralize(), optax.scale_by_adam()), "padded with zeros"),
+        (lambda: optax.adafactor(0.1, min_dim_size_to_factor=1), "padded with zeros"),
+        (lambda: optax.scale_by_rms, "transform gives 'function', no optax transformation"),
+        (optax.scale_by_rms, None),
+    ],
+)
+def test_ones_own_optimiser_must_leave_padding_alone(make_run, monkeypatch, transform, said):
+    monkeypatch.setattr(Optimizer, "registry", dict(Optimizer.registry))
+
+    @kind("of_a_user")
+    class Mine(Optimizer):
+        pass
+
+    Mine.transform = lambda self: transform()
+    plain = Training(n_batches=4, epochs=4, optimizer=Mine()).exact()
+    # The optimiser of a training within another method counts too.
+    method = Capacity(training=plain, tables=1, rungs=1, rate_factors=(1.0,))
+    run = make_run(task=Associations(vocab_size=5, n_sequences=9), method=method)
+    if said is None:
+        memobench.run([run], progress=False)
+        return
+    with pytest.raises(UserError, match=f"^optimizer of_a_user: .*{said}"):
+        memobench.run([run], progress=False)
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])

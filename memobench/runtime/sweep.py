@@ -26,6 +26,7 @@ from memobench.executors import Ended, Shard, local
 from memobench.kinds import FAMILIES
 from memobench.models import checking
 from memobench.notation import plural
+from memobench.optimizers import Optimizer, padding
 from memobench.planner import costs, packing
 from memobench.runs import Run
 from memobench.runtime import worker
@@ -161,6 +162,8 @@ def _listed(runs: Iterable[Run]) -> list[Run]:
 def _check(runs: Iterable[Run]) -> None:
     runs = list(runs)
     checking.require_sound((run.architecture, run.task) for run in runs)
+    specs = (spec for run in runs for spec in run.method.with_nested())
+    padding.require_sound(spec for spec in specs if isinstance(spec, Optimizer))
     for run in runs:
         run.check_code()
         run.method.check_module(run.module())
