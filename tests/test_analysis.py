@@ -2,7 +2,10 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
+import memobench
+from memobench.errors import UserError
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells
 from memobench.table import analysis
@@ -21,6 +24,18 @@ def test_means_are_over_seeds_and_leave_diverged_runs_out(measured):
     # Student's quantile with one degree of freedom.
     half = 12.7062 * values.std() / np.sqrt(2)
     np.testing.assert_allclose(one["accuracy_interval"], half, rtol=1e-4)
+
+
+def test_runs_of_kinds_that_are_not_loaded_are_not_taken_for_seeds(measured):
+    """What tells them apart is in columns that are known to their kind's file alone."""
+    _, table = measured
+    others = table.assign(rank=2, run_id=table["run_id"].str[::-1])
+    with pytest.raises(UserError, match=r"differ in nothing that is known here, .*--plugin=FILE"):
+        analysis.over_seeds(pd.concat([table.assign(rank=1), others]))
+    with pytest.raises(UserError, match=r"'rank' does not tell .*, or its kind's file was not"):
+        memobench.plot(table.assign(rank=1), x="rank")
+    # The same run of two folders is one.
+    assert len(analysis.over_seeds(pd.concat([table, table]))) == len(analysis.over_seeds(table))
 
 
 def test_published_is_compared_only_at_equal_steps(measured):

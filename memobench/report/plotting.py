@@ -11,7 +11,7 @@ from memobench.errors import closest
 from memobench.methods.capacity import Capacity
 from memobench.report.drawing import arms, colors_of, possible, subplots
 from memobench.table import analysis
-from memobench.table.rows import configuration, measures
+from memobench.table.rows import all_columns, configuration, measures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +85,9 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     specs = [*configuration(), "family"]
     for name in (x, hue):
         fix = closest(name, [*analysis.telling(table, _USUAL), "family"], 0.6)
-        require(name in specs, f"{name!r} does not tell configurations apart{fix}")
+        known = name in all_columns() or name not in table
+        foreign = "" if known else ", or its kind's file was not loaded"
+        require(name in specs, f"{name!r} does not tell configurations apart{foreign}{fix}")
     require(y not in specs, f"y={y!r} tells configurations apart; choose what was measured")
     require(measure in table, f"{measure!r} is no column here{closest(measure, measures(), 0.6)}")
     rows = table[table["status"] == "ok"]

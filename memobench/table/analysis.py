@@ -53,7 +53,8 @@ def over_seeds(
     """One row per configuration: mean and interval of each measure over its seeds.
 
     Diverged runs have no measures and are not in the means; `seeds` counts the runs that are, and
-    `diverged` those that are not.
+    `diverged` those that are not. Raises UserError where runs of one seed differ in nothing that is
+    known here: a kind whose file was not loaded has columns of its own.
     """
     # No function is called group by group: with many configurations that would take hours.
     counted = {
@@ -61,6 +62,7 @@ def over_seeds(
         for name, status in (("seeds", "ok"), ("diverged", "diverged"))
     }
     group_R = grouping(table, configuration())
+    _require_seeds(table, group_R)
     groups = table.assign(**counted).groupby(group_R)
     columns: dict[str, Any] = {name: groups[name].sum() for name in counted}
     for measure in measures:
@@ -77,6 +79,19 @@ def over_seeds(
     keys = table[configuration()][~pd.Series(group_R).duplicated().to_numpy()]
     means = pd.concat([keys.reset_index(drop=True), pd.DataFrame(columns)], axis=1)
     return means.sort_values(ORDER, ignore_index=True)
+
+
+def _require_seeds(table: pd.DataFrame, group_R: np.ndarray) -> None:
+    if not {"run_id", "seed", "task_seed"} <= set(table):
+        return
+    alone_R = parted(parted(group_R, table["seed"]), table["task_seed"])
+    runs = pd.DataFrame({"alone": alone_R, "run_id": table["run_id"].to_numpy()}).drop_duplicates()
+    twice = runs[runs.duplicated("alone", keep=False)].sort_values("alone")["run_id"].tolist()
+    if twice:
+        raise UserError(
+            f"runs {twice[0]} and {twice[1]} differ in nothing that is known here, not even in "
+            "their seeds; load the file of their kinds first: import it, or --plugin=FILE"
+        )
 
 
 # The columns by which configurations are sorted.
