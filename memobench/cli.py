@@ -4,6 +4,7 @@ import argparse
 import functools
 import importlib
 import inspect
+import logging as standard_logging
 import os
 import pkgutil
 import sys
@@ -35,6 +36,7 @@ _Formatter = functools.partial(
 def main() -> None:
     """Entry point of the `memobench` command."""
     logging.set_verbosity(logging.WARNING)
+    _say_once_in_a_line()
     try:
         app.run(_run, flags_parser=parse)
     except UserError as error:
@@ -47,6 +49,19 @@ def main() -> None:
             f"\nmemobench: {str(error) or 'interrupted; the same command resumes'}", file=sys.stderr
         )
         sys.exit(130)
+
+
+def _say_once_in_a_line() -> None:
+    """Warnings are lines like errors, without date and file, and none comes twice."""
+    said, handler = set[str](), logging.get_absl_handler()
+    handler.setFormatter(standard_logging.Formatter("memobench: %(message)s"))
+
+    def is_new(record: standard_logging.LogRecord) -> bool:
+        n_said = len(said)
+        said.add(record.getMessage())
+        return len(said) > n_said
+
+    handler.addFilter(is_new)
 
 
 def _run(chosen: tuple[Command, list[str]]) -> None:

@@ -124,6 +124,7 @@ def test_a_board_without_entries_says_so(tmp_path):
 
 def test_the_published_board_is_what_published_runs_and_weights_make(tmp_path):
     runs, weights = leaderboard.published()
+    (tmp_path / "CONFIGURATIONS.md").touch()  # Which the page then links to.
     text = leaderboard.write(runs, results.to_table([]), tmp_path, weights)
     written, published = (
         pd.read_csv(folder / "leaderboard.csv").drop(columns="weights")

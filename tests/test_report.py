@@ -16,7 +16,7 @@ from memobench import claims
 from memobench.experiment import Experiment
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
-from memobench.report import configurations, tables, verdicts
+from memobench.report import configurations, figure, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.figure import Figure
 from memobench.report.saturation import Picture
@@ -208,3 +208,12 @@ def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     code += "from jax._src import xla_bridge as x\n"
     code += "assert not x._backends and not {'matplotlib', 'seaborn'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_architecture_without_variants_is_beside_the_one_it_is_compared_with():
+    protocol = pd.Series(["exact", "exact", "published", "published", "published"])
+    labels = pd.Series(["(b)", "exact", "published", "(a)", "(c)"])
+    together = figure._together(labels, protocol)
+    # With several variants nothing says which of them it belongs to.
+    assert together.tolist() == ["exact gradient", "exact gradient", "published", "(a)", "(c)"]
+    assert figure._together(labels[:1], protocol[:1]).tolist() == ["(b)"]

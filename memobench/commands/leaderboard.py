@@ -19,7 +19,9 @@ def run(_: list[str]) -> None:
     certified += leaderboard.kept(own, RESULTS.value)
     for folder in dict.fromkeys(path.resolve() for path in (folders.published(), output)):
         certified += leaderboard.submitted(folder / "submissions")
-    print(leaderboard.write(runs, own, output, certified))
+    leaderboard.write(runs, own, output, certified)
+    if mine := leaderboard.yours(output):
+        print(f"Yours on the board:\n\n{mine}\n")
     if off := leaderboard.off_board(own):
         print(off)
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")

@@ -56,6 +56,8 @@ FAR_ABOVE = 0.6
 _BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
 # Below it an infimum is zero to the eye and to rounding.
 LEAST_LOSS = 1e-9
+# What panels of several architectures are called, by their protocol.
+_PROTOCOLS = {"exact": "exact gradient", "published": "published protocol"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,7 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
     for suffix in ("", "_interval"):
         protocol = summary[f"accuracy_protocol{suffix}"]
         summary[f"accuracy{suffix}"] = protocol.where(published, summary[f"accuracy{suffix}"])
-    summary["variant"] = claims.variant(summary)
+    summary["variant"] = _together(claims.variant(summary), summary["protocol"])
     # Where Transformers are shown the best encoders are their floor, not a curve.
     trained = summary["variant"] != claims.OPTIMUM
     if trained.any():
@@ -155,6 +157,18 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
         summary[f"known{suffix}"] = summary[f"accuracy{suffix}"] * summary["n_examples"]
     conditional = summary["conditional"].astype(object).fillna("")
     return summary.assign(conditional=conditional).sort_values("variant")
+
+
+def _together(variant: pd.Series, protocol: pd.Series) -> pd.Series:
+    """The variants; architectures that have none share a panel with those of a single one.
+
+    So an architecture of one's own is beside the Transformers that it is compared with.
+    """
+    for name in set(protocol):
+        labels = set(variant[protocol == name])
+        if len(labels) == 2 and name in labels:
+            variant = variant.where(protocol != name, _PROTOCOLS.get(name, name))
+    return variant
 
 
 def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
@@ -200,7 +214,8 @@ def _curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> None:
             # Rounding leaves less than nothing.
             yerr=np.stack([low.fillna(0), high.fillna(0)]).clip(min=0),
             color=colors[hue],
-            linestyle="-" if first else "--",
+            # Several points at one x are of settings that the figure does not tell apart: no curve.
+            linestyle=("-" if first else "--") if line["x"].is_unique else "",
             marker="o" if first else "s",
             markerfacecolor=colors[hue] if first else "white",
             markersize=4,

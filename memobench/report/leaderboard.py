@@ -30,8 +30,7 @@ How much does a Transformer memorize, per parameter, and who memorizes better, a
 The standard board {standard.VERSION}, never mixed with another version: associations of pairs of
 tokens ({_SETS} parameters), as many as parameters, which are all counted and meet the budget within
 {families.TOLERANCE:.0%}. [All of it in one page](leaderboard.html) to sort and draw, as
-[CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex); everything else that was trained on
-associations is in [all configurations](CONFIGURATIONS.md).
+[CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex)@@others@@.
 
 @@answer@@Tracks:
 
@@ -47,6 +46,8 @@ own weights, found by any means: `memobench submit` writes them for a pull reque
 
 Written by `memobench leaderboard`; never edited by hand.
 """
+_OTHERS = """; everything else that was trained on
+associations is in [all configurations](CONFIGURATIONS.md)"""
 EMPTY = "No entry of the standard board is here; `memobench run board/typical` makes some.\n"
 # What pages link to, where it lies beside them.
 LINKS = {
@@ -76,9 +77,13 @@ def answer(runs: pd.DataFrame) -> str:
     return ""
 
 
-def page(board: pd.DataFrame, said: str = "") -> str:
-    """The board as Markdown, a section for each budget and in it a table for each track."""
-    parts = [INTRODUCTION.replace("@@answer@@", f"**{said}**\n\n" * bool(said))]
+def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
+    """The board as Markdown, a section for each budget and in it a table for each track.
+
+    said: the answer in sentences. has_others: whether a page of all configurations lies beside it.
+    """
+    introduction = INTRODUCTION.replace("@@answer@@", f"**{said}**\n\n" * bool(said))
+    parts = [introduction.replace("@@others@@", _OTHERS * has_others)]
     for budget in sorted(set(board["budget"])):
         of_budget = board[board["budget"] == budget]
         parts.append(f"## {budget:,} parameters, N = {families.VOCAB_SIZES[budget]}\n")
@@ -122,13 +127,26 @@ def write(
     if not others.empty:
         configurations.write(others, folder)
     said = answer(runs)
-    text = page(board, said)
+    text = page(board, said, (folder / "CONFIGURATIONS.md").exists())
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
     (folder / "leaderboard.tex").write_text(latex.booktabs(board), "utf-8")
     links = {path: label for path, label in LINKS.items() if (folder / path).exists()}
     (folder / "leaderboard.html").write_text(html.page(board, said, links), "utf-8")
     return text
+
+
+def yours(folder: pathlib.Path) -> str:
+    """The reader's entries of the board in a folder, with their ranks among all, as a table."""
+    board = pd.read_csv(folder / "leaderboard.csv")
+    mine = board[board["by"] == standard.YOURS]
+    if mine.empty:
+        return ""
+    texts = {
+        x.label: [x.text(row) for row in mine.to_dict("records")]
+        for x in shown(mine.assign(by=standard.OWN))
+    }
+    return tables.markdown(mine[["budget", "track"]].assign(**texts), {"budget": 0})
 
 
 def _relative(path: Any, folder: pathlib.Path) -> str | None:

@@ -63,6 +63,10 @@ class Folder:
         except OSError as error:
             _log.warning("no checkpoint of run %s: %s", run_id, error)
 
+    def run_ids(self) -> set[str]:
+        """The runs of which something is saved."""
+        return {path.stem for path in self.folder.glob("*.npz")}
+
     def discard(self, run_ids: Iterable[str]) -> None:
         """Forgets runs whose results are kept elsewhere."""
         for run_id in run_ids:

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import jax
@@ -119,14 +119,20 @@ def run(
             theory.check(store.to_table(list(done.values())))
     except KeyboardInterrupt as error:
         kind = TimeUp if isinstance(error, TimeUp) else Interrupted
-        kept = "nothing was saved, for no results folder was given"
-        if workspace is not None:
-            n_saved = len(wanted.keys() & workspace.reader.rows().keys())
-            kept = f"{n_saved} of {len(wanted)} runs are saved in {results}; "
-            kept += "the same command resumes there"
         why = "the time is up" if kind is TimeUp else "interrupted"
-        raise kind(f"{why}: {kept}") from error
+        raise kind(f"{why}: {_saved(wanted.keys(), workspace, results)}") from error
     return store.to_table([rows[run_id] for run_id in wanted])
+
+
+def _saved(wanted: Set[str], workspace: worker.Workspace | None, results: Any) -> str:
+    """What of the runs is saved."""
+    if workspace is None:
+        return "nothing was saved, for no results folder was given"
+    done = wanted & workspace.reader.rows().keys()
+    begun = (wanted & workspace.checkpoints.run_ids()) - done
+    text = f"{len(done)} of {len(wanted)} runs are saved in {results}"
+    text += f", {len(begun)} more as far as they were trained" if begun else ""
+    return f"{text}; the same command resumes there"
 
 
 @settings.pinned
