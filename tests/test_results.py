@@ -321,6 +321,23 @@ def test_a_missing_folder_is_one_line(name, tmp_path):
         results.load_results("")
 
 
+def test_a_file_that_was_being_read_as_ctrl_c_came_is_read_again(tmp_path, monkeypatch):
+    results.write_shard(tmp_path, [_row("a"), _row("b")], PROVENANCE)
+    reader, shared = results.Reader(tmp_path), results._shared
+    calls = []
+
+    def interrupted(row):
+        calls.append(row)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return shared(row)
+
+    monkeypatch.setattr(results, "_shared", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reader.rows()
+    assert set(reader.rows()) == {"a", "b"}
+
+
 def test_an_unwritable_folder_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="output='' is not a folder; name one"):

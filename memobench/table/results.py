@@ -233,10 +233,11 @@ class Reader:
                 continue
             if not shard.sealed:
                 self._unsealed.add(path.name)
-            self._read.add(path.name)
-            self.newest = max(self.newest, stat.st_mtime)
             for row in with_provenance(shard.rows, shard.provenance):
                 self._rows.setdefault(row["run_id"], _shared(row))
+            # At last: Ctrl-C may come in between, and who resumes reads what is not marked.
+            self._read.add(path.name)
+            self.newest = max(self.newest, stat.st_mtime)
         if len(self._old) + len(self._unsealed) > n_old:
             for line in how_to_migrate(self._folder, self._old, self._unsealed):
                 _log.warning("%s", line)
