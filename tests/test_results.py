@@ -335,7 +335,7 @@ def test_a_file_that_was_being_read_as_ctrl_c_came_is_read_again(tmp_path, monke
     monkeypatch.setattr(results, "_shared", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reader.rows()
-    assert set(reader.rows()) == {"a", "b"}
+    assert set(reader.rows()) == {_id("a"), _id("b")}
 
 
 def test_an_unwritable_folder_is_one_line(tmp_path):
