@@ -60,9 +60,9 @@ PLUGIN = flags.DEFINE_multi_string(
 def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"]:
     """The experiments of names, patterns (`dana2025/*`) and papers (`dana2025`), each once.
 
-    A file (`my_file.py`) among them is loaded. Then only experiments that it declares are meant:
-    those that the other names match, or all. Of those that one pattern matches only those with
-    the preset are meant, if any has it.
+    A file (`my_file.py`) among them is loaded. Of its experiments those are meant that another name
+    matches, or all. Of those that one pattern matches only those with the preset are meant, if any
+    has it.
 
     Raises UserError for a name that no experiment has.
     """
@@ -71,15 +71,17 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
 
     files = [name for name in names if name.endswith(".py")]
     patterns = [name for name in names if name not in files]
-    known = EXPERIMENTS
+    known = dict(EXPERIMENTS)
     if files:
-        known = {found.name: found for file in files for found in plugins.load(file)}
-        if not known:
+        declared = {found.name: found for file in files for found in plugins.load(file)}
+        if not declared:
             raise UserError(
                 f"{' '.join(files)}: no experiment; declare one as EXPERIMENT, or name one of ours "
                 f"and --plugin={files[0]}"
             )
-        patterns = patterns or list(known)
+        known |= declared
+        if not any(_matching(declared, pattern) for pattern in patterns):
+            patterns = [*declared, *patterns]
     if not patterns:
         papers = dict.fromkeys(name.partition("/")[0] for name in known)
         raise UserError(
@@ -89,10 +91,8 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
     for pattern in patterns:
         matching = _matching(known, pattern)
         if not matching:
-            others = "" if files else "; memobench list shows all"
-            raise UserError(
-                f"unknown experiment {pattern!r}{closest(pattern, known, others=others)}"
-            )
+            hint = closest(pattern, known, others="; memobench list shows all")
+            raise UserError(f"unknown experiment {pattern!r}{hint}")
         having = [name for name in matching if preset in known[name].presets]
         chosen |= {name: known[name] for name in having or matching}
     return list(chosen.values())

@@ -51,6 +51,11 @@ def of(cls: type) -> str:
     return f"code-{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
 
 
+def files(cls: type) -> set[str]:
+    """The files in which a class and what it rests on are written."""
+    return {file for (file, _), _ in _parts(cls)}
+
+
 def _parts(cls: type) -> Iterator[tuple[tuple[str, str], str]]:
     """File, name and text of everything that a class rests on."""
     home = _home(cls)

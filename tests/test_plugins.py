@@ -117,10 +117,11 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
     assert of(file) == ["mine/squares", "mine/others"]
     assert of("*squares", file) == of(file, "mine/squares") == ["mine/squares"]
     assert of("mine", "dana2025/heads") == ["mine/squares", "mine/others", "dana2025/heads"]
-    with pytest.raises(
-        UserError, match="unknown experiment 'board/typical'; choose one of mine/squares, mine/o"
-    ):
-        of(file, "board/typical")
+    # Beside those of the suite, all of the file's are meant where no name is of one of them.
+    assert of(file, "board/typical") == ["mine/squares", "mine/others", "board/typical"]
+    assert of(file, "mine/squares", "board/typical") == ["mine/squares", "board/typical"]
+    with pytest.raises(UserError, match="unknown experiment 'mine/square'; did you mean mine/sq"):
+        of(file, "mine/square")
 
 
 @pytest.mark.parametrize(

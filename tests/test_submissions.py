@@ -265,6 +265,20 @@ def test_an_own_architecture_brings_its_file_for_review(tmp_path):
     assert f"{path / 'own.py'}: review that before you load it" in said
 
 
+def test_an_own_architecture_of_several_files_is_refused(tmp_path, monkeypatch):
+    """A reviewer would have the first of them only."""
+    monkeypatch.syspath_prepend(tmp_path)
+    head, module = OWN.split('@kind("own_table")')
+    (tmp_path / "neighbouring_layers.py").write_text(head)
+    kinds = head.split("class Table")[0] + "from neighbouring_layers import Table\n"
+    (tmp_path / "split.py").write_text(f'{kinds}\n\n@kind("own_table"){module}')
+    plugins.load(tmp_path / "split.py")
+    made = drawn(memobench.OwnTable(d_model=1), families.task(256))
+    with pytest.raises(UserError, match=r"^split\.py rests on neighbouring_layers\.py beside"):
+        submissions.write([made], "me", tmp_path / "out")
+    type(made.architecture).registry.pop("own_table")
+
+
 def test_weights_without_a_place_on_the_board_are_refused_by_name(made, tmp_path):
     done = command_line("check-submission", str(made), cwd=tmp_path)
     assert done.returncode == 1

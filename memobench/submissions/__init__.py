@@ -161,10 +161,19 @@ def write(
 
 
 def _code_of(spec: Spec) -> dict[str, bytes]:
-    """The file that defines a spec's kind, by name; none for those of memobench itself."""
+    """The file that defines a spec's kind, by name; none for those of memobench itself.
+
+    Raises UserError where it rests on further files: a reviewer would not have them.
+    """
     if own_code.in_tree(type(spec)):
         return {}
     file = pathlib.Path(inspect.getfile(type(spec)))
+    others = {pathlib.Path(each).name for each in own_code.files(type(spec))} - {file.name}
+    require(
+        not others,
+        f"{file.name} rests on {', '.join(sorted(others))} beside it, and a submission has one "
+        f"file for a kind; move what {spec.name} needs into {file.name}",
+    )
     return {file.name: file.read_bytes()}
 
 
