@@ -6,8 +6,16 @@ import pathlib
 RUNS = "runs"
 SHARDS = f"{RUNS}/shards"
 
+# The preset whose pages lie beside the folders of the others.
+QUICK = "quick"
+
 _PACKAGE = pathlib.Path(__file__).parent
 CHECKOUT = _PACKAGE.parent
+
+
+def of_preset(folder: pathlib.Path, preset: str) -> pathlib.Path:
+    """Where the pages of a preset are, so that those of one never replace another's."""
+    return folder if preset == QUICK else folder / preset
 
 
 def published() -> pathlib.Path:

@@ -89,10 +89,10 @@ def test_the_bench_reports_the_cheapest_first_and_ends_with_the_answer(checkout)
     assert said.splitlines()[-3:] == [
         "3 runs answer.",
         "2 runs answer.",
-        "Figures, pages and tables are in runs/.",
+        "Figures, pages and tables are in runs/bench/.",
     ]
     for name in reported:
-        assert (folder / "runs" / f"{name}.png").stat().st_size > 0
+        assert (folder / "runs" / "bench" / f"{name}.png").stat().st_size > 0
     # Again it finds every run.
     shards = sorted((folder / "runs" / "shards").glob("*.json"))
     done = command_line("run", plugin, "--preset=bench", "--report", cwd=folder)
@@ -121,6 +121,6 @@ def test_published_tables_change_only_when_asked_and_lose_no_run(checkout):
     assert "3 of 3 runs are here" in (published / "cheap.md").read_text()
     alone = command_line(*report, "--results=fewer", "--output=own", cwd=folder)
     assert alone.returncode == 0
-    assert "1 of 3 runs are here" in (folder / "own" / "tiny" / "cheap.md").read_text()
+    assert "1 of 3 runs are here" in (folder / "own" / "bench" / "tiny" / "cheap.md").read_text()
     both = command_line(*report, "--publish", "--output=own", cwd=folder)
     assert "--publish writes into results/; leave out --output=own" in both.stderr

@@ -29,7 +29,8 @@ def run(names: list[str]) -> None:
     from memobench.table.results import check_writable, load_results
 
     table = load_results(RESULTS.value)
-    output = check_writable(_published_folder() if PUBLISH.value else OUTPUT.value, "output")
+    whole = check_writable(_published_folder() if PUBLISH.value else OUTPUT.value, "output")
+    output = folders.of_preset(whole, PRESET.value)
     found = {}
     for experiment in experiments:
         wanted = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
@@ -47,22 +48,19 @@ def run(names: list[str]) -> None:
     for experiment, rows in found.values():
         text = page.write(experiment, PRESET.value, rows, output, SEEDS.value)
         print(text if len(experiments) == 1 else f"Written to {output / experiment.name}.md")
-    # Of published presets there is one page.
-    folder = folders.published() if PUBLISH.value else output
-    verdicts.write(folder)
-    print(f"Written to {folder / 'VERDICTS.md'}")
+    # Of all presets there is one page.
+    verdicts.write(whole)
+    print(f"Written to {whole / 'VERDICTS.md'}")
 
 
 def _published_folder() -> pathlib.Path:
-    """Where the preset is published in this checkout."""
-    from memobench.table.published import QUICK
-
+    """Where presets are published in this checkout."""
     if OUTPUT.present:
         raise UserError(f"--publish writes into results/; leave out --output={OUTPUT.value}")
     folder = folders.CHECKOUT / "results"
     if folders.published() != folder or not folder.is_dir():
         raise UserError("--publish needs a checkout of memobench; leave it out")
-    return folder if PRESET.value == QUICK else folder / PRESET.value
+    return folder
 
 
 def _with_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFrame":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from memobench import executors
+from memobench import executors, folders
 from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import UserError
 from memobench.table.results import check_writable, load_rows
@@ -81,7 +81,7 @@ def _run_and_report(
     experiments: Sequence["Experiment"], executor: executors.Executor, end: float
 ) -> None:
     """Runs and reports experiments until a time; then says what they answer."""
-    output = check_writable(OUTPUT.value, "output")
+    output = folders.of_preset(check_writable(OUTPUT.value, "output"), PRESET.value)
     from memobench.report import experiment as page
     from memobench.runtime import sweep
 

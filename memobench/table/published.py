@@ -17,10 +17,10 @@ import pandas as pd
 from memobench import folders
 from memobench.columns import require
 from memobench.errors import UserError, closest
+from memobench.folders import QUICK
 from memobench.table.results import to_table
 from memobench.table.rows import all_columns
 
-QUICK = "quick"
 ENDING = "_runs.csv"
 
 
