@@ -78,6 +78,22 @@ def test_a_fault_is_said_and_never_trained(own, fault, said):
         memobench.run([run], progress=False)
 
 
+def test_a_size_to_pad_that_no_module_has_is_named(own, monkeypatch):
+    own.fault = ""
+    monkeypatch.setattr(Own, "paddable", ("d_model", "rnak"))
+    assert memobench.check(own(d_model=3))[0].startswith("paddable names 'rnak', which its module")
+
+
+def test_a_kind_without_its_method_is_one_line():
+    @kind("of_nothing")
+    class OfNothing(Architecture):
+        pass
+
+    with pytest.raises(UserError, match="^architecture of_nothing has no method module"):
+        OfNothing(d_model=3).build(Associations(vocab_size=6))
+    del Architecture.registry["of_nothing"]
+
+
 @pytest.mark.parametrize(
     ("architecture", "task"),
     [x for x in small.pairs() if x.values[1].name in ("associations", "labelled_contexts")],

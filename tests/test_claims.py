@@ -6,6 +6,7 @@ import pytest
 
 from memobench import claims
 from memobench.claims import FAILS, HOLDS, UNDECIDED, Claim
+from memobench.errors import UserError
 from tests.synthetic import N_HEADS, along, families, heads_and_widths
 
 CLAIMS = [
@@ -65,6 +66,20 @@ def test_verdicts_are_one_row_per_claim_variant_and_steps():
         ),
     ]
     assert claims.verdicts(CLAIMS, three_budgets()[:0]).empty
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        (lambda table: True, "its test gives True; return a Finding"),
+        (lambda table: claims.Finding("maybe", ""), "its test gives Finding"),
+        (lambda table: table["a_column"], "its test reads 'a_column', which these runs do not"),
+    ],
+)
+def test_a_test_that_finds_nothing_is_named(test, said):
+    claim = claims.Claim(name="mine", statement="It is.", source="nobody", test=test)
+    with pytest.raises(UserError, match=f"^claim 'mine': {said}"):
+        claims.verdicts([claim], three_budgets())
 
 
 def test_the_same_verdict_after_doubling_is_said():

@@ -9,10 +9,12 @@ import sys
 import hypothesis
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import strategies as st
 
 import memobench
 from memobench import claims
+from memobench.errors import UserError
 from memobench.experiment import Experiment
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
@@ -208,6 +210,13 @@ def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     code += "from jax._src import xla_bridge as x\n"
     code += "assert not x._backends and not {'matplotlib', 'seaborn'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_figure_of_a_column_that_is_none_is_one_line(measured):
+    experiment, table = measured
+    wrong = Figure(x="n_params", hue="architectur")
+    with pytest.raises(UserError, match="^figure: hue='architectur' is no column"):
+        wrong.draw(experiment, "quick", table)
 
 
 def test_an_architecture_without_variants_is_beside_the_one_it_is_compared_with():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memobench.columns import require, shown
 from memobench.errors import UserError
 from memobench.methods.base import Method
 from memobench.methods.construction import CONSTRUCTED, NEAREST
@@ -137,6 +138,15 @@ def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
         finding = claim.test(table)
     except UserError as error:
         raise UserError(f"claim {claim.name!r}: {error}") from error
+    except KeyError as error:
+        raise UserError(
+            f"claim {claim.name!r}: its test reads {error}, which these runs do not have"
+        ) from error
+    require(
+        isinstance(finding, Finding) and finding.verdict in (HOLDS, FAILS, UNDECIDED),
+        f"claim {claim.name!r}: its test gives {shown(finding)}; return a Finding whose verdict is "
+        f"{HOLDS}, {FAILS} or {UNDECIDED}",
+    )
     if diverged := int((table["status"] == "diverged").sum()):
         evidence = f"{finding.evidence}; {diverged} of {len(table)} runs diverged"
         finding = dataclasses.replace(finding, evidence=evidence)

@@ -47,7 +47,7 @@ class Architecture(Spec):
 
     def module(self, task: Any) -> "Module":
         """The Flax module of one example. Raises UserError for a task that it cannot serve."""
-        raise NotImplementedError
+        raise UserError(f"architecture {self.name} has no method module; define module(self, task)")
 
     def made(self, module: type["_Module"], task: Any, **more: Any) -> "_Module":
         """A module whose fields are taken by name from `more`, this spec, or the task."""

@@ -189,6 +189,10 @@ def _same_outputs(module: Module, other: Module, task: Task) -> bool:
 
 def _padding(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
     """Sizes in `paddable` whose padding changes outputs or gradients."""
+    for name in module.paddable:
+        if not hasattr(module, name):
+            yield f"paddable names {name!r}, which its module does not have; fix the name"
+            return
     names = [name for name in module.paddable if name in _sizes(architecture)]
     if not names or _same_when_padded(module, task, names):
         return

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import optax
 
 from memobench.columns import number, require
+from memobench.errors import UserError
 from memobench.spec import Spec
 
 
@@ -42,7 +43,7 @@ class Optimizer(Spec):
 
     def transform(self) -> optax.GradientTransformation:
         """From gradients to updates of rate 1: parameters move by minus rate times update."""
-        raise NotImplementedError
+        raise UserError(f"optimizer {self.name} has no method transform; define transform(self)")
 
     def of_shapes(self, shapes: Any) -> Mapping[str, Any]:
         """Further arguments of the transformation's update, NumPy's, from parameters' true shapes.

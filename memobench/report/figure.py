@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from memobench import claims, notation
+from memobench.columns import require
+from memobench.errors import closest
 from memobench.report.drawing import (
     Drawing,
     arms,
@@ -81,6 +83,12 @@ class Figure(Drawing):
     ) -> "matplotlib.figure.Figure":
         """See `Drawing`."""
         summary = _summary(table)
+        columns = [str(column) for column in summary]
+        for name, column in (("x", self.x), ("hue", self.hue), ("row", self.row)):
+            known = self.y == "slope" or column is None or column in columns
+            require(
+                known, f"figure: {name}={column!r} is no column{closest(column or '', columns)}"
+            )
         hues = summary[self.hue]
         if hues.isna().any():  # Runs without a value have a line too.
             labels = hues.map(str).where(hues.notna(), "none")
