@@ -89,7 +89,7 @@ def test_a_kind_without_its_method_is_one_line():
     class OfNothing(Architecture):
         pass
 
-    with pytest.raises(UserError, match="^architecture of_nothing has no method module"):
+    with pytest.raises(UserError, match=r"^architecture of_nothing has no method module"):
         OfNothing(d_model=3).build(Associations(vocab_size=6))
     del Architecture.registry["of_nothing"]
 

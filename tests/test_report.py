@@ -215,7 +215,7 @@ def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
 def test_a_figure_of_a_column_that_is_none_is_one_line(measured):
     experiment, table = measured
     wrong = Figure(x="n_params", hue="architectur")
-    with pytest.raises(UserError, match="^figure: hue='architectur' is no column"):
+    with pytest.raises(UserError, match=r"^figure: hue='architectur' is no column"):
         wrong.draw(experiment, "quick", table)
 
 

@@ -338,6 +338,15 @@ def test_a_file_that_was_being_read_as_ctrl_c_came_is_read_again(tmp_path, monke
     assert set(reader.rows()) == {_id("a"), _id("b")}
 
 
+def test_the_folder_around_that_of_shards_is_not_taken_for_it(tmp_path):
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "VERDICTS.md").touch()
+    results.write_shard(tmp_path / "shards", [_row("a")], PROVENANCE)
+    with pytest.raises(UserError, match=r"holds no shards; did you mean '.*shards'\?$"):
+        results.load_results(tmp_path)
+    assert len(results.load_results(tmp_path / "shards")) == 1
+
+
 def test_an_unwritable_folder_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="output='' is not a folder; name one"):

@@ -179,8 +179,15 @@ def load_results(folder: Path) -> pd.DataFrame:
     shards hold the same run, the first by name counts. Raises UserError for a folder that does not
     exist.
     """
-    require_folder(folder, "first: memobench run EXPERIMENT", "results=")
+    inner = require_folder(folder, "first: memobench run EXPERIMENT", "results=") / "shards"
+    # Pages lie around the folder of shards, and would all be named as no shards.
+    below = not any(map(_is_shard, shard_paths(folder))) and inner.is_dir()
+    require(not below, f"results={str(folder)!r} holds no shards; did you mean {str(inner)!r}?")
     return to_table(list(load_rows(folder).values()))
+
+
+def _is_shard(path: pathlib.Path) -> bool:
+    return path.suffix == ".json" and path.is_file()
 
 
 def load_rows(folder: Path) -> dict[str, dict]:
