@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from memobench import claims
-from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, counts, statistics
+from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, counts, evidence, statistics
 from memobench.errors import UserError
 from tests.synthetic import (
     WIDTHS,
@@ -328,3 +328,17 @@ def test_a_claim_of_several_groups_needs_all_of_them():
 def test_aicc_of_exact_and_of_too_few_points():
     assert claims.aicc(0.0, 10, 3) < claims.aicc(0.0, 10, 4)
     assert np.isnan(claims.aicc(1.0, 4, 3))
+
+
+@pytest.mark.parametrize("n", [3, 10])
+def test_of_many_that_are_true_hardly_any_fails(n):
+    """With every truth at the edge of its region, where one interval in forty lies outside."""
+    random, seeds, failed = np.random.default_rng(0), 5, 0
+    for _ in range(400):
+        values_BX = statistics.replicates(random.normal(size=(seeds, n)))
+        among = {
+            i: evidence.statistic_of("mean", values_BX[:, i], (0.0, np.inf), seeds)
+            for i in range(n)
+        }
+        failed += evidence.conclude_groups(among, "d_model", "").verdict == FAILS
+    assert failed <= 400 * 0.025 + 3 * np.sqrt(400 * 0.025)

@@ -130,3 +130,20 @@ def test_the_figure_shows_the_groups_that_are_there():
     assert "| a |" not in shown.sections(table)[-1]
     diverged = pd.concat([table, _table({"a": 1.0}).assign(status="diverged")])
     assert "| a | – |" in shown.sections(diverged)[-1]
+
+
+def test_equal_values_vary_by_their_least_step_or_decide_nothing():
+    rows = [
+        {"run_id": f"{name}0", "activation": name, "status": "ok", "task_seed": k, "accuracy": 1.0}
+        for name in "ab"
+        for k in range(4)
+    ]
+    table = pd.DataFrame(rows)
+    known = claims.Measure("share", lambda row: [row["accuracy"]], most=1.0)
+    found = claims.over(GROUPS, "a", "b", MORE, known)(table)
+    assert (found.verdict, found.estimate) == (UNDECIDED, 1.0)
+    assert "equal runs, which show no spread" in found.evidence
+    stepped = claims.Measure("share", known.values, most=1.0, step=1 / 512)
+    found = claims.over(GROUPS, "a", "b", (0.99, np.inf), stepped)(table)
+    assert found.verdict == HOLDS
+    assert 0.99 < found.low < 1 < found.high < 1.01

@@ -43,7 +43,7 @@ def _bits_per_byte(row: Any) -> Any:
     return MANY.values(row) * row["n_params"] / n_bytes(row)
 
 
-BYTES = claims.Measure("bits per byte", _bits_per_byte)
+BYTES = claims.Measure("bits per byte", _bits_per_byte, step=MANY.step)
 
 
 def _entries(budget: int) -> dict[str, Architecture]:

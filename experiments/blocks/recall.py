@@ -29,7 +29,12 @@ KINDS = {"softmax": "softmax", "linear": "linear", "DeltaNet": "delta"}
 RATES = (1e-3, 3e-3, 1e-2)
 SOFTMAX_HEAD = 8
 ZOOLOGY, DELTA = "Arora et al. 2024, arXiv 2312.04927", "Yang et al. 2024, arXiv 2406.06484"
-RECALLED = claims.Measure("share recalled", lambda row: [row["accuracy"]], most=1.0)
+RECALLED = claims.Measure(
+    "share recalled",
+    lambda row: [row["accuracy"]],
+    most=1.0,
+    step=1 / InContextRecall.n_examples,
+)
 
 
 def _runs(attention: str, n_pairs: int, steps: int, seeds: int) -> tuple[Run, ...]:

@@ -72,7 +72,7 @@ ABOVE_THE_THEOREM = Claim(
     statement="Training memorizes at least the H·(min(n, d_h) − 1) + 1 examples that some weights "
     "of these sizes memorize.",
     source=f"{SOURCE}, Theorem 1",
-    # Guessing alone knows more than one example.
+    # What is known beyond guessing spreads by more than one example.
     test=lambda table: claims.above_bound(THEOREM_1.value, "Theorem 1")(
         table[table["promised"] > 1]
     ),

@@ -51,6 +51,19 @@ class Statistic:
     def verdict(self) -> str:
         return decide(self.low, self.high, self.region)
 
+    def among(self, n: int) -> "Statistic":
+        """The statistic as one of n that must all lie in their regions.
+
+        That all hold needs no correction. That any fails has Bonferroni's: of many some interval
+        lies outside by chance.
+        """
+        if n == 1 or self.verdict != FAILS or not np.isfinite(self.estimate):
+            return self
+        factor = wider(n, self.seeds)
+        low = self.estimate - factor * (self.estimate - self.low)
+        high = self.estimate + factor * (self.high - self.estimate)
+        return dataclasses.replace(self, low=low, high=high)
+
     @property
     def distance(self) -> float:
         """How far the estimate lies outside the region, negative inside."""
@@ -102,6 +115,10 @@ def smallest(
 
 def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
     """All statistics must lie in their regions; the finding is that of the deciding one."""
+    return _concluded([each.among(len(statistics)) for each in statistics], evidence)
+
+
+def _concluded(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
     deciding = _deciding(statistics)
     few = deciding.seeds < MIN_SEEDS
     return Finding(
@@ -119,7 +136,8 @@ def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
 
 def severest(*statistics: Statistic) -> Statistic:
     """Of statistics that must all lie in their regions, the first with the severest verdict."""
-    return min(statistics, key=lambda statistic: SEVERITY.index(statistic.verdict))
+    among = [statistic.among(len(statistics)) for statistic in statistics]
+    return min(among, key=lambda statistic: SEVERITY.index(statistic.verdict))
 
 
 def _too_few_seeds(seeds: int) -> str:
@@ -138,8 +156,9 @@ def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed:
     """The finding over all groups with enough points: how many hold, and the most extreme one."""
     if not statistics:
         return too_few(needed)
+    statistics = {value: each.among(len(statistics)) for value, each in statistics.items()}
     if group is None or len(statistics) == 1:
-        return conclude(list(statistics.values()))
+        return _concluded(list(statistics.values()))
     nouns, letter = ("widths", "d") if group == "d_model" else (f"values of {group}", group)
     counts = [
         (verdict, sum(statistic.verdict == verdict for statistic in statistics.values()))
@@ -153,7 +172,7 @@ def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed:
     deciding = _deciding(list(statistics.values()))
     value = next(value for value, statistic in statistics.items() if statistic is deciding)
     evidence = joined(listed, f"{letter} = {value}: {deciding}", deciding.details)
-    return conclude(list(statistics.values()), evidence)
+    return _concluded(list(statistics.values()), evidence)
 
 
 def too_few(needed: str) -> Finding:

@@ -33,7 +33,7 @@ class Groups(Drawing):
         color, other = palette(2)
         for axis, measure in zip(axes, self.measures, strict=True):
             for name, value_TxX in of.of_groups(table, self.groups, measure).items():
-                y, (mean, low, high) = names.index(name), _best(value_TxX, measure.most)
+                y, (mean, low, high) = names.index(name), _best(value_TxX, measure)
                 value_T = value_TxX[:, value_TxX.mean(axis=0).argmax()]
                 places = np.full(len(value_T), y + 0.25)
                 axis.plot(value_T, places, ".", color=other, alpha=0.6, markersize=5)
@@ -52,7 +52,7 @@ class Groups(Drawing):
         shown = pd.DataFrame({"group": names})
         for measure in self.measures:
             found = of.of_groups(table, self.groups, measure)
-            means = {name: _best(value_TxX, measure.most) for name, value_TxX in found.items()}
+            means = {name: _best(value_TxX, measure) for name, value_TxX in found.items()}
             texts = {
                 name: f"{m:.2f} [{low:.2f}, {high:.2f}]" for name, (m, low, high) in means.items()
             }
@@ -71,7 +71,8 @@ class Groups(Drawing):
         return [name for name, runs in self.groups.items() if any(x.run_id in there for x in runs)]
 
 
-def _best(value_TxX: np.ndarray, most: float) -> tuple[float, float, float]:
+def _best(value_TxX: np.ndarray, measure: of.Measure) -> tuple[float, float, float]:
     """The mean of the best entry with its interval."""
-    mean_BxX = replicates(value_TxX)
-    return of.best_over_best(mean_BxX, np.ones_like(mean_BxX[:, :1]), len(value_TxX), most)
+    mean_BxX = replicates(value_TxX, measure.step)
+    ones_Bx1 = np.ones_like(mean_BxX[:, :1])
+    return of.best_over_best(mean_BxX, ones_Bx1, len(value_TxX), measure.most)
