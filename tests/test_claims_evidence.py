@@ -176,7 +176,8 @@ def test_each_test_reaches_each_verdict_for_its_reason(name, table, verdict, wor
     assert (finding.verdict, words in finding.evidence) == (verdict, True), finding.evidence
     assert "\n" not in finding.evidence
     decided = claims.decide(finding.low, finding.high, (-np.inf, np.inf)) == HOLDS
-    assert decided or verdict == UNDECIDED
+    # Of every run a share is told, and no mean has an interval.
+    assert decided or verdict == UNDECIDED or name == "every run"
     assert all(fit.x.shape == fit.y.shape and np.isfinite(fit.y).all() for fit in finding.fits)
 
 

@@ -48,7 +48,11 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A verdict, one line of evidence, and the statistic that decided it, NaN if there is none."""
+    """A verdict, one line of evidence, and the statistic that decided it, NaN if there is none.
+
+    seeds: on how many, or on how many label tables, that statistic rests; None where it does not
+    say.
+    """
 
     verdict: str
     evidence: str
@@ -56,6 +60,7 @@ class Finding:
     low: float = np.nan
     high: float = np.nan
     fits: tuple[Fit, ...] = ()
+    seeds: int | None = None
 
 
 Test = Callable[[pd.DataFrame], Finding]
@@ -158,7 +163,8 @@ def verdicts(
 ) -> pd.DataFrame:
     """One row per claim, variant and number of steps, with the verdict and its evidence.
 
-    `seeds` is the number of seeds: of the wanted runs, or else in the table.
+    `seeds` is the number of seeds, or of label tables, on which the finding rests; where it does
+    not say, of the wanted runs, or else in the table.
     `doubling` says what twice the steps change: `same verdict`, `becomes VERDICT`, `not run`;
     it is empty where the row itself has twice the steps of another, for claims across steps, and
     for optima, which are certified instead.
@@ -181,7 +187,7 @@ def verdicts(
             "claim": claim.name,
             "variant": label,
             "steps": steps,
-            "seeds": seeds,
+            "seeds": seeds if finding.seeds is None else finding.seeds,
             "verdict": finding.verdict,
             "evidence": finding.evidence,
             "estimate": finding.estimate,

@@ -110,8 +110,7 @@ def every_run(
             f"{region_text(region)} ({low:.0%} to {high:.0%} of all such runs), "
             f"worst {rounded(worst)}"
         )
-        return Finding(
-            HOLDS if inside.all() else FAILS, evidence, worst, values.min(), values.max()
-        )
+        seeds = int(table.loc[values.index, "seed"].nunique())
+        return Finding(HOLDS if inside.all() else FAILS, evidence, worst, seeds=seeds)
 
     return test

@@ -131,6 +131,7 @@ def _concluded(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
         deciding.low,
         deciding.high,
         tuple(fit for statistic in statistics for fit in statistic.fits),
+        deciding.seeds,
     )
 
 
