@@ -144,16 +144,31 @@ def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> tuple[Estimate, bo
     return Estimate(float(limit_B[0]), low, high), decided
 
 
-def half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate:
+def half_known(trials: Sequence[Trial], range_: tuple[float, float], n: int = 1) -> Estimate:
     """The number of examples that half of the trainings come to know completely.
 
     By the posterior of a logistic curve in the logarithm of that number, flat in both its logarithm
-    within the range and that of its width.
+    within the range and that of its width. The lower end is as low as one of n intervals has it.
     """
     n_G, weight_G, _ = _posterior(trials, range_)
     share_G = np.cumsum(weight_G) - weight_G / 2
-    low, value, high = np.exp(np.interp((0.025, 0.5, 0.975), share_G, np.log(n_G)))
+    low, value, high = np.exp(np.interp((0.025 / n, 0.5, 0.975), share_G, np.log(n_G)))
     return Estimate(float(value), float(low), float(high))
+
+
+def most_half_known(
+    trials: Mapping[float, Sequence[Trial]], range_: tuple[float, float]
+) -> tuple[float, Estimate]:
+    """The learning rate at which `half_known` is largest, and that largest.
+
+    Which rate is truly the best is not known, and any may look best. The largest is at least that
+    of any rate, so the lower end is the greatest of theirs, with Bonferroni's correction; it is at
+    most the greatest of their upper ends, which needs none.
+    """
+    found = {rate: half_known(of, range_, len(trials)) for rate, of in sorted(trials.items())}
+    best = max(found, key=lambda rate: found[rate].value)
+    ends = (max(getattr(each, end) for each in found.values()) for end in ("low", "high"))
+    return best, Estimate(found[best].value, *ends)
 
 
 def thresholds(

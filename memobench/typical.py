@@ -28,7 +28,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
     `bits`, `accuracy`, `limit` and `half_99` (examples that half of the trainings know to 99%),
-    each with `_low` and `_high`; `rate_of_sets`, if the learning rate of these was chosen for them;
+    each with `_low` and `_high`; `rate_of_sets`, the best of the learning rates tried for these;
     `decided`, whether the rungs tell the limit; `converged`; `best_bits`, `best_complete`;
     `rank_low`, `rank_high` of bits per parameter within a set: entries that cannot be told apart
     share a range.
@@ -75,11 +75,26 @@ def _row(run: Any) -> dict[str, Any]:
         near = bits.value >= (1 - capacity.GAIN) * limit.value
         found |= _named("limit", limit)
         found |= {"decided": decided, "converged": decided and near and not found["edge_of_rates"]}
-    trials = [capacity.Trial(int(n), bool(known)) for n, known in listed(run["complete_trials"])]
-    if trials:
+    if trials := _trials(run):
         possible = capacity.around(known_TxS.mean(), run["n_examples"], 1 / run["vocab_size"])
-        found |= _named("half_99", capacity.half_known(trials, possible))
-        found["rate_of_sets"] = run.get("trial_rate")
+        rate, most = capacity.most_half_known(trials, possible)
+        found |= _named("half_99", most)
+        found["rate_of_sets"] = rate if len(trials) > 1 else None
+    return found
+
+
+def _trials(run: Any) -> dict[float, list[capacity.Trial]]:
+    """The trials of a row by their learning rates; of one rate only where none was chosen."""
+    was_chosen = not pd.isna(run.get("trial_rate"))
+    own = run["trial_rate"] if was_chosen else listed(run["rung_rates"])[-1]
+    each = [(own, *trial) for trial in listed(run["complete_trials"])]
+    if was_chosen:
+        pilots = listed(run["pilot_trials"])
+        each += [(run["learning_rate"] * factor, *trial) for factor, *trial in pilots]
+    found: dict[float, list[capacity.Trial]] = {}
+    for rate, n, known in each:
+        # As it is published, with six digits.
+        found.setdefault(float(f"{rate:.5g}"), []).append(capacity.Trial(int(n), bool(known)))
     return found
 
 

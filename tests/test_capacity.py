@@ -56,13 +56,13 @@ def test_growth_without_an_end_in_sight_is_not_decided():
     assert not capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])[1]
 
 
-def trials_of(threshold, width, random, n_trials=32, rounds=4, possible=None, known=()):
-    """Trials chosen round by round, their outcomes drawn from a logistic curve."""
+def trials_of(threshold, width, random, n_trials=32, rounds=4, possible=None, known=(), top=1.0):
+    """Trials chosen round by round, their outcomes drawn from a logistic curve up to `top`."""
     possible = possible or capacity.around(threshold * random.uniform(0.7, 1.3), 512, 0.0)
     trials = []
     for _ in range(rounds):
         for n in capacity.next_sizes([*known, *trials], possible, n_trials // rounds, 512):
-            share = 1 / (1 + np.exp((np.log(n) - np.log(threshold)) / width))
+            share = top / (1 + np.exp((np.log(n) - np.log(threshold)) / width))
             trials.append(capacity.Trial(n, bool(random.random() < share)))
     return trials, possible
 
@@ -79,26 +79,38 @@ def test_the_threshold_that_half_know_is_found_without_bias(threshold, width):
     assert abs(error.mean()) <= 0.03 + width / 6
 
 
-def test_a_rate_chosen_by_pilots_has_a_threshold_without_bias():
-    """Pilots choose among rates and say where to look; what they found does not count."""
-    random, width = np.random.default_rng(5), 0.15
-    threshold_F = {1.0: 60.0, 3.0: 110.0, 9.0: 120.0}
-    found, chosen = [], []
-    for _ in range(50):
+# The middle of each learning rate's curve, the share of trainings that it comes up to, and how
+# often the truth must be in the interval: less where some initial weights fail at any size.
+RATES = {
+    "one best": ({1.0: 60.0, 3.0: 110.0, 9.0: 80.0}, 1.0, 0.9),
+    "two equal": ({1.0: 70.0, 3.0: 110.0, 9.0: 110.0}, 1.0, 0.9),
+    "all near": ({1.0: 100.0, 3.0: 110.0, 9.0: 107.0}, 1.0, 0.9),
+    "some weights fail": ({1.0: 70.0, 3.0: 110.0, 9.0: 60.0}, 0.8, 0.8),
+}
+
+
+@pytest.mark.parametrize(("threshold_F", "top", "least"), RATES.values(), ids=RATES)
+def test_the_threshold_at_the_best_of_several_rates(threshold_F, top, least):
+    """Pilots say which rate is best, and may be wrong: the interval allows for that."""
+    random, width, found = np.random.default_rng(5), 0.15, []
+    # At which half of the trainings know all, of which some never do.
+    truth = max(threshold_F.values()) * np.exp(width * np.log(2 * top - 1))
+    for _ in range(60):
         possible = capacity.around(110 * random.uniform(0.7, 1.3), 512, 0.0)
-        pilots = {
-            f: trials_of(threshold, width, random, 8, 2, possible)[0]
+        trials = {
+            f: trials_of(threshold, width, random, 24, 2, possible, top=top)[0]
             for f, threshold in threshold_F.items()
         }
-        best = capacity.preferred(capacity.thresholds(pilots, possible))
-        trials, _ = trials_of(threshold_F[best], width, random, 32, 4, possible, pilots[best])
-        found.append((capacity.half_known(trials, possible), threshold_F[best]))
-        chosen.append(best)
-    # Of rates that differ by half the better is hardly ever missed.
-    assert chosen.count(1.0) <= 2
-    assert np.mean([low <= truth <= high for (_, low, high), truth in found]) >= 0.84
-    error = [np.log(estimate.value / truth) for estimate, truth in found]
-    assert abs(np.mean(error)) <= 0.03 + width / 6
+        best = capacity.preferred(capacity.thresholds(trials, possible))
+        more, _ = trials_of(threshold_F[best], width, random, 32, 4, possible, trials[best], top)
+        trials[best] += more
+        rate, most = capacity.most_half_known(trials, possible)
+        assert rate in threshold_F
+        found.append(most)
+    assert covered(found, truth) >= least
+    if top == 1:
+        error = np.log([estimate.value for estimate in found]) - np.log(truth)
+        assert abs(error.mean()) <= 0.05
 
 
 def test_trials_close_in_on_the_threshold():

@@ -36,8 +36,9 @@ own, after a stated number of steps of the exact gradient, with Student's 95% in
 of tables. The **learning rate** of each number of steps is chosen by pilots, whose initial weights
 do not count. The **limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has
 *converged* where its last is within 2% of it. **Half know** is the number of associations of which
-half of the trainings come to know 99%, with its 95% credible interval, at the **rate of sets**: the
-one with which further trials, which do not count, know the largest. **Ranks** are of bits per
+half of the trainings come to know 99% at the best of the learning rates that were tried, the
+**rate of sets**, by all trials of each; its 95% interval allows for any of them to be the best, and
+is credible where trainings fail or not by the size alone. **Ranks** are of bits per
 parameter: entries that cannot be told apart at 95%, after Holm's correction for all pairs of a
 table, share a range.
 """
