@@ -1,5 +1,6 @@
 """README and pages: their Python runs, commands and links exist, numbers are the published ones."""
 
+import fnmatch
 import pathlib
 import re
 import shlex
@@ -135,3 +136,16 @@ def test_the_costs_are_those_of_the_results():
 def test_the_citation_is_of_this_version():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {memobench.__version__}\n" in citation
+
+
+def test_every_published_page_is_on_the_site():
+    """Which is built with warnings as errors, by a target of its own."""
+    listed = [
+        line
+        for page in (ROOT / "docs").glob("*.md")
+        for block in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(), re.S | re.M)
+        for line in block.splitlines()
+    ]
+    for path in (ROOT / "results").glob("**/*.md"):
+        name = f"../{path.relative_to(ROOT).with_suffix('')}"
+        assert any(fnmatch.fnmatch(name, pattern) for pattern in listed), name
