@@ -78,7 +78,9 @@ def _share(table: pd.DataFrame) -> pd.Series:
 def _known(low: float, high: float, region: tuple[float, float]) -> Callable[..., Finding]:
     """The mean share of facts known by sizes of such shares of the line lies in the region."""
     others = ["d_mlp", "n_params", "n_params_memory", "n_params_distinct"]
-    test = claims.constant("facts known", lambda x: x["accuracy"], region, "n_heads", others)
+    test = claims.constant(
+        "facts known", lambda x: x["accuracy"], region, "n_heads", others, (0, 1)
+    )
 
     def of_line(table: pd.DataFrame) -> Finding:
         near = _share(table).between(low, high) & (table["n_heads"] >= FEWEST)

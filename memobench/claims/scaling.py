@@ -23,7 +23,12 @@ Value = Callable[[pd.DataFrame], pd.Series]
 
 
 def constant(
-    name: str, value: Value, region: Region, size: str, others: Sequence[str] = ()
+    name: str,
+    value: Value,
+    region: Region,
+    size: str,
+    others: Sequence[str] = (),
+    possible: Region = (-np.inf, np.inf),
 ) -> Test:
     """The mean over sizes of a value, itself a mean over seeds, lies in the region.
 
@@ -33,6 +38,7 @@ def constant(
       region: where it must lie.
       size: the column that tells sizes apart.
       others: columns that differ with it.
+      possible: the least and the largest value that are possible.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -42,9 +48,8 @@ def constant(
             return too_few("no run whose set was large enough")
         pairs = zip(means.mean_X, means.at[size], strict=True)
         each = ", ".join(f"{rounded(mean)} ({size} = {at})" for mean, at in pairs)
-        return conclude(
-            [statistic_of(name, means.y_BX.mean(axis=1), region, means.seeds, f"means {each}")]
-        )
+        mean_B = np.clip(means.y_BX.mean(axis=1), *possible)
+        return conclude([statistic_of(name, mean_B, region, means.seeds, f"means {each}")])
 
     return test
 
