@@ -14,7 +14,7 @@ import scipy.stats
 from memobench import capacity, families
 from memobench.claims import statistics
 from memobench.errors import UserError
-from memobench.methods.capacity import Capacity
+from memobench.methods.capacity import Capacity, trials_of
 from memobench.models.base import Architecture, in_words
 from memobench.table.rows import listed
 
@@ -85,14 +85,8 @@ def _row(run: Any) -> dict[str, Any]:
 
 def _trials(run: Any) -> dict[float, list[capacity.Trial]]:
     """The trials of a row by their learning rates; of one rate only where none was chosen."""
-    was_chosen = not pd.isna(run.get("trial_rate"))
-    own = run["trial_rate"] if was_chosen else listed(run["rung_rates"])[-1]
-    each = [(own, *trial) for trial in listed(run["complete_trials"])]
-    if was_chosen:
-        pilots = listed(run["pilot_trials"])
-        each += [(run["learning_rate"] * factor, *trial) for factor, *trial in pilots]
     found: dict[float, list[capacity.Trial]] = {}
-    for rate, n, known in each:
+    for rate, n, known in trials_of(run, run["learning_rate"]):
         # As it is published, with six digits.
         found.setdefault(float(f"{rate:.5g}"), []).append(capacity.Trial(int(n), bool(known)))
     return found

@@ -41,11 +41,11 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
             f"{name} promises {rounded(promised_X[worst])} at {sizes}, the worst of "
             f"{plural(len(means.at), 'configuration')}"
         )
-        region = (1, np.inf)
         # No set has more to memorize than its examples.
         possible = (-np.inf, float((means.x("n_examples") / promised_X).min()))
-        name_of_ratio = "memorized over promised"
-        ratio = smallest(name_of_ratio, ratio_BX, region, means.seeds, details, possible)
+        ratio = smallest(
+            "memorized over promised", ratio_BX, (1, np.inf), means.seeds, details, possible
+        )
         return conclude([ratio])
 
     return test

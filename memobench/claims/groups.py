@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
@@ -35,8 +36,9 @@ Groups = Mapping[str, Sequence["Run"]]
 RECORDED = 1e-3 / 256
 # More label tables than these nobody trains.
 _MOST = 10_000
-# The normal deviation that 80% of estimates exceed in the direction of the truth.
-POWER = 0.84
+# An interval excludes an edge with 80% chance if the truth lies half an interval and so many
+# standard errors away from it.
+POWER = float(scipy.stats.norm.ppf(0.8))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,8 +161,7 @@ def _spread(value_TxX: np.ndarray) -> bool:
 def _needed(ratio: float, low: float, high: float, region: Region, n_tables: int) -> str:
     """How many label tables would decide with 80% chance, were the estimate true.
 
-    "" where it is decided. The estimate of as many tables lies beyond the edge by half an interval
-    with an even chance; POWER normal deviations more make it 80%.
+    "" where it is decided.
     """
     if decide(low, high, region) != UNDECIDED or math.isnan(low):
         return ""

@@ -129,12 +129,11 @@ def epoch_order(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: in
     pairs.
     """
     n = batch_size * n_batches
+    random = jax.random.bits(jax.random.fold_in(key, epoch), (n,), jnp.uint32)
     if n > MOST_IN_WORDS:
-        random = jax.random.bits(jax.random.fold_in(key, epoch), (n,), jnp.uint32)
         _, order = jax.lax.sort_key_val(random, jnp.arange(n, dtype=jnp.int32))
         return order.reshape(n_batches, batch_size)
     mask = jnp.uint32((1 << max(n - 1, 1).bit_length()) - 1)
-    random = jax.random.bits(jax.random.fold_in(key, epoch), (n,), jnp.uint32)
     words = jnp.sort((random & ~mask) | jnp.arange(n, dtype=jnp.uint32))
     return (words & mask).astype(jnp.int32).reshape(n_batches, batch_size)
 

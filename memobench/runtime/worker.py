@@ -151,14 +151,11 @@ def _kept(
                 if row["run_id"] not in done:
                     _keep(store.weights_path(workspace.folder, row["run_id"]), data)
         new = [row for row in rows if row["run_id"] not in done]
-        if not new:
-            note("another process has trained these runs meanwhile; its shard counts")
-            return shard
-        path = store.write_shard(workspace.folder, new, about)
+        name = store.write_shard(workspace.folder, new, about).name if new else "no new shard"
     except OSError as error:
         raise store.unwritable(workspace.folder, error) from error
     note(
-        f"{len(new)} runs in {path.name}; compiled for {about['compile_seconds']} s, "
+        f"{len(new)} runs in {name}; compiled for {about['compile_seconds']} s, "
         f"ran for {about['run_seconds']} s"
     )
     workspace.checkpoints.discard(row["run_id"] for row in rows)

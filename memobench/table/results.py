@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from memobench import atomic, strict_json
+from memobench import atomic, folders, strict_json
 from memobench.columns import printable, require, shown
 from memobench.errors import Unwritable, UserError
 from memobench.spec import SPEC_VERSION
@@ -179,7 +179,8 @@ def load_results(folder: Path) -> pd.DataFrame:
     shards hold the same run, the first by name counts. Raises UserError for a folder that does not
     exist.
     """
-    inner = require_folder(folder, "first: memobench run EXPERIMENT", "results=") / "shards"
+    inner = require_folder(folder, "first: memobench run EXPERIMENT", "results=")
+    inner /= pathlib.PurePath(folders.SHARDS).name
     # Pages lie around the folder of shards, and would all be named as no shards.
     below = not any(map(_is_shard, shard_paths(folder))) and inner.is_dir()
     require(not below, f"results={str(folder)!r} holds no shards; did you mean {str(inner)!r}?")
