@@ -4,18 +4,21 @@ Policies have tests of their own: of training, annealing and searches.
 """
 
 import dataclasses
+import functools
 import logging
 import math
 
+import chex
 import jax
 import numpy as np
 import pytest
 
 import memobench
 from memobench import engine
-from memobench.engine import lanes, loop
+from memobench.engine import lanes, loop, program, reading
 from memobench.methods import training
 from memobench.methods.training import Training
+from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
 from memobench.runs import Run
@@ -57,6 +60,36 @@ MEASURES = ("loss_R", "accuracy_R", "step_loss_RxL", "step_accuracy_RxL")
 def whole():
     assert METHOD.chunk_steps == CHUNK
     return training.train_many(packing.make_pack(RUNS))
+
+
+@pytest.mark.rounding
+@pytest.mark.parametrize("zipf_exponent", [None, 1.5])
+@pytest.mark.parametrize("n_memorized", [None, 3])
+@pytest.mark.parametrize("n_sequences", [4, 5, 8, 23])
+def test_a_step_of_parts_is_that_of_all(n_sequences, n_memorized, zipf_exponent, monkeypatch):
+    monkeypatch.setattr(reading, "READ_AT_ONCE", 4)
+    task = Associations(vocab_size=5, n_sequences=n_sequences, zipf_exponent=zipf_exponent)
+    run = dataclasses.replace(RUNS[1], task=task, method=METHOD.exact())
+    signature = packing.signature(packing.make_pack([run]))
+    reads = reading.of(dataclasses.replace(signature, subsets=n_memorized is not None))
+    data = {"instances": jax.tree.map(lambda x: x[None], task.sample()), "draws": np.zeros((1, 0))}
+    lane = lanes.Lane(instance=0, n_examples=n_memorized, target=1.0, step=0)
+    variables = models.init(run.module(), 2, jax.random.key(0))
+    parts = reads.parts(data, lane)
+    assert (parts is not None) == (n_sequences > 4)
+    if parts is not None:
+        assert parts.prior_T.shape[1] <= 4
+        np.testing.assert_allclose(parts.prior_T.sum(), 1, rtol=1e-6)
+
+    def objective(params, *part):
+        return reads.steps(data, lane)(None, {**variables, "params": params}, *part)
+
+    (whole, gradient), (summed, of_parts) = (
+        jax.jit(functools.partial(program.graded, objective, parts=each))(variables["params"])
+        for each in (None, parts)
+    )
+    np.testing.assert_allclose(summed, whole, rtol=1e-5)
+    chex.assert_trees_all_close(of_parts, gradient, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("calls", [1, 4, 7, N_CHUNKS])

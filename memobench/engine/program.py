@@ -12,6 +12,7 @@ from memobench.engine import devices, lanes, reading
 from memobench.engine.compiling import Part
 from memobench.engine.devices import SHARED, SPLIT
 from memobench.engine.lanes import Best, Lane, State
+from memobench.models import lookup
 from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer
 from memobench.optimizers.rounded import Rounded
@@ -80,33 +81,59 @@ class Program:
 
 def step(
     signature: Signature,
-    loss_and_accuracy: Callable[[Any], tuple[jax.Array, jax.Array]],
+    loss_and_accuracy: Callable[..., tuple[jax.Array, jax.Array]],
     variables: Any,
     moments: Any,
     rate: jax.Array,
     of_shapes: Any = None,
+    parts: Any = None,
 ) -> tuple[Any, Any, tuple[jax.Array, jax.Array]]:
-    """One step of one model: variables, moments, and loss and accuracy before the step."""
+    """One step of one model: variables, moments, and loss and accuracy before the step.
 
-    def tried(trained: Any) -> tuple[jax.Array, jax.Array]:
-        return loss_and_accuracy({**variables, "params": {**variables["params"], **trained}})
+    loss_and_accuracy: of variables, and of one of `parts` if there are any (`Reads.parts`).
+    """
+
+    def tried(trained: Any, *part: Any) -> tuple[jax.Array, jax.Array]:
+        params = {**variables["params"], **trained}
+        return loss_and_accuracy({**variables, "params": params}, *part)
 
     moving = trains(signature.module, signature.trained)
     trained = {name: x for name, x in variables["params"].items() if moving(name)}
     optimizer, of_shapes = signature.optimizer, of_shapes or {}
     point = optimizer.point(trained, moments, of_shapes)
-    seen, gradient = jax.value_and_grad(tried, has_aux=True)(point)
+    seen, gradient = graded(tried, point, parts)
     with jax.default_matmul_precision("highest"):
         trained, moments = optimizer.step(trained, gradient, moments, rate, of_shapes)
     return {**variables, "params": {**variables["params"], **trained}}, moments, seen
+
+
+def graded(objective: Callable[..., Any], point: Any, parts: Any = None) -> Any:
+    """The objective and its gradient at a point.
+
+    On a CPU the sum of those of parts, one after another: then its caches hold what a part needs.
+    """
+    whole = jax.value_and_grad(objective, has_aux=True)
+
+    def summed(point: Any, parts: Any) -> Any:
+        def add(sums: Any, part: Any) -> Any:
+            return jax.tree.map(jnp.add, sums, whole(point, part)), None
+
+        shapes = jax.eval_shape(whole, point, jax.tree.map(lambda x: x[0], parts))
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.lax.scan(add, zeros, parts)[0]
+
+    if parts is None:
+        return whole(point)
+    return lookup.by_platform(summed, lambda point, _: whole(point), point, parts)
 
 
 def one_step(
     signature: Signature, state: State, data: Any, lane: Lane, rate: jax.Array, order_B: jax.Array
 ) -> Any:
     """A single step of one lane, as a chunk is made of them."""
-    loss = functools.partial(reading.of(signature).steps(data, lane), order_B)
-    return step(signature, loss, state.variables, state.moments, rate, lane.of_shapes)
+    reads = reading.of(signature)
+    loss, parts = functools.partial(reads.steps(data, lane), order_B), reads.parts(data, lane)
+    return step(signature, loss, state.variables, state.moments, rate, lane.of_shapes, parts)
 
 
 @functools.lru_cache(maxsize=32)
@@ -177,13 +204,15 @@ def _chunks(signature: Signature) -> Callable[..., Any]:
 
     def chunk(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
         def train(variables: Any, moments: Any, lane: Lane, rate_C: Any, order_CxB: Any) -> Any:
-            reading_of = reads.steps(data, lane)
+            reading_of, parts = reads.steps(data, lane), reads.parts(data, lane)
 
             def one(carried: Any, of_step: Any) -> Any:
                 rate, order_B = of_step
                 loss = functools.partial(reading_of, order_B)
                 variables, moments = carried
-                *carried, seen = step(signature, loss, variables, moments, rate, lane.of_shapes)
+                *carried, seen = step(
+                    signature, loss, variables, moments, rate, lane.of_shapes, parts
+                )
                 return tuple(carried), seen if signature.curve else None
 
             return jax.lax.scan(one, (variables, moments), (rate_C, order_CxB))

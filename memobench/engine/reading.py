@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from memobench.engine.program import Signature
     from memobench.runs import Run
 
+# What a step computes of so many examples stays in the caches of a CPU.
+READ_AT_ONCE = 512
+
 # Loss and accuracy.
 Seen = tuple[jax.Array, jax.Array]
 
@@ -36,9 +39,16 @@ class Reads:
         """Shapes of the data of so many instances."""
         raise NotImplementedError
 
-    def steps(self, data: Any, lane: Lane) -> Callable[[Any, Any], Seen]:
-        """A function of a step's order_B and a lane's variables to loss and accuracy."""
+    def steps(self, data: Any, lane: Lane) -> Callable[..., Seen]:
+        """A function of a step's order_B and a lane's variables to loss and accuracy.
+
+        With one of `parts` further, to its share of both.
+        """
         raise NotImplementedError
+
+    def parts(self, data: Any, lane: Lane) -> Any:
+        """What a step reads in parts of equal size, stacked; None where it reads all at once."""
+        del data, lane
 
     def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
         """loss_R and accuracy_R on all examples, of the lanes that are due."""
@@ -66,7 +76,7 @@ class Tokens(Reads):
         draws = jax.ShapeDtypeStruct((n_instances, n_draws), dtype)
         return {"instances": stacked(task.shapes(), n_instances), "draws": draws}
 
-    def steps(self, data: Any, lane: Lane) -> Callable[[Any, Any], Seen]:
+    def steps(self, data: Any, lane: Lane) -> Callable[..., Seen]:
         signature, task = self.signature, self.signature.task
         instance, draws_M = self._memorized(data, lane), data["draws"][lane.instance]
         if signature.subsets:
@@ -75,7 +85,10 @@ class Tokens(Reads):
         # Of a subset only the examples that it holds count.
         weighted = True if signature.subsets else None
 
-        def seen(order_B: jax.Array, variables: Any) -> Seen:
+        def seen(order_B: jax.Array, variables: Any, part: Any = None) -> Seen:
+            if part is not None:
+                of_part: Any = task.with_count(len(part.prior_T))
+                return of_part.objective(signature.module, variables, part, weighted=True)
             examples_B: Any = None
             if task.is_fresh:
                 key = jax.random.wrap_key_data(order_B)
@@ -85,6 +98,20 @@ class Tokens(Reads):
             return task.objective(signature.module, variables, instance, examples_B, weighted)
 
         return seen
+
+    def parts(self, data: Any, lane: Lane) -> Any:
+        """Of a listed set that is read whole: padded with examples that never occur."""
+        signature, n = self.signature, self.signature.task.n_examples
+        n_parts = math.ceil(n / READ_AT_ONCE)
+        size = math.ceil(n / n_parts)
+        if signature.batch_size or n_parts == 1 or not signature.task.with_count(size):
+            return None
+
+        def split(x_Tx: jax.Array) -> jax.Array:
+            padded = jnp.pad(x_Tx, [(0, n_parts * size - n), *[(0, 0)] * (x_Tx.ndim - 1)])
+            return padded.reshape(n_parts, size, *x_Tx.shape[1:])
+
+        return jax.tree.map(split, self._memorized(data, lane))
 
     def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
         module, task = self.signature.module, self.signature.task
@@ -152,7 +179,7 @@ class Contexts(Reads):
     def shapes(self, n_instances: int) -> Any:
         return stacked(self.signature.task.shapes(), n_instances)
 
-    def steps(self, data: Labelled, lane: Lane) -> Callable[[Any, Any], Seen]:
+    def steps(self, data: Labelled, lane: Lane) -> Callable[..., Seen]:
         def seen(rows_B: jax.Array, variables: Any) -> Seen:
             module = self.signature.module
             loss_B, correct_B = labelled_objective(module, variables, data, lane.instance, rows_B)
