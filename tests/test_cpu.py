@@ -81,20 +81,9 @@ def test_an_affine_map_and_its_gradients(biased):
 
 
 @pytest.mark.rounding
-@pytest.mark.parametrize(
-    "shape", [(1, 1), (1, 4), (3, 4), (2, 40), (32, 4), (cpu.FEW_NUMBERS, 4)], ids=str
-)
-def test_products_of_one_example_alone(shape):
-    weight_H, x_HxI, key_I = _logits(shape[0]), _logits(shape[1], shape[0]), _logits(shape[1])
-    for ours, *operands in ((cpu.mixed, weight_H, x_HxI), (cpu.scores, x_HxI, key_I)):
-        for form in (lambda x: x, jax.jit):
-            values = [
-                [f(*operands), *jax.grad(_bounded(f), argnums=(0, 1))(*operands)]
-                for f in (form(ours), jnp.dot)
-            ]
-            for mine, theirs in zip(*values, strict=True):
-                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-3)
-
-
-def _bounded(form):
-    return lambda *operands: jnp.sin(form(*operands) / 1000).sum()
+@pytest.mark.parametrize("n_rows", [1, 3, cpu.FEW_NUMBERS])
+def test_products_of_one_example_alone(n_rows):
+    weight_H, x_HxI, key_I = _logits(n_rows), _logits(4, n_rows, seed=1), _logits(4, seed=2)
+    close = {"rtol": 1e-4, "atol": 1e-3}
+    np.testing.assert_allclose(cpu.mixed(weight_H, x_HxI), np.dot(weight_H, x_HxI), **close)
+    np.testing.assert_allclose(cpu.scores(x_HxI, key_I), np.dot(x_HxI, key_I), **close)

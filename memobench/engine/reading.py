@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from memobench.engine.program import Signature
     from memobench.runs import Run
 
-# What a step computes of so many examples stays in the caches of a CPU.
-READ_AT_ONCE = 512
+# What a CPU computes of so many examples at a time stays in its caches.
+READ_AT_ONCE = 4096
 
 # Loss and accuracy.
 Seen = tuple[jax.Array, jax.Array]

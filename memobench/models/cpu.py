@@ -8,8 +8,6 @@ is compiled for CPUs. What makes the difference there (XLA of JAX 0.10):
 - The gradient of a matrix is a product of few rows and columns and many examples: fast where the
   longer of its axes is the last.
 - Products of matrices of one example alone, of a few numbers each, take longer than their sums.
-- Sums of a few numbers along the last axis are left to a library where there are many: each then
-  takes longer than all else that a model of one head does.
 """
 
 from collections.abc import Callable
@@ -61,41 +59,16 @@ def affine(x_M: jax.Array, weight_NxM: jax.Array, bias_N: jax.Array | None = Non
 
 def mixed(weight_H: jax.Array, x_HxI: jax.Array) -> jax.Array:
     """The weighted sum of rows, weight @ x, both of one example alone."""
-    return weight_H @ x_HxI if x_HxI.size > FEW_NUMBERS else _mixed(weight_H, x_HxI)
+    if x_HxI.size > FEW_NUMBERS:
+        return weight_H @ x_HxI
+    return (weight_H[:, None] * x_HxI).sum(axis=0)
 
 
 def scores(x_HxI: jax.Array, key_I: jax.Array) -> jax.Array:
     """The products of rows with a vector, x @ key, both of one example alone."""
-    return x_HxI @ key_I if x_HxI.size > FEW_NUMBERS else _scores(x_HxI, key_I)
-
-
-def _sums_of_rows(weight_H: jax.Array, x_HxI: jax.Array) -> jax.Array:
-    return (weight_H[:, None] * x_HxI).sum(axis=0)
-
-
-def _products_of_rows(x_HxI: jax.Array, key_I: jax.Array) -> jax.Array:
-    """Sums along the last axis, written out: XLA leaves those of reductions to a library."""
-    if len(key_I) > _WINDOW:
-        return (x_HxI * key_I[None]).sum(axis=1)
-    return sum((x_HxI[:, i] * key_I[i] for i in range(1, len(key_I))), x_HxI[:, 0] * key_I[0])
-
-
-# Each is the other's gradient, which would else be such a reduction too.
-_mixed, _scores = jax.custom_vjp(_sums_of_rows), jax.custom_vjp(_products_of_rows)
-_mixed.defvjp(
-    lambda weight_H, x_HxI: (_sums_of_rows(weight_H, x_HxI), (weight_H, x_HxI)),
-    lambda kept, gradient_I: (
-        _products_of_rows(kept[1], gradient_I),
-        kept[0][:, None] * gradient_I[None],
-    ),
-)
-_scores.defvjp(
-    lambda x_HxI, key_I: (_products_of_rows(x_HxI, key_I), (x_HxI, key_I)),
-    lambda kept, gradient_H: (
-        gradient_H[:, None] * kept[1][None],
-        _sums_of_rows(gradient_H, kept[0]),
-    ),
-)
+    if x_HxI.size > FEW_NUMBERS:
+        return x_HxI @ key_I
+    return (x_HxI * key_I[None]).sum(axis=1)
 
 
 @jax.custom_vjp
