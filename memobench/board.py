@@ -212,7 +212,20 @@ COLUMNS: dict[str, Any] = by_name(
         of_range=True,
         is_measure=True,
     ),
-    _word("converged", "converged", "whether the last step is within 2% of the limit"),
+    _word(
+        "converged",
+        "converged",
+        "whether the last step is within 2% of the limit; undecided where the limit's interval has "
+        "both",
+    ),
+    _number(
+        "memorized",
+        "associations",
+        "known beyond guessing, a mean, with 95% interval",
+        0,
+        of_range=True,
+        is_measure=True,
+    ),
     _number("steps", "steps", "of the optimiser"),
     _number("tables", "tables", "label tables"),
     _number("inits", "starts", "initial weights of each label table"),
@@ -318,9 +331,7 @@ def _typical(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
                 for name in ("bits", "limit")
                 for end in ("", "_low", "_high")
             }
-            said: dict[Any, str] = {True: "yes", False: "no"}
-            converged = said.get(found.get("converged"))
-            per |= {"converged": converged, "learning_rate": found["rate"]}
+            per |= {"converged": found.get("converged"), "learning_rate": found["rate"]}
             architecture = from_cells(row).architecture
             key = _Key(track, found["budget"], found["by"], architecture)
             yield key, {**row, **found, **per}

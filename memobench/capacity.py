@@ -16,7 +16,7 @@ import scipy.special
 
 from memobench.claims import statistics
 
-# A capacity is converged where its last rung is within this share of the limit.
+# A capacity is converged where its last rung is within this share of the limit's whole interval.
 GAIN = 0.02
 # A set counts as known completely from this accuracy on.
 NEARLY = 0.99
@@ -130,18 +130,34 @@ def typical(value_TxS: np.ndarray) -> Estimate:
 def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> tuple[Estimate, bool]:
     """What capacities approach with more steps, L - a steps^-p, and whether the rungs decide it.
 
-    They do not where p is the least of EXPONENTS: then they grow as if without a limit. A table has
-    the same starts on every rung, so that what is above the curve on one is above it on all.
+    They do not where p is the least of EXPONENTS: then they grow as if without a limit. Where the
+    last rung is lower than one before, with an interval that excludes 0, there is none: NaN. A
+    table has the same starts on every rung, so that what is above the curve on one is above it on
+    all.
     """
     share_K = np.asarray(steps_K, float) / steps_K[-1]
     value_BxK = statistics.replicates(value_KxTxS.mean(axis=2).T)
+    n_tables = value_KxTxS.shape[1]
+    most = int(value_BxK[0].argmax())
+    if statistics.interval(value_BxK[:, -1] - value_BxK[:, most], n_tables)[1] < 0:
+        return Estimate(*[np.nan] * 3), False
     fitted = statistics.profile(share_K, value_BxK, lambda x, p: statistics.power(x, -p), EXPONENTS)
     grows_B = fitted.coefficients_Bk[:, 1] < 0
     # Rungs that do not grow have reached their limit.
     limit_B = np.where(grows_B, fitted.coefficients_Bk[:, 0], value_BxK[:, -1])
-    low, high = statistics.interval(limit_B, value_KxTxS.shape[1])
+    low, high = statistics.interval(limit_B, n_tables)
     decided = not (grows_B[0] and fitted.best_B[0] <= EXPONENTS[0])
     return Estimate(float(limit_B[0]), low, high), decided
+
+
+def converged(reached: float, limit: Estimate) -> bool | None:
+    """Whether what was reached is within GAIN of the limit; None where its interval has both.
+
+    >>> converged(99.0, Estimate(100.0, 98.0, 100.5)), converged(99.0, Estimate(100.0, 98.0, 105.0))
+    (True, None)
+    """
+    near = [reached >= (1 - GAIN) * end for end in (limit.high, limit.low)]
+    return near[0] if near[0] == near[1] else None
 
 
 def half_known(trials: Sequence[Trial], range_: tuple[float, float], n: int = 1) -> Estimate:

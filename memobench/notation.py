@@ -32,7 +32,7 @@ NAMES = {
     "n_heads": "heads H",
     "d_head": "head dimension d_h",
     "d_model": "width d",
-    "d_mlp": "hidden neurons m",
+    "d_mlp": "hidden neurons w",
     "n_layers": "layers of attention",
     "n_params": "parameters",
     "n_params_memory": "parameters of the memory",

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from memobench import capacity, families
+from memobench import capacity, families, metrics
 from memobench.claims import statistics
 from memobench.errors import UserError
 from memobench.methods.capacity import Capacity, trials_of
@@ -20,6 +20,7 @@ from memobench.table.rows import listed
 
 # Which columns tell the sets apart on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
+_SAID = {True: "yes", False: "no", None: "undecided"}
 ATTENTION, MLP = "attention-only, full heads", "MLP"
 
 
@@ -27,9 +28,10 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """One row for every run of a Capacity: estimates with their intervals, ranks, best first.
 
     Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
-    `bits`, `accuracy`, `limit` and `half_99` (examples that half of the trainings know to 99%),
-    each with `_low` and `_high`; `rate_of_sets`, the best of the learning rates tried for these;
-    `decided`, whether the rungs tell the limit; `converged`; `best_bits`, `best_complete`;
+    `bits`, `accuracy`, `memorized`, `limit` and `half_99` (examples that half of the trainings know
+    to 99%), each with `_low` and `_high`; `earlier`, the mean bits of shorter trainings, a pair of
+    steps and bits each; `rate_of_sets`, the best of the learning rates tried for sets; `converged`
+    (yes, no or undecided); `best_bits`, `best_complete`;
     `rank_low`, `rank_high` of bits per parameter within a set: entries that cannot be told apart
     share a range.
     """
@@ -69,18 +71,28 @@ def _row(run: Any) -> dict[str, Any]:
         "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
         **_named("bits", bits),
         **_named("accuracy", capacity.typical(known_TxS / run["n_examples"])),
+        **_named("memorized", capacity.typical(_memorized(known_TxS, run))),
+        "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
     }
     if len(steps_K) > 2:
         limit, decided = capacity.limit(steps_K, bits_KxTxS)
-        near = bits.value >= (1 - capacity.GAIN) * limit.value
+        near = capacity.converged(bits.value, limit) if decided else False
+        if near and found["edge_of_rates"]:
+            near = None
         found |= _named("limit", limit)
-        found |= {"decided": decided, "converged": decided and near and not found["edge_of_rates"]}
+        found["converged"] = _SAID[near]
     if trials := _trials(run):
         possible = capacity.around(known_TxS.mean(), run["n_examples"], 1 / run["vocab_size"])
         rate, most = capacity.most_half_known(trials, possible)
         found |= _named("half_99", most)
         found["rate_of_sets"] = rate if len(trials) > 1 else None
     return found
+
+
+def _memorized(known: Any, run: Any) -> Any:
+    """Associations known beyond guessing."""
+    n = run["n_examples"]
+    return metrics.chance_corrected(known / n, n, 1 / run["vocab_size"])
 
 
 def _trials(run: Any) -> dict[float, list[capacity.Trial]]:

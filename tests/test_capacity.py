@@ -50,6 +50,24 @@ def test_the_limit_of_what_no_longer_grows_is_what_there_is():
     assert decided
 
 
+def test_where_more_steps_know_less_there_is_no_limit():
+    spread_T, mean_K = np.linspace(-30, 30, 8), np.array([700, 900, 800])
+    found, decided = capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
+    assert np.isnan(found).all()
+    assert not decided
+    # Of tables that disagree nobody knows.
+    random = np.random.default_rng(0)
+    noisy_KxT = mean_K[:, None] + 400 * random.normal(size=(3, 8))
+    assert np.isfinite(capacity.limit((16, 64, 256), noisy_KxT[:, :, None])[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("reached", "expected"), [(99.0, True), (97.9, None), (97.0, None), (95.0, False)]
+)
+def test_converged_is_what_the_whole_interval_of_the_limit_says(reached, expected):
+    assert capacity.converged(reached, capacity.Estimate(98.5, 97.5, 100.0)) is expected
+
+
 def test_growth_without_an_end_in_sight_is_not_decided():
     mean_K = 100 * np.log([16, 64, 256])
     spread_T = np.linspace(-1, 1, 8)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 
 import jax
 import numpy as np
@@ -308,7 +309,8 @@ def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path
     known = [bits_KxM[place] for place in places]
     assert known == sorted(bits_KxM.ravel(), reverse=True)[: certified.CANDIDATES]
     assert all(model.table == (model.number - METHOD.pilots) // METHOD.inits for model in chosen)
-    found = {each["of"]: each for each in certified.certify(row, tmp_path)}
+    runs = tmp_path / "runs"
+    found = {each["of"]: each for each in certified.certify(row, tmp_path, runs)}
     whole = found[certified.WHOLE]
     assert whole["bits"] == pytest.approx(max(known), rel=0.2)
     assert (tmp_path / whole["file"]).exists()
@@ -318,6 +320,12 @@ def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path
         assert part["first"] in (*parts, None)
         assert capacity.complete(part["known"], part["first"] or 18)
     assert "Certified" in certified.page(pd.DataFrame(list(found.values())))
+    # Weights that the run has kept are taken as they are.
+    path = results.weights_path(runs, row["run_id"])
+    path.parent.mkdir(parents=True)
+    shutil.copy(tmp_path / whole["file"], path)
+    again = next(certified.certify(row, tmp_path, runs))
+    assert again == whole
 
 
 @pytest.mark.rounding

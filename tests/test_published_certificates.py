@@ -18,8 +18,14 @@ ROWS = TABLE.to_dict("records")
 def test_published_weights_know_what_the_table_says(row):
     certificate, digest = certificates.read(FOLDER / "weights" / row["file"])
     assert digest == row["digest"]
-    counted = counting.count(certificate, ["float32"])
-    for name in ("n_params", "n_examples", "known", "bits", "bits_per_parameter"):
+    counted = counting.count(certificate)
+    suffixes = ["" if name == "float32" else f"_{name}" for name in counting.FORMATS]
+    measured = [
+        f"{name}{suffix}"
+        for name in ("bytes", "known", "accuracy", "bits", "bits_per_parameter", "bits_per_byte")
+        for suffix in suffixes
+    ]
+    for name in ("n_params", "n_examples", *measured):
         assert counted[name] == pytest.approx(row[name], rel=1e-5), name
     if row["of"] in (certified.PART, certified.PROOF):
         of = certificate.first or certificate.task.n_examples

@@ -61,7 +61,7 @@ def test_what_is_written_is_read_and_counted(made):
     assert found.name == made.name
     assert made.name.startswith("zoe-co-")
     for row in found.rows:
-        assert row == memobench.certify(made / row["file"])
+        assert row == {**memobench.certify(made / row["file"]), "anyones": row["anyones"]}
     assert (
         submissions.write(
             [certificates.load(made / row["file"]) for row in found.rows[::-1]],
@@ -73,6 +73,20 @@ def test_what_is_written_is_read_and_counted(made):
         == made
     )
     assert submissions.load_folder(made.parent) == [found]
+
+
+def test_equal_weights_count_once_whoever_has_them(tmp_path):
+    whose = {name: drawn(STANDARD) for name in ("Ann", "Bob")}
+    found = [
+        submissions.read(
+            submissions.write([dataclasses.replace(x, by=name, seed=seed)], name, tmp_path)
+        )
+        for seed, (name, x) in enumerate(whose.items())
+    ]
+    assert submissions.table(found)["submitter"].tolist() == ["Ann"]
+    ours = dataclasses.replace(whose["Ann"], by="memobench", seed=None)
+    published = {certificates.digest(certificates.encode(ours))}
+    assert submissions.table(found, published).empty
 
 
 def test_a_table_counts_equal_weights_once(made, tmp_path):
@@ -101,6 +115,7 @@ TAMPERED = {
         "cannot be read: No such file",
     ),
     "one not listed": (lambda h: h["certificates"].pop(), "is not listed in submission.json"),
+    # Numbers without weights, which version 1 believed if they agreed with each other.
     "rows": (lambda h: h.update(rows=[{"bits": 1e6}]), "the field 'rows' is unknown"),
     "no code": (lambda h: h.pop("code"), "code is missing"),
     "code outside": (lambda h: h.update(code={"../a.py": 64 * "0"}), "names of Python files"),

@@ -1,22 +1,25 @@
-"""Certificates of `board/typical`: the best models of every entry, trained again and counted.
+"""Certificates of `board/typical`: the best models of every entry, counted.
 
     python -m memobench.experiments.board.certified              # of all
     python -m memobench.experiments.board.certified proof        # of constructions only
     python -m memobench.experiments.board.certified 2048         # of these budgets only
     python -m memobench.experiments.board.certified new          # of entries without a file only
+    python -m memobench.experiments.board.certified kept         # whose runs have kept weights
 
-Rows keep what every model came to know, not its weights; seeds, steps and learning rates make them
-again. Alone their arithmetic rounds differently than in a pack, so that a model ends elsewhere:
-what its certificate counts is what it knows, and the best of several, and of those found before,
-stands for the entry. Of each entry one file holds the weights that know most bits of the whole set,
-another those that know the largest part to 99%. Of theorems a file holds the weights of the proof,
-for as many associations as are promised.
+Runs keep the weights of most bits in their folder, `--results=runs` by default. Where they are gone
+the best models are trained again: rows say what every model came to know, and seeds, steps and
+learning rates make it again. Alone its arithmetic rounds differently than in a pack, so that it
+ends elsewhere: what its certificate counts is what it knows, and the best of several, and of those
+found before, stands for the entry. Of each entry one file holds the weights that know most bits of
+the whole set, another those that know the largest part to 99%; these are always trained again. Of
+theorems a file holds the weights of the proof, for as many associations as are promised.
 """
 
+import argparse
 import contextlib
+import dataclasses
 import itertools
 import pathlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +31,7 @@ from memobench import board, capacity, certificates, constructions, families, ty
 from memobench.certificates import counting
 from memobench.engine import initializing
 from memobench.errors import UserError
+from memobench.folders import SHARDS
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
 from memobench.methods.construction import Construction
@@ -36,6 +40,7 @@ from memobench.models import base as models
 from memobench.planner import packing
 from memobench.report import tables
 from memobench.runs import Run, cells, from_cells
+from memobench.table import results
 from memobench.table.published import published
 from memobench.table.rows import listed, of_architecture
 
@@ -104,12 +109,24 @@ def train_again(run: Run, row: Mapping[str, Any], chosen: Sequence[Model]) -> It
             yield certificates.of(whole, run.architecture, params, first=part, by="memobench")
 
 
-def certify(row: Mapping[str, Any], folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+def kept(run: Run, runs: results.Path) -> list[certificates.Certificate]:
+    """The weights of most bits that a run has kept in a folder of runs, if it has."""
+    path = results.weights_path(runs, run.run_id)
+    if not path.exists():
+        return []
+    return [dataclasses.replace(certificates.load(path), seed=None, by="memobench")]
+
+
+def certify(
+    row: Mapping[str, Any], folder: pathlib.Path, runs: results.Path
+) -> Iterator[dict[str, Any]]:
     """Writes the certificates of an entry, and yields what they know."""
     run = from_cells(row)
     method = method_of(run)
     about = {"run_id": run.run_id, "family": run.architecture.family}
-    of_whole = train_again(run, row, best_models(method, row, run.task.n_examples))
+    of_whole = kept(run, runs) or train_again(
+        run, row, best_models(method, row, run.task.n_examples)
+    )
     counted = [(counting.count(each)["bits"], i, each) for i, each in enumerate(of_whole)]
     if counted:
         best = max(counted)[2]
@@ -175,12 +192,15 @@ def page(found: pd.DataFrame) -> str:
     largest = pd.Series([of_entry.get(entry(row)) for row in whole.to_dict("records")], whole.index)
     parts = [
         "# Certified capacities",
-        "The best weights that `board/typical` found of every entry, trained again, published "
+        "The best weights that `board/typical` found of every entry and that were kept, or else "
+        "trained again, published "
         "in full and counted by `memobench certify`: bits of an overfull set, the largest set "
         "known to 99%, and bits per byte of the file's weights as they are and rounded (the "
         "scales of integers are counted). A capacity is a statement that weights exist: these, "
-        "in the folder `weights`. Means over many trainings are in "
-        "[board/typical](../full/board/typical.md).",
+        "in the folder `weights`. Means over many trainings, and the most that any of them came "
+        "to know, are in [board/typical](../large/board/typical.md); where that was more, its "
+        "weights are gone. Rounded to four bits, weights that were not trained for it know "
+        "nothing of an overfull set ([precision](../blocks/precision.md) has some that were).",
         _table(whole, {"largest part known to 99%": largest}),
     ]
     if not proof.empty:
@@ -208,10 +228,11 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     return tables.markdown(pd.DataFrame(shown), digits)
 
 
-def main(parts: Sequence[str]) -> None:
-    """Makes weights, tables and the page anew, or of `new`, `proof` and budgets those named.
+def main(parts: Sequence[str], runs: results.Path) -> None:
+    """Makes weights, tables and the page anew, or of the parts named.
 
-    Weights that know more than what was found before take its place, others do not.
+    runs: the folder of runs that may have kept weights. Weights that know more than what was found
+    before take its place, others do not.
     """
     rows: list[Any] = published("board/typical").to_dict("records")
     entries = [row for row in rows if board.track_of(row) == board.EXACT]
@@ -222,9 +243,10 @@ def main(parts: Sequence[str]) -> None:
     if "proof" not in parts:
         known = {entry(row) for row in found if row["of"] != PROOF} if "new" in parts else set()
         for row in entries:
-            if row["n_examples"] in budgets and entry(row) not in known:
-                found += certify(row, FOLDER / "weights")
-    if "new" not in parts:
+            left_out = "kept" in parts and not results.weights_path(runs, row["run_id"]).exists()
+            if row["n_examples"] in budgets and entry(row) not in known and not left_out:
+                found += certify(row, FOLDER / "weights", runs)
+    if not {"new", "kept"} & set(parts):
         for budget in sorted(budgets):
             found += constructed(budget, FOLDER / "weights")
     write(best(found))
@@ -242,4 +264,8 @@ def write(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    command = argparse.ArgumentParser()
+    command.add_argument("parts", nargs="*")
+    command.add_argument("--results", default=SHARDS)
+    given = command.parse_args()
+    main(given.parts, given.results)

@@ -42,7 +42,7 @@ METHOD = Capacity(
 PRESETS = {
     "quick": (256, 512),
     "full": (256, 512, 1024, 2048, 4096),
-    "large": (8192,),
+    "large": (256, 512, 1024, 2048, 4096, 8192),
     "accelerator": (16384, 32768, 65536),
 }
 SHAPES = {"families": families.shapes, "blocks": families.blocks, "sparse": families.sparse}

@@ -62,7 +62,7 @@ def inits(table: pd.DataFrame, budgets: Iterable[int] = families.VOCAB_SIZES) ->
     wide = (half > PRECISION) & entries["budget"].isin(list(budgets))
     more = np.clip(needed, entries["inits"], MOST_INITS)
     wanted = entries["inits"].where(~wide, more).astype(int)
-    return entries.assign(inits=wanted)[wanted > 1][[*_OF_INITS, "inits"]]
+    return entries.assign(inits=wanted)[wanted > 1][[*_OF_INITS, "inits"]].sort_values(_OF_INITS)
 
 
 def _runs(budgets: Iterable[int]) -> Iterator[Run]:

@@ -9,7 +9,7 @@ from memobench.errors import UserError
 
 JSON = flags.DEFINE_bool("json", False, "Print every number of each file, a line of JSON each.")
 _SHOWN = ("architecture", "n_params", "n_examples", "known", "bits", "bits_per_parameter")
-_PER_BYTE = ("bits_per_byte", "bits_per_byte_int8", "bits_per_byte_int4")
+_PER_BYTE = ("bits_per_byte", *(f"bits_per_byte_{x}" for x in ("bfloat16", "int8", "int4")))
 
 
 def run(names: list[str]) -> None:

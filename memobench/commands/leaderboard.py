@@ -18,7 +18,7 @@ def run(_: list[str]) -> None:
     output = check_writable(OUTPUT.value, "output")
     certified += leaderboard.kept(own, RESULTS.value)
     for folder in dict.fromkeys(path.resolve() for path in (folders.published(), output)):
-        certified += leaderboard.submitted(folder / "submissions")
+        certified += leaderboard.submitted(folder / "submissions", certified)
     leaderboard.write(runs, own, output, certified)
     if mine := leaderboard.yours(output):
         print(f"Yours on the board:\n\n{mine}\n")

@@ -54,8 +54,8 @@ LINKS = {
     "LEADERBOARD.md": "Markdown",
     "leaderboard.csv": "CSV",
     "leaderboard.tex": "LaTeX",
-    "full/board/typical.png": "figure",
-    "full/board/typical.md": "all numbers of trainings",
+    "large/board/typical.png": "figure",
+    "large/board/typical.md": "all numbers of trainings",
     "board/certified.md": "all numbers of weights",
 }
 
@@ -197,7 +197,9 @@ def off_board(own: pd.DataFrame) -> str:
     )
 
 
-def submitted(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Rows of the weights that a folder of submissions holds."""
-    rows: list[Any] = submissions.table(submissions.load_folder(folder)).to_dict("records")
+def submitted(folder: pathlib.Path, ours: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """Rows of the weights that a folder of submissions holds, without copies of ours."""
+    published = {row["digest"] for row in ours}
+    found = submissions.table(submissions.load_folder(folder), published)
+    rows: list[Any] = found.to_dict("records")
     return [{**row, "weights": folder / row["source"] / row["file"]} for row in rows]

@@ -18,7 +18,7 @@ from memobench.report import papers, tables
 from memobench.report import typical as entries
 from memobench.table.published import published
 
-_TYPICAL = ("board/typical", "full")
+_TYPICAL = ("board/typical", "large")
 _FAMILIES = (typical.ATTENTION, typical.MLP, "attention + MLP")
 
 

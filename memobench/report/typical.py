@@ -29,18 +29,20 @@ if TYPE_CHECKING:
     from memobench.experiment import Experiment
 
 DEFINITION = """\
-Every entry is the shape of its family that knows most bits at its budget (`board/shapes`).
+Every entry is the shape of its family that knew most bits at its budget in the short search of
+`board/shapes`, whose four label tables rarely tell it from the next.
 **Bits** are those of an overfull set (T log2 N minus the negative log-likelihood in bits, at least
 0; as many associations as parameters), means over label tables, each with initial weights of its
 own, after a stated number of steps of the exact gradient, with Student's 95% interval of the means
 of tables. The **learning rate** of each number of steps is chosen by pilots, whose initial weights
 do not count. The **limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has
-*converged* where its last is within 2% of it. **Half know** is the number of associations of which
-half of the trainings come to know 99% at the best of the learning rates that were tried, the
-**rate of sets**, by all trials of each; its 95% interval allows for any of them to be the best, and
-is credible where trainings fail or not by the size alone. **Ranks** are of bits per
-parameter: entries that cannot be told apart at 95%, after Holm's correction for all pairs of a
-table, share a range.
+*converged* where its last is within 2% of the limit's whole interval, and not where it is farther
+from all of it. Where four times the steps know less there is none. **Associations** are those known
+beyond guessing. **Half know** is the number of associations of which half of the trainings come to
+know 99% at the best of the learning rates that were tried, the **rate of sets**, by all trials of
+each; its 95% interval allows for any of them to be the best, and is credible where trainings fail
+or not by the size alone. **Ranks** are of bits per parameter: entries that cannot be told apart at
+95%, after Holm's correction for all pairs of a table, share a range.
 """
 _MARKERS = "osD^vPX*"
 # Panels of a row.
@@ -75,7 +77,14 @@ class Typical(Drawing):
         for axis in over:
             _ratios(axis, pairs)
         figure.suptitle(notation.typeset(experiment.title))
+        laws = typical.power_laws(table).to_dict("records")
+        for law in laws:
+            own = found.loc[found["family"] == law["family"], "n_params"]
+            n_X = np.geomspace(own.min(), own.max(), 50)
+            bits_X = law["scale"] * n_X ** law["exponent"]
+            bits.plot(n_X, bits_X / n_X, "--", color=colors[law["family"]], linewidth=1, alpha=0.7)
         handles = [key(family, **looks[family]) for family in families]
+        handles += [key("fitted power law", color="gray", linestyle="--")] if laws else []
         _below(figure, handles)
         return figure
 
@@ -297,7 +306,7 @@ def _ratios(axis: "Axes", pairs: Sequence[tuple[int, Any, Any]]) -> None:
 
 def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
     axis.set_xscale("log", base=2)
-    axis.set_xticks(budgets, [f"{n:,}" for n in budgets])
+    axis.set_xticks(budgets, [f"{n:,}" for n in budgets], fontsize="x-small")
     axis.minorticks_off()
     axis.margins(x=0.1)
     axis.set_xlabel("parameters, all counted")
@@ -331,9 +340,13 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
             "bits / parameter": interval("bits", 3, rows["n_params"]),
             "bits": interval("bits", 0),
             "limit": interval("limit", 0),
-            "converged": plain("converged", lambda x: "yes" if x else "no"),
+            "converged": plain("converged", str),
+            "bits / parameter after fewer steps": [
+                ", ".join(f"{steps:,}: {bits / n:.3f}" for steps, bits in earlier) or "–"
+                for earlier, n in zip(rows["earlier"], rows["n_params"], strict=True)
+            ],
             "best bits": plain("best_bits", lambda x: f"{x:,.0f}"),
-            **({} if "half_99" in rows else {"accuracy": interval("accuracy", 3)}),
+            "associations": interval("memorized", 0),
             "half know": interval("half_99", 0),
             "largest known": plain("best_complete", lambda x: f"{x:,.0f}" if x else "–"),
             "learning rate": plain("rate", lambda x: f"{x:.3g}"),

@@ -17,7 +17,7 @@ import logging
 import pathlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -95,8 +95,9 @@ OPTIONAL = ("url", "note")
 class Submission:
     """A folder that passed every check.
 
-    rows: what was counted of every certificate, as `certificates.counting.certify` gives it. code:
-    names of the Python files that define its architectures and tasks, for review.
+    rows: what was counted of every certificate, as `certificates.counting.certify` gives it, and
+    `anyones`, the digest that its weights would have as memobench's own. code: names of the Python
+    files that define its architectures and tasks, for review.
     """
 
     name: str
@@ -214,13 +215,20 @@ def read(path: store.Path) -> Submission:
     )
 
 
+def _anyones(certificate: Certificate) -> str:
+    """The digest of a certificate if it were memobench's own: equal for equal weights and specs."""
+    ours = dataclasses.replace(certificate, by=OWN, seed=None)
+    return certificates.digest(certificates.encode(ours))
+
+
 def _files(head: Mapping[str, Any]) -> list[str]:
     return [*head["certificates"], *head["code"]]
 
 
 def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return counting.certify(path, follow=False)
+        counted = counting.certify(path, follow=False)
+        return {**counted, "anyones": _anyones(certificates.load(path))}
     except UnknownKind as error:
         files = " ".join(str(path.parent / name) for name in head["code"])
         review = f"; here it is defined by {files}: review that before you load it" if files else ""
@@ -251,17 +259,20 @@ def load_folder(folder: store.Path) -> list[Submission]:
     return found
 
 
-def table(submissions: Iterable[Submission]) -> pd.DataFrame:
+def table(submissions: Iterable[Submission], published: Collection[str] = ()) -> pd.DataFrame:
     """What was counted of all submitted weights, a row each; the same weights count once.
 
     The columns `submitter` and `source`, a submission's name, say whose they are; the others are
-    those of `certificates.counting.certify`. Of equal certificates that of the first name counts.
+    those of `certificates.counting.certify`. Of equal weights those of the first name count.
+
+    published: digests of memobench's own certificates; their weights are nobody else's.
     """
     rows: dict[str, dict[str, Any]] = {}
     for each in sorted(submissions, key=lambda x: x.name):
         for row in each.rows:
             whose = {"submitter": each.submitter, "source": each.name}
-            rows.setdefault(row["digest"], {**whose, **row})
+            if row["anyones"] not in published:
+                rows.setdefault(row["anyones"], {**whose, **row})
     return pd.DataFrame(list(rows.values()))
 
 
