@@ -64,7 +64,7 @@ def test_only_equal_configurations_are_compared_and_few_seeds_have_no_interval(m
 
 def test_a_published_table_is_that_of_nobody_else():
     """Published rows beside themselves: every difference of every measure is zero."""
-    theirs = memobench.published("board/typical", "full")
+    theirs = memobench.published("board/typical", "large")
     row = theirs.iloc[[0]].assign(bits=1.0)
     compared = compare.compare(row, theirs)
     assert set(compared["measure"]) >= {"bits", "accuracy"}
