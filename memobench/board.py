@@ -31,6 +31,8 @@ _log = logging.getLogger("memobench")
 
 VERSION = "v2"
 # Whose the project's own rows are, and those of the reader's folder.
+# Half an interval over its mean that entries aim at.
+PRECISION = 0.02
 OWN, YOURS = "memobench", "you"
 EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
 # How models of a track are trained.
@@ -198,7 +200,7 @@ COLUMNS: dict[str, Any] = by_name(
         "bits_per_byte",
         "bits / byte",
         "certified bits over the bytes of the weights, at the best of float32, bfloat16, int8 and "
-        "int4",
+        "int4; the most of any of the entry's weights, which may not be those of most bits",
         3,
         first=True,
         is_measure=True,

@@ -30,6 +30,20 @@ def test_the_interval_of_tables_and_starts_covers(tables, inits, between):
     assert covered([one() for _ in range(REPETITIONS)], 1000) >= LEAST
 
 
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_the_interval_covers_where_some_initial_weights_fail(share):
+    """As those of the board do, which then takes several for each table."""
+    random = np.random.default_rng(0)
+
+    def one():
+        fails_TxS = random.random((12, 8)) < share
+        spread_TxS = 0.02 * random.normal(size=(12, 1)) + 0.03 * random.normal(size=(12, 8))
+        return capacity.typical(np.where(fails_TxS, 200, 1000) * (1 + spread_TxS))
+
+    truth = 1000 - 800 * share
+    assert covered([one() for _ in range(REPETITIONS)], truth) >= 0.88
+
+
 @pytest.mark.parametrize("exponent", [0.3, 1.0])
 def test_the_interval_of_the_limit_covers(exponent):
     random = np.random.default_rng(1)

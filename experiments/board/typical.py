@@ -43,8 +43,8 @@ from memobench.table.published import published
 _MAIN = (typical.ATTENTION, typical.MLP, "attention + MLP")
 _ALL_UP_TO, _PUBLISHED_UP_TO = 2048, 512
 INITS = pathlib.Path(__file__).with_name("inits.csv")
-# Half an interval over its mean; somewhat less is aimed at, for intervals vary too.
-PRECISION, _AIM = 0.02, 0.018
+# Somewhat less than the precision that the board asks for, as intervals vary too.
+_AIM = 0.9 * board.PRECISION
 # More starts than these would take too long.
 MOST_INITS = 8
 _OF_INITS = ["budget", "track", "family"]
@@ -59,7 +59,7 @@ def inits(table: pd.DataFrame, budgets: Iterable[int] = families.VOCAB_SIZES) ->
     mean, low, high = (entries[f"bits_per_parameter{end}"] for end in ("", "_low", "_high"))
     half = (high - low) / 2 / mean
     needed = np.ceil(entries["inits"] * (half / _AIM) ** 2)
-    wide = (half > PRECISION) & entries["budget"].isin(list(budgets))
+    wide = (half > board.PRECISION) & entries["budget"].isin(list(budgets))
     more = np.clip(needed, entries["inits"], MOST_INITS)
     wanted = entries["inits"].where(~wide, more).astype(int)
     return entries.assign(inits=wanted)[wanted > 1][[*_OF_INITS, "inits"]].sort_values(_OF_INITS)

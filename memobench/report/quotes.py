@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from memobench import typical
+from memobench import board, typical
 from memobench.report import papers, tables
 from memobench.report import typical as entries
 from memobench.table.published import published
@@ -74,6 +74,31 @@ def _of_budgets(found: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def _precision() -> str:
+    """How wide the intervals of the board's means are, and what their limits say."""
+    found = board.build(published("board/typical")).query("track in @board.TRAININGS")
+    half = (found["bits_per_parameter_high"] - found["bits_per_parameter_low"]) / 2
+    share = half / found["bits_per_parameter"]
+    wide = [
+        f"{row.family} at {row.budget:,}{'' if row.track == board.EXACT else f' ({row.track})'}: "
+        f"{of_row:.1%}"
+        for row, of_row in zip(found.itertuples(), share, strict=True)
+        if of_row > board.PRECISION
+    ]
+    said = found["converged"].value_counts()
+    return textwrap.fill(
+        f"Half a 95% interval is {board.PRECISION:.0%} of the mean at most for "
+        f"{len(found) - len(wide)} of {len(found)} entries"
+        + (f", and more for {', '.join(wide)}. " if wide else ". ")
+        + f"Of the {said.sum()} whose limit was sought {said.get('yes', 0)} have converged by the "
+        f"whole interval of the limit, {said.get('no', 0)} have not, {said.get('undecided', 0)} "
+        "are undecided.",
+        120,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _shares() -> str:
     """How much of each paper was measured at its own size."""
     of_papers = (f"- {title}: {papers.share(paper)}." for paper, title in _TITLES.items())
@@ -91,6 +116,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "blocks": _blocks,
     "budgets": _budgets,
     "largest": _largest,
+    "precision": _precision,
     "shares": _shares,
     **{paper: functools.partial(papers.measured, paper) for paper in papers.PAPERS},
 }
