@@ -4,7 +4,7 @@
     python -m memobench.experiments.board.certified proof        # of constructions only
     python -m memobench.experiments.board.certified 2048         # of these budgets only
     python -m memobench.experiments.board.certified new          # of entries without a file only
-    python -m memobench.experiments.board.certified kept         # whose runs have kept weights
+    python -m memobench.experiments.board.certified kept         # of weights kept since then
 
 Runs keep the weights of most bits in their folder, `--results=runs` by default. Where they are gone
 the best models are trained again: rows say what every model came to know, and seeds, steps and
@@ -242,8 +242,10 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
     }
     if "proof" not in parts:
         known = {entry(row) for row in found if row["of"] != PROOF} if "new" in parts else set()
+        counted = {row["run_id"] for row in found}
         for row in entries:
-            left_out = "kept" in parts and not results.weights_path(runs, row["run_id"]).exists()
+            has_kept = results.weights_path(runs, row["run_id"]).exists()
+            left_out = "kept" in parts and (row["run_id"] in counted or not has_kept)
             if row["n_examples"] in budgets and entry(row) not in known and not left_out:
                 found += certify(row, FOLDER / "weights", runs)
     if not {"new", "kept"} & set(parts):
