@@ -141,7 +141,7 @@ def test_what_is_not_published_gets_a_line_that_lists_what_is():
     with pytest.raises(memobench.UserError, match=r"choose one of .*dana2025/heads, "):
         memobench.published("x")
     with pytest.raises(
-        memobench.UserError, match=r"'huge' of board/shapes .* choose one of .*large, quick"
+        memobench.UserError, match=r"'huge' of board/shapes .* choose one of .*quick, large"
     ):
         memobench.published("board/shapes", "huge")
 
