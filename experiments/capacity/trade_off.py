@@ -107,12 +107,12 @@ EXPERIMENT = Experiment(
         x="n_heads",
         y="d_mlp",
         value="accuracy",
-        line=("d m + d d_h H / 2 = 2,300 (Nichani et al.)", _heads_of_line, FEWEST),
+        line=("d w + d d_h H / 2 = 2,300 (Nichani et al.)", _heads_of_line, FEWEST),
     ),
     claims=(
         Claim(
             name="facts known on the line",
-            statement="On the line, d m + d d_h H / 2 = 2,300, at least 99% of the facts are known "
+            statement="On the line, d w + d d_h H / 2 = 2,300, at least 99% of the facts are known "
             "(mean over sizes of 6 heads or more, within a tenth above it).",
             source=SOURCE,
             test=_known(1, 1.1, (0.99, math.inf)),
