@@ -217,8 +217,8 @@ COLUMNS: dict[str, Any] = by_name(
     _word(
         "converged",
         "converged",
-        "whether the last step is within 2% of the limit; undecided where the limit's interval has "
-        "both",
+        "whether the last step is within 2% of the limit; undecided if of a part of the limit's "
+        "interval only",
     ),
     _number(
         "memorized",

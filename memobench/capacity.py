@@ -151,7 +151,7 @@ def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> tuple[Estimate, bo
 
 
 def converged(reached: float, limit: Estimate) -> bool | None:
-    """Whether what was reached is within GAIN of the limit; None where its interval has both.
+    """Whether what was reached is within GAIN of the limit; None if of a part of its interval only.
 
     >>> converged(99.0, Estimate(100.0, 98.0, 100.5)), converged(99.0, Estimate(100.0, 98.0, 105.0))
     (True, None)

@@ -85,7 +85,9 @@ def test_a_step_of_parts_is_that_of_all(n_sequences, n_memorized, zipf_exponent,
         return reads.steps(data, lane)(None, {**variables, "params": params}, *part)
 
     (whole, gradient), (summed, of_parts) = (
-        jax.jit(functools.partial(program.graded, objective, parts=each))(variables["params"])
+        jax.jit(functools.partial(program.value_and_gradient, objective, parts=each))(
+            variables["params"]
+        )
         for each in (None, parts)
     )
     np.testing.assert_allclose(summed, whole, rtol=1e-5)

@@ -4,7 +4,7 @@
     python -m memobench.experiments.board.certified proof        # of constructions only
     python -m memobench.experiments.board.certified 2048         # of these budgets only
     python -m memobench.experiments.board.certified new          # of entries without a file only
-    python -m memobench.experiments.board.certified kept         # of weights kept since then
+    python -m memobench.experiments.board.certified kept         # of kept weights not yet counted
 
 Runs keep the weights of most bits in their folder, `--results=runs` by default. Where they are gone
 the best models are trained again: rows say what every model came to know, and seeds, steps and
@@ -192,15 +192,15 @@ def page(found: pd.DataFrame) -> str:
     largest = pd.Series([of_entry.get(entry(row)) for row in whole.to_dict("records")], whole.index)
     parts = [
         "# Certified capacities",
-        "The best weights that `board/typical` found of every entry and that were kept, or else "
-        "trained again, published "
-        "in full and counted by `memobench certify`: bits of an overfull set, the largest set "
-        "known to 99%, and bits per byte of the file's weights as they are and rounded (the "
-        "scales of integers are counted). A capacity is a statement that weights exist: these, "
-        "in the folder `weights`. Means over many trainings, and the most that any of them came "
-        "to know, are in [board/typical](../large/board/typical.md); where that was more, its "
-        "weights are gone. Rounded to four bits, weights that were not trained for it know "
-        "nothing of an overfull set ([precision](../blocks/precision.md) has some that were).",
+        "The best weights of every entry that runs of `board/typical` have kept, or that were "
+        "trained again where none were kept, published in full and counted by `memobench "
+        "certify`: bits of an overfull set, the largest set known to 99%, and bits per byte of the "
+        "file's weights as they are and rounded (the scales of integers are counted). A capacity "
+        "is a statement that weights exist: these, in the folder `weights`. Means over many "
+        "trainings, and the most that any of them came to know, are in "
+        "[board/typical](../large/board/typical.md); where that was more, its weights are gone. "
+        "Rounded to four bits, weights that were not trained for it know nothing of an overfull "
+        "set ([precision](../blocks/precision.md) has some that were).",
         _table(whole, {"largest part known to 99%": largest}),
     ]
     if not proof.empty:

@@ -101,13 +101,13 @@ def step(
     trained = {name: x for name, x in variables["params"].items() if moving(name)}
     optimizer, of_shapes = signature.optimizer, of_shapes or {}
     point = optimizer.point(trained, moments, of_shapes)
-    seen, gradient = graded(tried, point, parts)
+    seen, gradient = value_and_gradient(tried, point, parts)
     with jax.default_matmul_precision("highest"):
         trained, moments = optimizer.step(trained, gradient, moments, rate, of_shapes)
     return {**variables, "params": {**variables["params"], **trained}}, moments, seen
 
 
-def graded(objective: Callable[..., Any], point: Any, parts: Any = None) -> Any:
+def value_and_gradient(objective: Callable[..., Any], point: Any, parts: Any = None) -> Any:
     """The objective and its gradient at a point.
 
     On a CPU the sum of those of parts, one after another: then its caches hold what a part needs.

@@ -96,7 +96,7 @@ class Submission:
     """A folder that passed every check.
 
     rows: what was counted of every certificate, as `certificates.counting.certify` gives it, and
-    `anyones`, the digest that its weights would have as memobench's own. code: names of the Python
+    `digest_as_ours`, which its weights would have as memobench's own. code: names of the Python
     files that define its architectures and tasks, for review.
     """
 
@@ -215,7 +215,7 @@ def read(path: store.Path) -> Submission:
     )
 
 
-def _anyones(certificate: Certificate) -> str:
+def _digest_as_ours(certificate: Certificate) -> str:
     """The digest of a certificate if it were memobench's own: equal for equal weights and specs."""
     ours = dataclasses.replace(certificate, by=OWN, seed=None)
     return certificates.digest(certificates.encode(ours))
@@ -228,7 +228,7 @@ def _files(head: Mapping[str, Any]) -> list[str]:
 def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> dict[str, Any]:
     try:
         counted = counting.certify(path, follow=False)
-        return {**counted, "anyones": _anyones(certificates.load(path))}
+        return {**counted, "digest_as_ours": _digest_as_ours(certificates.load(path))}
     except UnknownKind as error:
         files = " ".join(str(path.parent / name) for name in head["code"])
         review = f"; here it is defined by {files}: review that before you load it" if files else ""
@@ -271,8 +271,8 @@ def table(submissions: Iterable[Submission], published: Collection[str] = ()) ->
     for each in sorted(submissions, key=lambda x: x.name):
         for row in each.rows:
             whose = {"submitter": each.submitter, "source": each.name}
-            if row["anyones"] not in published:
-                rows.setdefault(row["anyones"], {**whose, **row})
+            if row["digest_as_ours"] not in published:
+                rows.setdefault(row["digest_as_ours"], {**whose, **row})
     return pd.DataFrame(list(rows.values()))
 
 
