@@ -172,24 +172,33 @@ def ratio(run: Any, other: Any) -> list[tuple[int, capacity.Estimate]]:
         run_TxX = np.stack([of_run[k] for of_run in both], axis=1)
         mean_BxX = statistics.replicates(run_TxX)
         ratio_B = mean_BxX[:, 0] / mean_BxX[:, 1]
-        low, high = statistics.interval(ratio_B, len(run_TxX))
-        found.append((int(steps), capacity.Estimate(float(ratio_B[0]), low, high)))
+        found.append((int(steps), _estimate(ratio_B, len(run_TxX))))
     return found
 
 
 def power_laws(table: pd.DataFrame) -> pd.DataFrame:
-    """Bits = a·parameters^b of each family over its budgets, three at least; exact gradient.
+    """Bits = a·parameters^b·f^log2(2s) of each family over its budgets; exact gradient.
 
-    Columns: family, budgets; `exponent` (b; 1 where bits per parameter stay as they are) with
-    `_low` and `_high`; scale (a); p_value of deviations as large as those of the means from the
-    fitted line, were it true. Least squares in logarithms, by the variances of means.
+    s: the share of all pairs of tokens that a set has, as boards alternate between all and half of
+    them. A family needs more budgets than the law has numbers, and has no f where all its sets have
+    the same share.
+
+    Columns: family, budgets; `exponent` (b; 1 where bits per parameter stay as they are) and
+    `all_pairs` (f; bits of a set of all pairs over those of one of half of them), each with `_low`
+    and `_high`; p_value of deviations as large as those of the means from the law, were it true;
+    n_params and bits, lists of what the law says of each budget. Least squares in logarithms, by
+    the variances of means.
     """
     runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
     exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
     found = []
     for name in dict.fromkeys(map(family, exact)):
         own = sorted((run for run in exact if family(run) == name), key=lambda run: run["n_params"])
-        if len({budget(run["n_params"]) for run in own}) < len(own) or len(own) < 3:
+        n_X = np.array([run["n_params"] for run in own])
+        doublings_X = np.log2([2 * run["n_examples"] / run["vocab_size"] ** 2 for run in own])
+        columns = [np.ones(len(own)), np.log(n_X)]
+        columns += [] if np.ptp(doublings_X) == 0 else [doublings_X]
+        if len({budget(n) for n in n_X}) < len(own) or len(own) <= len(columns):
             continue
         bits = [models(run, "rung_bits")[-1].mean(axis=1) for run in own]
         run_TxX = np.full((max(map(len, bits)), len(own)), np.nan)
@@ -197,21 +206,29 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
             run_TxX[: len(bits_T), x] = bits_T
         log_BxX = np.log(np.maximum(statistics.replicates(run_TxX), 1e-9))
         error_X = np.maximum(log_BxX[1:].std(axis=0), 1e-9)
-        log_X = np.log([run["n_params"] for run in own])
-        design_Xx2 = np.stack([np.ones_like(log_X), log_X], axis=1) / error_X[:, None]
-        fit_Bx2 = statistics.least_squares(design_Xx2, log_BxX / error_X)
-        misfit = np.square(log_BxX[0] / error_X - design_Xx2 @ fit_Bx2[0]).sum()
-        low, high = statistics.interval(fit_Bx2[:, 1], min(map(len, bits)))
+        design_XxC = np.stack(columns, axis=1)
+        fit_BxC = statistics.least_squares(design_XxC / error_X[:, None], log_BxX / error_X)
+        law_X = design_XxC @ fit_BxC[0]
+        misfit = np.square((log_BxX[0] - law_X) / error_X).sum()
+        tables = min(map(len, bits))
+        exponent_B, factor_B = fit_BxC[:, 1], np.exp(fit_BxC[:, 2:])
         found.append(
             {
                 "family": name,
                 "budgets": len(own),
-                **_named("exponent", capacity.Estimate(float(fit_Bx2[0, 1]), low, high)),
-                "scale": float(np.exp(fit_Bx2[0, 0])),
-                "p_value": float(scipy.stats.chi2.sf(misfit, len(own) - 2)),
+                **_named("exponent", _estimate(exponent_B, tables)),
+                **(_named("all_pairs", _estimate(factor_B[:, 0], tables)) if factor_B.size else {}),
+                "p_value": float(scipy.stats.chi2.sf(misfit, len(own) - len(columns))),
+                "n_params": n_X.tolist(),
+                "bits": np.exp(law_X).tolist(),
             }
         )
     return pd.DataFrame(found)
+
+
+def _estimate(value_B: np.ndarray, tables: int) -> capacity.Estimate:
+    """Of replicates, of which the first is the estimate itself."""
+    return capacity.Estimate(float(value_B[0]), *statistics.interval(value_B, tables))
 
 
 def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import capacity, typical
+from memobench import capacity, families, typical
 
 REPETITIONS = 300
 # Of 300 intervals that cover 95%, fewer than this share once in 4,000 sets.
@@ -219,28 +219,47 @@ def test_equal_entries_are_never_told_apart():
 
 
 def grown(random, mean_of, tables=24):
-    """Runs of one family at four budgets, whose label tables know so many bits and vary by 3%."""
+    """Runs of one family at six budgets, whose label tables know so many bits and vary by 3%.
+
+    mean_of: of parameters, and whether the set is all pairs of its tokens, which alternates.
+    """
     return pd.DataFrame(
         {"method": "capacity", "status": "ok", "protocol": "exact", "architecture": "mine"}
         | {"n_layers": 1, "n_params": n, "tables": tables, "inits": 1}
-        | {"rung_bits": [list(mean_of(n) * (1 + 0.03 * random.normal(size=tables)))]}
-        for n in (256, 512, 1024, 2048)
+        | {"vocab_size": families.VOCAB_SIZES[n], "n_examples": n}
+        | {
+            "rung_bits": [
+                list(
+                    mean_of(n, n == families.VOCAB_SIZES[n] ** 2)
+                    * (1 + 0.03 * random.normal(size=tables))
+                )
+            ]
+        }
+        for n in (256, 512, 1024, 2048, 4096, 8192)
     )
 
 
-def test_the_interval_of_a_power_law_covers_its_exponent_and_seldom_says_that_it_bends():
+def test_the_intervals_of_a_power_law_cover_its_numbers_and_it_is_seldom_rejected():
     random = np.random.default_rng(5)
     laws = [
-        typical.power_laws(grown(random, lambda n: 2 * n**1.1)).iloc[0] for _ in range(REPETITIONS)
+        typical.power_laws(grown(random, lambda n, full: 2 * n**1.1 * (0.9 if full else 1))).iloc[0]
+        for _ in range(REPETITIONS)
     ]
-    columns = ["exponent", "exponent_low", "exponent_high"]
-    assert covered([tuple(law[columns]) for law in laws], 1.1) >= LEAST
+    for name, true in (("exponent", 1.1), ("all_pairs", 0.9)):
+        columns = [name, f"{name}_low", f"{name}_high"]
+        assert covered([tuple(law[columns]) for law in laws], true) >= LEAST
     assert np.mean([law["p_value"] < 0.05 for law in laws]) <= 0.1
 
 
-def test_what_is_no_power_law_is_seen_and_two_budgets_have_none():
+def test_what_is_no_power_law_is_seen_and_three_budgets_have_none():
     random = np.random.default_rng(6)
-    bent = grown(random, lambda n: 2.0 * n * (1.3 if n == 512 else 1.0))
+    bent = grown(random, lambda n, full: 2.0 * n * (1.3 if n == 512 else 1.0))
     assert typical.power_laws(bent)["p_value"][0] < 1e-6
-    assert typical.power_laws(bent[:2]).empty
+    assert typical.power_laws(bent[:3]).empty
     assert typical.power_laws(bent.assign(protocol="published")).empty
+
+
+def test_a_power_law_of_sets_of_one_share_of_all_pairs_has_no_factor():
+    law = typical.power_laws(grown(np.random.default_rng(7), lambda n, full: n)[::2]).iloc[0]
+    assert "all_pairs" not in law
+    np.testing.assert_allclose(np.array(law["bits"]), law["n_params"], rtol=0.03)

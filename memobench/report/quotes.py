@@ -99,6 +99,11 @@ def _precision() -> str:
     )
 
 
+def _laws() -> str:
+    """Bits as a power of parameters."""
+    return tables.markdown(entries.laws(published(*_TYPICAL)), {})
+
+
 def _shares() -> str:
     """How much of each paper was measured at its own size."""
     of_papers = (f"- {title}: {papers.share(paper)}." for paper, title in _TITLES.items())
@@ -116,6 +121,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "blocks": _blocks,
     "budgets": _budgets,
     "largest": _largest,
+    "laws": _laws,
     "precision": _precision,
     "shares": _shares,
     **{paper: functools.partial(papers.measured, paper) for paper in papers.PAPERS},

@@ -77,14 +77,12 @@ class Typical(Drawing):
         for axis in over:
             _ratios(axis, pairs)
         figure.suptitle(notation.typeset(experiment.title))
-        laws = typical.power_laws(table).to_dict("records")
-        for law in laws:
-            own = found.loc[found["family"] == law["family"], "n_params"]
-            n_X = np.geomspace(own.min(), own.max(), 50)
-            bits_X = law["scale"] * n_X ** law["exponent"]
-            bits.plot(n_X, bits_X / n_X, "--", color=colors[law["family"]], linewidth=1, alpha=0.7)
+        fitted = typical.power_laws(table).to_dict("records")
+        for law in fitted:
+            n_X, color = np.array(law["n_params"]), colors[law["family"]]
+            bits.plot(n_X, np.array(law["bits"]) / n_X, "--", color=color, linewidth=1, alpha=0.7)
         handles = [key(family, **looks[family]) for family in families]
-        handles += [key("fitted power law", color="gray", linestyle="--")] if laws else []
+        handles += [key("fitted law", color="gray", linestyle="--")] if fitted else []
         _below(figure, handles)
         return figure
 
@@ -242,27 +240,35 @@ def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
     ]
 
 
+def laws(table: pd.DataFrame) -> pd.DataFrame:
+    """What pages show of the power law of every family that has one."""
+    found = typical.power_laws(table)
+    if found.empty:
+        return found
+    shown: dict[str, Any] = {"family": found["family"], "budgets": found["budgets"]}
+    for label, name in (("exponent", "exponent"), ("all pairs over half", "all_pairs")):
+        if name in found:
+            ends = (found[name], found[f"{name}_low"], found[f"{name}_high"])
+            shown[label] = [
+                "–" if np.isnan(value) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+                for value, low, high in zip(*ends, strict=True)
+            ]
+    shown["p of the law"] = [f"{p:.2g}" if p >= 1e-3 else "< 0.001" for p in found["p_value"]]
+    return pd.DataFrame(shown)
+
+
 def _power_laws(table: pd.DataFrame) -> list[str]:
-    laws = typical.power_laws(table)
-    if laws.empty:
+    shown = laws(table)
+    if shown.empty:
         return []
-    bent = int((laws["p_value"] < 0.05).sum())
-    ranges = zip(laws["exponent"], laws["exponent_low"], laws["exponent_high"], strict=True)
-    shown = pd.DataFrame(
-        {
-            "family": laws["family"],
-            "budgets": laws["budgets"],
-            "exponent": [f"{b:.3f} [{low:.3f}, {high:.3f}]" for b, low, high in ranges],
-            "p of a power law": [f"{p:.2g}" if p >= 1e-3 else "< 0.001" for p in laws["p_value"]],
-        }
-    )
     return [
         "## Power laws",
         "Bits as a power of parameters, by the exact gradient: an exponent of 1 is as many bits "
-        "per parameter at every budget. Fitted in logarithms by the variances of means, with 95% "
-        "intervals. *p* is the chance of deviations from the line as large as these if it were "
-        f"true, and below 0.05 for {bent} of {len(laws)} families: vocabularies and shapes change "
-        "in steps from budget to budget, and over few budgets an exponent is a summary, no law.",
+        "per parameter at every budget. Sets of every second budget are all pairs of their tokens, "
+        "others half of them: *all pairs over half* is what multiplies bits where they are all. "
+        "Fitted in logarithms by the variances of means, with 95% intervals. *p* is the chance of "
+        "deviations from the law as large as these if it were true: where it is below 0.05 the "
+        "law is rejected, and the exponent a summary.",
         tables.markdown(shown, {}),
     ]
 
