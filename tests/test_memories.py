@@ -204,6 +204,17 @@ def test_answers_beyond_a_trials_examples_get_no_probability(name):
         np.testing.assert_allclose(accuracy, (few.argmax(axis=1) == np.arange(n)).mean(), atol=1e-6)
 
 
+def test_only_tokens_that_may_be_answers_have_logits():
+    """The first of those of all tokens, by the same weights."""
+    architecture = MLPMemory(d_model=4, d_mlp=6)
+    few, whole = (architecture.build(Bijection(vocab_size=26, n_values=n)) for n in (5, None))
+    variables = models.init(few, 1, jax.random.key(3))
+    answer, all_tokens = (x.apply(variables, jnp.array([7])) for x in (few, whole))
+    assert answer.shape == (5,)
+    np.testing.assert_allclose(answer, all_tokens[:5], rtol=1e-6)
+    assert few.work(26, 1) < whole.work(26, 1)
+
+
 def test_sizes_that_mean_nothing_are_refused():
     pairs = Associations(vocab_size=5)
     for architecture in (MLPMemory(d_model=4, d_mlp=3), LinearMemory(d_model=4)):

@@ -23,7 +23,7 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runtime import provenance, worker
+from memobench.runtime import checkpoints, provenance, worker
 from memobench.runtime.leases import Leases
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.table import results, verify
@@ -32,6 +32,26 @@ from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.drawn import assert_one_line
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
+
+
+def test_what_earlier_processes_trained_counts_once(tmp_path):
+    """However often a checkpoint is read again by the process that wrote it."""
+    folder = checkpoints.Folder(tmp_path)
+    # Of a version that did not say how long.
+    folder.save("old", {"x": np.arange(3)})
+    folder.save("done", {"x": np.arange(3), "seconds": np.float64(100)})
+    timed = checkpoints.Timed(folder)
+    assert timed.load("none") is None
+    assert timed.load("old").keys() == {"x"}
+    assert timed.earlier == 0
+    np.testing.assert_array_equal(timed.load("done")["x"], np.arange(3))
+    assert timed.earlier == 100
+    timed.save("done", {"x": np.arange(4)})
+    assert timed.load("done").keys() == {"x"}
+    assert timed.earlier == 100
+    later = checkpoints.Timed(folder)
+    later.load("done")
+    assert later.earlier > 100
 
 
 def _runs(make_run, seeds=3):

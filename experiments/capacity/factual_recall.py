@@ -10,11 +10,11 @@ facts are just known four attention parameters do what one of the MLP does: 2 d 
 Expected: facts known, where not all are, grow four times as fast with MLP as with attention
 parameters. The line alone, at their size and length, is an experiment of its own.
 
-Embeddings are standard normal. Our summary of their protocol gives no norm; with directions of norm
-1 (`embeddings="unit"`) fewer facts were known: along the line, two seeds, 0.85 and 0.78 of them at
-learning rates 1e-2 and 3e-2 with 4 heads and 64 neurons, 0.96 and 0.97 with 16 heads and 8. A
-single head passes on only 8 of the 32 dimensions: with either norm 0.3 of the facts are known,
-whatever the line promises there.
+Embeddings are standard normal; those of their code have a norm of about 1, as in
+`capacity/recall-trade-off`. With directions of norm 1 (`embeddings="unit"`) fewer facts were known:
+along the line, two seeds, 0.85 and 0.78 of them at learning rates 1e-2 and 3e-2 with 4 heads and 64
+neurons, 0.96 and 0.97 with 16 heads and 8. A single head passes on only 8 of the 32 dimensions:
+with either norm 0.3 of the facts are known, whatever the line promises there.
 
     memobench run capacity/factual-recall --preset=quick
     memobench report capacity/factual-recall --preset=quick
@@ -104,7 +104,8 @@ _CLAIMS = (
     Claim(
         name="an MLP parameter holds four times an attention parameter's facts",
         statement="Where not all facts are known, a parameter of attention adds 0.15 to 0.4 of "
-        "what a parameter of the MLP adds (the paper: a quarter, along a line of equal accuracy).",
+        "what a parameter of the MLP adds (the paper: a quarter, along a line of equal accuracy "
+        "that begins at five heads).",
         source=SOURCE,
         test=claims.exchange((0.15, 0.4)),
         across_steps=True,
@@ -112,7 +113,7 @@ _CLAIMS = (
     Claim(
         name="0.15 facts per parameter",
         statement="The smallest memory that knows 99% of the facts stores 0.15 facts per "
-        "parameter, within a quarter.",
+        "parameter, within a quarter (the paper: a line through a cloud of sizes).",
         source=SOURCE,
         test=claims.densest((0.12, 0.1875)),
         across_steps=True,

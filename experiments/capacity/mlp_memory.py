@@ -9,7 +9,8 @@ Expected: an exponent of N in m d near 1.
 `capacity/mlp-memory-released` starts from the weights of their code and takes all of its steps:
 they draw m d = 0.35 N ln N. With 32 answers instead of as many as tokens,
 `capacity/mlp-memory-values`, they draw m d = 1.2 N. Their grid is d = 8 .. 90 with m = d .. 8 d,
-preset `paper`, 42,000 hours by --dry-run on two cores; `quick` takes 6 minutes.
+preset `paper`, 84,000 core-hours by --dry_run for bijections and 1,900 for 32 answers; `quick`
+takes minutes.
 
     memobench run capacity/mlp-memory --preset=quick
     memobench report capacity/mlp-memory --preset=quick

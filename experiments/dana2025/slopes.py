@@ -40,5 +40,12 @@ EXPERIMENT = Experiment(
             source=f"{SOURCE}, experiment 4",
             test=claims.exponent_of_slopes(2, 3),
         ),
+        Claim(
+            name="the same without saturated points",
+            statement="The slopes grow so too where no line goes through a point above 0.95, at "
+            "which curves of large d have bent.",
+            source=f"{SOURCE}, experiment 4",
+            test=claims.exponent_of_slopes(2, 3, bent=False),
+        ),
     ),
 )

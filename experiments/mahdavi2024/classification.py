@@ -45,11 +45,13 @@ EXPERIMENTS = (
         "classification",
         QUICK,
         Sets(random=range(30_000, 130_001, 20_000), shared=range(10_000, 40_001, 10_000)),
+        trend={"random": 50_000, "shared": 20_000},
     ),
     common.against_length(
         "classification",
         QUICK,
         Sets(random=range(20_000, 60_001, 10_000), shared=range(6_000, 18_001, 4_000)),
+        trend={"random": 20_000, "shared": 6_000},
     ),
     Experiment(
         name="mahdavi2024/classification-head-dimension",
@@ -68,6 +70,7 @@ EXPERIMENTS = (
             ),
             lambda run: run.architecture.d_head,
             TREND_WIDTHS,
+            {"shared": 15_000},
         ),
         left_out="d = 16, n = 8, H = 8 and hundreds of examples in place of d = 64, n = 32, H = 30 "
         "and thousands; 4,000 steps of 64 examples; 5 seeds of 6",

@@ -6,13 +6,13 @@ positions, value dimension 1, scores over sqrt(d). Seeds draw the data as well a
 Their protocol: Adam, warm-up and cosine, batches of 256, max(500 epochs, 50,000) steps, the whole
 set evaluated every 500, the weights of the least loss kept, and classifiers stopped once they know
 every label. `paper` and `full` are their grid with their six seeds (`--seeds=1` runs the first
-alone). `trend` is as much of it as may decide the trends: the smallest set of each kind, at both
-ends of its sizes and between. `quick` is the same in 16 dimensions with contexts of 8 and a few
+alone). `trend` is as much of it as may decide the trends: one set of each kind, at both ends of its
+sizes and between. `quick` is the same in 16 dimensions with contexts of 8 and a few
 hundred examples.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from memobench import claims
@@ -128,18 +128,21 @@ def full_runs(
 
 
 def at_full_size(
-    paper: tuple[Run, ...], size: Callable[[Any], int], trend: Iterable[int]
+    paper: tuple[Run, ...],
+    size: Callable[[Any], int],
+    trend: Iterable[int],
+    examples: Mapping[str, int],
 ) -> dict[str, tuple[Run, ...]]:
-    """The presets of the paper's runs; `trend` are those of its smallest sets with these sizes."""
+    """The presets of the paper's runs.
+
+    trend: sizes of the preset of that name. examples: its set for each kind of contexts, large
+    enough that only the largest models know all of it, where a trend ends.
+    """
     several: Any = paper
-    least = {
-        kind: min(run.task.n_examples for run in several if run.task.contexts == kind)
-        for kind in {run.task.contexts for run in several}
-    }
     chosen = tuple(
         run
         for run in several
-        if size(run) in trend and run.task.n_examples == least[run.task.contexts]
+        if size(run) in trend and run.task.n_examples == examples[run.task.contexts]
     )
     return {"trend": chosen, "paper": paper, "full": paper}
 
@@ -170,8 +173,11 @@ class Sets:
         ]
 
 
-def against_heads(kind: str, quick: Sets, full: Sets) -> Experiment:
-    """The sweep over the number of heads, of classification or regression."""
+def against_heads(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int]) -> Experiment:
+    """The sweep over the number of heads, of classification or regression.
+
+    trend: as `examples` of `at_full_size`.
+    """
     return Experiment(
         name=f"mahdavi2024/{kind}-heads",
         title=f"{kind.capitalize()}: memorized examples against heads",
@@ -182,6 +188,7 @@ def against_heads(kind: str, quick: Sets, full: Sets) -> Experiment:
             full_runs(full.of(paper_task, 32), [paper_model(h) for h in SIZES]),
             lambda run: run.architecture.n_heads,
             TREND_HEADS,
+            trend,
         ),
         left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
         "H to 8 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
@@ -191,8 +198,8 @@ def against_heads(kind: str, quick: Sets, full: Sets) -> Experiment:
     )
 
 
-def against_length(kind: str, quick: Sets, full: Sets) -> Experiment:
-    """The sweep over the length of the context, of classification or regression."""
+def against_length(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int]) -> Experiment:
+    """The sweep over the length of the context, as `against_heads`."""
     small = [task for n in QUICK_LENGTHS for task in quick.of(small_task, n)]
     large = [task for n in SIZES for task in full.of(paper_task, n)]
     return Experiment(
@@ -205,6 +212,7 @@ def against_length(kind: str, quick: Sets, full: Sets) -> Experiment:
             full_runs(large, [paper_model(20)]),
             lambda run: run.task.context_length,
             TREND_LENGTHS,
+            trend,
         ),
         left_out="d = 16, H = 4 and hundreds of examples in place of d = 64, H = 20 and thousands; "
         "n to 12 of 60; 4,000 steps of 64 examples; 5 seeds of 6",

@@ -18,9 +18,15 @@ RANDOM = range(10_000, 90_001, 20_000)
 
 EXPERIMENTS = (
     against_heads(
-        "regression", QUICK, Sets(random=RANDOM, shared=range(10_000, 30_001, 5_000), classes=None)
+        "regression",
+        QUICK,
+        Sets(random=RANDOM, shared=range(10_000, 30_001, 5_000), classes=None),
+        trend={"random": 30_000, "shared": 30_000},
     ),
     against_length(
-        "regression", QUICK, Sets(random=RANDOM, shared=range(10_000, 25_001, 5_000), classes=None)
+        "regression",
+        QUICK,
+        Sets(random=RANDOM, shared=range(10_000, 25_001, 5_000), classes=None),
+        trend={"random": 10_000, "shared": 10_000},
     ),
 )

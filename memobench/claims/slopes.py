@@ -19,6 +19,7 @@ from memobench.claims.evidence import (
 )
 from memobench.claims.growth import STRAIGHT, _power_fit
 from memobench.claims.statistics import (
+    SATURATED,
     Means,
     aicc,
     dense,
@@ -49,11 +50,16 @@ def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame
     return pd.DataFrame(rows, columns=columns)
 
 
-def _slopes(table: pd.DataFrame, group: str) -> dict[Any, tuple[np.ndarray, Means]]:
-    """Per group the slopes_B in the heads, NaN for a single point, and the points."""
+def _slopes(
+    table: pd.DataFrame, group: str, bent: bool = True
+) -> dict[Any, tuple[np.ndarray, Means]]:
+    """Per group the slopes_B in the heads, NaN for a single point, and the points.
+
+    bent: with the first saturated point, at which a curve has bent already.
+    """
     found = {}
     for value, means in grouped(table, group, "n_heads").items():
-        means = means.where(unsaturated(means.mean_X))
+        means = means.where(unsaturated(means.mean_X) & (bent | (means.mean_X <= SATURATED)))
         line_B2 = least_squares(polynomial(means.x("n_heads"), 1), means.y_BX)
         found[value] = (
             line_B2[:, 1] if len(means.at) > 1 else np.full(len(line_B2), np.nan),
@@ -62,13 +68,16 @@ def _slopes(table: pd.DataFrame, group: str) -> dict[Any, tuple[np.ndarray, Mean
     return found
 
 
-def exponent_of_slopes(low: float = 2, high: float = 3) -> Test:
-    """The slopes in the heads grow with the width d as a d^p + b, p between low and high."""
+def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Test:
+    """The slopes in the heads grow with the width d as a d^p + b, p between low and high.
+
+    bent: lines go through the first saturated point too.
+    """
 
     def test(table: pd.DataFrame) -> Finding:
         found = {
             d_model: (slope_B, means.seeds)
-            for d_model, (slope_B, means) in _slopes(table, "d_model").items()
+            for d_model, (slope_B, means) in _slopes(table, "d_model", bent).items()
             if len(means.at) > 1
         }
         if len(found) < 5:

@@ -4,7 +4,7 @@ Nichani, Lee & Bietti (2025), section 3.2: with m neurons it holds about m d fac
 are random directions, which a method with trained='memory' fixes. With a gated activation and
 `tied` it is the bilinear MLP of Garcia et al. (2026).
 
-Shape letters: N vocab_size, D d_model, W d_mlp.
+Shape letters: N vocab_size, C answers, D d_model, W d_mlp.
 """
 
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from memobench.spec import kind
 
 
 class MLPMemoryModule(TabledModule):
-    """logits_N = V W_out act(W_in K[t] + b): keys K (token_embedding), values V (unembedding).
+    """logits_C = V W_out act(W_in K[t] + b): keys K (token_embedding), values V (unembedding).
 
     With a gated activation there are no biases: V W_out (W_in K[t] * a(W_gate K[t])). `tied` values
     are the keys.
@@ -33,6 +33,8 @@ class MLPMemoryModule(TabledModule):
     activation: str = "relu"
     initial: str | None = None
     tied: bool = False
+    # So many tokens, the first, may be answers, and have logits; None for all.
+    n_values: int | None = None
 
     # vocab_size only for bijections, where tokens without a prior cannot be answers.
     paddable = ("vocab_size", "d_model", "d_mlp")
@@ -40,7 +42,8 @@ class MLPMemoryModule(TabledModule):
     def setup(self) -> None:
         weights, _ = self.declared()
         self.key_ND = weights["token_embedding"]
-        self.value_ND = weights["token_embedding" if self.tied else "unembedding"]
+        value_ND = weights["token_embedding" if self.tied else "unembedding"]
+        self.value_CD = value_ND[: self.n_values]
         self.in_WD, self.out_DW = weights["mlp_in"], weights["mlp_out"]
         # One of them is there.
         self.gate_WD: Any = weights.get("mlp_gate")
@@ -50,6 +53,10 @@ class MLPMemoryModule(TabledModule):
     def gated(self) -> bool:
         """Whether neurons are multiplied by gates, and have no biases."""
         return self.activation in GATES
+
+    @property
+    def _n_logits(self) -> int:
+        return self.n_values or self.vocab_size
 
     def parameters(self) -> Table:
         """Keys and values, and the weights between them with the bounds of their entries."""
@@ -70,24 +77,27 @@ class MLPMemoryModule(TabledModule):
         }
 
     def work(self, n_examples: int, context_length: int) -> float:
-        return n_examples * self.d_model * ((2 + self.gated) * self.d_mlp + self.vocab_size)
+        return n_examples * self.d_model * ((2 + self.gated) * self.d_mlp + self._n_logits)
+
+    def activations(self) -> float:
+        return 4 * self._n_logits + 8 * (self.d_model + self.d_mlp)
 
     def read_out(self) -> tuple[str, ...]:
         """The parameters that map the neurons linearly to logits; values are fixed."""
         return ("mlp_out",)
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_N of the token that follows the single token in tokens_S."""
-        return self.value_ND @ self._recall(rows(self.key_ND, tokens_S[0]))
+        """logits_C of the token that follows the single token in tokens_S."""
+        return self.value_CD @ self._recall(rows(self.key_ND, tokens_S[0]))
 
     def tables(self) -> list[jax.Array]:
         """What the memory returns for every token's key: recalled_ND, for the one position."""
         return [jax.vmap(self._recall)(self.key_ND)]
 
     def read(self, rows: list[jax.Array]) -> jax.Array:
-        """logits_N from what was recalled."""
+        """logits_C from what was recalled."""
         (recalled_D,) = rows
-        return self.value_ND @ recalled_D
+        return self.value_CD @ recalled_D
 
     def _recall(self, key_D: jax.Array) -> jax.Array:
         hidden_W = self.in_WD @ key_D
@@ -125,4 +135,4 @@ class MLPMemory(Architecture):
 
     def module(self, task: Any) -> MLPMemoryModule:
         require_one_token(task, self)
-        return self.made(MLPMemoryModule, task)
+        return self.made(MLPMemoryModule, task, n_values=getattr(task, "n_values", None))

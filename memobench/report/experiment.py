@@ -221,8 +221,7 @@ def _ranks(table: pd.DataFrame) -> list[str]:
         "Of the T vectors that enter each layer at the query (`streams`), and of the T × H·n "
         "weights of the last layer from the query (`attention`), in float64 at the weights of "
         "least loss; a range where seeds differ. `attention` is at most H·(n − 1) + 1, for the "
-        "weights of a head add up to one; where a single layer reads a shared context, no weights "
-        "fit more scalars than that exactly. `promised` is the theorem's number.",
+        "weights of a head add up to one. `promised` is the theorem's number.",
         tables.markdown(pd.DataFrame(found).astype({"residual": str}), {}),
     ]
 

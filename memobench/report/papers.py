@@ -50,7 +50,7 @@ def measured(paper: str) -> str:
     measured_ones = decided[decided["rests on"] != _NOTHING]
     parts = [
         "### Points at the paper's own size",
-        f"{share(paper)}; {points['core-hours'].sum():.1f} core-hours inside packs.",
+        f"{share(paper)}.",
         tables.markdown(points, {"core-hours": 2}),
     ]
     if len(near):
@@ -70,12 +70,15 @@ def measured(paper: str) -> str:
 
 def share(paper: str) -> str:
     """How many of the paper's points are published, in a sentence without its end."""
-    ids, runs = published.run_ids(), _runs(paper)
-    seeds = collections.Counter(point(run) for run in runs if run.run_id in ids)
-    enough = sum(count >= MIN_SEEDS for count in seeds.values())
+    runs = _runs(paper)
+    known = published.of_runs({run.run_id for run in runs})
+    if known is None:
+        return f"none of {len(set(map(point, runs)))} points has been measured at its own size"
+    points = coverage(paper, known)
     return (
-        f"{len(seeds)} of {len(set(map(point, runs)))} points have been measured at the paper's "
-        f"own size, {enough} with three seeds"
+        f"{points['published'].sum()} of {points['points'].sum()} points have been measured at the "
+        f"paper's own size, {points[_ENOUGH].sum()} with three seeds, in "
+        f"{points['core-hours'].sum():.1f} core-hours"
     )
 
 

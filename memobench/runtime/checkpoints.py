@@ -6,6 +6,7 @@ Imports no JAX. Arrays by name in NumPy's own format, never pickled.
 import contextlib
 import logging
 import pathlib
+import time
 import zipfile
 from collections.abc import Iterable
 from typing import Protocol
@@ -17,6 +18,8 @@ from memobench import atomic
 _log = logging.getLogger("memobench")
 
 Arrays = dict[str, np.ndarray]
+# Beside the arrays of a run.
+_SECONDS = "seconds"
 
 
 class Checkpoints(Protocol):
@@ -75,3 +78,26 @@ class Folder:
 
     def _path(self, run_id: str) -> pathlib.Path:
         return self.folder / f"{run_id}.npz"
+
+
+class Timed:
+    """Checkpoints that also say how long their runs were trained, by all processes that did."""
+
+    def __init__(self, of: Checkpoints) -> None:
+        self._of, self._saved = of, set[str]()
+        self._started = time.perf_counter()
+        # Seconds of earlier processes, until they saved.
+        self.earlier = 0.0
+
+    def load(self, run_id: str) -> Arrays | None:
+        arrays = self._of.load(run_id)
+        if arrays is not None:
+            earlier = float(arrays.pop(_SECONDS, 0.0))
+            # Runs of a pack were trained together.
+            self.earlier = max(self.earlier, 0.0 if run_id in self._saved else earlier)
+        return arrays
+
+    def save(self, run_id: str, arrays: Arrays) -> None:
+        self._saved.add(run_id)
+        seconds = self.earlier + time.perf_counter() - self._started
+        self._of.save(run_id, {**arrays, _SECONDS: np.float64(seconds)})

@@ -124,15 +124,16 @@ def work(
 
 
 def _training(
-    on_steps: OnSteps, checkpoints: checkpoints.Folder | None = None
+    on_steps: OnSteps, saved: checkpoints.Folder | None = None
 ) -> Callable[[packing.Pack], PackResult]:
     """How packs are made: as the method of their runs says, and timed."""
 
     def train(pack: packing.Pack) -> PackResult:
+        timed = checkpoints.Timed(saved) if saved else None
         started = time.perf_counter()
-        result = pack.runs[0].method.train(pack, on_steps, checkpoints)
-        seconds = time.perf_counter() - started - result.compile_seconds
-        return dataclasses.replace(result, run_seconds=seconds)
+        result = pack.runs[0].method.train(pack, on_steps, timed)
+        seconds = time.perf_counter() - started + (timed.earlier if timed else 0.0)
+        return dataclasses.replace(result, run_seconds=seconds - result.compile_seconds)
 
     return train
 

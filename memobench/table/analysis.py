@@ -181,11 +181,12 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
     """What theorems say about the runs of a table from `with_theory`: one row per theorem.
 
     `least` and `most` are the extremes of memorized over proven, or of measured over the limit for
-    a theorem that sets one.
+    a theorem that sets one. One example is no promise: what is known beyond guessing spreads more.
     """
     rows: list[tuple[str, Any, Any, Any]] = []
     for bound in theory.lower_bounds():
-        applies = bound.applies(known) & known["memorized"].notna()
+        promises = bound.value(known) > 1
+        applies = bound.applies(known) & known["memorized"].notna() & promises
         rows.append(("memorizes", bound, applies, known["memorized"]))
     for limit in theory.upper_bounds():
         if limit is not theory.PROPOSITION_1:
