@@ -28,6 +28,8 @@ from memobench.runs import Run
 # One number of steps, and twice the label tables: what precisions cost is little.
 LONG = METHOD.replace(rungs=1, tables=16)
 PRECISIONS = ("bfloat16", "int8", "int4")
+# Weights that are rounded to four bits in the end lose least where they have learnt slowly.
+_GENTLE = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def n_bytes(row: Any) -> int:
@@ -57,13 +59,17 @@ def _entries(budget: int) -> dict[str, Architecture]:
 
 
 def _groups(budget: int) -> dict[str, tuple[Run, ...]]:
-    def stored(entry: Architecture, **how: Any) -> tuple[Run, ...]:
-        return measured(budget, [entry], LONG.replace(training=LONG.training.replace(**how)))
+    def stored(
+        entry: Architecture, factors: tuple[float, ...] = LONG.rate_factors, **how: Any
+    ) -> tuple[Run, ...]:
+        training = LONG.training.replace(**how)
+        return measured(budget, [entry], LONG.replace(training=training, rate_factors=factors))
 
+    rates = dict.fromkeys(PRECISIONS, LONG.rate_factors) | {"int4": _GENTLE}
     groups: dict[str, tuple[Run, ...]] = {}
     for name, entry in _entries(budget).items():
         after = {
-            f"{name} rounded to {kind}": stored(entry, precision=kind, rounded="after")
+            f"{name} rounded to {kind}": stored(entry, rates[kind], precision=kind, rounded="after")
             for kind in PRECISIONS
         }
         plain = {f"{name}, float32": stored(entry)}

@@ -17,6 +17,7 @@ Published orders depend on learning rates: three are tried, the best counts.
 
 import itertools
 import math
+from collections.abc import Mapping
 
 from memobench import claims
 from memobench.experiments.blocks.common import MORE, experiment
@@ -62,10 +63,11 @@ def _runs(attention: str, n_pairs: int, steps: int, seeds: int) -> tuple[Run, ..
     )
 
 
-def _groups(pairs: tuple[int, ...], steps: int, seeds: int) -> claims.Groups:
+def _groups(seeds: Mapping[int, int], steps: int) -> claims.Groups:
+    """Of so many seeds for every number of pairs."""
     return {
-        f"{name}, {n} pairs": _runs(attention, n, steps, seeds)
-        for n in pairs
+        f"{name}, {n} pairs": _runs(attention, n, steps, n_seeds)
+        for n, n_seeds in seeds.items()
         for name, attention in KINDS.items()
     }
 
@@ -74,8 +76,8 @@ EXPERIMENT = experiment(
     "recall",
     "Recall from the context, at equal state",
     {
-        "quick": _groups((2, 4), steps=2048, seeds=4),
-        "full": _groups((2, 4, 8), steps=16_384, seeds=5),
+        "quick": _groups({2: 16, 4: 4}, steps=2048),
+        "full": _groups({2: 5, 4: 5, 8: 5}, steps=16_384),
     },
     (RECALLED,),
     *(
@@ -87,7 +89,7 @@ EXPERIMENT = experiment(
             ("DeltaNet", "linear", DELTA),
         )
     ),
-    left_out="8 pairs; 2,048 steps of 16,384; 4 seeds of 5",
+    left_out="8 pairs; 2,048 steps of 16,384; of 4 pairs 4 seeds of 5",
     notes="No capacity of weights: pairs are new in every context, of 8 keys and 8 values, and one "
     "key is asked. Two layers of one head, d = 16, RMSNorm, no neurons, no convolutions. The "
     "value that was read most often, whatever its key, is right for 0.56 of the contexts of 2 "

@@ -129,6 +129,7 @@ EXPERIMENTS = (
             "normed queries and keys": {"qk_norm": True},
         },
         ("RMSNorm", LESS, "no norm", MANY),
+        ("LayerNorm", LESS, "no norm", MANY),
         ("RMSNorm", EQUAL, "LayerNorm", MANY),
         ("RMSNorm after", LESS, "RMSNorm", MANY),
         ("normed queries and keys", EQUAL, "no norm", MANY),

@@ -100,4 +100,4 @@ class Timed:
     def save(self, run_id: str, arrays: Arrays) -> None:
         self._saved.add(run_id)
         seconds = self.earlier + time.perf_counter() - self._started
-        self._of.save(run_id, {**arrays, _SECONDS: np.float64(seconds)})
+        self._of.save(run_id, {**arrays, _SECONDS: np.array(seconds)})
