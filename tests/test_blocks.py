@@ -30,7 +30,7 @@ from memobench.tasks.sequences import Sequences
 PAIRS = Associations(vocab_size=5, context_length=3)
 WHOLE = Sequences(vocab_size=5, context_length=4, n_sequences=6)
 SIZES = {"d_model": 5, "d_head": 3, "n_heads": 2, "d_mlp": 6}
-# Every option of every field at least once.
+# Every option of every field at least once, but for gelu and relu, which are one function each.
 VARIANTS = {
     "default": Modern(**SIZES),
     "layer-post-learned": Modern(
@@ -38,7 +38,7 @@ VARIANTS = {
     ).replace(attention="softmax1"),
     "grouped": Modern(
         d_model=6, d_head=4, n_heads=4, n_kv_heads=2, d_mlp=5, qk_norm=True, tied=True, n_layers=2
-    ),
+    ).replace(activation="reglu"),
     "plain": Modern(
         **SIZES,
         attention="linear",
@@ -50,7 +50,7 @@ VARIANTS = {
     "attention alone": Modern(
         d_model=4, d_head=2, n_heads=3, n_layers=2, norm="layer", residual_scale="learned"
     ),
-    "delta": Modern(**SIZES, attention="delta"),
+    "delta": Modern(**SIZES, attention="delta", activation="silu"),
     "sigmoid": Modern(**SIZES, attention="sigmoid", activation="bilinear"),
 }
 # Of each variant its task; whole sequences begin with a vector of their own.

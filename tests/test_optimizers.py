@@ -23,7 +23,7 @@ from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer, padding
 from memobench.optimizers.adamw import AdamW
 from memobench.optimizers.lion import Lion
-from memobench.optimizers.muon import COEFFICIENTS, Muon
+from memobench.optimizers.muon import Muon
 from memobench.optimizers.schedule_free import ScheduleFreeAdamW
 from memobench.optimizers.sgd import SGD
 from memobench.planner import packing
@@ -215,13 +215,21 @@ def test_the_weights_of_schedule_free_are_those_that_optax_evaluates():
 
 
 def _orthogonalized(x):
-    """Newton-Schulz of one matrix, in float64."""
-    a, b, c = COEFFICIENTS
+    """Newton-Schulz of one matrix, in float64; coefficients of Jordan et al. 2024."""
+    a, b, c = 3.4445, -4.7750, 2.0315
     x = x / (np.linalg.norm(x) + 1e-8)
     for _ in range(5):
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
     return x
+
+
+@pytest.mark.parametrize("shape", [(6, 2), (2, 6)])
+def test_the_reference_of_muon_is_that_of_optax(shape):
+    x = np.random.default_rng(2).normal(size=shape).astype(np.float32)
+    theirs = optax.contrib.scale_by_muon(beta=0.0, nesterov=False)
+    step, _ = theirs.update(x, theirs.init(x))
+    np.testing.assert_allclose(step, _orthogonalized(x.astype(float)), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("orthogonal", ["inner", "all"])

@@ -77,6 +77,7 @@ def _registered(make_run, name, kind):
         runs = []
         for d_mlp, sizes in zip((3, 8), KINDS[kind], strict=True):
             sizes = {**dict.fromkeys(("d_mlp", "n_experts", "n_keys", "d_key"), d_mlp), **sizes}
+            sizes |= {"top_k": 1 + (kind == "deep")}
             fitting = {size: x for size, x in sizes.items() if size in known}
             try:
                 runs.append(make_run(name, task=task, method=TWENTY, **fitting))

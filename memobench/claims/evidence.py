@@ -2,16 +2,23 @@
 
 import dataclasses
 import fractions
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
 from memobench.claims.statistics import MIN_SEEDS, NORMAL, interval, wider
 from memobench.notation import plural
 
 SEVERITY = (FAILS, UNDECIDED, HOLDS)
+# More seeds or label tables than these nobody trains.
+_MOST = 10_000
+# An interval excludes an edge with 80% chance if the truth lies half an interval and so many
+# standard errors away from it.
+POWER = float(scipy.stats.norm.ppf(0.8))
 
 Region = tuple[float, float]  # Closed: both ends belong to it.
 # "Above 0" starts at the least positive number, so that a tie is not inside.
@@ -46,10 +53,34 @@ class Statistic:
     seeds: int
     details: str = ""
     fits: tuple[Fit, ...] = ()
+    # What seeds are called; "" where more of them would not narrow the interval as means' are.
+    of: str = "seed"
 
     @property
     def verdict(self) -> str:
         return decide(self.low, self.high, self.region)
+
+    @property
+    def needed(self) -> str:
+        """How many seeds would decide with 80% chance, were the estimate true.
+
+        "" where it is decided, has no interval, or depends on more than seeds.
+        """
+        if self.verdict != UNDECIDED or not np.isfinite([self.low, self.high]).all() or not self.of:
+            return ""
+        edges = [edge for edge in self.region if self.low <= edge <= self.high]
+        distance = max(min(abs(self.estimate - edge) for edge in edges), 1e-9)
+        wide = (1 + POWER / NORMAL) * (self.high - self.low) / 2
+        n = self.seeds * (wide / distance) ** 2
+        needed = (
+            f"about {plural(math.ceil(n), self.of)}"
+            if n < _MOST
+            else f"more than {_MOST:,} {self.of}s"
+        )
+        return (
+            f"of {plural(self.seeds, self.of)}; {needed} would decide it with 80% chance, were "
+            "this the true value"
+        )
 
     def among(self, n: int) -> "Statistic":
         """The statistic as one of n that must all lie in their regions.
@@ -125,7 +156,7 @@ def _concluded(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
         deciding.verdict,
         joined(
             _too_few_seeds(deciding.seeds) if few else "",
-            evidence or joined(str(deciding), deciding.details),
+            evidence or joined(str(deciding), deciding.details, deciding.needed),
         ),
         deciding.estimate,
         deciding.low,
@@ -172,7 +203,7 @@ def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed:
     )
     deciding = _deciding(list(statistics.values()))
     value = next(value for value, statistic in statistics.items() if statistic is deciding)
-    evidence = joined(listed, f"{letter} = {value}: {deciding}", deciding.details)
+    evidence = joined(listed, f"{letter} = {value}: {deciding}", deciding.details, deciding.needed)
     return _concluded(list(statistics.values()), evidence)
 
 

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import scipy.stats
 
-from memobench.claims.claim import UNDECIDED, Finding, Test
+from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import (
     Region,
     Statistic,
     conclude,
-    decide,
     joined,
     rounded,
     too_few,
 )
-from memobench.claims.statistics import NORMAL, interval, ratio_or, replicates, wider
-from memobench.notation import plural
+from memobench.claims.statistics import interval, ratio_or, replicates, wider
 from memobench.table.rows import configuration, listed
 
 if TYPE_CHECKING:
@@ -34,11 +31,6 @@ if TYPE_CHECKING:
 Groups = Mapping[str, Sequence["Run"]]
 # Bits are recorded with three digits, of 256 parameters or more.
 RECORDED = 1e-3 / 256
-# More label tables than these nobody trains.
-_MOST = 10_000
-# An interval excludes an edge with 80% chance if the truth lies half an interval and so many
-# standard errors away from it.
-POWER = float(scipy.stats.norm.ppf(0.8))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,9 +138,12 @@ def over(groups: Groups, first: str, second: str, region: Region, measure: Measu
         ratio, low, high = best_over_best(first_BxX, second_BxY, n_tables, measure.most)
         best = (rounded(mean_BxX[0].max()) for mean_BxX in (first_BxX, second_BxY))
         means = f"{' over '.join(best)} {measure.name}"
-        details = joined(means, _needed(ratio, low, high, region, n_tables))
-        name = f"{first} over {second}"
-        return conclude([Statistic(name, ratio, low, high, region, n_tables, details)])
+        bests = first_BxX[0].max(), second_BxY[0].max()
+        top = measure.most - measure.step
+        if min(bests) >= top:
+            means = joined(means, "both are as much as can be: a harder task would tell")
+        name, of = f"{first} over {second}", "label table" if min(bests) < top else ""
+        return conclude([Statistic(name, ratio, low, high, region, n_tables, means, of=of)])
 
     return test
 
@@ -156,23 +151,3 @@ def over(groups: Groups, first: str, second: str, region: Region, measure: Measu
 def _spread(value_TxX: np.ndarray) -> bool:
     """Whether tables of the best entry differ."""
     return bool(np.ptp(value_TxX[:, value_TxX.mean(axis=0).argmax()]) > 0)
-
-
-def _needed(ratio: float, low: float, high: float, region: Region, n_tables: int) -> str:
-    """How many label tables would decide with 80% chance, were the estimate true.
-
-    "" where it is decided.
-    """
-    if decide(low, high, region) != UNDECIDED or math.isnan(low):
-        return ""
-    edges = [edge for edge in region if low <= edge <= high]
-    distance = min(abs(ratio - edge) for edge in edges)
-    n = n_tables * ((1 + POWER / NORMAL) * (high - low) / 2 / max(distance, 1e-9)) ** 2
-    needed = (
-        f"about {plural(math.ceil(n), 'label table')}"
-        if n < _MOST
-        else f"more than {_MOST:,} label tables"
-    )
-    return (
-        f"of {n_tables} label tables; {needed} would decide it with 80% chance, were this the ratio"
-    )

@@ -30,13 +30,23 @@ class Least:
     """The least widths, in neurons, that know all.
 
     log_S: of each seed, in logarithms; NaN where its narrowest memory knows all, or its widest does
-    not. weights: of one neuron. tried: the widths. known: which share of all runs knew all.
+    not. weights: of one neuron. tried: the widths. successes: how many seeds knew all with each.
     """
 
     log_S: pd.Series
     weights: int
     tried: tuple[int, ...]
-    known: float
+    successes: tuple[int, ...]
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds tried every width."""
+        return len(self.log_S)
+
+    @property
+    def known(self) -> float:
+        """Which share of all runs knew all."""
+        return sum(self.successes) / (self.seeds * len(self.tried))
 
     @property
     def whole(self) -> bool:
@@ -65,7 +75,7 @@ def least(rows: pd.DataFrame) -> dict[Size, Least]:
             of_size.groupby("seed")[["d_mlp", "known"]].apply(_of_seed),
             int(of_size["n_params_memory"].iloc[0] / of_size["d_mlp"].iloc[0]),
             tuple(sorted(set(of_size["d_mlp"].astype(int)))),
-            float(of_size["known"].mean()),
+            tuple(of_size.groupby("d_mlp")["known"].sum().astype(int)),
         )
         for (d_model, n_examples), of_size in sizes
     }
@@ -114,10 +124,12 @@ def ratio(groups: Groups, first: str, second: str, region: Region) -> Test:
             y_BX, seeds = log_weights([of[d_model, n] for of in (of_first, of_second)])
             name = f"{first} over {second}"
             ratio_B = np.exp(y_BX[:, 0] - y_BX[:, 1])
-            statistics[d_model, n] = statistic_of(name, ratio_B, region, seeds)
+            # Seeds that agree tell widths apart no better: finer widths would.
+            found = statistic_of(name, ratio_B, region, seeds)
+            statistics[d_model, n] = dataclasses.replace(found, of="")
         each = ", ".join(f"{x.estimate:.3g} (d = {d}, F = {n})" for (d, n), x in statistics.items())
-        found = conclude_groups(statistics, "(d, F)", "no size at which both know all")
-        return dataclasses.replace(found, evidence=f"{found.evidence}; all: {each}")
+        decided = conclude_groups(statistics, "(d, F)", "no size at which both know all")
+        return dataclasses.replace(decided, evidence=f"{decided.evidence}; all: {each}")
 
     return test
 

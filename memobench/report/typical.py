@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from memobench import notation, typical
+from memobench.families import TOLERANCE
 from memobench.methods.capacity import Capacity
 from memobench.report import tables
 from memobench.report.drawing import (
@@ -69,7 +70,7 @@ class Typical(Drawing):
             second = ("accuracy", "share of all associations\nthat is known")
         for axis, name, label in ((bits, "bits", "bits per parameter"), (half, *second)):
             for i, family in enumerate(families):
-                aside = i - (len(families) - 1) / 2
+                aside = (2 * i + 1 - len(families)) / len(families)
                 _points(axis, found[found["family"] == family], name, looks[family], aside)
             axis.set_ylabel(label)
             axis.set_ylim(0)
@@ -280,8 +281,8 @@ def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, aside: float
     value, low, high = (
         (rows[x] / per).to_numpy(float) for x in (name, f"{name}_low", f"{name}_high")
     )
-    # Side by side, where families would hide each other.
-    x = rows["budget"] * 1.025**aside
+    # Side by side, where families would hide each other: no farther than budgets are met.
+    x = rows["budget"] * (1 + TOLERANCE) ** aside
     axis.errorbar(x, value, yerr=[value - low, high - value], capsize=2, linewidth=1, **look)
 
 

@@ -72,8 +72,7 @@ class Widths(Drawing):
                 "d": shown["d"],
                 "F": shown["F"],
                 "weights": shown["group"],
-                "m tried": shown["m"],
-                "know all": shown["known"],
+                "m: seeds that know all": shown["m"],
                 "W": [_text(row) for row in shown.itertuples()],
                 "W / F": shown["W"] / shown["F"],
             }
@@ -81,10 +80,9 @@ class Widths(Drawing):
         return [
             "## Least weights that know all",
             "`W`: by widths that know all and those that do not, mean over seeds (Spearman and "
-            "Kärber) with a 95% interval (Student's); `know all` is the share of all runs.",
-            tables.markdown(
-                text.sort_values(["d", "F"], kind="stable"), {"know all": 2, "W / F": 1}
-            ),
+            "Kärber) with a 95% interval (Student's); beside each width tried how many of its "
+            "seeds know all.",
+            tables.markdown(text.sort_values(["d", "F"], kind="stable"), {"W / F": 1}),
         ]
 
     def _shown(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -102,7 +100,10 @@ class Widths(Drawing):
                         "low": low,
                         "high": high,
                         "tried": of.tried[0 if of.known == 1 else -1] * of.weights,
-                        "m": ", ".join(f"{m:,}" for m in of.tried),
+                        "m": ", ".join(
+                            f"{m:,}: {known}/{of.seeds}"
+                            for m, known in zip(of.tried, of.successes, strict=True)
+                        ),
                         "known": of.known,
                     }
                 )
