@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from memobench import claims
-from memobench.claims import FAILS, HOLDS, UNDECIDED
+from memobench.claims import FAILS, HOLDS, UNDECIDED, groups
 from memobench.claims.statistics import replicates
 from memobench.experiments.blocks.common import EQUAL, LESS, MORE
 from memobench.report.groups import Groups
@@ -97,7 +97,7 @@ def test_the_best_of_many_equal_entries_is_no_better_than_one():
     assert np.mean(covered) >= 0.93
 
 
-def test_an_entry_that_diverged_on_a_table_is_none_and_a_group_without_any_decides_nothing():
+def test_an_entry_that_diverged_is_none_and_a_group_without_any_decides_nothing():
     table = _table({"a": 1.0, "b": 1.0})
     of_b = table["run_id"].str.startswith("b")
     some = table.assign(status=np.where(table["run_id"] == "b3", "diverged", "ok"))
@@ -105,9 +105,16 @@ def test_an_entry_that_diverged_on_a_table_is_none_and_a_group_without_any_decid
     assert test(some).verdict == HOLDS
     assert test(table.assign(status=np.where(of_b, "diverged", "ok"))).verdict == UNDECIDED
     assert test(table[~of_b]).verdict == UNDECIDED
-    # What diverged on one table is no entry on the others.
-    once = pd.concat([table, table[of_b].assign(status="diverged", task_seed=99)])
-    assert test(once).verdict == UNDECIDED
+
+
+def test_a_training_that_diverged_knows_nothing_of_its_table():
+    """Of trainings of one table each."""
+    columns = {"run_id": "a0", "d_model": 4, "n_params": 1}
+    table = pd.DataFrame([{**columns, "status": "ok", "task_seed": k} for k in range(4)])
+    known = claims.Measure("known", lambda row: [2.0])
+    table.loc[1, "status"] = "diverged"
+    assert groups.by_table(table, known).ravel().tolist() == [2, 0, 2, 2]
+    assert groups.by_table(table.assign(status="diverged"), known).size == 0
 
 
 def test_tables_read_from_a_file_and_tables_just_learnt_are_of_one_entry():

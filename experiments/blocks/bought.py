@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from memobench import folders
+from memobench.claims import UNDECIDED
 from memobench.experiments.blocks.common import EQUAL
 from memobench.experiments.blocks.weights import MANY
 from memobench.report.drawing import key, legend, palette, save, subplots
@@ -17,8 +18,9 @@ FOLDER = folders.published() / "blocks"
 
 
 def ratios() -> pd.DataFrame:
-    """Columns experiment, name, estimate, low, high: who over whom; in what, unless it is MANY.
+    """Columns experiment, name, estimate, low, high, decided.
 
+    name: who over whom; in what, unless it is MANY. decided: whether any claim on the ratio is.
     Recall is left out: it is no matter of weights.
     """
     tables = []
@@ -28,12 +30,11 @@ def ratios() -> pd.DataFrame:
         measure = table["claim"].str.rpartition(" (")[2].str.removesuffix(")")
         named = pair.where(measure == MANY.name, pair + ", " + measure)
         tables.append(table.assign(experiment=path.name.removesuffix(ENDING), name=named))
-    found = (
-        pd.concat(tables)
-        .query("experiment != 'recall'")
-        .drop_duplicates(["experiment", "name"], ignore_index=True)
-    )
-    return found[["experiment", "name", "estimate", "low", "high"]]
+    found = pd.concat(tables).query("experiment != 'recall'")
+    found["decided"] = found["verdict"] != UNDECIDED
+    found["decided"] = found.groupby(["experiment", "name"])["decided"].transform("any")
+    found = found.drop_duplicates(["experiment", "name"], ignore_index=True)
+    return found[["experiment", "name", "estimate", "low", "high", "decided"]]
 
 
 def figure(found: pd.DataFrame) -> Any:
@@ -45,14 +46,17 @@ def figure(found: pd.DataFrame) -> Any:
     for y, row in enumerate(rows):
         ends = [[row["estimate"] - row["low"]], [row["high"] - row["estimate"]]]
         color = colors[row["experiment"]]
-        axis.errorbar(row["estimate"], y, xerr=ends, fmt="o", capsize=3, color=color)
+        filled = color if row["decided"] else "white"
+        axis.errorbar(row["estimate"], y, xerr=ends, fmt="o", capsize=3, color=color, mfc=filled)
     axis.axvspan(*EQUAL, color="black", alpha=0.1)
     axis.axvline(1, color="black", linewidth=1)
     axis.set_yticks(range(len(found)), found["name"], fontsize="small")
     axis.set_ylim(len(found) - 0.5, -0.5)
     axis.set_xlim(left=0)
     axis.set_xlabel("ratio")
-    legend(drawn, [key(f"blocks/{x}", color=colors[x], marker="o") for x in names], columns=4)
+    handles = [key(f"blocks/{x}", color=colors[x], marker="o") for x in names]
+    handles.append(key("undecided", color="black", marker="o", markerfacecolor="white"))
+    legend(drawn, handles, columns=5)
     return drawn
 
 

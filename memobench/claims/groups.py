@@ -64,15 +64,22 @@ def bits_per_parameter(steps: int | None = None, count: str = "n_params") -> Mea
 
 
 def by_table(rows: pd.DataFrame, measure: Measure) -> np.ndarray:
-    """value_TxX of entries, rows that differ by more than seeds; none that ever diverged."""
+    """value_TxX of entries, rows that differ by more than seeds.
+
+    A training that diverged knows nothing; an entry of which all did is none.
+    """
+    trained = set[tuple[str, ...]]()
     found: dict[Any, dict[int, float]] = collections.defaultdict(dict)
     names = [name for name in configuration() if name in rows]
     for row in rows.to_dict("records"):
         # What a row leaves out is None where it was just measured, NaN where it was read.
         entry = tuple("" if pd.isna(row[name]) else str(row[name]) for name in names)
-        for k, value in enumerate(measure.values(row) if row["status"] == "ok" else [np.nan]):
+        if row["status"] == "ok":
+            trained.add(entry)
+        for k, value in enumerate(measure.values(row) if row["status"] == "ok" else [0.0]):
             found[entry][int(row["task_seed"]) + k] = value
-    value_TxX = pd.DataFrame(dict(enumerate(found.values()))).sort_index()
+    kept = [found[entry] for entry in found if entry in trained]
+    value_TxX = pd.DataFrame(dict(enumerate(kept))).sort_index()
     return value_TxX.dropna(axis=1).to_numpy(float)
 
 

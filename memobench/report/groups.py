@@ -61,7 +61,7 @@ class Groups(Drawing):
             "## Groups",
             "Means over label tables of a group's best entry, shape or learning rate, with 95% "
             "intervals: Student's, with Bonferroni's correction below, as any entry may look best. "
-            "One that diverged on any table is none.",
+            "A training that diverged knows nothing, and an entry of which all did is none.",
             tables.markdown(shown, {}),
         ]
 
