@@ -48,6 +48,12 @@ LINEAR = Claim(
     source=f"{SOURCE}, experiment 2 in larger dimension",
     test=claims.power_law(*claims.LINEAR),
 )
+NARROW = Claim(
+    name="linear in d_h < d",
+    statement="So it does without the point at d_h = d, where accuracy jumps.",
+    source="memobench",
+    test=claims.power_law(*claims.LINEAR, narrow=True),
+)
 
 EXPERIMENTS = (
     Experiment(
@@ -77,7 +83,7 @@ EXPERIMENTS = (
         "8,192 steps, too few to memorize: quick shows that it runs, and decides nothing",
         figure=Figure(x="d_head", hue="n_heads"),
         too_short=("quick",),
-        claims=(LINEAR, head_dimension.JUMP),
+        claims=(LINEAR, NARROW, head_dimension.JUMP),
     ),
     Experiment(
         name="dana2025/attention-vs-mlp-larger",
