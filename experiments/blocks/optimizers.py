@@ -16,7 +16,7 @@ from typing import Any
 
 from memobench import claims, families
 from memobench.experiments.blocks.common import BUDGETS, LESS, MORE, experiment
-from memobench.experiments.blocks.weights import FINE, MANY, measured, shapes
+from memobench.experiments.blocks.weights import MANY, METHOD, measured, shapes
 from memobench.methods.training import Training
 from memobench.models.modern import Modern
 from memobench.optimizers import Adam, Optimizer
@@ -64,13 +64,13 @@ def _entries(budget: int) -> dict[str, list[Modern]]:
 
 def _training(optimizer: Optimizer, rate: float) -> Training:
     last = rate / 20
-    return FINE.training.replace(optimizer=optimizer, learning_rate=rate, final_learning_rate=last)
+    return METHOD.training.replace(optimizer=optimizer, learning_rate=rate, final_learning_rate=last)
 
 
 def _uniform(budget: int) -> dict[str, tuple[Run, ...]]:
     return {
         f"{name}, {kind}": measured(
-            budget, entries, FINE.replace(training=_training(optimizer, rate))
+            budget, entries, METHOD.replace(training=_training(optimizer, rate))
         )
         for kind, entries in _entries(budget).items()
         for name, (optimizer, rate) in OPTIMIZERS.items()

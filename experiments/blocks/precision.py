@@ -25,8 +25,8 @@ from memobench.models.base import Architecture
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.runs import Run
 
-# One number of steps, and twice the label tables: what precisions cost is little.
-LONG = METHOD.replace(rungs=1, tables=16)
+# One number of steps.
+LONG = METHOD.replace(rungs=1)
 PRECISIONS = ("bfloat16", "int8", "int4")
 # Weights that are rounded to four bits in the end lose least where they have learnt slowly.
 _GENTLE = (0.01, 0.03, 0.1, 0.3, 1.0)
