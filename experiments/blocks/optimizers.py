@@ -64,7 +64,9 @@ def _entries(budget: int) -> dict[str, list[Modern]]:
 
 def _training(optimizer: Optimizer, rate: float) -> Training:
     last = rate / 20
-    return METHOD.training.replace(optimizer=optimizer, learning_rate=rate, final_learning_rate=last)
+    return METHOD.training.replace(
+        optimizer=optimizer, learning_rate=rate, final_learning_rate=last
+    )
 
 
 def _uniform(budget: int) -> dict[str, tuple[Run, ...]]:

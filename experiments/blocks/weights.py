@@ -77,9 +77,7 @@ def _experiment(
     measures: tuple[claims.Measure, ...] = (FEW, MANY),
 ) -> Experiment:
     presets = {
-        preset: {
-            group: measured(budget, shapes(budget, **of)) for group, of in options.items()
-        }
+        preset: {group: measured(budget, shapes(budget, **of)) for group, of in options.items()}
         for preset, budget in BUDGETS.items()
     }
     return experiment(
