@@ -69,6 +69,20 @@ def test_the_evidence_of_a_constant_names_its_sizes():
     assert "means 2 (d_model = 8), 2 (d_model = 16)" in evidence
 
 
+def test_searches_that_agree_differ_by_a_fact_at_most():
+    table = searched((8, 16), lambda d: d**2 / 2, noise=0)
+    assert CONSTANT(table).verdict == UNDECIDED
+    by_fact = claims.constant(
+        "d² / N",
+        quotient,
+        (1.8, 2.2),
+        "d_model",
+        ["d_head", "n_params"],
+        step=lambda table: quotient(table) / table["complete_99"],
+    )
+    assert by_fact(table).verdict == HOLDS
+
+
 def facts(least, seeds=5, n_examples=60):
     """Memories of 100 to 800 parameters, of which a seed's knows 99% from `least` of it on."""
     return pd.DataFrame(

@@ -139,7 +139,13 @@ def _of_authors(
                 statement=f"The MLP holds N facts with {law}, within a quarter.",
                 source=SOURCE,
                 test=claims.constant(
-                    f"{law.split()[0]} d / facts", value, region, "d_model", _SIZES
+                    f"{law.split()[0]} d / facts",
+                    value,
+                    region,
+                    "d_model",
+                    _SIZES,
+                    # Of one fact.
+                    step=lambda table: value(table) / table["complete_99"].astype(float),
                 ),
             ),
         ),

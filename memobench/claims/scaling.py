@@ -29,6 +29,7 @@ def constant(
     size: str,
     others: Sequence[str] = (),
     possible: Region = (-np.inf, np.inf),
+    step: Value | None = None,
 ) -> Test:
     """The mean over sizes of a value, itself a mean over seeds, lies in the region.
 
@@ -39,11 +40,12 @@ def constant(
       size: the column that tells sizes apart.
       others: columns that differ with it.
       possible: the least and the largest value that are possible.
+      step: from the rows to the least step of the value, by which equal runs may differ.
     """
 
     def test(table: pd.DataFrame) -> Finding:
         table = _measured(table, [size, *others])
-        means = bootstrap_means(table, [size, *others], value=value)
+        means = bootstrap_means(table, [size, *others], value, step)
         if not len(means.at):
             return too_few("no run whose set was large enough")
         pairs = zip(means.mean_X, means.at[size], strict=True)
