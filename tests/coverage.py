@@ -317,6 +317,9 @@ What this project calls a 95% interval, and its coverage. Written by
   second's, so the lower end of the interval takes Bonferroni's correction for the entries of the
   first, the upper end for those of the second.
 - **A share of runs**: exact (Clopper & Pearson).
+- **What would decide an undecided claim**: so many seeds, or label tables, that an interval that
+  narrows with their root excludes the nearer edge with 80% chance, were the estimate the true
+  value. It is not said where more of them would not narrow it so.
 - **Means in tables** (±) are half of Student's interval. Figures and verdicts do not leave what is
   possible (an accuracy 0 to 1, bits from 0 on).
 - **Equal runs** show no spread, which does not say that there is none. Accuracies are shares of so
