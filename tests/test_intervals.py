@@ -19,7 +19,7 @@ FITTED = [kind for kind in coverage.KINDS if kind.name.startswith(("exponent", "
 @pytest.mark.parametrize("noise", ["normal", "ours"])
 @pytest.mark.parametrize("kind", LINEAR, ids=lambda kind: kind.name)
 def test_intervals_of_few_seeds_have_the_truth(kind, noise, n_seeds):
-    found = coverage.rates(kind, coverage.NOISES[noise], n_seeds, repetitions=1000)
+    found = coverage.rates(kind, coverage.NOISES[noise], n_seeds, repetitions=2000)
     assert found.covered >= 0.93
     # Wrong verdicts: "above" and "below" the truth.
     assert max(found.above, found.below) <= 0.04
