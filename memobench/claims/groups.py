@@ -143,14 +143,13 @@ def over(groups: Groups, first: str, second: str, region: Region, measure: Measu
         if not (measure.step or (_spread(found[first]) and _spread(found[second]))):
             n_tables = 1  # As `Means.seeds` has it: equal values without a step show no spread.
         ratio, low, high = best_over_best(first_BxX, second_BxY, n_tables, measure.most)
-        best = (rounded(mean_BxX[0].max()) for mean_BxX in (first_BxX, second_BxY))
-        means = f"{' over '.join(best)} {measure.name}"
-        bests = first_BxX[0].max(), second_BxY[0].max()
-        top = measure.most - measure.step
-        if min(bests) >= top:
-            means = joined(means, "both are as much as can be: a harder task would tell")
-        name, of = f"{first} over {second}", "label table" if min(bests) < top else ""
-        return conclude([Statistic(name, ratio, low, high, region, n_tables, means, of=of)])
+        best = [mean_BxX[0].max() for mean_BxX in (first_BxX, second_BxY)]
+        details, of = f"{' over '.join(map(rounded, best))} {measure.name}", "label table"
+        if min(best) >= measure.most - measure.step:
+            details = joined(details, "both are as much as can be: a harder task would tell")
+            of = ""
+        name = f"{first} over {second}"
+        return conclude([Statistic(name, ratio, low, high, region, n_tables, details, of=of)])
 
     return test
 

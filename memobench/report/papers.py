@@ -73,7 +73,9 @@ def share(paper: str) -> str:
     runs = _runs(paper)
     known = published.of_runs({run.run_id for run in runs})
     if known is None:
-        return f"none of {len(set(map(point, runs)))} points has been measured at its own size"
+        return (
+            f"none of {len(set(map(point, runs)))} points has been measured at the paper's own size"
+        )
     points = coverage(paper, known)
     return (
         f"{points['published'].sum()} of {points['points'].sum()} points have been measured at the "
