@@ -28,8 +28,9 @@ from memobench.runs import Run
 # One number of steps.
 LONG = METHOD.replace(rungs=1)
 PRECISIONS = ("bfloat16", "int8", "int4")
-# Weights that are rounded to four bits in the end lose least where they have learnt slowly.
-_GENTLE = (0.01, 0.03, 0.1, 0.3, 1.0)
+# Factors of the learning rate of weights that are rounded in the end: to four bits they lose least
+# where they have learnt slowly.
+ROUNDED = dict.fromkeys(PRECISIONS, LONG.rate_factors) | {"int4": (0.01, 0.03, 0.1, 0.3, 1.0)}
 
 
 def n_bytes(row: Any) -> int:
@@ -65,12 +66,11 @@ def _groups(budget: int) -> dict[str, tuple[Run, ...]]:
         training = LONG.training.replace(**how)
         return measured(budget, [entry], LONG.replace(training=training, rate_factors=factors))
 
-    rates = dict.fromkeys(PRECISIONS, LONG.rate_factors) | {"int4": _GENTLE}
     groups: dict[str, tuple[Run, ...]] = {}
     for name, entry in _entries(budget).items():
         after = {
-            f"{name} rounded to {kind}": stored(entry, rates[kind], precision=kind, rounded="after")
-            for kind in PRECISIONS
+            f"{name} rounded to {kind}": stored(entry, factors, precision=kind, rounded="after")
+            for kind, factors in ROUNDED.items()
         }
         plain = {f"{name}, float32": stored(entry)}
         trained = {

@@ -135,8 +135,8 @@ def at_full_size(
 ) -> dict[str, tuple[Run, ...]]:
     """The presets of the paper's runs.
 
-    trend: sizes of the preset of that name. examples: its set for each kind of contexts, large
-    enough that only the largest models know all of it, where a trend ends.
+    trend: sizes of the preset of that name. examples: its set for each kind of contexts; a model
+    that knows all of it tells nothing of a trend.
     """
     several: Any = paper
     chosen = tuple(

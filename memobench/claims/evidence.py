@@ -18,7 +18,7 @@ SEVERITY = (FAILS, UNDECIDED, HOLDS)
 _MOST = 10_000
 # An interval excludes an edge with 80% chance if the truth lies half an interval and so many
 # standard errors away from it.
-POWER = float(scipy.stats.norm.ppf(0.8))
+_POWER = float(scipy.stats.norm.ppf(0.8))
 
 Region = tuple[float, float]  # Closed: both ends belong to it.
 # "Above 0" starts at the least positive number, so that a tie is not inside.
@@ -70,16 +70,12 @@ class Statistic:
             return ""
         edges = [edge for edge in self.region if self.low <= edge <= self.high]
         distance = max(min(abs(self.estimate - edge) for edge in edges), 1e-9)
-        wide = (1 + POWER / NORMAL) * (self.high - self.low) / 2
+        wide = (1 + _POWER / NORMAL) * (self.high - self.low) / 2
         n = self.seeds * (wide / distance) ** 2
-        needed = (
-            f"about {plural(math.ceil(n), self.of)}"
-            if n < _MOST
-            else f"more than {_MOST:,} {self.of}s"
-        )
+        needed = f"about {math.ceil(n):,}" if n < _MOST else f"more than {_MOST:,}"
         return (
-            f"of {plural(self.seeds, self.of)}; {needed} would decide it with 80% chance, were "
-            "this the true value"
+            f"{plural(self.seeds, self.of)} so far; {needed} {self.of}s would decide it with 80% "
+            "chance, were this the true value"
         )
 
     def among(self, n: int) -> "Statistic":

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from memobench import notation
-from memobench.report.drawing import Drawing, arms, colors_of, legend, possible, subplots
+from memobench.report.drawing import Drawing, arms, colors_of, key, legend, possible, subplots
 from memobench.table import analysis
 from memobench.table.rows import configuration
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from memobench.experiment import Experiment
+
+
+# Above a point: the set was too small to measure more.
+_ARROW: Any = {"marker": "$↑$", "markersize": 12}
 
 
 def best(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -44,7 +48,7 @@ class Scaling(Drawing):
     guides: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
-        """See `Drawing`: means over seeds, 95% intervals, guides."""
+        """See `Drawing`: means over seeds, 95% intervals, guides; arrows at lower bounds."""
         from matplotlib.ticker import StrMethodFormatter
 
         rows = table.assign(y=pd.to_numeric(table[self.y])).dropna(subset=["y"])
@@ -69,6 +73,8 @@ class Scaling(Drawing):
                 capsize=3,
                 label=notation.label(self.hue, hue),
             )
+            bound = mean[groups["lower_bound"].agg(lambda of_size: of_size.eq(True).any())]
+            axis.plot(bound.index, 1.12 * bound, color=color, linestyle="", **_ARROW)
         x = np.geomspace(rows[self.x].min() * 0.9, rows[self.x].max() * 1.1, 100)
         for style, (name, guide) in zip(("--", ":", "-.", "-"), self.guides, strict=False):
             axis.plot(x, guide(x), color="black", linewidth=1, linestyle=style, label=name)
@@ -79,5 +85,8 @@ class Scaling(Drawing):
         axis.set_xlabel(notation.name(self.x))
         axis.set_ylabel(notation.name(self.y))
         axis.set_title(notation.typeset(experiment.title))
-        legend(figure, axis.get_legend_handles_labels()[0], columns=2)
+        handles = axis.get_legend_handles_labels()[0]
+        if table["lower_bound"].eq(True).any():
+            handles.append(key("lower bound", linestyle="", **_ARROW))
+        legend(figure, handles, columns=2)
         return figure
