@@ -24,9 +24,6 @@ NEARLY = 0.99
 # learning rate falls linearly to a twentieth, and what is not known by then is hardly learnt: of
 # 171 trials with 256 to 1,024 parameters that came to know all none had known less.
 GIVE_UP = ((0.5, 0.9), (0.75, 0.97))
-# Exponents of steps by which capacities may approach their limits. Slower approaches cannot be told
-# from growth without a limit by a few rungs.
-EXPONENTS = np.geomspace(0.15, 3, 40)
 # Widths of thresholds, in logarithms of the number of examples.
 _WIDTH_W = np.geomspace(0.01, 0.5, 16)
 _GRID = 400
@@ -130,23 +127,17 @@ def typical(value_TxS: np.ndarray) -> Estimate:
 def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> tuple[Estimate, bool]:
     """What capacities approach with more steps, L - a steps^-p, and whether the rungs decide it.
 
-    They do not where p is the least of EXPONENTS: then they grow as if without a limit. Where the
-    last rung is lower than one before, with an interval that excludes 0, there is none: NaN. A
-    table has the same starts on every rung, so that what is above the curve on one is above it on
-    all.
+    Where the last rung is lower than one before, with an interval that excludes 0, there is none:
+    NaN. A table has the same starts on every rung, so that what is above the curve on one is above
+    it on all.
     """
-    share_K = np.asarray(steps_K, float) / steps_K[-1]
     value_BxK = statistics.replicates(value_KxTxS.mean(axis=2).T)
     n_tables = value_KxTxS.shape[1]
     most = int(value_BxK[0].argmax())
     if statistics.interval(value_BxK[:, -1] - value_BxK[:, most], n_tables)[1] < 0:
         return Estimate(*[np.nan] * 3), False
-    fitted = statistics.profile(share_K, value_BxK, lambda x, p: statistics.power(x, -p), EXPONENTS)
-    grows_B = fitted.coefficients_Bk[:, 1] < 0
-    # Rungs that do not grow have reached their limit.
-    limit_B = np.where(grows_B, fitted.coefficients_Bk[:, 0], value_BxK[:, -1])
+    limit_B, decided = statistics.approached(steps_K, value_BxK)
     low, high = statistics.interval(limit_B, n_tables)
-    decided = not (grows_B[0] and fitted.best_B[0] <= EXPONENTS[0])
     return Estimate(float(limit_B[0]), low, high), decided
 
 

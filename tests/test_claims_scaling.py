@@ -119,3 +119,49 @@ def test_the_smallest_memory_that_knows_nearly_all_is_the_densest():
     nothing = test(facts(lambda seed: 10**6))
     assert (nothing.verdict, "too few points" in nothing.evidence) == (UNDECIDED, True)
     assert test(facts(lambda seed: 400, seeds=1)).verdict == UNDECIDED
+
+
+def trained(bits, seeds=5, noise=0.002):
+    """Trainings of two learning rates, of which the larger knows a tenth less."""
+    random = np.random.default_rng(0)
+    rows = [
+        {
+            **row(0.5, seed, steps=steps),
+            "epochs": steps,
+            "learning_rate": rate,
+            "final_learning_rate": rate / 20,
+            "bits": bits(steps) * (1 - (rate > 0.1) / 10) * (1 + noise * random.normal()),
+        }
+        for steps in (512, 2048, 8192, 32_768)
+        for rate in (0.1, 0.3)
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows)
+
+
+LIMIT = claims.limit("bits", lambda rows: rows["bits"], (9.0, np.inf))
+
+
+@pytest.mark.parametrize(
+    ("bits", "truth", "verdict"),
+    [
+        (lambda steps: 10 - 40 * steps**-0.5, 10, HOLDS),
+        (lambda steps: 8 - 40 * steps**-0.5, 8, FAILS),
+        (lambda steps: 9 - 40 * steps**-0.5, 9, UNDECIDED),
+        # Each fourfold adds as much: nothing says where that ends.
+        (lambda steps: 2 + np.log10(steps), np.inf, UNDECIDED),
+        # What was reached needs no limit.
+        (lambda steps: 7 + np.log10(steps), np.inf, HOLDS),
+    ],
+)
+def test_limits_of_steps(bits, truth, verdict):
+    finding = LIMIT(trained(bits))
+    assert finding.verdict == verdict, finding.evidence
+    assert finding.low <= truth <= finding.high
+    assert "after 32,768 steps" in finding.evidence
+
+
+def test_a_limit_needs_four_numbers_of_steps():
+    table = trained(lambda steps: 10 - 40 * steps**-0.5)
+    finding = LIMIT(table[table["steps"] > 512])
+    assert (finding.verdict, "too few points" in finding.evidence) == (UNDECIDED, True)

@@ -1,19 +1,24 @@
-"""capacity/bits: bits per parameter of a small GPT that memorizes whole random sequences.
+"""capacity/bits, -steps: bits per parameter of a small GPT that memorizes random sequences.
 
 Source: Morris et al., How much do language models memorize? (2025, arXiv 2505.24832): 3.5 to 3.6
 bits per parameter (3.51 in bfloat16, 3.83 in float32) of GPT-2-like models on uniformly random
 tokens, V = 2,048, S = 64, after 10^6 steps of batches of 2,048; memorized bits are N S log2 V minus
 the negative log-likelihood in bits, the maximum over N.
 
-Expected: below their number, because our budget is a few thousand steps: a lower bound.
+Expected: below their number, because our budget is a few thousand steps: a lower bound. `-steps`
+trains a set that no number of steps exhausts for four times as many again and again, and asks what
+the bits approach.
 
     memobench run capacity/bits --preset=quick
     memobench report capacity/bits --preset=quick
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 
+from memobench import claims
+from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
@@ -58,7 +63,14 @@ def _runs(sets: Iterable[tuple[int, int]], steps: int, seeds: int) -> Iterator[R
         )
 
 
-EXPERIMENT = Experiment(
+def _ladder(widths: Iterable[int], most: int) -> tuple[Run, ...]:
+    """Four numbers of steps, the last `most`, of sets of twice the bits that are expected."""
+    sets = [(d_model, 4 * d_model**2) for d_model in widths]
+    return tuple(run for k in (64, 16, 4, 1) for run in _runs(sets, most // k, seeds=3))
+
+
+RATE = ("learning_rate", "final_learning_rate")
+_BITS = Experiment(
     name="capacity/bits",
     title="Bits in a small GPT: a lower bound at our budget",
     presets={
@@ -76,7 +88,7 @@ EXPERIMENT = Experiment(
         x="n_params",
         y="bits",
         hue="n_examples",
-        best_of=("learning_rate", "final_learning_rate"),
+        best_of=RATE,
         guides=(
             ("3.83 bits per parameter (Morris et al., float32)", lambda x: FOUND * x),
             ("2 bits per parameter (Allen-Zhu & Li)", lambda x: 2 * x),
@@ -86,3 +98,31 @@ EXPERIMENT = Experiment(
     "nothing. With few steps and two sets for each size, the result is a lower bound and not a "
     "capacity.",
 )
+
+_STEPS = Experiment(
+    name="capacity/bits-steps",
+    title="Bits in a small GPT with more steps",
+    presets={"quick": _ladder([8], 8192), "full": _ladder([8], 32_768)}
+    | {"large": _ladder([8, 16], 32_768)},
+    left_out="32,768 steps; of `large`, d = 16",
+    figure=Scaling(x="steps", y="bits", hue="n_params", best_of=RATE),
+    claims=(
+        Claim(
+            name="bits per parameter with more steps",
+            statement="With more steps a GPT of two layers comes to hold what Morris et al. found, "
+            f"{FOUND} bits per parameter in float32, within a tenth or more.",
+            source="Morris et al. 2025, section 4 (larger models, 10^6 steps of batches)",
+            test=claims.limit(
+                "bits per parameter in the limit",
+                lambda rows: rows["bits"] / rows["n_params"],
+                (0.9 * FOUND, math.inf),
+            ),
+            across_steps=True,
+        ),
+    ),
+    notes="A set of 4 d² sequences, twice the bits that the model is expected to hold; the better "
+    "of two learning rates at each number of steps, by the seeds that are shown. The limit is L of "
+    "L - a steps^-p. Steps are of the gradient of the whole set.",
+)
+
+EXPERIMENTS = (_BITS, _STEPS)

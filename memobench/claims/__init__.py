@@ -48,7 +48,7 @@ from memobench.claims.growth import (
     never_falls,
     power_law,
 )
-from memobench.claims.scaling import constant, densest, exchange, exponent
+from memobench.claims.scaling import constant, densest, exchange, exponent, limit
 from memobench.claims.slopes import (
     equal_slopes,
     exponent_of_slopes,
@@ -113,6 +113,7 @@ __all__ = [
     "interval",
     "jump_at_full_width",
     "levels_off",
+    "limit",
     "linear_in_heads",
     "measured",
     "never_falls",

@@ -1,5 +1,6 @@
 """How what was memorized grows with a size: constants and exponents of power laws."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -11,12 +12,21 @@ from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
     Region,
     conclude,
+    conclude_groups,
     decide,
     rounded,
+    stated,
     statistic_of,
     too_few,
 )
-from memobench.claims.statistics import MIN_SEEDS, Means, bootstrap_means, least_squares
+from memobench.claims.statistics import (
+    MIN_SEEDS,
+    Means,
+    approached,
+    bootstrap_means,
+    interval,
+    least_squares,
+)
 from memobench.table.analysis import half_width
 
 Value = Callable[[pd.DataFrame], pd.Series]
@@ -77,6 +87,41 @@ def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str])
         residual = means.mean_X - design_Xk @ least_squares(design_Xk, means.y_BX[:1])[0]
         details = f"largest deviation from the line {np.exp(np.abs(residual).max()) - 1:.0%}"
         return conclude([statistic_of(name, slope_B, region, means.seeds, details)])
+
+    return test
+
+
+def limit(name: str, value: Value, region: Region) -> Test:
+    """What the mean over seeds approaches with more steps, L - a steps^-p, lies in the region.
+
+    In every size of model and set, each number of steps at the learning rate of the best mean; four
+    numbers of steps at least. Where it grows as if without a limit, that is at least what was
+    reached.
+
+    Args:
+      name: of the value.
+      value: from the rows to a number each.
+      region: where it must lie.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        sets = ["n_params", "n_examples"]
+        means = bootstrap_means(table, [*sets, "steps", "epochs", *_RATES], value)
+        order = means.at.assign(mean=means.mean_X)
+        best = order.groupby([*sets, "steps"])["mean"].idxmax()
+        statistics = {}
+        for (n_params, n_examples), of_set in best.groupby(sets):
+            at = means.where(means.at.index.isin(of_set))
+            if len(at.at) < 4:
+                continue
+            limit_B, decided = approached(at.at["steps"].tolist(), at.y_BX)
+            details = f"{stated(at.y_BX[:, -1], at.seeds)} after {at.at['steps'].iloc[-1]:,} steps"
+            found = statistic_of(name, limit_B, region, at.seeds, details)
+            if not decided:
+                low, _ = interval(at.y_BX[:, -1], at.seeds)
+                found = dataclasses.replace(found, low=low, high=math.inf)
+            statistics[f"{n_params:,}, of {n_examples:,} sequences"] = found
+        return conclude_groups(statistics, "n_params", "four numbers of steps")
 
     return test
 

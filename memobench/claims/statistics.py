@@ -21,6 +21,9 @@ from memobench.table.rows import configuration
 REPLICATES = 1024  # Sobol's points are even for powers of two.
 MIN_SEEDS = 3  # Fewer say too little about their spread.
 NORMAL = float(scipy.stats.norm.ppf(0.5 + CONFIDENCE / 2))
+# Exponents of steps by which a limit may be approached. Slower approaches cannot be told from
+# growth without a limit by a few numbers of steps.
+APPROACHES = np.geomspace(0.15, 3, 40)
 SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.
 
 Value = Callable[[pd.DataFrame], Any]
@@ -232,6 +235,19 @@ def profile(
     explained_B = np.take_along_axis(explained_BG, best_B[:, None], axis=1)[:, 0]
     rss_B = np.maximum((centred_BX**2).sum(axis=1) - explained_B, 0)
     return Profile(grid_G[best_B], coefficients_Bk, rss_B)
+
+
+def approached(steps_K: Sequence[int], y_BxK: np.ndarray) -> tuple[np.ndarray, bool]:
+    """limit_B, what each row approaches as L - a steps^-p, and whether the first decides it.
+
+    It does not where p is the least of APPROACHES: then it grows as if without a limit.
+    """
+    share_K = np.asarray(steps_K, float) / steps_K[-1]
+    fitted = profile(share_K, y_BxK, lambda x, p: power(x, -p), APPROACHES)
+    grows_B = fitted.coefficients_Bk[:, 1] < 0
+    # What does not grow has reached its limit.
+    limit_B = np.where(grows_B, fitted.coefficients_Bk[:, 0], y_BxK[:, -1])
+    return limit_B, not (grows_B[0] and fitted.best_B[0] <= APPROACHES[0])
 
 
 def aicc(rss: float, n: int, k: int, scale: float = 1.0) -> float:
