@@ -1,5 +1,6 @@
 """Families: every budget has shapes of each, and all of them meet it."""
 
+import pandas as pd
 import pytest
 
 from memobench import board, families
@@ -9,6 +10,7 @@ from memobench.experiments.board import typical as board_typical
 from memobench.models import base as models
 from memobench.models.product_key_memory import ProductKeyMemory
 from memobench.table import results
+from memobench.table.published import published
 from tests.entries import BUDGET, HEADS, made
 
 
@@ -34,6 +36,23 @@ def test_chosen_shapes_are_among_those_tried(of):
         tried, chosen = shapes.SHAPES[of](budget), shapes.standard(budget, of)
         assert set(chosen) <= set(tried)
         assert sorted(x.family for x in chosen) == sorted({x.family for x in tried})
+
+
+@pytest.mark.parametrize(("more", "moves"), [(0.01, False), (0.03, True)])
+def test_a_chosen_shape_stays_where_another_knows_hardly_more(more, moves):
+    stands, table = pd.read_csv(shapes.CHOSEN), published("board/shapes")
+    assert shapes.chosen(table, stands)["d_model"].tolist() == stands["d_model"].tolist()
+    (mlp,) = stands.query("budget == 256 and family == 'MLP'").to_dict("records")
+    of_mlp = [run for run in shapes.runs([256]) if run.architecture.family == "MLP"]
+    known = table.set_index("run_id")["bits"] / table.set_index("run_id")["n_params"]
+    (entry,) = [run for run in of_mlp if run.architecture.d_model == mlp["d_model"]]
+    other = next(run for run in of_mlp if run != entry)
+    bits = (1 + more) * known[entry.run_id] * table["n_params"]
+    table["bits"] = table["bits"].where(table["run_id"] != other.run_id, bits)
+    for before, stayed in ((stands, not moves), (stands.iloc[:0], False)):
+        found = shapes.chosen(table, before).query("budget == 256 and family == 'MLP'")
+        expected = entry if stayed else other
+        assert found["d_model"].tolist() == [expected.architecture.d_model]
 
 
 def test_a_family_is_named_by_options_and_its_shapes_by_sizes():

@@ -3,7 +3,7 @@
 An architecture is not judged by one arbitrary width: the shape of each family that knows most bits
 of an overfull set after 1,024 steps of the exact gradient stands for it in `board/typical`.
 `memobench/families.py` makes the shapes; `python -m memobench.experiments.board.shapes` writes the
-best of the published ones into `chosen.csv`.
+best of the published ones into `chosen.csv`, where a shape stays that knows nearly as much.
 
 Expected: shapes with few heads or neurons beside many dimensions, or the reverse, know less.
 
@@ -41,6 +41,8 @@ METHOD = Capacity(
 # At these sizes some initial weights of an MLP fail at the larger rate, and a shape would be judged
 # by how many of its own did.
 _FINE_FROM, _FINE = 4096, METHOD.replace(rate_factors=(3.0, 5.5, 10.0))
+# Four tables do not tell shapes apart that differ by less, and those that stand have been measured.
+EQUAL = 0.02
 # What two cores measure within half an hour, within some hours, in days, and not at all.
 PRESETS = {
     "quick": (256, 512),
@@ -67,20 +69,26 @@ def runs(
     )
 
 
-def chosen(table: pd.DataFrame) -> pd.DataFrame:
-    """The architecture of most bits per parameter of each family, at budgets all measured."""
+def chosen(table: pd.DataFrame, stands: pd.DataFrame) -> pd.DataFrame:
+    """The architecture of most bits per parameter of each family, at budgets all measured.
+
+    That which stands, in a table like this one, stays if it knows nearly as many.
+    """
     found = table[table["status"] == "ok"].set_index("run_id")
     rows = []
     for (of, shapes), budget in itertools.product(SHAPES.items(), families.VOCAB_SIZES):
-        of_budget = {run.run_id: run.architecture.family for run in runs([budget], shapes)}
-        if set(of_budget) <= set(found.index):
-            of_runs = found.loc[list(of_budget)]
-            known = (of_runs["bits"] / of_runs["n_params"]).groupby(pd.Series(of_budget)).idxmax()
-            rows += [
-                {"of": of, "budget": budget, "family": family}
-                | dict(found.loc[run_id, of_architecture()])
-                for family, run_id in sorted(known.items())
-            ]
+        of_budget = {run.run_id: run.architecture for run in runs([budget], shapes)}
+        if not set(of_budget) <= set(found.index):
+            continue
+        of_runs = found.loc[list(of_budget)]
+        known = of_runs["bits"] / of_runs["n_params"]
+        standing = _architectures(stands, budget, of)
+        for family, of_family in known.groupby({x: y.family for x, y in of_budget.items()}):
+            nearly = of_family[of_family >= (1 - EQUAL) * of_family.max()]
+            stay = [run_id for run_id in nearly.index if of_budget[run_id] in standing]
+            run_id = (stay or [of_family.idxmax()])[0]
+            cells = dict(found.loc[run_id, of_architecture()])
+            rows.append({"of": of, "budget": budget, "family": family} | cells)
     return pd.DataFrame(rows).dropna(axis=1, how="all")
 
 
@@ -89,9 +97,11 @@ def standard(budget: int, of: str = "families") -> list[Architecture]:
 
     of: a key of SHAPES.
     """
-    table = pd.read_csv(CHOSEN)
-    chosen = table[(table["budget"] == budget) & (table["of"] == of)]
-    rows: list[Any] = chosen.to_dict("records")
+    return _architectures(pd.read_csv(CHOSEN), budget, of)
+
+
+def _architectures(chosen: pd.DataFrame, budget: int, of: str) -> list[Architecture]:
+    rows: list[Any] = chosen.query("budget == @budget and of == @of").to_dict("records")
     return [Architecture.named(row["architecture"]).from_cells(row) for row in rows]
 
 
@@ -110,7 +120,8 @@ EXPERIMENTS = (
 def _main() -> None:
     """Writes `chosen.csv` from the published tables."""
     # Sizes that some have stay whole numbers.
-    chosen(published("board/shapes")).convert_dtypes().to_csv(CHOSEN, index=False)
+    found = chosen(published("board/shapes"), pd.read_csv(CHOSEN))
+    found.convert_dtypes().to_csv(CHOSEN, index=False)
 
 
 if __name__ == "__main__":
