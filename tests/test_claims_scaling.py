@@ -165,3 +165,9 @@ def test_a_limit_needs_four_numbers_of_steps():
     table = trained(lambda steps: 10 - 40 * steps**-0.5)
     finding = LIMIT(table[table["steps"] > 512])
     assert (finding.verdict, "too few points" in finding.evidence) == (UNDECIDED, True)
+
+
+def test_there_is_no_limit_of_what_falls():
+    finding = LIMIT(trained(lambda steps: 10 - steps / 32_768))
+    assert (finding.verdict, np.isnan(finding.low)) == (UNDECIDED, True)
+    assert "fewer than the" in finding.evidence

@@ -11,6 +11,7 @@ from memobench.bisection import NEARLY
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
     Region,
+    Statistic,
     conclude,
     conclude_groups,
     decide,
@@ -96,7 +97,7 @@ def limit(name: str, value: Value, region: Region) -> Test:
 
     In every size of model and set, each number of steps at the learning rate of the best mean; four
     numbers of steps at least. Where it grows as if without a limit, that is at least what was
-    reached.
+    reached. Where the most steps do not give the most there is none: rates are too far apart.
 
     Args:
       name: of the value.
@@ -117,7 +118,10 @@ def limit(name: str, value: Value, region: Region) -> Test:
             limit_B, decided = approached(at.at["steps"].tolist(), at.y_BX)
             details = f"{stated(at.y_BX[:, -1], at.seeds)} after {at.at['steps'].iloc[-1]:,} steps"
             found = statistic_of(name, limit_B, region, at.seeds, details)
-            if not decided:
+            if at.mean_X[-1] < at.mean_X.max():
+                details += f", fewer than the {rounded(at.mean_X.max())} of fewer steps"
+                found = Statistic(name, math.nan, math.nan, math.nan, region, at.seeds, details)
+            elif not decided:
                 low, _ = interval(at.y_BX[:, -1], at.seeds)
                 found = dataclasses.replace(found, low=low, high=math.inf)
             statistics[f"{n_params:,}, of {n_examples:,} sequences"] = found
