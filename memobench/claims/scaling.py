@@ -95,7 +95,7 @@ def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str])
 def limit(name: str, value: Value, region: Region) -> Test:
     """What the mean over seeds approaches with more steps, L - a steps^-p, lies in the region.
 
-    In every size of model and set, each number of steps at the learning rate of the best mean; four
+    In every size of model and set, each number of steps at the learning rate of the best mean; five
     numbers of steps at least. Where it grows as if without a limit, that is at least what was
     reached. Where the most steps do not give the most there is none: rates are too far apart.
 
@@ -113,7 +113,7 @@ def limit(name: str, value: Value, region: Region) -> Test:
         statistics = {}
         for (n_params, n_examples), of_set in best.groupby(sets):
             at = means.where(means.at.index.isin(of_set))
-            if len(at.at) < 4:
+            if len(at.at) < 5:
                 continue
             limit_B, decided = approached(at.at["steps"].tolist(), at.y_BX)
             details = f"{stated(at.y_BX[:, -1], at.seeds)} after {at.at['steps'].iloc[-1]:,} steps"
@@ -125,7 +125,7 @@ def limit(name: str, value: Value, region: Region) -> Test:
                 low, _ = interval(at.y_BX[:, -1], at.seeds)
                 found = dataclasses.replace(found, low=low, high=math.inf)
             statistics[f"{n_params:,}, of {n_examples:,} sequences"] = found
-        return conclude_groups(statistics, "n_params", "four numbers of steps")
+        return conclude_groups(statistics, "n_params", "five numbers of steps")
 
     return test
 
