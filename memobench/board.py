@@ -140,7 +140,7 @@ class Shown(Column):
         return f"{texts[0]} [{texts[1]}, {texts[2]}]" if known else texts[0]
 
     def _text(self, cell: Any) -> str:
-        return str(cell) if self.digits is None else f"{cell:,.{self.digits}f}"
+        return str(cell) if self.digits is None else f"{cell:,.{self.digits}f}".replace("inf", "∞")
 
 
 _TEXT, _NUMBER = col.text_of(400), col.real()

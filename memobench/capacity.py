@@ -124,21 +124,22 @@ def typical(value_TxS: np.ndarray) -> Estimate:
     return Estimate(float(found_BxK[0, 0]), low, high)
 
 
-def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> tuple[Estimate, bool]:
-    """What capacities approach with more steps, L - a steps^-p, and whether the rungs decide it.
+def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> Estimate:
+    """What capacities approach with more steps, L - a steps^-p.
 
-    Where the last rung is lower than one before, with an interval that excludes 0, there is none:
-    NaN. A table has the same starts on every rung, so that what is above the curve on one is above
-    it on all.
+    NaN where the rungs do not decide it: where they grow as if without a limit, and where the last
+    is lower than one before, with an interval that excludes 0. The interval ends at infinity where
+    growth without a limit cannot be excluded. A table has the same starts on every rung, so that
+    what is above the curve on one is above it on all.
     """
     value_BxK = statistics.replicates(value_KxTxS.mean(axis=2).T)
     n_tables = value_KxTxS.shape[1]
+    limit_B = statistics.approached(steps_K, value_BxK)
     most = int(value_BxK[0].argmax())
-    if statistics.interval(value_BxK[:, -1] - value_BxK[:, most], n_tables)[1] < 0:
-        return Estimate(*[np.nan] * 3), False
-    limit_B, decided = statistics.approached(steps_K, value_BxK)
-    low, high = statistics.interval(limit_B, n_tables)
-    return Estimate(float(limit_B[0]), low, high), decided
+    falls = statistics.interval(value_BxK[:, -1] - value_BxK[:, most], n_tables)[1] < 0
+    if falls or np.isinf(limit_B[0]):
+        return Estimate(*[np.nan] * 3)
+    return Estimate(float(limit_B[0]), *statistics.interval(limit_B, n_tables))
 
 
 def converged(reached: float, limit: Estimate) -> bool | None:
@@ -151,31 +152,17 @@ def converged(reached: float, limit: Estimate) -> bool | None:
     return near[0] if near[0] == near[1] else None
 
 
-def half_known(trials: Sequence[Trial], range_: tuple[float, float], n: int = 1) -> Estimate:
+def half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate:
     """The number of examples that half of the trainings come to know completely.
 
     By the posterior of a logistic curve in the logarithm of that number, flat in both its logarithm
-    within the range and that of its width. The lower end is as low as one of n intervals has it.
+    within the range and that of its width. Of trials at one learning rate, chosen without them: of
+    the best of several rates by these same trials it would be too large.
     """
     n_G, weight_G, _ = _posterior(trials, range_)
     share_G = np.cumsum(weight_G) - weight_G / 2
-    low, value, high = np.exp(np.interp((0.025 / n, 0.5, 0.975), share_G, np.log(n_G)))
+    low, value, high = np.exp(np.interp((0.025, 0.5, 0.975), share_G, np.log(n_G)))
     return Estimate(float(value), float(low), float(high))
-
-
-def most_half_known(
-    trials: Mapping[float, Sequence[Trial]], range_: tuple[float, float]
-) -> tuple[float, Estimate]:
-    """The learning rate at which `half_known` is largest, and that largest.
-
-    Which rate is truly the best is not known, and any may look best. The largest is at least that
-    of any rate, so the lower end is the greatest of theirs, with Bonferroni's correction; it is at
-    most the greatest of their upper ends, which needs none.
-    """
-    found = {rate: half_known(of, range_, len(trials)) for rate, of in sorted(trials.items())}
-    best = max(found, key=lambda rate: found[rate].value)
-    ends = (max(getattr(each, end) for each in found.values()) for end in ("low", "high"))
-    return best, Estimate(found[best].value, *ends)
 
 
 def thresholds(

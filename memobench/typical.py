@@ -14,14 +14,17 @@ import scipy.stats
 from memobench import capacity, families, metrics
 from memobench.claims import statistics
 from memobench.errors import UserError
-from memobench.methods.capacity import Capacity, trials_of
+from memobench.methods.capacity import Capacity
 from memobench.models.base import Architecture, in_words
+from memobench.table import analysis
 from memobench.table.rows import listed
 
 # Which columns tell the sets apart on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
 _SAID = {True: "yes", False: "no", None: "undecided"}
 ATTENTION, MLP = "attention-only, full heads", "MLP"
+# A power law less likely than this is rejected.
+REJECTED = 0.05
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -30,7 +33,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
     `bits`, `accuracy`, `memorized`, `limit` and `half_99` (examples that half of the trainings know
     to 99%), each with `_low` and `_high`; `earlier`, the mean bits of shorter trainings, a pair of
-    steps and bits each; `rate_of_sets`, the best of the learning rates tried for sets; `converged`
+    steps and bits each; `rate_of_sets`, the learning rate that pilots chose for sets; `converged`
     (yes, no or undecided); `best_bits`, `best_complete`;
     `rank_low`, `rank_high` of bits per parameter within a set: entries that cannot be told apart
     share a range.
@@ -53,7 +56,8 @@ def models(run: Any, value: str) -> np.ndarray:
 def _row(run: Any) -> dict[str, Any]:
     bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
     bits, known_TxS = capacity.typical(bits_KxTxS[-1]), models(run, "rung_known")[-1]
-    architecture = _architecture(run)
+    architecture, n = _architecture(run), int(run["n_examples"])
+    guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
     found: dict[str, Any] = {
         "run_id": run["run_id"],
         "by": run.get("by"),
@@ -70,37 +74,24 @@ def _row(run: Any) -> dict[str, Any]:
         "best_complete": run["best_complete"],
         "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
         **_named("bits", bits),
-        **_named("accuracy", capacity.typical(known_TxS / run["n_examples"])),
-        **_named("memorized", capacity.typical(_memorized(known_TxS, run))),
+        **_named("accuracy", capacity.typical(known_TxS / n)),
+        **_named(
+            "memorized", capacity.typical(metrics.chance_corrected(known_TxS / n, n, guessing))
+        ),
         "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
     }
     if len(steps_K) > 2:
-        limit, decided = capacity.limit(steps_K, bits_KxTxS)
-        near = capacity.converged(bits.value, limit) if decided else False
+        limit = capacity.limit(steps_K, bits_KxTxS)
+        near = capacity.converged(bits.value, limit)
         if near and found["edge_of_rates"]:
             near = None
         found |= _named("limit", limit)
         found["converged"] = _SAID[near]
-    if trials := _trials(run):
-        possible = capacity.around(known_TxS.mean(), run["n_examples"], 1 / run["vocab_size"])
-        rate, most = capacity.most_half_known(trials, possible)
-        found |= _named("half_99", most)
-        found["rate_of_sets"] = rate if len(trials) > 1 else None
-    return found
-
-
-def _memorized(known: Any, run: Any) -> Any:
-    """Associations known beyond guessing."""
-    n = run["n_examples"]
-    return metrics.chance_corrected(known / n, n, 1 / run["vocab_size"])
-
-
-def _trials(run: Any) -> dict[float, list[capacity.Trial]]:
-    """The trials of a row by their learning rates; of one rate only where none was chosen."""
-    found: dict[float, list[capacity.Trial]] = {}
-    for rate, n, known in trials_of(run, run["learning_rate"]):
-        # As it is published, with six digits.
-        found.setdefault(float(f"{rate:.5g}"), []).append(capacity.Trial(int(n), bool(known)))
+    trials = [capacity.Trial(n, bool(known)) for n, known in listed(run["complete_trials"])]
+    if trials and not np.isnan(guessing):
+        possible = capacity.around(known_TxS.mean(), n, guessing)
+        found |= _named("half_99", capacity.half_known(trials, possible))
+        found["rate_of_sets"] = run.get("trial_rate")
     return found
 
 
@@ -185,8 +176,8 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
 
     Columns: family, budgets; `exponent` (b; 1 where bits per parameter stay as they are) and
     `all_pairs` (f; bits of a set of all pairs over those of one of half of them), each with `_low`
-    and `_high`; p_value of deviations as large as those of the means from the law, were it true;
-    n_params and bits, lists of what the law says of each budget. Least squares in logarithms, by
+    and `_high`, NaN where the law is rejected; p_value of deviations as large as those of the means
+    from the law, were it true; n_params and bits, lists of what the law says of each budget. Least squares in logarithms, by
     the variances of means.
     """
     runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
@@ -211,14 +202,17 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
         law_X = design_XxC @ fit_BxC[0]
         misfit = np.square((log_BxX[0] - law_X) / error_X).sum()
         tables = min(map(len, bits))
+        p_value = float(scipy.stats.chi2.sf(misfit, len(own) - len(columns)))
         exponent_B, factor_B = fit_BxC[:, 1], np.exp(fit_BxC[:, 2:])
+        if p_value < REJECTED:
+            exponent_B, factor_B = exponent_B[:1], factor_B[:1]
         found.append(
             {
                 "family": name,
                 "budgets": len(own),
                 **_named("exponent", _estimate(exponent_B, tables)),
                 **(_named("all_pairs", _estimate(factor_B[:, 0], tables)) if factor_B.size else {}),
-                "p_value": float(scipy.stats.chi2.sf(misfit, len(own) - len(columns))),
+                "p_value": p_value,
                 "n_params": n_X.tolist(),
                 "bits": np.exp(law_X).tolist(),
             }
@@ -227,8 +221,9 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _estimate(value_B: np.ndarray, tables: int) -> capacity.Estimate:
-    """Of replicates, of which the first is the estimate itself."""
-    return capacity.Estimate(float(value_B[0]), *statistics.interval(value_B, tables))
+    """Of replicates, of which the first is the estimate itself; without others no interval."""
+    ends = statistics.interval(value_B, tables) if len(value_B) > 1 else (np.nan, np.nan)
+    return capacity.Estimate(float(value_B[0]), *ends)
 
 
 def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:

@@ -44,35 +44,36 @@ def test_the_interval_covers_where_some_initial_weights_fail(share):
     assert covered([one() for _ in range(REPETITIONS)], truth) >= 0.88
 
 
-@pytest.mark.parametrize("exponent", [0.3, 1.0])
+@pytest.mark.parametrize("exponent", [0.1, 0.3, 1.0])
 def test_the_interval_of_the_limit_covers(exponent):
+    """Of slow growth there is none, or one that ends at infinity."""
     random = np.random.default_rng(1)
     steps = (256, 1024, 4096)
     mean_K = 1100 - 130 * (np.array(steps) / 256) ** -exponent
 
     def one():
         shared, own = 0.03 * random.normal(size=(1, 12, 1)), 0.02 * random.normal(size=(3, 12, 1))
-        return capacity.limit(steps, mean_K[:, None, None] * (1 + shared + own))[0]
+        return capacity.limit(steps, mean_K[:, None, None] * (1 + shared + own))
 
-    assert covered([one() for _ in range(100)], 1100) >= 0.88
+    found = [one() for _ in range(100)]
+    assert covered([each for each in found if not np.isnan(each.value)], 1100) >= 0.88
+    if exponent == 1:
+        assert np.mean([np.isnan(each.value) for each in found]) <= 0.1
 
 
 def test_the_limit_of_what_no_longer_grows_is_what_there_is():
     value_KxTxS = np.broadcast_to(np.linspace(900, 1100, 6)[:, None], (3, 6, 1))
-    found, decided = capacity.limit((16, 64, 256), value_KxTxS)
-    assert found.value == pytest.approx(1000)
-    assert decided
+    assert capacity.limit((16, 64, 256), value_KxTxS).value == pytest.approx(1000)
 
 
 def test_where_more_steps_know_less_there_is_no_limit():
     spread_T, mean_K = np.linspace(-30, 30, 8), np.array([700, 900, 800])
-    found, decided = capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
+    found = capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
     assert np.isnan(found).all()
-    assert not decided
     # Of tables that disagree nobody knows.
     random = np.random.default_rng(0)
     noisy_KxT = mean_K[:, None] + 400 * random.normal(size=(3, 8))
-    assert np.isfinite(capacity.limit((16, 64, 256), noisy_KxT[:, :, None])[0]).all()
+    assert np.isfinite(capacity.limit((16, 64, 256), noisy_KxT[:, :, None]).value)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +83,16 @@ def test_converged_is_what_the_whole_interval_of_the_limit_says(reached, expecte
     assert capacity.converged(reached, capacity.Estimate(98.5, 97.5, 100.0)) is expected
 
 
-def test_growth_without_an_end_in_sight_is_not_decided():
+def test_growth_without_an_end_in_sight_has_no_limit():
     mean_K = 100 * np.log([16, 64, 256])
     spread_T = np.linspace(-1, 1, 8)
-    assert not capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])[1]
+    found = capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
+    assert np.isnan(found).all()
+    # Where a part of the tables grows so, it cannot be excluded.
+    bent_KxT = mean_K[:, None] - np.outer([0, 0, 1], 100 * np.linspace(0, 1, 8))
+    found = capacity.limit((16, 64, 256), bent_KxT[:, :, None])
+    assert np.isfinite([found.value, found.low]).all()
+    assert np.isinf(found.high)
 
 
 def trials_of(threshold, width, random, n_trials=32, rounds=4, possible=None, known=(), top=1.0):
@@ -114,35 +121,34 @@ def test_the_threshold_that_half_know_is_found_without_bias(threshold, width):
 # The middle of each learning rate's curve, the share of trainings that it comes up to, and how
 # often the truth must be in the interval: less where some initial weights fail at any size.
 RATES = {
-    "one best": ({1.0: 60.0, 3.0: 110.0, 9.0: 80.0}, 1.0, 0.9),
-    "two equal": ({1.0: 70.0, 3.0: 110.0, 9.0: 110.0}, 1.0, 0.9),
-    "all near": ({1.0: 100.0, 3.0: 110.0, 9.0: 107.0}, 1.0, 0.9),
+    "one best": ({1.0: 60.0, 3.0: 110.0, 9.0: 80.0}, 1.0, 0.88),
+    "all equal": ({0.3: 110.0, 1.0: 110.0, 3.0: 110.0, 9.0: 110.0}, 1.0, 0.88),
+    "all near": ({1.0: 100.0, 3.0: 110.0, 9.0: 107.0}, 1.0, 0.88),
     "some weights fail": ({1.0: 70.0, 3.0: 110.0, 9.0: 60.0}, 0.8, 0.8),
 }
 
 
+@pytest.mark.parametrize(("n_pilots", "n_trials"), [(24, 32), (12, 16)])
 @pytest.mark.parametrize(("threshold_F", "top", "least"), RATES.values(), ids=RATES)
-def test_the_threshold_at_the_best_of_several_rates(threshold_F, top, least):
-    """Pilots say which rate is best, and may be wrong: the interval allows for that."""
+def test_the_threshold_at_the_rate_that_pilots_chose(threshold_F, top, least, n_pilots, n_trials):
+    """Without bias, as the pilots themselves, of which the luckiest rate is the best, have it."""
     random, width, found = np.random.default_rng(5), 0.15, []
-    # At which half of the trainings know all, of which some never do.
-    truth = max(threshold_F.values()) * np.exp(width * np.log(2 * top - 1))
     for _ in range(60):
         possible = capacity.around(110 * random.uniform(0.7, 1.3), 512, 0.0)
-        trials = {
-            f: trials_of(threshold, width, random, 24, 2, possible, top=top)[0]
+        pilots = {
+            f: trials_of(threshold, width, random, n_pilots, 2, possible, top=top)[0]
             for f, threshold in threshold_F.items()
         }
-        best = capacity.preferred(capacity.thresholds(trials, possible))
-        more, _ = trials_of(threshold_F[best], width, random, 32, 4, possible, trials[best], top)
-        trials[best] += more
-        rate, most = capacity.most_half_known(trials, possible)
-        assert rate in threshold_F
-        found.append(most)
-    assert covered(found, truth) >= least
+        best = capacity.preferred(capacity.thresholds(pilots, possible))
+        trials, _ = trials_of(
+            threshold_F[best], width, random, n_trials, 4, possible, pilots[best], top
+        )
+        # At which half of the trainings know all, of which some never do.
+        truth = threshold_F[best] * np.exp(width * np.log(2 * top - 1))
+        found.append(np.log(capacity.half_known(trials, possible)) - np.log(truth))
+    assert covered([capacity.Estimate(*each) for each in found], 0.0) >= least
     if top == 1:
-        error = np.log([estimate.value for estimate in found]) - np.log(truth)
-        assert abs(error.mean()) <= 0.05
+        assert abs(np.mean([error for error, *_ in found])) <= 0.03
 
 
 def test_trials_close_in_on_the_threshold():
@@ -239,6 +245,10 @@ def grown(random, mean_of, tables=24):
     )
 
 
+def rejected(law):
+    return law["p_value"] < typical.REJECTED
+
+
 def test_the_intervals_of_a_power_law_cover_its_numbers_and_it_is_seldom_rejected():
     random = np.random.default_rng(5)
     laws = [
@@ -247,14 +257,17 @@ def test_the_intervals_of_a_power_law_cover_its_numbers_and_it_is_seldom_rejecte
     ]
     for name, true in (("exponent", 1.1), ("all_pairs", 0.9)):
         columns = [name, f"{name}_low", f"{name}_high"]
-        assert covered([tuple(law[columns]) for law in laws], true) >= LEAST
-    assert np.mean([law["p_value"] < 0.05 for law in laws]) <= 0.1
+        assert covered([tuple(law[columns]) for law in laws if not rejected(law)], true) >= LEAST
+    assert np.mean([rejected(law) for law in laws]) <= 0.1
 
 
 def test_what_is_no_power_law_is_seen_and_three_budgets_have_none():
     random = np.random.default_rng(6)
     bent = grown(random, lambda n, full: 2.0 * n * (1.3 if n == 512 else 1.0))
-    assert typical.power_laws(bent)["p_value"][0] < 1e-6
+    law = typical.power_laws(bent).iloc[0]
+    assert law["p_value"] < 1e-6
+    # It is off by more than its numbers spread.
+    assert np.isnan(law["exponent_low"])
     assert typical.power_laws(bent[:3]).empty
     assert typical.power_laws(bent.assign(protocol="published")).empty
 

@@ -115,15 +115,15 @@ def limit(name: str, value: Value, region: Region) -> Test:
             at = means.where(means.at.index.isin(of_set))
             if len(at.at) < 5:
                 continue
-            limit_B, decided = approached(at.at["steps"].tolist(), at.y_BX)
+            limit_B = approached(at.at["steps"].tolist(), at.y_BX)
             details = f"{stated(at.y_BX[:, -1], at.seeds)} after {at.at['steps'].iloc[-1]:,} steps"
             found = statistic_of(name, limit_B, region, at.seeds, details)
             if at.mean_X[-1] < at.mean_X.max():
                 details += f", fewer than the {rounded(at.mean_X.max())} of fewer steps"
                 found = Statistic(name, math.nan, math.nan, math.nan, region, at.seeds, details)
-            elif not decided:
+            elif math.isinf(limit_B[0]):
                 low, _ = interval(at.y_BX[:, -1], at.seeds)
-                found = dataclasses.replace(found, low=low, high=math.inf)
+                found = dataclasses.replace(found, low=low)
             statistics[f"{n_params:,}, of {n_examples:,} sequences"] = found
         return conclude_groups(statistics, "n_params", "five numbers of steps")
 

@@ -237,17 +237,16 @@ def profile(
     return Profile(grid_G[best_B], coefficients_Bk, rss_B)
 
 
-def approached(steps_K: Sequence[int], y_BxK: np.ndarray) -> tuple[np.ndarray, bool]:
-    """limit_B, what each row approaches as L - a steps^-p, and whether the first decides it.
+def approached(steps_K: Sequence[int], y_BxK: np.ndarray) -> np.ndarray:
+    """limit_B, what each row approaches as L - a steps^-p.
 
-    It does not where p is the least of APPROACHES: then it grows as if without a limit.
+    Infinite where p is the least of APPROACHES: then it grows as if without a limit.
     """
     share_K = np.asarray(steps_K, float) / steps_K[-1]
     fitted = profile(share_K, y_BxK, lambda x, p: power(x, -p), APPROACHES)
-    grows_B = fitted.coefficients_Bk[:, 1] < 0
+    limit_B = np.where(fitted.best_B > APPROACHES[0], fitted.coefficients_Bk[:, 0], np.inf)
     # What does not grow has reached its limit.
-    limit_B = np.where(grows_B, fitted.coefficients_Bk[:, 0], y_BxK[:, -1])
-    return limit_B, not (grows_B[0] and fitted.best_B[0] <= APPROACHES[0])
+    return np.where(fitted.coefficients_Bk[:, 1] < 0, limit_B, y_BxK[:, -1])
 
 
 def aicc(rss: float, n: int, k: int, scale: float = 1.0) -> float:

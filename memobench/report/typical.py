@@ -38,11 +38,12 @@ own, after a stated number of steps of the exact gradient, with Student's 95% in
 of tables. The **learning rate** of each number of steps is chosen by pilots, whose initial weights
 do not count. The **limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has
 *converged* where its last is within 2% of the limit's whole interval, and not where it is farther
-from all of it. Where four times the steps know less there is none. **Associations** are those known
-beyond guessing. **Half know** is the number of associations of which half of the trainings come to
-know 99% at the best of the learning rates that were tried, the **rate of sets**, by all trials of
-each; its 95% interval allows for any of them to be the best, and is credible where trainings fail
-or not by the size alone. **Ranks** are of bits per parameter: entries that cannot be told apart at
+from all of it. There is none where four times the steps know less, or so much more that bits may
+grow without a limit; where the latter cannot be excluded the interval ends at ∞. **Associations**
+are those known beyond guessing. **Half know** is the number of associations of which half of the
+trainings come to know 99% at a learning rate of their own, the **rate of sets**. Pilots, which do
+not count, chose it and may not have found the best; the 95% interval is credible where trainings
+fail or not by the size alone. **Ranks** are of bits per parameter: entries that cannot be told apart at
 95%, after Holm's correction for all pairs of a table, share a range.
 """
 _MARKERS = "osD^vPX*"
@@ -65,13 +66,15 @@ class Typical(Drawing):
         looks = {x: {"color": colors[x], "marker": next(markers)} for x in families}
         pairs = _pairs(table)
         figure, ((bits, half, *over),) = subplots(1, 3 if pairs else 2, (13, 6))
-        second = ("half_99", "associations per parameter\nthat half know to 99%")
+        second = ("half_99", "sets that fit", "associations per parameter\nthat half know to 99%")
         if "half_99" not in found:
-            second = ("accuracy", "share of all associations\nthat is known")
-        for axis, name, label in ((bits, "bits", "bits per parameter"), (half, *second)):
+            second = ("accuracy", "associations", "share of all associations\nthat is known")
+        first = ("bits", "overfull sets", "bits per parameter")
+        for axis, (name, title, label) in ((bits, first), (half, second)):
             for i, family in enumerate(families):
                 aside = (2 * i + 1 - len(families)) / len(families)
                 _points(axis, found[found["family"] == family], name, looks[family], aside)
+            axis.set_title(title)
             axis.set_ylabel(label)
             axis.set_ylim(0)
             _parameters(axis, sorted(set(found["budget"])))
@@ -83,7 +86,7 @@ class Typical(Drawing):
             n_X, color = np.array(law["n_params"]), colors[law["family"]]
             bits.plot(n_X, np.array(law["bits"]) / n_X, "--", color=color, linewidth=1, alpha=0.7)
         handles = [key(family, **looks[family]) for family in families]
-        handles += [key("fitted law", color="gray", linestyle="--")] if fitted else []
+        handles += [key("power law, fitted to bits", color="gray", linestyle="--")] if fitted else []
         _below(figure, handles)
         return figure
 
@@ -162,7 +165,7 @@ def _below(figure: "Figure", handles: Sequence[Any]) -> None:
 def answer(table: pd.DataFrame) -> str:
     """Attention or MLP, at the largest budget where both were measured: sentences with intervals.
 
-    Of sets known completely only where their learning rate was chosen for them.
+    Of sets that fit only where their learning rate was chosen for them.
 
     Raises ValueError where they were not.
     """
@@ -202,15 +205,15 @@ def _threshold(rows: dict[str, Any]) -> str:
         return ""
     more = attention["half_99_low"] > mlp["half_99_high"]
     less = attention["half_99_high"] < mlp["half_99_low"]
-    who = "attention alone knows a larger one" if more else "the MLP knows a larger one"
-    verdict = who if more or less else "neither knows a significantly larger one"
+    who = "attention alone learns a larger one" if more else "the MLP learns a larger one"
+    verdict = who if more or less else "neither learns a significantly larger one"
     shown = [
         f"{row['half_99']:,.0f} [{row['half_99_low']:,.0f}, {row['half_99_high']:,.0f}]"
         for row in both
     ]
     return (
-        f"Of sets that fit, {verdict} completely: half of the trainings know 99% of {shown[0]} "
-        f"associations in the end with attention alone, of {shown[1]} with the MLP."
+        f"Of sets that fit, {verdict}: half of the trainings come to know 99% of {shown[0]} "
+        f"associations with attention alone, of {shown[1]} with the MLP."
     )
 
 
@@ -250,10 +253,7 @@ def laws(table: pd.DataFrame) -> pd.DataFrame:
     for label, name in (("exponent", "exponent"), ("all pairs over half", "all_pairs")):
         if name in found:
             ends = (found[name], found[f"{name}_low"], found[f"{name}_high"])
-            shown[label] = [
-                "–" if np.isnan(value) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
-                for value, low, high in zip(*ends, strict=True)
-            ]
+            shown[label] = [_interval(*each, digits=3) for each in zip(*ends, strict=True)]
     shown["p of the law"] = [f"{p:.2g}" if p >= 1e-3 else "< 0.001" for p in found["p_value"]]
     return pd.DataFrame(shown)
 
@@ -268,8 +268,8 @@ def _power_laws(table: pd.DataFrame) -> list[str]:
         "per parameter at every budget. Sets of every second budget are all pairs of their tokens, "
         "others half of them: *all pairs over half* is what multiplies bits where they are all. "
         "Fitted in logarithms by the variances of means, with 95% intervals. *p* is the chance of "
-        "deviations from the law as large as these if it were true: where it is below 0.05 the "
-        "law is rejected, and the exponent a summary.",
+        "deviations from the law as large as these if it were true: where it is below "
+        f"{typical.REJECTED} the law is rejected, and the exponent a summary without an interval.",
         tables.markdown(shown, {}),
     ]
 
@@ -305,10 +305,11 @@ def _ratios(axis: "Axes", pairs: Sequence[tuple[int, Any, Any]]) -> None:
             label=f"{steps:,} steps",
         )
     axis.axhline(1, color="black", linewidth=1, linestyle=":")
-    axis.set_ylabel("bits per parameter,\nattention over MLP")
+    axis.set_title("attention over MLP, overfull sets")
+    axis.set_ylabel("ratio of bits per parameter")
     axis.set_ylim(0, 1.3)
     _parameters(axis, [budget for budget, _ in ratios])
-    axis.legend(fontsize="small", title="exposures of each", title_fontsize="small")
+    axis.legend(fontsize="small", title="exposures", title_fontsize="small")
 
 
 def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
@@ -319,20 +320,21 @@ def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
     axis.set_xlabel("parameters, all counted")
 
 
+def _interval(value: float, low: float, high: float, digits: int) -> str:
+    if np.isnan(value):
+        return "–"
+    ends = "" if np.isnan(low) else f" [{low:,.{digits}f}, {high:,.{digits}f}]"
+    return f"{value:,.{digits}f}{ends}".replace("inf", "∞")
+
+
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """A set's entries for readers."""
 
     def interval(name: str, digits: int, per: Any = 1.0) -> list[str]:
         if name not in rows:
             return ["–"] * len(rows)
-        return [
-            "–"
-            if value != value
-            else f"{value:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
-            for value, low, high in zip(
-                *(rows[x] / per for x in (name, f"{name}_low", f"{name}_high")), strict=True
-            )
-        ]
+        ends = (rows[x] / per for x in (name, f"{name}_low", f"{name}_high"))
+        return [_interval(*each, digits=digits) for each in zip(*ends, strict=True)]
 
     def plain(name: str, shown: Any) -> list[str]:
         given = rows[name] if name in rows else [None] * len(rows)

@@ -10,7 +10,14 @@ const rowsOf = (track, budget) =>
   DATA.rows.filter((row) => row.track === track && (!budget || row.budget === budget));
 // A column's number and its interval; a rank has its range only.
 const value = (row, key) => row.range[key]?.[0] ?? null;
-const interval = (row, key) => (row.range[key]?.length > 2 ? row.range[key].slice(1) : [null, null]);
+// JSON has no number for an upper end that is infinite.
+const interval = (row, key) => {
+  const [, low, high] = row.range[key]?.length > 2 ? row.range[key] : [];
+  return (low ?? null) === null ? [null, null] : [low, high ?? Infinity];
+};
+// The largest number that is drawn.
+const mostOf = (rows, key) => Math.max(0, ...rows.flatMap((row) =>
+  [value(row, key), interval(row, key)[1]]).filter(Number.isFinite));
 const known = (rows, key) =>
   rows.some((row) => COLUMNS.get(key).right ? value(row, key) !== null : row.text[key] !== MISSING);
 const measuresOf = (track) =>
@@ -35,8 +42,7 @@ function ordered(rows, { sort, dir }) {
 }
 
 function scaleOf(rows, measure) {
-  const ends = rows.map((row) => interval(row, measure)[1] ?? value(row, measure) ?? 0);
-  const ticks = linearTicks(Math.max(0, ...ends), 4);
+  const ticks = linearTicks(mostOf(rows, measure), 4);
   const length = BAR.width - 2 * BAR.margin;
   const x = (at) => BAR.margin + length * Math.min(1, Math.max(0, at / ticks.at(-1)));
   return { ticks, x };

@@ -93,8 +93,7 @@ function drawPlot(shown, lines, state, label) {
   const [low, high] = [Math.min(...counts), Math.max(...counts)];
   const room = high > low ? (high / low) ** 0.06 : 1.6;
   const [start, end] = [low / room, high * room];
-  const most = Math.max(...all.map((row) => interval(row, measure)[1] ?? value(row, measure)));
-  const ticks = linearTicks(most, 5);
+  const ticks = linearTicks(mostOf(all, measure), 5);
   const [right, bottom] = [width - MARGIN.right, height - MARGIN.bottom];
   const x = (at) => MARGIN.left + (right - MARGIN.left) *
     (Math.log(at) - Math.log(start)) / (Math.log(end) - Math.log(start));
