@@ -98,6 +98,33 @@ def test_configurations_that_differ_look_different(measured, tmp_path):
     assert "final_learning_rate" not in header
 
 
+def test_claims_that_do_not_fit_the_runs_are_undecided_on_the_page(measured, tmp_path):
+    experiment, table = measured
+    other = table.assign(optimizer="muon", learning_rate=0.5)
+    muon = pd.concat([table, other], ignore_index=True)
+    unfit = {
+        "of one optimiser": (claims.linear_in_heads(), "learning_rate, optimizer, "),
+        "of a column": (lambda runs: runs["depth"], "its test reads 'depth', which these runs"),
+    }
+    mine = tuple(
+        claims.Claim(name=name, statement="", source="", test=test)
+        for name, (test, _) in unfit.items()
+    )
+    both = dataclasses.replace(experiment, claims=mine)
+    text = page.write(both, "quick", muon, tmp_path)
+    for row in markdown_rows(text.split("## Verdicts")[1].split("\n## ")[0]):
+        assert row["verdict"] == "undecided"
+        assert unfit[row["claim"]][1] in row["evidence"]
+    assert (tmp_path / "test/tiny.png").exists()
+    assert "| optimizer |" in text.split("## All configurations")[1]
+
+
+def test_verdicts_say_where_runs_are_missing(measured, tmp_path):
+    experiment, table = measured
+    page.write(experiment, "quick", table[1:], tmp_path)
+    assert "undecided, runs missing (128)" in verdicts.write(tmp_path)
+
+
 def test_a_page_without_a_hue_claims_or_published_numbers(measured, tmp_path):
     """As of the floors of a sweep that has just begun."""
     experiment, table = measured
@@ -140,7 +167,7 @@ def test_the_page_gives_every_verdict_and_what_twice_the_steps_change(measured, 
 def test_verdicts_of_all_presets_are_on_one_page():
     labels = list(claims.VARIANTS.values())
     rows = [("b", labels[0], 4, "holds"), ("a", labels[1], 2, "fails")]
-    table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"])
+    table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"]).assign(evidence="")
     silent = {("mine/silent", "full"): table[:0]}
     text = verdicts.page({("x/e", "full"): table, ("x/e", "quick"): table[1:], **silent})
     shown = markdown_rows(text)
