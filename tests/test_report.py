@@ -239,6 +239,23 @@ def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_figure_names_variants_and_steps_only_where_they_differ(measured):
+    experiment, table = measured
+
+    def words(table):
+        figure = experiment.figure.draw(experiment, "quick", table)
+        titles = [axis.get_title() for axis in figure.axes]
+        return titles, [text.get_text() for text in figure.legends[0].get_texts()]
+
+    titles, keys = words(table[table["protocol"] == "exact"])
+    assert titles == ["exact gradient, compressed heads"]
+    assert not [key for key in keys if "steps" in key and "published" not in key]
+    doubled = pd.concat([table, table.assign(steps=2 * table["steps"])], ignore_index=True)
+    titles, keys = words(doubled)
+    assert [title[:4] for title in titles] == ["(a) ", "(b) "]
+    assert {"(a), (b) 128 steps", "(a), (b) 256 steps"} <= set(keys)
+
+
 def test_a_figure_of_a_column_that_is_none_is_one_line(measured):
     experiment, table = measured
     wrong = Figure(x="n_params", hue="architectur")
