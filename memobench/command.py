@@ -45,10 +45,21 @@ class _Folder(flags.ArgumentParser[str]):
         return argument
 
 
+class _Count(flags.ArgumentParser[int]):
+    """A positive integer."""
+
+    syntactic_help = "a positive integer"
+
+    def parse(self, argument: str) -> int:
+        if not argument.isdecimal() or not int(argument):
+            raise ValueError("give a positive integer")
+        return int(argument)
+
+
 PRESET = flags.DEFINE_string(
     "preset", "quick", "How much of an experiment: quick, the default, full, or another it has."
 )
-SEEDS = flags.DEFINE_integer("seeds", None, "Only the seeds below this.", lower_bound=1)
+SEEDS = flags.DEFINE(_Count(), "seeds", None, "Only the seeds below this.")
 RESULTS = flags.DEFINE(_Folder(), "results", SHARDS, f"Folder of the shards; {SHARDS} by default.")
 OUTPUT = flags.DEFINE(_Folder(), "output", RUNS, f"Folder for what is written; {RUNS} by default.")
 

@@ -1,11 +1,20 @@
 """The exceptions that tell users what to do. Imports no part of memobench."""
 
+import dataclasses
 import difflib
+import functools
 from collections.abc import Iterable
+from typing import Any, TypeVar
+
+_Class = TypeVar("_Class", bound=type)
 
 
 class UserError(ValueError):
     """A mistake in what the user asked for: one line that names the field and the fix."""
+
+
+class WrongArgument(UserError, TypeError):
+    """Fields of a dataclass that it does not have, or does not do without."""
 
 
 class DoesNotFit(UserError):
@@ -36,3 +45,44 @@ def closest(name: str, names: Iterable[str], cutoff: float = 0.4, others: str = 
 
 class UnknownKind(UserError):
     """Nobody registered a kind of this name here; another's file may."""
+
+
+def arguments_checked(cls: _Class) -> _Class:
+    """The keyword-only dataclass, which says in one line which of its fields is unknown or missing.
+
+    >>> @arguments_checked
+    ... @dataclasses.dataclass(kw_only=True)
+    ... class Sizes:
+    ...     width: int
+    ...     n_layers: int = 1
+    >>> Sizes(widht=3)
+    Traceback (most recent call last):
+    ...
+    memobench.errors.WrongArgument: Sizes: unexpected keyword argument 'widht'; did you mean width?
+    """
+    made: Any = cls
+    fields = [field for field in dataclasses.fields(made) if field.init]
+    known = dict.fromkeys(field.name for field in fields)
+    needed = [
+        field.name
+        for field in fields
+        if field.default is field.default_factory is dataclasses.MISSING
+    ]
+    init = made.__init__
+
+    @functools.wraps(init)
+    def checked(self: Any, *unnamed: Any, **named: Any) -> None:
+        if unnamed:
+            raise WrongArgument(f"{cls.__name__} takes fields by name only: {', '.join(known)}")
+        for name in named:
+            if name not in known:
+                raise WrongArgument(
+                    f"{cls.__name__}: unexpected keyword argument {name!r}{closest(name, known)}"
+                )
+        for name in needed:
+            if name not in named:
+                raise WrongArgument(f"{cls.__name__}: {name} is missing; give {name} a value")
+        init(self, **named)
+
+    made.__init__ = checked
+    return cls

@@ -10,7 +10,7 @@ from typing import Any
 
 from memobench import columns as col
 from memobench.columns import Column, by_name, merged, require, shown
-from memobench.errors import UserError
+from memobench.errors import UserError, arguments_checked
 from memobench.methods.base import Method
 from memobench.methods.training import Training
 from memobench.models.base import Architecture, Module
@@ -20,6 +20,7 @@ from memobench.tasks.base import Task
 _TRAINING = Training()
 
 
+@arguments_checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """One task, architecture, method and seed; `run_id` names it, so it is never done twice.

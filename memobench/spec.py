@@ -33,7 +33,7 @@ from memobench.columns import (
     require,
     shown,
 )
-from memobench.errors import UnknownKind, UserError
+from memobench.errors import UnknownKind, UserError, arguments_checked
 
 SPEC_VERSION = 2
 # Keys of JAX are made of 32 bits: larger seeds would repeat smaller ones.
@@ -221,7 +221,7 @@ def is_spec(family: type[Spec]) -> Domain:
     # Of a single kind the name is no column, so that no other may stand in its place.
     several = "registry" in vars(family)
     return Domain(
-        f"a {family.__name__}" if family.name else f"a spec of a {family.noun}",
+        f"a {family.__name__}" if family.name else f"one of the {family.noun}s",
         lambda value: (
             value if (several and isinstance(value, family)) or type(value) is family else None
         ),
@@ -240,7 +240,11 @@ def nested(
 
     Of a family of several kinds the kind's name is a column of the family's noun.
     """
-    field = declared(is_spec(family), meaning, default, omit=omit)
+    domain = is_spec(family)
+    if isinstance(default, Spec):
+        example = f"{domain.description}, such as memobench.{type(default).__name__}()"
+        domain = dataclasses.replace(domain, description=example)
+    field = declared(domain, meaning, default, omit=omit)
     field.metadata = {**field.metadata, "family": family}
     return field
 
@@ -268,7 +272,7 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
     def register(cls: _Kind) -> _Kind:
         if cls.has_code and not own_code.in_tree(cls):
             _add_code(cls)
-        made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        made: Any = arguments_checked(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
         made.name = NAME.checked("name", name)
         _check_fields(made)
         REGISTERED.append(name)

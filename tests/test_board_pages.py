@@ -186,6 +186,10 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
     assert found["certified_bits_per_parameter"].tolist() == pytest.approx([bits, bits], rel=1e-4)
     assert found["weights"][0] == f"../mine/weights/{row['run_id']}.safetensors"
     assert not math.isnan(found["bits_per_parameter"][0])
+    (tmp_path / "alone").mkdir()
+    results.write_shard(tmp_path / "alone", others, PROVENANCE)
+    alone = command_line("leaderboard", "--results=alone", cwd=tmp_path)
+    assert "No run of yours is ranked: memobench.board.run makes" in alone.stdout
     none = command_line("leaderboard", "--results=none", cwd=tmp_path)
     assert none.returncode == 1
     assert "'none' is not a folder" in none.stderr

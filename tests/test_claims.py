@@ -73,7 +73,6 @@ def test_verdicts_are_one_row_per_claim_variant_and_steps():
     [
         (lambda table: True, "its test gives True; return a Finding"),
         (lambda table: claims.Finding("maybe", ""), "its test gives Finding"),
-        (lambda table: table["a_column"], "its test reads 'a_column', which these runs do not"),
     ],
 )
 def test_a_test_that_finds_nothing_is_named(test, said):

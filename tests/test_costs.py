@@ -199,7 +199,11 @@ def test_a_dry_run_tells_what_it_costs(make_run):
         "3 packs (?) guessed",
     ):
         assert words in last
+    (one,) = packs[:1]
+    line = plan_table([one], costs.predict([one], {(): costs.GUESSES["cpu"]}, "my device", 2))
+    assert "\n1 run in 1 pack of at most" in line
     sure = dataclasses.replace(predicted, guessed=(False,) * 3)
+    assert plan_table(packs, sure).endswith("before the code became faster: likely too long")
     assert "?" not in plan_table(packs, sure)
     gpu = [dataclasses.replace(pack, platform="gpu") for pack in packs]
     assert "accelerator-hours" in plan_table(gpu, predicted)

@@ -203,6 +203,17 @@ def test_a_file_that_is_none_or_has_no_experiment_is_one_line(write, tmp_path):
         assert done.stderr.count("\n") == 1
 
 
+def test_a_report_without_runs_names_the_command_that_makes_them(tmp_path):
+    (tmp_path / "runs" / "shards").mkdir(parents=True)
+    file = EXTENDING / "experiment.py"
+    done = command_line("report", file, cwd=tmp_path)
+    assert done.returncode == 1
+    _, _, line = done.stderr.strip().partition("; first: memobench ")
+    ran = command_line(*line.split(), "--dry-run", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "runs in" in ran.stdout
+
+
 def test_an_installed_package_registers_its_modules(write, tmp_path, monkeypatch):
     installed = tmp_path / "mine-1.0.dist-info"
     installed.mkdir()

@@ -118,7 +118,35 @@ def test_a_run_takes_specs_of_its_families_only(part, value, make_run):
     [
         (lambda: MLP(d_model=4, d_head=5, d_mlp=0, heads="full"), "d_head=5 exceeds d_model=4"),
         (lambda: MLP(d_model=4, d_head=4, d_mlp=0, activation="relu"), "activation='relu' means"),
-        (lambda: Associations(vocab_size=100, context_length=5), "context_length=5: all 100^5"),
+        (
+            lambda: Associations(vocab_size=100, context_length=5),
+            "vocab_size=100, context_length=5: all 100^5",
+        ),
+        (
+            lambda: Associations(vocab_size=2_000_000),
+            "vocab_size=2000000, context_length=2: all 20",
+        ),
+        (
+            lambda: Associations(vocab_size=8, n_sequences=100),
+            "n_sequences=100 exceeds all 8^2 sequences; give at most 64",
+        ),
+        (
+            lambda: Associations(vocab_size=2000, n_sequences=2**21),
+            "n_sequences=2097152 exceeds 2^20; give at most 1048576",
+        ),
+        (
+            lambda: Training(optimizer="adam"),
+            "optimizer='adam' is not one of the optimizers, such as ",
+        ),
+        (lambda: Training(lr=1e-3), "Training: unexpected keyword argument 'lr'; choose one of"),
+        (
+            lambda: Associations(vocabsize=8),
+            "Associations: unexpected keyword argument 'vocabsize'; did you mean vocab_size?",
+        ),
+        (lambda: MLP(d_model=4, d_mlp=8), "MLP: d_head is missing; give d_head a value"),
+        (lambda: Adam(0.9), "Adam takes fields by name only: clip, b1"),
+        (lambda: Adam().replace(b3=0.9), "Adam: unexpected keyword argument 'b3'; did you mean b2"),
+        (lambda: Run(task=Associations()), "Run: architecture is missing; give architecture a"),
         (lambda: Training(protocol="exakt"), "protocol='exakt' is not one of published, passes"),
         (lambda: Training(protocol="exact"), "batch_size must be None"),
         (lambda: Training(batch_size=None), "batch_size=None is not an integer >= 1"),
@@ -200,6 +228,7 @@ def test_plain_text_is_one_line_without_markup(text, holds):
         (lambda table: memobench.weights([table]), "run"),
         (lambda table: memobench.weights("0123", results=5), "results"),
         (lambda table: memobench.load_results(5), "results"),
+        (lambda table: memobench.run([]), "runs"),
         (lambda table: memobench.run([], results=5), "results"),
         (lambda table: memobench.run([], executor=5), "executor"),
         (lambda table: memobench.run([], seconds="10"), "seconds"),

@@ -98,6 +98,33 @@ def test_configurations_that_differ_look_different(measured, tmp_path):
     assert "final_learning_rate" not in header
 
 
+def test_claims_that_do_not_fit_the_runs_are_undecided_on_the_page(measured, tmp_path):
+    experiment, table = measured
+    other = table.assign(optimizer="muon", learning_rate=0.5)
+    muon = pd.concat([table, other], ignore_index=True)
+    unfit = {
+        "of one optimiser": (claims.linear_in_heads(), "learning_rate, optimizer, "),
+        "of a column": (lambda runs: runs["depth"], "its test reads 'depth', which these runs"),
+    }
+    mine = tuple(
+        claims.Claim(name=name, statement="", source="", test=test)
+        for name, (test, _) in unfit.items()
+    )
+    both = dataclasses.replace(experiment, claims=mine)
+    text = page.write(both, "quick", muon, tmp_path)
+    for row in markdown_rows(text.split("## Verdicts")[1].split("\n## ")[0]):
+        assert row["verdict"] == "undecided"
+        assert unfit[row["claim"]][1] in row["evidence"]
+    assert (tmp_path / "test/tiny.png").exists()
+    assert "| optimizer |" in text.split("## All configurations")[1]
+
+
+def test_verdicts_say_where_runs_are_missing(measured, tmp_path):
+    experiment, table = measured
+    page.write(experiment, "quick", table[1:], tmp_path)
+    assert "undecided, runs missing (128)" in verdicts.write(tmp_path)
+
+
 def test_a_page_without_a_hue_claims_or_published_numbers(measured, tmp_path):
     """As of the floors of a sweep that has just begun."""
     experiment, table = measured
@@ -140,7 +167,7 @@ def test_the_page_gives_every_verdict_and_what_twice_the_steps_change(measured, 
 def test_verdicts_of_all_presets_are_on_one_page():
     labels = list(claims.VARIANTS.values())
     rows = [("b", labels[0], 4, "holds"), ("a", labels[1], 2, "fails")]
-    table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"])
+    table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"]).assign(evidence="")
     silent = {("mine/silent", "full"): table[:0]}
     text = verdicts.page({("x/e", "full"): table, ("x/e", "quick"): table[1:], **silent})
     shown = markdown_rows(text)
@@ -210,6 +237,23 @@ def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     code += "from jax._src import xla_bridge as x\n"
     code += "assert not x._backends and not {'matplotlib', 'seaborn'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_figure_names_variants_and_steps_only_where_they_differ(measured):
+    experiment, table = measured
+
+    def words(table):
+        figure = experiment.figure.draw(experiment, "quick", table)
+        titles = [axis.get_title() for axis in figure.axes]
+        return titles, [text.get_text() for text in figure.legends[0].get_texts()]
+
+    titles, keys = words(table[table["protocol"] == "exact"])
+    assert titles == ["exact gradient, compressed heads"]
+    assert not [key for key in keys if "steps" in key and "published" not in key]
+    doubled = pd.concat([table, table.assign(steps=2 * table["steps"])], ignore_index=True)
+    titles, keys = words(doubled)
+    assert [title[:4] for title in titles] == ["(a) ", "(b) "]
+    assert {"(a), (b) 128 steps", "(a), (b) 256 steps"} <= set(keys)
 
 
 def test_a_figure_of_a_column_that_is_none_is_one_line(measured):

@@ -351,7 +351,7 @@ def test_an_unwritable_folder_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="output='' is not a folder; name one"):
         results.check_writable("", "output")
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="file' is a file; name a folder"):
         results.check_writable(tmp_path / "file")
     with pytest.raises(UserError, match="cannot be written"):
         results.check_writable(tmp_path / "file" / "below")

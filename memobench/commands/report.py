@@ -31,6 +31,8 @@ def run(names: list[str]) -> None:
     table = load_results(RESULTS.value)
     whole = check_writable(_published_folder() if PUBLISH.value else OUTPUT.value, "output")
     output = folders.of_preset(whole, PRESET.value)
+    files = [name for name in names if name.endswith(".py")]
+    files += [f"--plugin={file}" for file in PLUGIN.value]
     found = {}
     for experiment in experiments:
         wanted = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
@@ -39,7 +41,9 @@ def run(names: list[str]) -> None:
             found[experiment.name] = (experiment, rows)
             continue
         missing = f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}"
-        first = f"first: memobench run {experiment.name} --preset={PRESET.value}"
+        first = (
+            f"first: memobench run {' '.join([experiment.name, *files])} --preset={PRESET.value}"
+        )
         if len(experiments) == 1:
             raise UserError(f"{missing}; {first}")
         logging.warning("left out: %s; %s", missing, first)

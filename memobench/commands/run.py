@@ -12,7 +12,8 @@ from absl import flags
 from memobench import executors, folders
 from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import UserError
-from memobench.table.results import check_writable, load_rows
+from memobench.notation import plural
+from memobench.table.results import check_writable, load_rows, require_no_file
 from memobench.times import ClockTime, Duration
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def run(names: list[str]) -> None:
     if REPORT.value and UNPUBLISHED.value:
         raise UserError("--report draws whole experiments; leave out --unpublished")
     executor.check_machine()
-    if not DRY_RUN.value:
-        check_writable(RESULTS.value)
+    (require_no_file if DRY_RUN.value else check_writable)(RESULTS.value)
     from memobench.runtime import sweep
 
     presets = (experiment.runs(PRESET.value, SEEDS.value) for experiment in experiments)
@@ -59,6 +59,9 @@ def run(names: list[str]) -> None:
 
         known = published.run_ids()
         runs = [run for run in runs if run.run_id not in known]
+    if not runs:
+        print("0 runs: all of them are published; leave out --unpublished")
+        return
     if DRY_RUN.value:
         rows = load_rows(RESULTS.value)
         packs = sweep.plan(runs, done=rows)
@@ -74,7 +77,9 @@ def run(names: list[str]) -> None:
         print(stopped)
         return
     diverged = int((table["status"] == "diverged").sum())
-    print(f"{len(table)} runs are in {RESULTS.value}" + f" ({diverged} diverged)" * bool(diverged))
+    are = "is" if len(table) == 1 else "are"
+    line = f"{plural(len(table), 'run')} {are} in {RESULTS.value}"
+    print(line + f" ({diverged} diverged)" * bool(diverged))
 
 
 def _run_and_report(
@@ -130,15 +135,17 @@ def _cost_line(packs: list, predicted: Any) -> str:
     each = (os.cpu_count() or 1) if on_cpu else packs[0].n_devices
     hours = predicted.wall_seconds / 3600 * each
     line = (
-        f"{n_runs} runs in {len(packs)} packs of at most {memory:.0f} MiB, "
+        f"{plural(n_runs, 'run')} in {plural(len(packs), 'pack')} of at most {memory:.0f} MiB, "
         f"{predicted.workers} at a time on {predicted.device}: "
         f"about {predicted.wall_seconds:,.0f} s with compilation, "
         f"{hours:.2g} {'core' if on_cpu else 'accelerator'}-hours; "
     )
     if not n_guessed:
-        return line + "predicted from rates measured on this device"
+        early = ", most before the code became faster: likely too long" * on_cpu
+        return f"{line}predicted from rates measured on this device{early}"
     sources = " and ".join(name or "orders of magnitude" for name in predicted.sources)
-    return line + f"{n_guessed} packs (?) guessed, from {sources}: nothing like them was run here"
+    guessed = f"{plural(n_guessed, 'pack')} (?) guessed, from {sources}"
+    return f"{line}{guessed}: nothing like {'it' if n_guessed == 1 else 'them'} was run here"
 
 
 COMMAND = Command(

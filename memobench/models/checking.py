@@ -63,7 +63,10 @@ def check(
         n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
         off = n_params / budget - 1
         if abs(off) > families.TOLERANCE:
-            wrong.append(f"it has {n_params:,} parameters, {off:+.0%} of the budget {budget:,}")
+            side = "above" if off > 0 else "below"
+            wrong.append(
+                f"it has {n_params:,} parameters, {abs(off):.0%} {side} the budget {budget:,}"
+            )
     return tuple(wrong)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.experiment import Experiment
+from memobench.optimizers import Optimizer
 from memobench.report import capacity, constructions, tables
 from memobench.report.drawing import save
 from memobench.report.verdicts import ENDING
@@ -236,6 +237,10 @@ def _configurations(table: pd.DataFrame) -> list[str]:
     measures += [name for name in rows.of_few() if table[name].notna().any()]
     summary = analysis.over_seeds(table, tuple(measures))
     shown = analysis.telling(summary, CONFIGURATION_COLUMNS)
+    # Rates that tell optimisers apart do not name them.
+    optimizer = Optimizer.noun
+    if optimizer in summary and optimizer not in shown and summary[optimizer].nunique() > 1:
+        shown.append(optimizer)
     for measure in measures:
         shown += [measure, f"{measure}_interval"]
     return [

@@ -115,7 +115,9 @@ class Figure(Drawing):
                     _fitted(axis, self, fits.get(variant, ()), colors)
                 if variant == claims.VARIANTS["published", "compressed"]:
                     _published(axis, experiment, self, chosen, colors)
-                place = [variant] + ([notation.label(self.row, row)] if self.row else [])
+                # Letters of variants only tell them apart.
+                named = variant if len(columns) > 1 else _without_letter(variant)
+                place = [named] + ([notation.label(self.row, row)] if self.row else [])
                 axis.set_title(",\n".join(place), fontsize="small")
             axes_of_row[0].set_ylabel(notation.name(self.y))
         for axis in axes[-1]:
@@ -384,7 +386,10 @@ def _legend(
         keys.append(key("d = N − 1", color="0.4", linestyle=":"))
     for name, dashes in _names_of(fits).items():
         band = {"color": "0.4", "alpha": FIT_ALPHA, "linewidth": 5, "linestyle": dashes}
-        keys.append(key(f"{name} fitted at the fewer steps", **band))
+        several = points["budget"].any()
+        keys.append(
+            key(f"{name} fitted at the fewer steps" if several else f"fitted {name}", **band)
+        )
     return keys
 
 
@@ -397,8 +402,20 @@ def _names_of(fits: Mapping[str, Sequence[claims.Fit]]) -> dict[str, str]:
     return names
 
 
+def _without_letter(variant: str) -> str:
+    """A variant such as "(b) exact gradient, compressed heads" without what stands in brackets."""
+    return variant.partition(") ")[2] if variant.startswith("(") else variant
+
+
 def _budgets(points: pd.DataFrame) -> list[str]:
-    """What the fewer and the more steps are, such as "(a) 2,048; (b), (c) 512 steps"."""
+    """What the fewer and the more steps are, such as "(a) 2,048; (b), (c) 512 steps".
+
+    None of one variant are named, and nothing where all take as many steps.
+    """
+    if points["steps"].nunique() <= 1:
+        return []
+    if points["variant"].nunique() == 1:
+        points = points.assign(variant="")
     by_steps: list[dict[str, list[str]]] = [{}, {}]
     groups: Any = points.groupby(["variant", "budget"])
     for (variant, budget), rows in groups:
@@ -408,7 +425,8 @@ def _budgets(points: pd.DataFrame) -> list[str]:
         steps = f"{least:,}" + (f" to {most:,}" if most > least else "")
         by_steps[budget].setdefault(steps, []).append(short)
     return [
-        "; ".join(f"{', '.join(names)} {steps}" for steps, names in place.items()) + " steps"
+        "; ".join(f"{', '.join(names)} {steps}".strip() for steps, names in place.items())
+        + " steps"
         for place in by_steps
         if place
     ]

@@ -40,7 +40,8 @@ Columns:
 
 {_COLUMNS}
 
-Typical numbers are means over label tables; certified ones were counted by running weights
+An *MLP* has one head of attention before its MLP in every layer, *attention + MLP* has two heads or
+more. Typical numbers are means over label tables; certified ones were counted by running weights
 (`memobench certify`), so they say what weights can know, not what training typically finds. Your
 own weights, found by any means: `memobench submit` writes them for a pull request.
 

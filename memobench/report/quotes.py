@@ -113,7 +113,7 @@ def _shares() -> str:
 _TITLES = {
     "dana2025": "Dana et al.",
     "mahdavi2024": "Mahdavi et al.",
-    "nichani2025": "Nichani et al.",
+    "nichani2025": "Nichani et al. (without linear memory and scaling)",
     "hebbian2026": "Garcia et al.",
 }
 QUOTES: dict[str, Callable[[], str]] = {

@@ -80,6 +80,9 @@ def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
     by_steps = verdicts.sort_values("steps", kind="stable")
     groups: Any = by_steps.groupby(["claim", "variant"], sort=False)
     for (claim, variant), found in groups:
-        decided = [f"{row.verdict} ({row.steps:,})" for row in found.itertuples()]
+        decided = [
+            f"{row.verdict}{', runs missing' * (claims.MISSING in row.evidence)} ({row.steps:,})"
+            for row in found.itertuples()
+        ]
         rows[claim][variant] = " → ".join(decided)
     return list(rows.values())

@@ -112,6 +112,7 @@ def run(
         workspace = worker.Workspace(
             folder, store.Reader(folder), Leases(folder), uuid.uuid4().hex[:8]
         )
+    require(wanted, "runs=[] are none; give some: [run, ...]")
     rows: dict[str, dict] = {}
     try:
         for done in _done(wanted, workspace, progress, executor, time.monotonic() + seconds):

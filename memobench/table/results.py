@@ -73,9 +73,16 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
     return pathlib.Path(folder)
 
 
+def require_no_file(folder: Path, name: str = "results") -> None:
+    """Raises UserError for what neither is a folder nor can become one."""
+    require_path(folder, name)
+    is_file = os.path.exists(folder) and not os.path.isdir(folder)
+    require(not is_file, f"{name}={os.fspath(folder)!r} is a file; name a folder")
+
+
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     """Makes the folder, or raises UserError now rather than after the first pack."""
-    require_path(folder, name)
+    require_no_file(folder, name)
     if not os.fspath(folder):
         raise UserError(f"{name}='' is not a folder; name one")
     folder = pathlib.Path(folder)

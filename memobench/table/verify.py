@@ -25,6 +25,7 @@ from memobench.certificates import counting
 from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, UserError
 from memobench.methods.base import Method
+from memobench.notation import plural
 from memobench.runs import Run, from_cells
 from memobench.table import analysis, checks, results, rows
 from memobench.table.consistency import agree
@@ -280,8 +281,8 @@ class _Check:
             yield f"columns that this version does not know were not checked: {_some(listed)}"
         if self._deleted:
             yield (
-                f"the weights of {len(self._deleted):,} runs were kept and are deleted by now, "
-                f"which saves space: {_some(self._deleted)}"
+                f"the weights of {plural(len(self._deleted), 'run')} were kept and are deleted by "
+                f"now, which saves space: {_some(self._deleted)}"
             )
         for message, runs in self._unchecked.items():
             yield f"{len(runs):,} runs were not checked, {_some(runs)}: {message}"

@@ -132,14 +132,15 @@ class TokenTask(Task):
         if n_sequences is None:
             require(
                 n_all <= ENUMERABLE,
-                f"context_length={length}: all {vocab_size}^{length} sequences would be memorized, "
-                "more than 2^22; give n_sequences",
+                f"vocab_size={vocab_size}, context_length={length}: all {vocab_size}^{length} "
+                "sequences would be memorized, more than 2^22; give n_sequences",
             )
         else:
+            most = min(n_all, 2**20)
+            exceeded = f"all {vocab_size}^{length} sequences" if most == n_all else "2^20"
             require(
-                n_sequences <= min(n_all, 2**20),
-                f"n_sequences={n_sequences} exceeds 2^20 or all {vocab_size}^{length} sequences; "
-                "lower n_sequences",
+                n_sequences <= most,
+                f"n_sequences={n_sequences} exceeds {exceeded}; give at most {most}",
             )
 
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:

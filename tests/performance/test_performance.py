@@ -44,7 +44,7 @@ def test_works_side_by_side_keep_their_order(measuring):
 
 def test_a_folder_that_cannot_be_written_ends_the_script_in_a_line(measuring, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit, match=r"^name: output=.*cannot be written"):
+    with pytest.raises(SystemExit, match=r"^name: output=.* is a file; name a folder"):
         measuring.begin("name", str(tmp_path / "file"))
 
 
