@@ -55,6 +55,9 @@ def test_rows_go_on_where_they_stopped(folder, tmp_path):
     first = kept.Rows(path, of, minutes=1)
     row = first.add({"kind": "rate", "runs": 1}, lambda: {"rate": next(count)})
     assert row["rate"] == 0
+    # A process that is killed may leave half a row.
+    with open(path, "a") as file:
+        file.write('{"kind": "ra')
     # What is there is not measured again, by this process or the next; another device's does not
     # count; and nothing begins after the end.
     again = kept.Rows(path, of, minutes=1)
