@@ -30,9 +30,9 @@ from memobench.tasks.base import Task
 _log = logging.getLogger("memobench")
 
 VERSION = "v2"
-# Whose the project's own rows are, and those of the reader's folder.
 # Half an interval over its mean that entries aim at.
 PRECISION = 0.02
+# Whose the project's own rows are, and those of the reader's folder.
 OWN, YOURS = "memobench", "you"
 EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
 # How models of a track are trained.

@@ -56,7 +56,6 @@ WORDS: dict[Any, str] = {
     "dana2025_proposition3": "Dana 2025, Proposition 3",
     "bubeck2020": "Bubeck 2020",
     "mahdavi2024": "Mahdavi 2024",
-    "huben2023": "Huben 2023",
     "linear_least_squares": "linear memory, least squares",
     "hebbian": "outer products",
     "hebbian_whitened": "least squares",

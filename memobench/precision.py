@@ -10,6 +10,9 @@ import numpy as np
 BLOCK = 32
 LEVELS = {"int8": 127, "int4": 7}
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "int8": 8, "int4": 4}
+PRECISIONS = tuple(_BITS)
+# Those in which nothing is computed.
+COARSE = tuple(name for name, bits in _BITS.items() if bits < 32)
 # With the scales, as if all blocks were full.
 BITS_PER_WEIGHT = {name: bits + 32 / BLOCK * (name in LEVELS) for name, bits in _BITS.items()}
 

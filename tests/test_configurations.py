@@ -1,4 +1,4 @@
-"""The page of all configurations: ranks within sections, curves and marks."""
+"""The page of all configurations: ranks within sections, and marks."""
 
 import numpy as np
 import pandas as pd
@@ -56,24 +56,3 @@ def test_only_trained_associations_compete(measured):
     assert len(configurations.build(pd.concat([table, *others]))) == len(
         configurations.build(table)
     )
-
-
-def test_curves_are_the_means_of_trained_configurations(measured):
-    _, table = measured
-    curves = configurations.curves(configurations.build(table))
-    # Two protocols, three sizes each; what diverged has no accuracy and is no point.
-    assert curves.groupby("group").size().tolist() == [3, 3]
-    assert {group.partition(": ")[0] for group in curves["group"]} == {
-        "25 associations, N = 5, S = 2"
-    }
-    lines = {"attention_only, compressed heads, d = 3", "mlp, compressed heads, d = 3"}
-    assert set(curves["line"]) == lines
-    point = curves[
-        curves["group"].str.contains("all examples")
-        & (curves["line"] == "mlp, compressed heads, d = 3")
-    ]
-    mine = table[(table["architecture"] == "mlp") & (table["protocol"] == "exact")]
-    assert point["n_params"].tolist() == [mine["n_params"].iloc[0]]
-    np.testing.assert_allclose(point["accuracy"], mine["accuracy"].mean())
-    half = 12.7062 * mine["accuracy"].std() / np.sqrt(2)
-    np.testing.assert_allclose(point["interval"], half, rtol=1e-4)

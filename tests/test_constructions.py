@@ -1,6 +1,7 @@
 """Every construction: in packs and rows, and what is refused, in one line."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, metrics
+from memobench import constructions, metrics, precision
 from memobench.constructions import random_attention
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import UserError
@@ -71,7 +72,7 @@ def test_rows_hold_the_certificates_and_are_kept(tmp_path):
 
 
 CONTEXTS = LabelledContexts(n_examples=4, context_length=3, input_dim=4, n_classes=3)
-ONE_TOKEN = Associations(vocab_size=4, context_length=1)
+ONE_TOKEN, TWO_TOKENS = (Associations(vocab_size=4, context_length=n) for n in (1, 2))
 ARCHITECTURES = [
     AttentionOnly(d_model=4, d_head=4, heads="full"),
     AttentionOnly(d_model=4, d_head=4, n_layers=2),
@@ -97,7 +98,7 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
     monkeypatch.setattr(random_attention, "_encoder", lambda _: encoder)
     made, told, lines = 0, 0, []
     for architecture in ARCHITECTURES:
-        for task in (Associations(vocab_size=4), ONE_TOKEN, SEVERAL, CONTEXTS):
+        for task in (TWO_TOKENS, ONE_TOKEN, SEVERAL, CONTEXTS):
             method = Construction.named(theorem)(n_aimed=1)
             run = Run(task=task, architecture=architecture, method=method)
             try:
@@ -112,6 +113,37 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
                 told += 1
     assert made > 0
     assert len(lines) == told > 0
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int4"])
+@pytest.mark.parametrize("theorem", sorted(Construction.kinds()))
+def test_random_weights_are_rounded_before_others_are_solved_for(theorem, weights):
+    """Those that depend on the run's seed, but not on the examples."""
+    kind = Construction.named(theorem)
+    how = {"solve": "least_squares"} if kind.approximates else {}
+    method = kind(n_aimed=2, weights=weights, **how)
+    for architecture, task in itertools.product(ARCHITECTURES, (TWO_TOKENS, ONE_TOKEN, CONTEXTS)):
+        params = [
+            _params(task.replace(seed=task_seed), architecture, method, seed)
+            for task_seed, seed in ((0, 0), (1, 0), (0, 1))
+        ]
+        if None in params:
+            continue
+        first, of_other_examples, of_other_seed = params
+        for name, x in first.items():
+            if np.array_equal(x, of_other_examples[name]) and (x != of_other_seed[name]).any():
+                again = precision.stored(x, weights)
+                np.testing.assert_allclose(again, x, rtol=1e-6, err_msg=name)
+
+
+def _params(task, architecture, method, seed):
+    """The weights; None where there are none."""
+    run = Run(task=task, architecture=architecture, method=method, seed=seed)
+    try:
+        run.module()
+        return constructions.construct(run).params
+    except UserError:
+        return None
 
 
 @pytest.mark.parametrize(

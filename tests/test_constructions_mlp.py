@@ -1,17 +1,13 @@
 """Constructions of MLP Transformers: what they promise, what they refuse, what they rest on."""
 
-import dataclasses
-
-import jax
 import numpy as np
 import pytest
 
 from memobench import constructions
-from memobench.constructions import bubeck2020, evaluation, huben2023, linear
+from memobench.constructions import bubeck2020, linear
 from memobench.constructions.bubeck2020 import Bubeck2020
 from memobench.constructions.random_features import RandomFeatures
 from memobench.errors import UserError
-from memobench.models import base as models
 from memobench.models.transformer import MLP
 from memobench.planner import packing
 from memobench.runs import Run
@@ -163,56 +159,3 @@ def test_least_squares_takes_more_than_the_rank():
     row = _row(features(30, method={"solve": "least_squares"}))
     assert row["feature_rank"] == 23
     assert 0.5 < row["accuracy"] < 1
-
-
-def silu(n_heads=3, d_head=2, d_mlp=5):
-    """An architecture, and random weights with a null token."""
-    architecture = MLP(
-        d_model=4,
-        d_head=d_head,
-        n_heads=n_heads,
-        d_mlp=d_mlp,
-        heads="full",
-        activation="silu",
-    )
-    shapes = models.shapes(architecture.build(Associations(vocab_size=6)), 2)
-    rng = np.random.default_rng(0)
-    params = {name: rng.standard_normal(x.shape) for name, x in shapes["params"].items()}
-    return architecture, huben2023.with_null_token(params)
-
-
-def _logits_TxN(architecture, params):
-    """Of all pairs of tokens in order, in float64."""
-    task = Associations(vocab_size=6)
-    module = architecture.build(task)
-    constants = models.init(module, 2, jax.random.key(0))["constants"]
-    variables = {"params": params, "constants": constants}
-    return evaluation.outputs(module, variables, task, task.sample(), double=True)
-
-
-@pytest.mark.parametrize(("n_heads", "d_mlp"), [(1, 1), (3, 5), (4, 2)])
-def test_heads_do_what_silu_neurons_do_beside_a_null_token(n_heads, d_mlp):
-    architecture, params = silu(n_heads=n_heads, d_mlp=d_mlp)
-    rewritten, heads = huben2023.neurons_as_heads(architecture, params)
-    assert (rewritten.d_model, rewritten.n_heads) == (5, max(n_heads, d_mlp))
-    wanted_TxN, given_TxN = _logits_TxN(architecture, params), _logits_TxN(rewritten, heads)
-    # The first six pairs begin with the null token.
-    np.testing.assert_allclose(given_TxN[:6], wanted_TxN[:6], rtol=1e-12, atol=1e-12)
-    # Any other first token has a score and a value of its own.
-    assert (np.abs(given_TxN[6:] - wanted_TxN[6:]).max(axis=1) > 1e-3).all()
-
-
-def test_only_silu_neurons_beside_a_null_token_become_heads():
-    architecture, params = silu()
-    wrong = [
-        (dataclasses.replace(architecture, activation="relu"), params),
-        (dataclasses.replace(architecture, heads="compressed"), params),
-        (dataclasses.replace(architecture, n_layers=2), params),
-        (architecture, params | {"token_embedding": params["unembedding"]}),
-        (architecture, params | {"position_embedding": np.ones((3, 4))}),
-    ]
-    for (arch, weights), told in zip(
-        wrong, ["silu", "heads='full'", "one layer", "null token", "context_length=2"], strict=True
-    ):
-        with pytest.raises(UserError, match=told):
-            huben2023.neurons_as_heads(arch, weights)

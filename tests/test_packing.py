@@ -9,6 +9,7 @@ from flax import linen as nn
 from memobench import engine
 from memobench.engine import initializing
 from memobench.methods.capacity import Capacity
+from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
@@ -75,6 +76,17 @@ def test_on_accelerators_logits_of_all_examples_are_held_between_steps(make_run)
         one, many = (packing.make_pack(x, platform=platform).memory_bytes for x in (runs[:1], runs))
         assert max(step, logits) < one < step + logits
         assert many == 64 * step
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_trainings_on_tokens_hold_as_much_whether_they_may_end_early_or_not(make_run, platform):
+    """Logits are of one model at a time."""
+    tasks = [Associations(vocab_size=50, seed=seed) for seed in range(3)]
+    plain, checked = (
+        packing.make_pack([make_run(task=task, method=method) for task in tasks], platform=platform)
+        for method in (Training(), Checked())
+    )
+    assert checked.memory_bytes == plain.memory_bytes
 
 
 def test_all_numbers_of_steps_share_a_program(make_run):

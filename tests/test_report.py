@@ -72,6 +72,20 @@ def test_devices_are_text_on_every_page_and_no_formula_in_any_table(measured, tm
             assert not any(x.startswith(("=", "@", "+")) for x in cells_of_all)
 
 
+class _Unwritable:
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("write", [tables.write_runs, tables.write_csv])
+def test_a_table_is_written_whole_or_not_at_all(tmp_path, write):
+    path = tmp_path / "x.csv"
+    write(pd.DataFrame({"who": ["a"]}), path)
+    with pytest.raises(RuntimeError):
+        write(pd.DataFrame({"who": ["b", _Unwritable()]}), path)
+    assert path.read_text() == "who\na\n"
+
+
 SEPARATED = st.text(alphabet='=+-@;,|"\t\r\n a1', max_size=12)
 
 

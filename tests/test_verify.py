@@ -11,6 +11,7 @@ from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.runs import Run
 from memobench.table import migrate, results, rows, verify
+from tests import constructed
 from tests.command_line import command_line
 from tests.small import PROVENANCE, reseal, resealed
 from tests.test_checks import HEADS, TASK, _row, _trained_row
@@ -200,6 +201,21 @@ def test_constructed_weights_are_made_again_and_compared(tmp_path):
     accuracy, *_ = verify.verify(tmp_path, recompute=True).errors
     assert accuracy.startswith(f"{path.name}, row 1 ({run.run_id}): accuracy=")
     assert "weights that were made again have" in accuracy
+
+
+def test_weights_that_cannot_be_made_are_no_error_where_their_row_says_so(tmp_path, monkeypatch):
+    """One that no scale of its features serves, beside one that can be made."""
+    lost, fine = (constructed.run_of(method={"scale": scale}) for scale in (1e-9, None))
+    table = memobench.run([lost, fine], tmp_path, progress=False)
+    assert table["status"].tolist() == ["diverged", "ok"]
+    assert verify.verify(tmp_path, recompute=True).errors == ()
+
+    def refused(run):
+        raise UserError("its features lose rank")
+
+    monkeypatch.setattr(constructions, "construct", refused)
+    (error,) = verify.verify(tmp_path, recompute=True).errors
+    assert f"run {fine.run_id}: its features lose rank" in error
 
 
 @pytest.mark.parametrize("agreeing", [True, False])

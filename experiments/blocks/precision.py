@@ -27,10 +27,9 @@ from memobench.runs import Run
 
 # One number of steps.
 LONG = METHOD.replace(rungs=1)
-PRECISIONS = ("bfloat16", "int8", "int4")
 # Factors of the learning rate of weights that are rounded in the end: to four bits they lose least
 # where they have learnt slowly.
-ROUNDED = dict.fromkeys(PRECISIONS, LONG.rate_factors) | {"int4": (0.01, 0.03, 0.1, 0.3, 1.0)}
+ROUNDED = dict.fromkeys(precision.COARSE, LONG.rate_factors) | {"int4": (0.01, 0.03, 0.1, 0.3, 1.0)}
 
 
 def n_bytes(row: Any) -> int:
@@ -74,7 +73,7 @@ def _groups(budget: int) -> dict[str, tuple[Run, ...]]:
         }
         plain = {f"{name}, float32": stored(entry)}
         trained = {
-            f"{name} trained for {kind}": stored(entry, precision=kind) for kind in PRECISIONS
+            f"{name} trained for {kind}": stored(entry, precision=kind) for kind in precision.COARSE
         }
         rounded = tuple(run for made in (plain, after) for of in made.values() for run in of)
         groups |= plain | trained | after | {f"{name}, float32 or rounded": rounded}

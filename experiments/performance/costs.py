@@ -32,7 +32,7 @@ from absl import app, flags
 
 from memobench.executors import local
 from memobench.experiments import EXPERIMENTS
-from memobench.planner import costs, packing
+from memobench.planner import accelerators, costs, packing
 from memobench.report import tables
 from memobench.table import results
 
@@ -47,7 +47,7 @@ SAMPLE = flags.DEFINE_string("sample", None, "CSV file for a few packs of every 
 SCRIPT = "experiments/performance/costs.py"
 # Share of a preset's runs that must be measured for a comparison.
 COVERAGE = 0.9
-ACCELERATORS = 8
+ACCELERATOR, ACCELERATORS = "NVIDIA H200", 8
 # How far off a prediction may be.
 FACTOR = 1.5
 
@@ -65,13 +65,7 @@ factor of {factor:g}: {within} of {of} by rates that saw the experiment, {left_w
 rates that did not (`left out`). `spread` is the slowest over the fastest measurement of the same
 packs, where there were several: so much do repeats differ.
 
-## What each experiment costs
-
 {priced}
-
-On the CPU: predicted from measured rates, {workers} packs side by side. On accelerators: **a
-guess**, from orders of magnitude (1e13 operations per second, 2e-4 s a step, 3e-11 s a float, 5 s a
-compilation); no accelerator has run any of it. Several share packs, not runs.
 
 ## Rates
 
@@ -81,6 +75,17 @@ Nanoseconds of a floating-point operation as the planner counts them, and of a n
 a hidden neuron holds for one example alone; a row with empty cells stands for all kinds that begin
 so and are not measured.
 """
+_PRICED = "## What each experiment costs"
+# Of this section alone there are prices anew, see `price_again`.
+PRICED = """\
+{title}
+
+{priced}
+
+On the CPU: predicted from measured rates, {workers} packs side by side. On accelerators: **a
+guess**, by what steps move at {bandwidth:g} TB/s, at least {step:g} µs a step and
+{compilation:g} s a compilation; constructions at {arithmetic:g} TFLOP/s. No accelerator has run
+any of it. Several share packs, not runs."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -109,13 +114,12 @@ def main(argv: Sequence[str]) -> None:
         shown[f"{name}_nanoseconds"] = 1e9 * shown.pop(f"{name}_seconds")
     text = MARKDOWN.format(
         compared=tables.markdown(compared, _DIGITS),
-        priced=tables.markdown(side_by_side(priced, device), {}),
+        priced=section(priced, device),
         rates=tables.markdown(shown.replace("", None), _RATES),
         factor=FACTOR,
         within=_within(compared["ratio"]),
         left_within=_within(compared["left out"]),
         of=len(compared),
-        workers=local.n_workers(),
         **about,
     )
     both = compared.merge(priced, how="outer", on=["experiment", "preset", "runs"])
@@ -124,20 +128,31 @@ def main(argv: Sequence[str]) -> None:
 
 
 def price_again(page: pathlib.Path, device: str) -> None:
-    """Replaces the table of what experiments cost in a page; all else was measured and stays."""
+    """Replaces the section of what experiments cost in a page; all else was measured and stays."""
     before, found, after = page.read_text().partition(_PRICED)
     if not found:
         sys.exit(f"{SCRIPT}: {page} has no section of costs; measure with --shards first")
-    _, _, rest = after.partition("\n\n")
-    _, _, rest = rest.partition("\n\n")
+    _, following, rest = after.partition("\n## ")
     rates = costs.known(device, "cpu")
     # Of a device that was not measured they are another's.
     device = rates[()].device or device
-    shown = tables.markdown(side_by_side(price(rates, device), device), {})
-    page.write_text(f"{before}{found}\n\n{shown}\n\n{rest}")
+    page.write_text(f"{before}{section(price(rates, device), device)}\n{following}{rest}")
 
 
-_PRICED = "## What each experiment costs"
+def section(priced: pd.DataFrame, device: str) -> str:
+    """The section of what experiments cost."""
+    figures, guess = accelerators.DEVICES[ACCELERATOR], costs.GUESSES["gpu"]
+    return PRICED.format(
+        title=_PRICED,
+        priced=tables.markdown(side_by_side(priced, device), {}),
+        workers=local.n_workers(),
+        bandwidth=figures.bandwidth / 1e12,
+        step=figures.step_seconds * 1e6,
+        compilation=guess.program_seconds,
+        arithmetic=1e-12 / guess.flop_seconds,
+    )
+
+
 _DIGITS = {"predicted s": 0, "measured s": 0, "ratio": 2, "left out": 2, "spread": 2}
 _RATES = {"program_seconds": 2, "step_seconds": 5, "flop_nanoseconds": 4, "float_nanoseconds": 2}
 
@@ -220,7 +235,7 @@ def price(rates: dict[costs.RateKey, costs.Rates], device: str) -> pd.DataFrame:
             here = costs.predict(packing.plan(runs, "cpu"), rates, device, local.n_workers())
             guess: dict[costs.RateKey, costs.Rates] = {(): costs.GUESSES["gpu"]}
             there = packing.plan(runs, "gpu")
-            one, several = (costs.predict(there, guess, "", n) for n in (1, ACCELERATORS))
+            one, several = (costs.predict(there, guess, ACCELERATOR, n) for n in (1, ACCELERATORS))
             rows.append(
                 {
                     "experiment": experiment.name,

@@ -1,6 +1,7 @@
 """Measurements that go on where they stopped: rows in a file, each added as it is measured."""
 
 import json
+import os
 import pathlib
 import time
 from collections.abc import Callable
@@ -8,6 +9,15 @@ from typing import Any
 
 import pandas as pd
 from measuring import say
+
+
+def _whole_lines(path: pathlib.Path) -> list[str]:
+    """The lines of a file, from which one that a killed writer has left torn is cut off."""
+    written = path.read_bytes() if path.exists() else b""
+    whole = written[: written.rfind(b"\n") + 1]
+    if whole != written:
+        os.truncate(path, len(whole))
+    return whole.decode().splitlines()
 
 
 class Rows:
@@ -20,8 +30,7 @@ class Rows:
     def __init__(self, path: pathlib.Path, of: dict[str, str], minutes: float) -> None:
         self._path, self._of = path, of
         self._stop, self._sitting = time.monotonic() + 60 * minutes, time.time()
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.all = [row for row in map(json.loads, lines) if row["of"] == of]
+        self.all = [row for row in map(json.loads, _whole_lines(path)) if row["of"] == of]
         self.left = 0
 
     def add(self, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:

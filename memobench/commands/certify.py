@@ -6,10 +6,11 @@ from absl import flags
 
 from memobench.command import PLUGIN, Command
 from memobench.errors import UserError
+from memobench.precision import COARSE
 
 JSON = flags.DEFINE_bool("json", False, "Print every number of each file, a line of JSON each.")
 _SHOWN = ("architecture", "n_params", "n_examples", "known", "bits", "bits_per_parameter")
-_PER_BYTE = ("bits_per_byte", *(f"bits_per_byte_{x}" for x in ("bfloat16", "int8", "int4")))
+_PER_BYTE = ("bits_per_byte", *(f"bits_per_byte_{x}" for x in COARSE))
 
 
 def run(names: list[str]) -> None:

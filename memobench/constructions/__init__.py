@@ -1,4 +1,4 @@
-"""Weights that a proof promises, made and checked. One file per paper, listed once.
+"""Weights that a proof promises, made and checked.
 
 A construction solves for the parameters of the project's own modules in float64. Its weights are
 judged as trained ones are: by the module's forward pass on all examples of the task.

@@ -69,7 +69,6 @@ class Bubeck2020(Construction):
     """(d - 1) floor(w / 4) sequences, by hyperplanes through groups of points."""
 
     bound: ClassVar[theory.Bound] = theory.BUBECK
-    scales: ClassVar[tuple[float | None, ...]] = (None,)
 
     scale: float | None = scale_of("attention scores")  # type: ignore[misc]
 
@@ -166,9 +165,10 @@ def _points(problem: Problem, module: Transformer) -> tuple[random_attention.Par
     if module.full:
         params["position_embedding"][:, -1] = 0
     params = random_attention.with_scores(problem, params, problem.method.scale or SCALE)
-    params |= random_attention.draw_output(problem)
+    output = random_attention.draw_output(problem)
     # Heads do not change that coordinate.
-    params["decompress" if "decompress" in params else "layer0_output"][..., -1, :] = 0
+    output["decompress" if "decompress" in output else "layer0_output"][..., -1, :] = 0
+    params |= problem.all_held(output)
     return params, random_attention.attended(params, *random_attention.read(problem, params))
 
 

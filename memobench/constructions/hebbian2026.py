@@ -53,7 +53,7 @@ class _Hebbian(Solved):
 
     activation: ClassVar[str] = "bilinear"
 
-    def weights_of(self, facts: Facts, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def weights_of(self, facts: Facts, problem: Problem) -> tuple[np.ndarray, ...]:
         """in_WxD, gate_WxD and out_DxW."""
         raise NotImplementedError
 
@@ -64,24 +64,19 @@ class _Hebbian(Solved):
             f"it is about the architecture mlp_memory with activation={self.activation!r}; take "
             "that",
         )
-        examples, rng = problem.one_answer_each(module.d_model), problem.rng
-        tables = {"token_embedding": _directions(module, rng)}
+        examples = problem.one_answer_each(module.d_model)
+        tables = {"token_embedding": problem.directions()}
         if not module.tied:
-            tables["unembedding"] = _directions(module, rng)
+            tables["unembedding"] = problem.directions()
         key_NxD, *values = tables.values()
         facts = Facts(
             key_NxD[examples.tokens_TxS[:, 0]],
             (values[0] if values else key_NxD)[examples.next_TxK[:, 0]],
-            *rng.standard_normal((2, module.d_mlp, module.d_model)),
+            *map(problem.held, problem.rng.standard_normal((2, module.d_mlp, module.d_model))),
         )
-        in_WxD, gate_WxD, out_DxW = self.weights_of(facts, rng)
+        in_WxD, gate_WxD, out_DxW = self.weights_of(facts, problem)
         params = tables | {"mlp_in": in_WxD, "mlp_gate": gate_WxD, "mlp_out": out_DxW}
         return Constructed(params, {}, read_out=("mlp_out",))
-
-
-def _directions(module: MLPMemoryModule, rng: np.random.Generator) -> np.ndarray:
-    """A row of norm 1 for every token, N x D."""
-    return codes.unit(rng.standard_normal((module.vocab_size, module.d_model)))
 
 
 @kind("hebbian")
@@ -90,7 +85,7 @@ class Hebbian(_Hebbian):
 
     bound: ClassVar[theory.Bound] = theory.HEBBIAN
 
-    def weights_of(self, facts: Facts, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def weights_of(self, facts: Facts, problem: Problem) -> tuple[np.ndarray, ...]:
         feature_FxW, scale = _scaled(facts)
         out_DxW = outer_products(feature_FxW, facts.value_FxD)
         return facts.in_WxD, facts.gate_WxD, out_DxW * scale
@@ -102,7 +97,7 @@ class HebbianWhitened(_Hebbian):
 
     bound: ClassVar[theory.Bound] = theory.WHITENED
 
-    def weights_of(self, facts: Facts, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def weights_of(self, facts: Facts, problem: Problem) -> tuple[np.ndarray, ...]:
         feature_FxW, scale = _scaled(facts)
         return facts.in_WxD, facts.gate_WxD, whitened(feature_FxW, facts.value_FxD) * scale
 
@@ -120,7 +115,7 @@ class HebbianDataDependent(_Hebbian):
 
     fitted: str = choice("what projections are fitted to", "scores", "values", default="scores")
 
-    def weights_of(self, facts: Facts, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def weights_of(self, facts: Facts, problem: Problem) -> tuple[np.ndarray, ...]:
         in_WxD, gate_WxD = facts.in_WxD, facts.gate_WxD
         out_DxW = outer_products(facts.features(in_WxD, gate_WxD), facts.value_FxD)
         read_CxW, target_FxC = out_DxW, facts.value_FxD
@@ -142,8 +137,9 @@ class NTK(_Hebbian):
     activation: ClassVar[str] = "reglu"
     bound: ClassVar[theory.Bound] = theory.NTK
 
-    def weights_of(self, facts: Facts, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        out_DxW = codes.unit(rng.standard_normal(facts.in_WxD.shape)).T
+    def weights_of(self, facts: Facts, problem: Problem) -> tuple[np.ndarray, ...]:
+        drawn_WxD = problem.rng.standard_normal(facts.in_WxD.shape)
+        out_DxW = problem.held(codes.unit(drawn_WxD).T)
         gate_FxW = facts.key_FxD @ facts.gate_WxD.T
         in_WxD = (gate_FxW * (facts.value_FxD @ out_DxW)).T @ facts.key_FxD / len(facts.in_WxD)
         return in_WxD, facts.gate_WxD, out_DxW

@@ -17,7 +17,7 @@ import numpy as np
 
 from memobench import theory
 from memobench.columns import integer
-from memobench.constructions import codes, linear
+from memobench.constructions import linear
 from memobench.constructions.problem import Constructed, Problem
 from memobench.methods.construction import Solved
 from memobench.models.linear_memory import LinearMemoryModule
@@ -51,10 +51,7 @@ class _LinearMemory(Solved):
             "linear_memory",
         )
         examples = problem.one_answer_each(module.d_model)
-        key_NxD, value_NxD = (
-            codes.unit(problem.rng.standard_normal((module.vocab_size, module.d_model)))
-            for _ in range(2)
-        )
+        key_NxD, value_NxD = problem.directions(), problem.directions()
         found = Associated(
             key_NxD[examples.tokens_TxS[:, 0]],
             value_NxD[examples.next_TxK[:, 0]],

@@ -1,6 +1,7 @@
 """What a construction is given, and what it gives back. NumPy in float64.
 
-Shape letters: T examples aimed at, K next tokens, S tokens, I input_dim, N context vectors.
+Shape letters: T examples aimed at, K next tokens, S tokens, I input_dim, N vocab_size or context
+vectors, D d_model.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import precision
+from memobench.constructions import codes
 from memobench.errors import UserError
 from memobench.methods.construction import Construction
 from memobench.runs import Run
@@ -38,6 +40,16 @@ class Problem:
     def held(self, weights: np.ndarray) -> np.ndarray:
         """The weights as they will be stored: whatever is solved next corrects the rounding."""
         return precision.stored(weights, self.method.weights)
+
+    def all_held(self, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """`held` of each."""
+        return {name: self.held(weights) for name, weights in params.items()}
+
+    def directions(self) -> np.ndarray:
+        """A random row of norm 1 for every token, N x D, as stored."""
+        module: Any = self.module
+        drawn_NxD = self.rng.standard_normal((module.vocab_size, module.d_model))
+        return self.held(codes.unit(drawn_NxD))
 
     def one_answer_each(self, d_model: int) -> Tokens:
         """The examples. Raises UserError for several answers, or a single dimension for them."""

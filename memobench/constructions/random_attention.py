@@ -67,7 +67,7 @@ def with_scores(problem: Problem, params: Params, scale: float) -> Params:
     score_TxHxS = _scores(problem, params, _seen(problem, params, sample_TxS)[1])
     factor_H = scale / score_TxHxS.std(axis=(0, 2))
     scaled = params | {"layer0_query": params["layer0_query"] * factor_H[:, None, None]}
-    return {name: problem.held(weights) for name, weights in scaled.items()}
+    return problem.all_held(scaled)
 
 
 def read(problem: Problem, params: Params) -> tuple[np.ndarray, np.ndarray]:
@@ -87,7 +87,7 @@ def draw_output(problem: Problem) -> Params:
     params = {"layer0_output": normal((h, d_in, d_head)) / np.sqrt(d_in * d_head * h)}
     if module.compress:
         params["decompress"] = normal((d_model, d_head)) / np.sqrt(d_head)
-    return {name: problem.held(weights) for name, weights in params.items()}
+    return params
 
 
 def attended(params: Params, stream_TxD: np.ndarray, heads_TxHxK: np.ndarray) -> np.ndarray:

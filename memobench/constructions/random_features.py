@@ -49,7 +49,7 @@ class RandomFeatures(Solved):
         targets_TxD, unembedding_NxD = random_attention.targets(problem, module.d_model)
         params = random_attention.draw(problem)
         params = random_attention.with_scores(problem, params, _SCORES)
-        params |= random_attention.draw_output(problem)
+        params |= problem.all_held(random_attention.draw_output(problem))
         x_TxD = random_attention.attended(params, *random_attention.read(problem, params))
 
         in_WxD, bias_W = map(problem.held, _neurons(problem, module, x_TxD))

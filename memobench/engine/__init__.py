@@ -21,7 +21,7 @@ M draws.
 
 from memobench.engine.lanes import Lane, State
 from memobench.engine.loop import Lanes, train
-from memobench.engine.policy import Job, Policy
+from memobench.engine.policy import EachOnce, Job, Policy
 from memobench.engine.program import (
     Program,
     Signature,
@@ -31,6 +31,7 @@ from memobench.engine.program import (
 )
 
 __all__ = [
+    "EachOnce",
     "Job",
     "Lane",
     "Lanes",

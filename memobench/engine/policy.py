@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from memobench.engine import initializing, lanes
@@ -124,3 +125,31 @@ class Policy:
         job.done = job.saved = bool(arrays["done"])
         self.restore(job, arrays)
         return job
+
+
+class EachOnce(Policy):
+    """A policy by which every run trains once. Those that have ended are kept, and saved.
+
+    all: the jobs, in the order of the runs.
+    """
+
+    all: list[Any]
+
+    def take_up(self, jobs: Iterable[Job]) -> None:
+        """Trains these jobs, but for those that a checkpoint holds as ended."""
+        self.all = list(jobs)
+        self._waiting = iter([job for job in self.all if not job.done])
+
+    def next(self) -> Job | None:
+        return next(self._waiting, None)
+
+    def finished(self, jobs: Sequence[Job], take: Callable[[], State]) -> None:
+        on_host = jax.device_get(take())
+        for i, job in enumerate(jobs):
+            job.state = lanes.crop(on_host, i, self.true_shapes(job))
+
+    def save_finished(self, checkpoints: Checkpoints) -> None:
+        for job in self.all:
+            if job.done and not job.saved and job.state is not None:
+                self.save(checkpoints, job, job.state)
+                job.saved = True

@@ -234,7 +234,7 @@ def anneal(
     return annealed.result(compile_seconds)
 
 
-class Annealed(engine.Policy):
+class Annealed(engine.EachOnce):
     """Every run of a pack trains once, those of most steps first."""
 
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
@@ -246,13 +246,9 @@ class Annealed(engine.Policy):
         self.data = devices.shared(_sets(self.signature.task, self.seeds))
         self.shuffled = _Shuffled()
         self._jobs: Sequence[Job] = ()
-        self.all = [
+        self.take_up(
             self.load(checkpoints, _Course(run, _annealing(run).steps)) for run in pack.runs
-        ]
-        self._waiting = iter([job for job in self.all if not job.done])
-
-    def next(self) -> Any:
-        return next(self._waiting, None)
+        )
 
     def seat(self, jobs: Sequence[Job]) -> Lane:
         self._jobs = jobs
@@ -285,22 +281,15 @@ class Annealed(engine.Policy):
         job.done = ended or not math.isfinite(loss)
 
     def finished(self, jobs: Sequence[Job], take: Callable[[], Any]) -> None:
-        on_host = jax.device_get(take())
-        for i, job in enumerate(jobs):
+        super().finished(jobs, take)
+        for job in jobs:
             self.shuffled.forget(job)
-            job.state = lanes.crop(on_host, i, self.true_shapes(job))
 
     def columns(self, job: Any) -> dict[str, np.ndarray]:
         return {"curve": np.array(job.curve)}
 
     def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
         job.curve = [(int(step), loss, known) for step, loss, known in arrays["curve"].tolist()]
-
-    def save_finished(self, checkpoints: Checkpoints) -> None:
-        for job in self.all:
-            if job.done and not job.saved and job.state is not None:
-                self.save(checkpoints, job, job.state)
-                job.saved = True
 
     def result(self, compile_seconds: float) -> PackResult:
         """The result, once all runs are done."""

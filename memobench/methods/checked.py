@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import jax
 import numpy as np
 
 from memobench import columns as col
 from memobench import engine
 from memobench.columns import Column, by_name, integer, number, require
-from memobench.engine import Signature, lanes
+from memobench.engine import Signature
 from memobench.methods.base import ByTraining, OnSteps, PackResult
 from memobench.methods.epochs import EpochJob, Epochs
 from memobench.methods.training import Training
@@ -98,17 +97,13 @@ class _Course(EpochJob):
     loss: float = math.nan
 
 
-class Checks(Epochs):
+class Checks(engine.EachOnce, Epochs):
     """Every run of a pack trains once, and is looked at from time to time."""
 
     def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack)
         self.width = pack.slots
-        self.all: list[Any] = [self.load(checkpoints, _course(run)) for run in pack.runs]
-        self._waiting = iter([job for job in self.all if not job.done])
-
-    def next(self) -> Any:
-        return next(self._waiting, None)
+        self.take_up(self.load(checkpoints, _course(run)) for run in pack.runs)
 
     def due(self, job: Any) -> bool:
         return job.step >= job.steps or job.step % job.run.method.evaluate_every == 0
@@ -122,17 +117,6 @@ class Checks(Epochs):
             job.best, job.best_step = accuracy, job.step
         enough = accuracy >= job.run.method.enough
         job.done = enough or job.step >= job.steps or not math.isfinite(loss)
-
-    def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
-        on_host = jax.device_get(take())
-        for i, job in enumerate(jobs):
-            job.state = lanes.crop(on_host, i, self.true_shapes(job))
-
-    def save_finished(self, checkpoints: Checkpoints) -> None:
-        for job in self.all:
-            if job.done and not job.saved and job.state is not None:
-                self.save(checkpoints, job, job.state)
-                job.saved = True
 
     def columns(self, job: Any) -> dict[str, np.ndarray]:
         return {"checks": np.array([job.best, job.best_step, job.loss])}

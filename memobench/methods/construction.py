@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import columns as col
+from memobench import precision
 from memobench.columns import Column, by_name, choice, integer, merged, number, require, shown
 from memobench.errors import UserError
 from memobench.methods.base import Method, OnSteps, PackResult
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 # The labels of rows, by whether the weights solve for the examples exactly or nearly.
 CONSTRUCTED, NEAREST = "construction", "construction, least squares"
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
-WEIGHTS = ("float64", "float32", "bfloat16", "int8", "int4")
+WEIGHTS = precision.PRECISIONS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,7 @@ class Construction(Method):
         return {(run.module(), run.task.signature()) for run in pack.runs}
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        from memobench import constructions, precision
+        from memobench import constructions
 
         if row["status"] != "ok":  # Where there are no weights there is no certificate.
             return

@@ -24,6 +24,7 @@ from memobench.models.base import Module, trains
 from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.rounded import Rounded
 from memobench.planner import packing
+from memobench.precision import COARSE
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import as_text, kind, nested
 from memobench.table import curves
@@ -104,7 +105,7 @@ class Training(Method):
     optimizer: Optimizer = nested(Optimizer, "what turns gradients into steps", default=Adam())
     precision: str | None = choice(
         "precision of the weights that are evaluated and kept; none for float32",
-        *("bfloat16", "int8", "int4"),
+        *COARSE,
         default=None,
         omit=None,
     )

@@ -176,12 +176,17 @@ def memory_shared(runs: Sequence[Run]) -> float:
     The logits of all examples, which are evaluated one run at a time, or the labelled contexts.
     """
     largest = max(4.0 * run.task.floats_shared() for run in runs)
-    return largest * len({run.task.seed for run in runs if run.method.queues} or {0})
+    return largest * len({run.task.seed for run in runs if _holds_contexts(run)} or {0})
+
+
+def _holds_contexts(run: Run) -> bool:
+    """Whether a pack holds the sets of all seeds, and lanes evaluate theirs side by side."""
+    return not (run.task.of_tokens or run.method.solves)
 
 
 def _memory_of_evaluation(module: Module, runs: Sequence[Run], platform: str) -> float:
     """Predicted bytes per lane for evaluating labelled contexts."""
-    if not runs[0].method.queues:
+    if not _holds_contexts(runs[0]):
         return 0.0
     n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
     if platform == "cpu":
@@ -201,7 +206,7 @@ def _held(module: Module, runs: Sequence[Run], platform: str) -> list[tuple[floa
     evaluation = _memory_of_evaluation(module, runs, platform)
     if platform == "cpu":
         return [(shared, step + evaluation)]
-    if run.method.queues:
+    if _holds_contexts(run):
         return [(shared, max(step, evaluation))]
     weights = accelerators.bytes_of_weights(module, run, accelerators.of(platform))
     return [(0.0, step), (shared, weights)]
@@ -319,7 +324,7 @@ def _seconds(work: Any, steps: Any, platform: str) -> Any:
 
 def _by_seeds(runs: list[Run], platform: str) -> Iterator[list[Run]]:
     """All of the runs, or those of each seed where the sets of all would fill half the memory."""
-    if not runs[0].method.queues or memory_shared(runs) <= _memory(platform) / 2:
+    if not _holds_contexts(runs[0]) or memory_shared(runs) <= _memory(platform) / 2:
         yield runs
         return
     by_seed = collections.defaultdict(list)

@@ -12,7 +12,6 @@ from memobench import theory
 from memobench.bisection import NEARLY
 from memobench.errors import UserError
 from memobench.methods.base import Method
-from memobench.models.base import Architecture
 from memobench.notation import plural
 from memobench.report import tables
 from memobench.table import analysis
@@ -144,34 +143,6 @@ def _known(table: pd.DataFrame) -> np.ndarray:
 def _method(row: Any) -> str:
     """How a row's weights come about, in words."""
     return Method.named(row["method"]).from_cells(row).in_words
-
-
-def curves(board: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy against parameters: a row per point of a line of a group, with its interval."""
-    trained = board[_trained(board) & board["accuracy"].notna()]
-    rows = trained.to_dict("records")
-    trained = trained.assign(
-        group=pd.Series([_group(row) for row in rows], index=trained.index, dtype=object),
-        line=pd.Series([_line(row) for row in rows], index=trained.index, dtype=object),
-        interval=trained["± accuracy"],
-    )
-    # Several learning rates are no curve.
-    point = ["group", "line", *Architecture.shared_columns()]
-    shown = ["group", "line", "n_params", "accuracy", "interval", "device"]
-    alone = trained[~trained.duplicated(point, keep=False)]
-    return alone[shown].sort_values(shown[:3], ignore_index=True)
-
-
-def _group(row: Any) -> str:
-    zipf = "" if pd.isna(row["zipf_exponent"]) else f", Zipf {row['zipf_exponent']:g}"
-    size = f"{row['n_examples']:,} {row['task']}, N = {row['vocab_size']:.0f}"
-    return f"{size}, S = {row['context_length']}{zipf}: {_method(row)}"
-
-
-def _line(row: Any) -> str:
-    heads = f", {row['heads']} heads" if isinstance(row["heads"], str) else ""
-    layers = f", {row['n_layers']} layers" if row["n_layers"] > 1 else ""
-    return f"{row['architecture']}{heads}, d = {row['d_model']}{layers}"
 
 
 def write(board: pd.DataFrame, folder: pathlib.Path) -> None:

@@ -20,7 +20,6 @@ AGREES = 0.03
 _DIGITS = {
     **dict.fromkeys(("published", "ours", "interval", "difference"), 3),
     **dict.fromkeys(("compile_s", "run_s"), 1),
-    "model-steps/s": 0,
 }
 CONFIGURATION_COLUMNS = [
     *("contexts", "n_classes", "n_examples", "architecture", "heads", "protocol"),
@@ -108,7 +107,8 @@ def _page(
         *_bounds(table),
         "## Cost",
         "Seconds inside packs; packs that ran side by side count each in full. Compilation is paid "
-        "once for a shape, by the pack that came first.",
+        "once for a shape, by the pack that came first. `steps` are those of one model, at most: "
+        "the run of a search trains many.",
         tables.markdown(analysis.cost(table), _DIGITS),
         "## All configurations",
         *_configurations(table),

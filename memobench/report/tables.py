@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from memobench import atomic
 from memobench.runs import spec_columns
 
 # What would become markup within a cell: code, emphasis, the beginning of a strike or a formula;
@@ -77,13 +78,19 @@ def listed(values: Iterable[str]) -> str:
 
 def write_csv(table: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes a table for spreadsheets."""
-    csv_safe(table).to_csv(path, index=False, float_format="%.6g")
+    _write(csv_safe(table), path)
 
 
 def write_runs(table: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes rows of runs: specs with all their digits, for an id follows from them."""
     specs = {name: table[name].map(_whole) for name in spec_columns() if name in table}
-    csv_safe(table).assign(**specs).to_csv(path, index=False, float_format="%.6g")
+    _write(csv_safe(table).assign(**specs), path)
+
+
+def _write(table: pd.DataFrame, path: pathlib.Path) -> None:
+    # What is published stays whole if the writer is killed.
+    with atomic.replace(path) as file:
+        table.to_csv(file, index=False, float_format="%.6g")
 
 
 def _whole(value: object) -> object:

@@ -10,7 +10,6 @@ import scipy.stats
 
 from memobench import theory
 from memobench.errors import UserError
-from memobench.methods.base import Method
 from memobench.models.base import Architecture
 from memobench.table.grouping import grouping, parted
 from memobench.table.rows import configuration, of_task
@@ -229,32 +228,21 @@ def _chance(names: tuple[str, ...], cells: tuple[Any, ...]) -> float:
 
 
 def cost(table: pd.DataFrame) -> pd.DataFrame:
-    """Model-steps and seconds per protocol, heads and number of steps.
+    """Runs and seconds per protocol, heads and number of steps.
 
     A pack's seconds are divided evenly among its runs; packs side by side each count in full.
     """
-    # Searches train many models, annealed runs may end early.
-    searched = table["trials"].map(lambda x: sum(made[0] for made in x), na_action="ignore")
     each = table.assign(
-        model_steps=searched.astype(float)
-        .fillna(table["stopped_at"].astype(float))
-        .fillna(table["steps"])
-        .astype(int),
         compile_s=table["compile_seconds"] / table["pack_size"],
         run_s=table["run_seconds"] / table["pack_size"],
-        stepwise=table["method"].map({x: kind.stepwise for x, kind in Method.kinds().items()}),
     )
     keys = ["protocol", "heads", "n_layers", "architecture", "steps"]
-    sums = each.groupby(keys, as_index=False, dropna=False).agg(
+    return each.groupby(keys, as_index=False, dropna=False).agg(
         runs=("run_id", "size"),
-        model_steps=("model_steps", "sum"),
         compile_s=("compile_s", "sum"),
         run_s=("run_s", "sum"),
         device=("device", _distinct),
-        stepwise=("stepwise", lambda values: values.eq(True).all()),
     )
-    rate = (sums["model_steps"] / sums["run_s"]).where(sums.pop("stepwise"))
-    return sums.assign(**{"model-steps/s": rate})
 
 
 def _distinct(values: Any) -> Any:

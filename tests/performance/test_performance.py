@@ -55,6 +55,9 @@ def test_rows_go_on_where_they_stopped(folder, tmp_path):
     first = kept.Rows(path, of, minutes=1)
     row = first.add({"kind": "rate", "runs": 1}, lambda: {"rate": next(count)})
     assert row["rate"] == 0
+    # A process that is killed may leave half a row.
+    with open(path, "a") as file:
+        file.write('{"kind": "ra')
     # What is there is not measured again, by this process or the next; another device's does not
     # count; and nothing begins after the end.
     again = kept.Rows(path, of, minutes=1)
@@ -158,6 +161,8 @@ def test_programs_are_compiled_for_accelerators_once_until_the_code_asks_for_oth
 PRICED = """
 import pathlib, costs
 from memobench.experiments import EXPERIMENTS
+from memobench.planner.accelerators import DEVICES, Accelerator
+DEVICES["NVIDIA H200"] = Accelerator(bandwidth=4e12, step_seconds=2.5, traffic=6.5)
 costs.EXPERIMENTS = {name: EXPERIMENTS[name] for name in ["dana2025/smallest"]}
 costs.price_again(pathlib.Path("PAGE"), "a CPU that nobody measured")
 """
@@ -165,13 +170,19 @@ costs.price_again(pathlib.Path("PAGE"), "a CPU that nobody measured")
 
 def test_prices_by_the_rates_of_another_device_name_that_one(folder, tmp_path):
     page = tmp_path / "costs.md"
-    page.write_text("before\n\n## What each experiment costs\n\nold\n\nafter\n")
+    page.write_text(
+        "before\n\n## What each experiment costs\n\nold\n\nolder\n\n## Rates\n\nafter\n"
+    )
     command = [sys.executable, "-c", PRICED.replace("PAGE", str(page))]
     subprocess.run(command, cwd=folder, check=True)
-    before, section, table, after = page.read_text().split("\n\n")
-    assert (before, section, after) == ("before", "## What each experiment costs", "after\n")
+    before, section, table, text, rates, after = page.read_text().split("\n\n")
+    assert (before, section) == ("before", "## What each experiment costs")
+    assert (rates, after) == ("## Rates", "after\n")
     assert f"| quick, {costs.packaged()['device'].iloc[0]} |" in table.splitlines()[0]
-    assert "| dana2025/smallest |" in table
+    *_, price = [line for line in table.splitlines() if line.startswith("| dana2025/smallest |")]
+    # Guesses are of the accelerator that columns and text name.
+    assert [cell.strip()[-1] for cell in price.split("|")[-3:-1]] == ["h", "h"]
+    assert "at 4 TB/s, at least 2.5e+06 µs a step" in " ".join(text.split())
 
 
 FIRST_LIGHT = """
