@@ -18,7 +18,7 @@ from memobench.models import attention, norms
 from memobench.models import base as models
 from memobench.models.attention import Attention
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward, neurons
-from memobench.models.mixture_of_experts import Experts, MixtureOfExperts
+from memobench.models.mixture_of_experts import Experts, MixtureOfExperts, chosen
 from memobench.models.modern import Modern
 from memobench.models.norms import Norm
 from memobench.models.product_key_memory import ProductKeyMemory, ProductKeys
@@ -226,6 +226,16 @@ def test_a_token_meets_the_experts_that_its_router_prefers(top_k):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("top_k", [1, 2, 3])
+@pytest.mark.parametrize("scores", [[0, 0, 0, 0], [1, 2, 2, 2], [3, 1, 3, 1]])
+def test_of_equal_scores_no_more_than_the_first_are_chosen(scores, top_k):
+    score_E = jnp.float32(scores)
+    best = np.sort(np.argsort(-score_E, stable=True)[:top_k])
+    shares = chosen(score_E, top_k)
+    np.testing.assert_array_equal(np.flatnonzero(shares), best)
+    np.testing.assert_allclose(shares[best], scipy.special.softmax(score_E[best]), rtol=1e-6)
+
+
 def test_a_memory_reads_the_best_pairs_of_the_best_keys():
     """Lample et al. (2019), equations 1 to 5: candidates are pairs of each half's best keys."""
     n_keys, top_k = 5, 3
@@ -411,6 +421,8 @@ def test_mistakes_name_the_fix():
         "top_k=3 is not below n_experts=3; lower top_k": {"n_experts": 3, "top_k": 3},
         "d_mlp=0 leaves experts without neurons": {"n_experts": 3, "d_mlp": 0},
     }
+    with pytest.raises(UserError, match="top_k=1 is not an integer from 2 to 16"):
+        ProductKeyMemory(d_model=4, d_head=2, d_key=2, n_keys=3, top_k=1)
     for message, mistake in (mistakes | sparse).items():
         with pytest.raises(UserError) as error:
             (MixtureOfExperts if message in sparse else Modern)(**{**SIZES, **mistake})

@@ -286,15 +286,16 @@ HEADS = (
 MEMORIES = Bijection(vocab_size=5), [LinearMemory(d_model=3), LinearMemory(d_model=5)]
 
 
+@pytest.mark.parametrize(("batch_size", "clip"), [(8, None), (1, 0.05)])
 @every_optimizer
-def test_packed_stopped_and_alone_a_run_is_the_same(make):
+def test_packed_stopped_and_alone_a_run_is_the_same(make, batch_size, clip):
     method = Training(
-        batch_size=8,
+        batch_size=batch_size,
         n_batches=4,
         epochs=4,
         learning_rate=3e-3,
         final_learning_rate=3e-3,
-        optimizer=make(),
+        optimizer=make().replace(clip=clip),
     )
     task, architectures = HEADS if make is Muon else MEMORIES
     runs = [

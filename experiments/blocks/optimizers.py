@@ -1,8 +1,9 @@
 """blocks/optimizers, -zipf: what optimisers store, in attention and in neurons, at equal steps.
 
-No paper says what they memorize at equal parameters. Muon is expected to store more where
-frequencies are skewed, for the steps of all singular directions are as long: after Wang et al.
-2025, "Muon outperforms Adam in tail-end associative memory learning", arXiv 2509.26030.
+No paper says what they memorize at equal parameters. Wang et al. 2025, "Muon outperforms Adam in
+tail-end associative memory learning", arXiv 2509.26030, find that Muon learns rare facts better,
+for the steps of all singular directions are as long. Claims here extrapolate from that: they are
+about all facts, as often as these are asked, and single out no rare ones.
 
 Equal seconds are not compared: on shared cores, at these sizes, they measure the machine.
 
@@ -42,7 +43,7 @@ FACTORS = {
 }
 # Label tables: Muon and Adam differ by little.
 TABLES = 72
-_TAIL = "after Wang et al. 2025, arXiv 2509.26030"
+_TAIL = "expected from what Wang et al. 2025, arXiv 2509.26030, find of rare facts alone"
 
 
 def _known(row: Any) -> list[float]:

@@ -136,7 +136,7 @@ def over(groups: Groups, first: str, second: str, region: Region, measure: Measu
     def test(table: pd.DataFrame) -> Finding:
         found = of_groups(table, {name: groups[name] for name in (first, second)}, measure)
         if len(found) < 2 or len(found[first]) != len(found[second]):
-            return too_few(f"entries of {first} and {second} that did not diverge")
+            return too_few(f"entries of {first} and {second} that are here and did not diverge")
         n_tables, n_first = found[first].shape
         mean_BxX = replicates(np.concatenate([found[first], found[second]], axis=1), measure.step)
         first_BxX, second_BxY = mean_BxX[:, :n_first], mean_BxX[:, n_first:]

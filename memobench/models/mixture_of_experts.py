@@ -29,12 +29,14 @@ from memobench.spec import kind
 def chosen(score_XxE: jax.Array, top_k: int) -> jax.Array:
     """Softmax over the largest `top_k` of the last axis, zero elsewhere; without a sort.
 
+    Of equal ones the first are taken.
+
     >>> [round(x, 2) for x in chosen(jnp.array([[1.0, 3.0, 2.0, 1.0]]), 2).tolist()[0]]
     [0.0, 0.73, 0.27, 0.0]
     """
     rest_XxE = jax.lax.stop_gradient(score_XxE)
     for _ in range(top_k):
-        is_largest_XxE = rest_XxE == rest_XxE.max(axis=-1, keepdims=True)
+        is_largest_XxE = jax.nn.one_hot(rest_XxE.argmax(axis=-1), rest_XxE.shape[-1], dtype=bool)
         rest_XxE = jnp.where(is_largest_XxE, -jnp.inf, rest_XxE)
     return jax.nn.softmax(jnp.where(jnp.isinf(rest_XxE), score_XxE, UNSEEN), axis=-1)
 

@@ -98,7 +98,12 @@ class ProductKeyMemory(ModernBase):
     d_key: int = integer("dimensions of half a query of the memory", 1, most=2**20)
     n_keys: int = integer("keys of each half; slots are pairs of them", 2, most=2**10)
     n_memory_heads: int = integer("heads that read the memory", 1, default=1, most=2**10)
-    top_k: int = integer("slots that a head reads", 1, default=2, most=16)
+    top_k: int = integer(
+        "slots that a head reads; of one the softmax is 1, and keys would learn nothing",
+        2,
+        default=2,
+        most=16,
+    )
 
     def check(self) -> None:
         super().check()

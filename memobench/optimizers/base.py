@@ -4,9 +4,11 @@ A zero-padded parameter has a gradient of exactly zero: an optimiser keeps it ze
 gradients, moments and weights to a zero step, as all that act entry by entry do. So do products of
 whole matrices, whose padding is blocks of zeros; what they need of true shapes is data.
 
-SOAP is not here: padding and directions without gradient share the eigenvalue zero, eigenvectors
-may mix them, and its steps would then leave the true shape. Nor is Shampoo: roots of matrices by
-products alone would keep padding zero, at some ten times the products of Muon.
+SOAP is not here. A mask and eigenvectors of L - c (I - P), with P on true coordinates, would keep
+padding zero, but a padded matrix would not move as alone: directions without gradient, which one
+that is not square has from the first step on, have arbitrary eigenvectors, other ones when padded,
+and in these Adam makes full steps of whatever comes, be it rounding. Nor is Shampoo: roots of
+matrices by products alone would keep padding zero, at some ten times the products of Muon.
 """
 
 import dataclasses

@@ -34,17 +34,22 @@ class Muon(Optimizer):
 
     Matrices are those of parameters of two or more axes, by their last two: stacked heads are
     orthogonalised one by one. Embeddings and unembeddings are left to Adam unless `orthogonal` says
-    `all`, biases and norms always are. A matrix of m x n moves by `rms` sqrt(max(m, n)) times what
-    was orthogonalised, so that entries move about as much as with Adam, whose rates then fit (Liu
-    et al. 2025); without `rms` by the original sqrt(max(1, m/n)), m being outputs. Both are of the
-    true shape.
+    `all`, biases, scales and norms always are, by their names. All else of two axes is a matrix: a
+    router, DeltaNet's `key_rate` of a vector for each group, `decoder` and learned `position` of
+    `QueryAttention`, and of a product-key memory the values under each first key.
+
+    A matrix of m rows and n columns moves by `rms` sqrt(max(m, n)) times what was orthogonalised,
+    so that entries move about as much as with Adam, whose rates then fit (Liu et al. 2025); without
+    `rms` by the original sqrt(max(1, m/n)). Both are of the true shape. The original's m are
+    outputs. So are rows here, but not those of tables of vectors, of `QueryAttention` and of the
+    output of `RecallTransformer`: with these give an `rms`, which is the same for a transpose.
     """
 
     momentum: float = number("decay of the mean of gradients", default=0.95, least=0, most=1)
     nesterov: bool = flag("whether a step looks ahead along the mean", default=True)
     newton_schulz: int = integer("iterations of Newton-Schulz", 1, default=5, most=64)
     rms: float | None = number(
-        "root mean square of a matrix's update; none for the original scale",
+        "root mean square of a matrix's update; none for the original scale, of rows as outputs",
         default=0.2,
         above=0,
         optional=True,

@@ -191,6 +191,8 @@ def _rests_on(decided: Iterable[tuple[bool, str]]) -> str:
 def _counted(decided: pd.DataFrame) -> str:
     """How many claims rest on what, in words; those that no full size has are named."""
     n = decided["rests on"].value_counts()
+    if n.get(_OTHERS, 0) == len(decided):
+        return f"All {len(decided)} claims rest on {_OTHERS}."
     words = [
         f"Of {len(decided)} claims {n.get('decided', 0)} are decided at this size under one "
         f"variant or more, {n.get(UNDECIDED, 0)} are undecided there."
