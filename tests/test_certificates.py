@@ -22,12 +22,14 @@ from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
+from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.transformer import MLP
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
+from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.labelled_contexts import LabelledContexts
-from tests import small
+from tests import entries, small
 
 TASK = Associations(vocab_size=5, n_sequences=12, seed=3)
 MODEL = MLP(d_model=3, d_head=2, d_mlp=4)
@@ -221,6 +223,22 @@ def test_formats_have_their_bytes():
         assert counted[f"bits_per_byte{kind}"] == bits / counted[f"bytes{kind}"]
 
 
+def test_only_what_a_format_overflows_is_not_counted():
+    """The largest float32 is no bfloat16; nothing that all formats hold changes."""
+    whole = drawn()
+    params = {name: x.copy() for name, x in whole.params.items()}
+    params["compress"][0, 0] = np.finfo(np.float32).max
+    before, counted = map(counting.count, (whole, dataclasses.replace(whole, params=params)))
+    lost = {name for name, x in counted.items() if x is None and before[name] is not None}
+    of_format = {name for name in counted if name.endswith("_bfloat16")}
+    assert lost == of_format - {"bytes_bfloat16"}
+    assert counted["bytes_bfloat16"] == counted["bytes"] / 2
+    (entry,) = entries.build([], [entries.counted() | {"bits_per_byte_int8": None}]).to_dict(
+        "records"
+    )
+    assert entry["bits_per_byte"] == entries.counted()["bits_per_byte"]
+
+
 def _command(*arguments):
     cli.find()  # Flags that are defined inside the block are gone after it.
     with flagsaver.flagsaver():
@@ -291,6 +309,13 @@ def test_outputs_beyond_memory_are_refused_in_one_line():
     task = Distributions(vocab_size=2**20, n_sequences=2**20, conditional="uniform", n_next=1)
     made = drawn(MLP(d_model=1, d_head=1, d_mlp=1), task)
     with pytest.raises(UserError, match="too many outputs to be counted: 1,099,511,627,776"):
+        counting.count(made)
+    # Of facts a model says the answers of all relations, and each is of its own relation's.
+    facts = FactualRecall(
+        n_subjects=2**10, n_relations=2**10, n_answers=2, n_noise=1, context_length=4
+    )
+    made = drawn(RecallTransformer(d_model=2, d_head=2, d_mlp=2), facts)
+    with pytest.raises(UserError, match="too many outputs to be counted: 4,297,064,448"):
         counting.count(made)
 
 
