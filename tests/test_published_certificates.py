@@ -5,9 +5,10 @@ import pathlib
 import pandas as pd
 import pytest
 
-from memobench import board, capacity, certificates
+from memobench import board, capacity, certificates, submissions
 from memobench.certificates import counting
 from memobench.experiments.board import certified
+from tests import entries
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "board"
 TABLE = pd.read_csv(FOLDER / "certified.csv")
@@ -43,6 +44,13 @@ def test_published_weights_are_of_the_standard_sets():
     for row in ROWS:
         certificate = certificates.load(FOLDER / "weights" / row["file"])
         assert board.off_board(certificate.task, certificate.n_params) is None
+
+
+def test_published_submissions_have_their_place():
+    """What `memobench check-submission` says of each; `read` runs their weights."""
+    for path in entries.submissions():
+        for row in submissions.read(path).rows:
+            assert board.off_board(*board.task_and_size(row)) is None
 
 
 def test_the_page_is_that_of_the_table():
