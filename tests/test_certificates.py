@@ -19,11 +19,14 @@ from memobench import certificates, cli, metrics, precision
 from memobench.certificates import counting
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
+from memobench.methods.base import PackResult, Weights
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
 from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.transformer import MLP
+from memobench.planner import packing
+from memobench.runtime import worker
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
@@ -296,6 +299,19 @@ def test_finished_runs_keep_their_weights(kept):
     assert (found.runs, found.errors) == (3, ())
     with pytest.raises(UserError, match="holds no weights of run 0123: it is not done"):
         memobench.weights("0123", results=kept)
+
+
+def test_weights_are_left_out_silently_only_if_they_are_not_finite(caplog):
+    params = drawn().params
+    infinite = {name: np.full_like(x, np.inf) for name, x in params.items()}
+    other = params | {"unembedding": np.zeros((5, 4), np.float32)}
+    runs = [RUNS[1]] * 4
+    kept = (Weights(params), None, Weights(infinite), Weights(other))
+    result = PackResult.of_ends(np.ones(4), np.ones(4), compile_seconds=0, weights=kept)
+    found = list(worker.weights_of(packing.make_pack(runs), result))
+    assert [x is None for x in found] == [False, True, True, True]
+    (line,) = caplog.messages
+    assert f"weights of run {runs[0].run_id} are not kept: the parameter unembedding has" in line
 
 
 def test_a_callers_precision_changes_no_count(tmp_path):

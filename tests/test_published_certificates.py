@@ -1,6 +1,7 @@
 """Published weights are run again: what tables say of them is what they know."""
 
 import pathlib
+import shutil
 
 import pandas as pd
 import pytest
@@ -44,6 +45,38 @@ def test_published_weights_are_of_the_standard_sets():
     for row in ROWS:
         certificate = certificates.load(FOLDER / "weights" / row["file"])
         assert board.off_board(certificate.task, certificate.n_params) is None
+
+
+def test_what_was_certified_before_a_failure_stays(tmp_path, monkeypatch):
+    """The second entry fails: the first has its file, and no table lists a file that is gone."""
+    folder = shutil.copytree(FOLDER, tmp_path / "board")
+    monkeypatch.setattr(certified, "FOLDER", folder)
+    row = next(x for x in ROWS if x["of"] == certified.WHOLE)
+    asked = []
+
+    def certify(run, weights, runs):
+        asked.append(run["run_id"])
+        if len(asked) > 1:
+            raise MemoryError
+        better = weights / "mlp-better.safetensors"
+        shutil.copy(weights / row["file"], better)
+        yield {**row, "file": better.name, "bits": row["bits"] + 1}
+
+    monkeypatch.setattr(certified, "certify", certify)
+    with pytest.raises(MemoryError):
+        certified.main(["256"], tmp_path)
+    written = pd.read_csv(folder / "certified.csv")
+    files = {path.name for path in (folder / "weights").iterdir()}
+    assert len(asked) == 2
+    assert (
+        files
+        == set(written["file"])
+        == set(TABLE["file"]) - {row["file"]} | {"mlp-better.safetensors"}
+    )
+    monkeypatch.setattr(certified, "page", lambda found: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        certified.write(ROWS[:1])
+    assert files == {path.name for path in (folder / "weights").iterdir()}
 
 
 def test_published_submissions_have_their_place():
