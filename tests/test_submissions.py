@@ -415,6 +415,26 @@ def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
     )
 
 
+def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
+    """Without the file of an own architecture, which then names `--plugin`."""
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    plugins.load(file)
+    own, method = memobench.OwnTable(d_model=1), Training(n_batches=8, epochs=1).exact()
+    memobench.run([Run(task=SET, architecture=own, method=method)], tmp_path / "mine", False)
+    type(own).registry.pop("own_table")
+    line = ("submit", "--submitter=me", "--results=mine")
+    done = command_line(*line, cwd=tmp_path)
+    assert done.returncode == 1
+    (said,) = done.stderr.strip().splitlines()
+    assert "left out mine/weights/" in said
+    assert "architecture='own_table' is unknown" in said
+    assert "--plugin" in said
+    copy = shutil.copy(file, tmp_path / "copy.py")
+    done = command_line(*line, f"--plugin={copy}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
