@@ -3,13 +3,16 @@
 import pathlib
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
+import scipy.special
 
 from memobench import board, capacity, certificates, submissions
 from memobench.certificates import counting
 from memobench.experiments.board import certified
 from tests import entries
+from tests.test_models import reference_logits
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "board"
 TABLE = pd.read_csv(FOLDER / "certified.csv")
@@ -32,6 +35,26 @@ def test_published_weights_know_what_the_table_says(row):
     if row["of"] in (certified.PART, certified.PROOF):
         of = certificate.first or certificate.task.n_examples
         assert capacity.complete(counted["known"], of)
+
+
+# The smallest of each family of the papers' models.
+_OWN = TABLE[TABLE["architecture"].isin(["attention_only", "mlp"]) & (TABLE["of"] != "proof")]
+SMALLEST = _OWN.sort_values("n_params").drop_duplicates("family").to_dict("records")
+
+
+@pytest.mark.parametrize("row", SMALLEST, ids=[row["family"] for row in SMALLEST])
+def test_weights_know_the_same_by_the_equations_alone(row):
+    """Written out in NumPy and float64: nothing of models, engine or measures is asked."""
+    certificate = certificates.load(FOLDER / "weights" / row["file"])
+    data = certificate.task.sample()
+    examples = [np.asarray(x)[: row["n_examples"]] for x in (data.tokens_TxS, data.next_TxK[:, 0])]
+    known, bits = 0, 0.0
+    for tokens, answer in zip(*examples, strict=True):
+        logits = reference_logits(certificate.architecture, certificate.params, tokens)
+        known += (logits >= logits[answer]).sum() == 1
+        bits += np.log2(len(logits)) + np.log2(scipy.special.softmax(logits)[answer])
+    assert known == row["known"]
+    assert bits == pytest.approx(row["bits"], rel=1e-5)
 
 
 def test_every_published_file_is_in_the_table():
