@@ -210,6 +210,7 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
     path.parent.mkdir()
     path.write_bytes(certificates.encode(kept))
     (runs / "torn.json").write_text("{")
+    entries.submissions()
     done = command_line("leaderboard", f"--results={runs}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(tmp_path / "runs" / "leaderboard.csv")
