@@ -185,7 +185,9 @@ def test_every_published_entry_has_weights_on_its_track():
     found = _published()
     trained = found[found["track"].isin(("exact", "constructed", "open"))]
     assert trained["weights"].notna().all()
-    assert (trained["certified_bits_per_parameter"] > 0).all()
+    # Others may submit what knows nothing.
+    ours = trained[trained["by"] == board.OWN]
+    assert (ours["certified_bits_per_parameter"] > 0).all()
     exact = found[found["track"] == "exact"]
     # No mean is above the best.
     assert (exact["bits_per_parameter"] < exact["certified_bits_per_parameter"]).all()
