@@ -425,7 +425,7 @@ def _of_weights(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
         "n_params": best["n_params"],
         "certified_bits_per_parameter": best["bits_per_parameter"],
         "certified_set": max(sets, default=None),
-        "bits_per_byte": max(x for x in per_byte if x == x),
+        "bits_per_byte": max(x for x in per_byte if not pd.isna(x)),
         "weights": best.get("weights"),
         "theorem": best.get("theorem"),
     }

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from memobench import board, families
+from memobench import board, families, folders, plugins
 from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.runs import cells
@@ -71,3 +71,12 @@ def counted(architecture=HEADS, budget=BUDGET, seed=0, bits=300.0, **changed):
     row |= {"architecture": architecture.name, **architecture.shared_cells()}
     row |= {**architecture.cells(), "n_params": n_params, "known": 70, **per_byte}
     return row | {"bits": bits, "bits_per_parameter": bits / n_params, **changed}
+
+
+def submissions():
+    """The folders of published submissions; loads their code, which was read before the merge."""
+    found = sorted((folders.published() / "submissions").glob("*/"))
+    for path in found:
+        for file in path.glob("*.py"):
+            plugins.load(file)
+    return found

@@ -6,21 +6,27 @@ import json
 import math
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import board, certificates, families
+import memobench
+from memobench import board, certificates, families, folders, plugins, submissions
 from memobench.certificates import counting
 from memobench.models import base as models
+from memobench.models.base import Architecture
 from memobench.report import html as page_of
 from memobench.report import latex, leaderboard, tables
 from memobench.table import results
+from tests import entries
 from tests.command_line import command_line
 from tests.entries import BUDGET, HEADS, NEURONS, build, counted, made, three
 from tests.small import PROVENANCE, markdown_rows
+from tests.test_certificates import drawn
 from tests.test_html import HOSTILE
+from tests.test_submissions import OWN
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
 
@@ -122,16 +128,22 @@ def test_a_board_without_entries_says_so(tmp_path):
     assert r"\begin{table}" not in (tmp_path / "leaderboard.tex").read_text("utf-8")
 
 
-def test_the_published_board_is_what_published_runs_and_weights_make(tmp_path):
+def _made_anew(folder):
+    """Whether the published board is what published runs and weights make; writes it there."""
+    entries.submissions()
     runs, weights = leaderboard.published()
-    (tmp_path / "CONFIGURATIONS.md").touch()  # Which the page then links to.
-    text = leaderboard.write(runs, results.to_table([]), tmp_path, weights)
+    text = leaderboard.write(runs, results.to_table([]), folder, weights)
     written, published = (
-        pd.read_csv(folder / "leaderboard.csv").drop(columns="weights")
-        for folder in (tmp_path, PUBLISHED)
+        pd.read_csv(x / "leaderboard.csv").drop(columns="weights")
+        for x in (folder, folders.published())
     )
     pd.testing.assert_frame_equal(written, published, rtol=1e-4)
-    assert text == (PUBLISHED / "LEADERBOARD.md").read_text("utf-8")
+    return text == (folders.published() / "LEADERBOARD.md").read_text("utf-8")
+
+
+def test_the_published_board_is_what_published_runs_and_weights_make(tmp_path):
+    (tmp_path / "CONFIGURATIONS.md").touch()  # Which the page then links to.
+    assert _made_anew(tmp_path)
     read = json.loads(Cells((PUBLISHED / "leaderboard.html").read_text("utf-8")).data)
     made_now = json.loads(json.dumps(page_of.data(_published())))
     assert [row["text"]["entry"] for row in read["rows"]] == [
@@ -142,6 +154,29 @@ def test_the_published_board_is_what_published_runs_and_weights_make(tmp_path):
         assert weights == "–" or (PUBLISHED / weights).exists()
 
 
+def test_merged_submissions_are_part_of_the_published_board(tmp_path, monkeypatch):
+    """Of an architecture that memobench has, and of an own one, whose file was reviewed."""
+    merged = tmp_path / "results"
+    for name in ("board", "large/board"):
+        shutil.copytree(PUBLISHED / name, merged / name)
+    monkeypatch.setattr(folders, "published", lambda: merged)
+    (tmp_path / "own.py").write_text(OWN)
+    plugins.load(tmp_path / "own.py")
+    for name, architecture in (("Ann", HEADS), ("Bob", memobench.OwnTable(d_model=1))):
+        weights = drawn(architecture, families.task(BUDGET), of_weights=1)
+        path = submissions.write([weights], name, merged / "submissions")
+    Architecture.registry.pop("own_table")
+    line = ("leaderboard", "--output=results", f"--plugin={path / 'own.py'}")
+    done = command_line(*line, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = pd.read_csv(merged / "leaderboard.csv").set_index("by")
+    for name in ("Ann", "Bob"):
+        assert found.loc[name, "track"] == "open"
+        assert found.loc[name, "weights"].startswith(f"submissions/{name.lower()}-")
+        assert (merged / found.loc[name, "weights"]).exists()
+    assert _made_anew(tmp_path / "anew")
+
+
 def _published():
     return pd.read_csv(PUBLISHED / "leaderboard.csv")
 
@@ -150,7 +185,9 @@ def test_every_published_entry_has_weights_on_its_track():
     found = _published()
     trained = found[found["track"].isin(("exact", "constructed", "open"))]
     assert trained["weights"].notna().all()
-    assert (trained["certified_bits_per_parameter"] > 0).all()
+    # Others may submit what knows nothing.
+    ours = trained[trained["by"] == board.OWN]
+    assert (ours["certified_bits_per_parameter"] > 0).all()
     exact = found[found["track"] == "exact"]
     # No mean is above the best.
     assert (exact["bits_per_parameter"] < exact["certified_bits_per_parameter"]).all()
@@ -175,6 +212,7 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
     path.parent.mkdir()
     path.write_bytes(certificates.encode(kept))
     (runs / "torn.json").write_text("{")
+    entries.submissions()
     done = command_line("leaderboard", f"--results={runs}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(tmp_path / "runs" / "leaderboard.csv")

@@ -19,15 +19,20 @@ from memobench import certificates, cli, metrics, precision
 from memobench.certificates import counting
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
+from memobench.methods.base import PackResult, Weights
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
+from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.transformer import MLP
+from memobench.planner import packing
+from memobench.runtime import worker
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
+from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.labelled_contexts import LabelledContexts
-from tests import small
+from tests import entries, small
 
 TASK = Associations(vocab_size=5, n_sequences=12, seed=3)
 MODEL = MLP(d_model=3, d_head=2, d_mlp=4)
@@ -221,6 +226,22 @@ def test_formats_have_their_bytes():
         assert counted[f"bits_per_byte{kind}"] == bits / counted[f"bytes{kind}"]
 
 
+def test_only_what_a_format_overflows_is_not_counted():
+    """The largest float32 is no bfloat16; nothing that all formats hold changes."""
+    whole = drawn()
+    params = {name: x.copy() for name, x in whole.params.items()}
+    params["compress"][0, 0] = np.finfo(np.float32).max
+    before, counted = map(counting.count, (whole, dataclasses.replace(whole, params=params)))
+    lost = {name for name, x in counted.items() if x is None and before[name] is not None}
+    of_format = {name for name in counted if name.endswith("_bfloat16")}
+    assert lost == of_format - {"bytes_bfloat16"}
+    assert counted["bytes_bfloat16"] == counted["bytes"] / 2
+    (entry,) = entries.build([], [entries.counted() | {"bits_per_byte_int8": None}]).to_dict(
+        "records"
+    )
+    assert entry["bits_per_byte"] == entries.counted()["bits_per_byte"]
+
+
 def _command(*arguments):
     cli.find()  # Flags that are defined inside the block are gone after it.
     with flagsaver.flagsaver():
@@ -280,6 +301,19 @@ def test_finished_runs_keep_their_weights(kept):
         memobench.weights("0123", results=kept)
 
 
+def test_weights_are_left_out_silently_only_if_they_are_not_finite(caplog):
+    params = drawn().params
+    infinite = {name: np.full_like(x, np.inf) for name, x in params.items()}
+    other = params | {"unembedding": np.zeros((5, 4), np.float32)}
+    runs = [RUNS[1]] * 4
+    kept = (Weights(params), None, Weights(infinite), Weights(other))
+    result = PackResult.of_ends(np.ones(4), np.ones(4), compile_seconds=0, weights=kept)
+    found = list(worker.weights_of(packing.make_pack(runs), result))
+    assert [x is None for x in found] == [False, True, True, True]
+    (line,) = caplog.messages
+    assert f"weights of run {runs[0].run_id} are not kept: the parameter unembedding has" in line
+
+
 def test_a_callers_precision_changes_no_count(tmp_path):
     task = Distributions(vocab_size=5, n_sequences=12, conditional="uniform", n_next=2)
     memobench.run([memobench.Run(task=task, architecture=MODEL, method=METHOD)], tmp_path, False)
@@ -291,6 +325,13 @@ def test_outputs_beyond_memory_are_refused_in_one_line():
     task = Distributions(vocab_size=2**20, n_sequences=2**20, conditional="uniform", n_next=1)
     made = drawn(MLP(d_model=1, d_head=1, d_mlp=1), task)
     with pytest.raises(UserError, match="too many outputs to be counted: 1,099,511,627,776"):
+        counting.count(made)
+    # Of facts a model says the answers of all relations, and each is of its own relation's.
+    facts = FactualRecall(
+        n_subjects=2**10, n_relations=2**10, n_answers=2, n_noise=1, context_length=4
+    )
+    made = drawn(RecallTransformer(d_model=2, d_head=2, d_mlp=2), facts)
+    with pytest.raises(UserError, match="too many outputs to be counted: 4,297,064,448"):
         counting.count(made)
 
 

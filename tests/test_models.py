@@ -162,10 +162,11 @@ def test_ten_adam_steps_of_the_papers_model(name):
     np.testing.assert_allclose(losses, data["adam_losses"], atol=1e-4)
 
 
-def _reference_logits(run, variables, tokens):
+def reference_logits(architecture, params, tokens):
     """The model written out head by head and position by position, in float64."""
-    a = run.architecture
-    p = {key: np.asarray(x, np.float64) for key, x in variables["params"].items()}
+    a = architecture
+    p = {key: np.asarray(x, np.float64) for key, x in params.items()}
+    is_relu = getattr(a, "activation", "gelu") == "relu"
     full, compress = a.heads == "full", a.heads == "compressed" and a.d_head != a.d_model
     stream = [p["token_embedding"][t] for t in tokens]
     if full:
@@ -186,8 +187,8 @@ def _reference_logits(run, variables, tokens):
                 total += weight["output"][h] @ value
             x = x + (p["decompress"] @ total if compress else total)
             hidden = p[f"layer{layer}_mlp_in"] @ x + p[f"layer{layer}_mlp_in_bias"]
-            gelu = hidden * scipy.special.ndtr(hidden)
-            new.append(x + p[f"layer{layer}_mlp_out"] @ gelu)
+            gate = hidden > 0 if is_relu else scipy.special.ndtr(hidden)
+            new.append(x + p[f"layer{layer}_mlp_out"] @ (hidden * gate))
         stream = new
     return p["unembedding"] @ stream[-1]
 
@@ -201,7 +202,8 @@ def test_logits_are_those_of_the_equations(run):
     for tokens in ([0, 1, 4], [3, 3, 3]):
         tokens = tokens[: run.task.context_length]
         logits = logits_TxN[(_every_sequence(run) == tokens).all(axis=1)][0]
-        np.testing.assert_allclose(logits, _reference_logits(run, variables, tokens), atol=1e-5)
+        expected = reference_logits(run.architecture, variables["params"], tokens)
+        np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 @every_model

@@ -1,13 +1,18 @@
 """Published weights are run again: what tables say of them is what they know."""
 
 import pathlib
+import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
+import scipy.special
 
-from memobench import board, capacity, certificates
+from memobench import board, capacity, certificates, submissions
 from memobench.certificates import counting
 from memobench.experiments.board import certified
+from tests import entries
+from tests.test_models import reference_logits
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "board"
 TABLE = pd.read_csv(FOLDER / "certified.csv")
@@ -32,6 +37,26 @@ def test_published_weights_know_what_the_table_says(row):
         assert capacity.complete(counted["known"], of)
 
 
+# The smallest of each family of the papers' models.
+_OWN = TABLE[TABLE["architecture"].isin(["attention_only", "mlp"]) & (TABLE["of"] != "proof")]
+SMALLEST = _OWN.sort_values("n_params").drop_duplicates("family").to_dict("records")
+
+
+@pytest.mark.parametrize("row", SMALLEST, ids=[row["family"] for row in SMALLEST])
+def test_weights_know_the_same_by_the_equations_alone(row):
+    """Written out in NumPy and float64: nothing of models, engine or measures is asked."""
+    certificate = certificates.load(FOLDER / "weights" / row["file"])
+    data = certificate.task.sample()
+    examples = [np.asarray(x)[: row["n_examples"]] for x in (data.tokens_TxS, data.next_TxK[:, 0])]
+    known, bits = 0, 0.0
+    for tokens, answer in zip(*examples, strict=True):
+        logits = reference_logits(certificate.architecture, certificate.params, tokens)
+        known += (logits >= logits[answer]).sum() == 1
+        bits += np.log2(len(logits)) + np.log2(scipy.special.softmax(logits)[answer])
+    assert known == row["known"]
+    assert bits == pytest.approx(row["bits"], rel=1e-5)
+
+
 def test_every_published_file_is_in_the_table():
     files = {path.name for path in (FOLDER / "weights").glob("*.safetensors")}
     assert files == set(TABLE["file"])
@@ -43,6 +68,45 @@ def test_published_weights_are_of_the_standard_sets():
     for row in ROWS:
         certificate = certificates.load(FOLDER / "weights" / row["file"])
         assert board.off_board(certificate.task, certificate.n_params) is None
+
+
+def test_what_was_certified_before_a_failure_stays(tmp_path, monkeypatch):
+    """The second entry fails: the first has its file, and no table lists a file that is gone."""
+    folder = shutil.copytree(FOLDER, tmp_path / "board")
+    monkeypatch.setattr(certified, "FOLDER", folder)
+    row = next(x for x in ROWS if x["of"] == certified.WHOLE)
+    asked = []
+
+    def certify(run, weights, runs):
+        asked.append(run["run_id"])
+        if len(asked) > 1:
+            raise MemoryError
+        better = weights / "mlp-better.safetensors"
+        shutil.copy(weights / row["file"], better)
+        yield {**row, "file": better.name, "bits": row["bits"] + 1}
+
+    monkeypatch.setattr(certified, "certify", certify)
+    with pytest.raises(MemoryError):
+        certified.main(["256"], tmp_path)
+    written = pd.read_csv(folder / "certified.csv")
+    files = {path.name for path in (folder / "weights").iterdir()}
+    assert len(asked) == 2
+    assert (
+        files
+        == set(written["file"])
+        == set(TABLE["file"]) - {row["file"]} | {"mlp-better.safetensors"}
+    )
+    monkeypatch.setattr(certified, "page", lambda found: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        certified.write(ROWS[:1])
+    assert files == {path.name for path in (folder / "weights").iterdir()}
+
+
+def test_published_submissions_have_their_place():
+    """What `memobench check-submission` says of each; `read` runs their weights."""
+    for path in entries.submissions():
+        for row in submissions.read(path).rows:
+            assert board.off_board(*board.task_and_size(row)) is None
 
 
 def test_the_page_is_that_of_the_table():

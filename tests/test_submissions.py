@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 import memobench
@@ -20,6 +21,7 @@ from tests.test_certificates import drawn
 HEADS = AttentionOnly(d_model=2, d_head=2, n_heads=2, heads="full")
 # Of a budget of the board.
 STANDARD = AttentionOnly(d_model=3, d_head=3, n_heads=4, heads="full")
+SET = families.task(256)
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +185,8 @@ def test_what_is_no_submission_is_named_and_skipped(made, tmp_path, caplog):
         ),
         # A cell of its own where semicolons separate cells.
         *("Ada;=1+1;x", "Ada; Lovelace"),
+        # Whose the rows of a reader's own folder are.
+        *("you", "You", "Y.O.U.", "yóu", "\u03b3\u03bf\u03c5"),
     ],
 )
 def test_a_hostile_name_is_refused_and_writes_nothing(copied, tmp_path, name):
@@ -212,6 +216,7 @@ def test_a_hostile_name_is_refused_and_writes_nothing(copied, tmp_path, name):
             "山田 Taro",
         ),
         *("さくら 花子", "Mnemosyne", "Rembrandt", "Đỗ Thị Hà", "Նարեկ", "משה", "Ελένη", "bench 3"),
+        *("Young Youssef", "thank you"),
     ],
 )
 def test_names_of_the_world_stay_in_their_folder(name, tmp_path):
@@ -279,8 +284,69 @@ def test_an_own_architecture_brings_its_file_for_review(tmp_path):
     assert "review own.py, which defines what memobench does not" in done.stdout
     type(table).registry.pop("own_table")
     said = _refused(path)
-    assert "or load the file that defines it with --plugin; here it is defined by" in said
-    assert f"{path / 'own.py'}: review that before you load it" in said
+    assert "or load the file that defines it with --plugin; here it is defined by own.py" in said
+    assert "own.py: review that before you load it" in said
+    assert said.count(path.name) == 1
+
+
+# Code that knows the labels of every d_model-th example, whatever the weights are.
+CHEAT = """
+import jax.numpy as jnp
+from flax import linen as nn
+from memobench.models.base import Architecture, Module
+from memobench.spec import kind
+
+
+class Labels(Module):
+    vocab_size: int
+    known: tuple
+
+    @nn.compact
+    def __call__(self, tokens_S):
+        table_NxN = self.param("table", nn.initializers.normal(), (self.vocab_size,) * 2)
+        label = jnp.array(self.known)[tokens_S[0] * self.vocab_size + tokens_S[1]]
+        return table_NxN[tokens_S[-1]] + 50 * (jnp.arange(self.vocab_size) == label)
+
+
+@kind("own_labels")
+class OwnLabels(Architecture):
+    def module(self, task):
+        data, known = task.sample(), [-1] * task.vocab_size**2
+        for i in range(0, task.n_examples, self.d_model):
+            first, second = data.tokens_TxS[i].tolist()
+            known[first * task.vocab_size + second] = int(data.next_TxK[i, 0])
+        return Labels(task.vocab_size, tuple(known))
+"""
+
+
+@pytest.mark.parametrize(("part", "scale"), [(1, 0.0), (4, 1.0)])
+def test_labels_in_the_code_are_refused(tmp_path, monkeypatch, part, scale):
+    """All of them, or a quarter; written by `submit`, or by other means."""
+    file = tmp_path / "cheat.py"
+    file.write_text(CHEAT)
+    plugins.load(file)
+    table = np.float32(scale) * drawn(memobench.OwnLabels(d_model=part), SET).params["table"]
+    made = certificates.of(SET, memobench.OwnLabels(d_model=part), {"table": table})
+    said = r"random weights in place of those of own_labels know \d+ of 256 examples"
+    with pytest.raises(UserError, match=said):
+        submissions.write([made], "me", tmp_path / "out")
+    with monkeypatch.context() as others:
+        others.setattr(submissions, "_require_no_labels", lambda certificate: None)
+        path = submissions.write([made], "me", tmp_path / "out")
+    assert "so its code knows labels" in _refused(path)
+
+
+def test_what_weights_know_is_not_taken_for_labels_in_the_code(tmp_path):
+    """Of every last token the commonest answer, as weights of a table: three times chance."""
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    plugins.load(file)
+    counts = np.zeros((16, 16))
+    data = SET.sample()
+    np.add.at(counts, (np.asarray(data.tokens_TxS[:, 1]), np.asarray(data.next_TxK[:, 0])), 1)
+    made = certificates.of(SET, memobench.OwnTable(d_model=1), {"table": counts})
+    (row,) = submissions.read(submissions.write([made], "me", tmp_path / "out")).rows
+    assert row["known"] > 40
 
 
 def test_an_own_architecture_of_several_files_is_refused(tmp_path, monkeypatch):
@@ -347,6 +413,26 @@ def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
         "keeps no weights of architecture mlp of any run that have a place on the board"
         in none.stderr
     )
+
+
+def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
+    """Without the file of an own architecture, which then names `--plugin`."""
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    plugins.load(file)
+    own, method = memobench.OwnTable(d_model=1), Training(n_batches=8, epochs=1).exact()
+    memobench.run([Run(task=SET, architecture=own, method=method)], tmp_path / "mine", False)
+    type(own).registry.pop("own_table")
+    line = ("submit", "--submitter=me", "--results=mine")
+    done = command_line(*line, cwd=tmp_path)
+    assert done.returncode == 1
+    (said,) = done.stderr.strip().splitlines()
+    assert "left out mine/weights/" in said
+    assert "architecture='own_table' is unknown" in said
+    assert "--plugin" in said
+    copy = shutil.copy(file, tmp_path / "copy.py")
+    done = command_line(*line, f"--plugin={copy}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

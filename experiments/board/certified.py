@@ -84,7 +84,7 @@ def best_trials(method: Capacity, row: Mapping[str, Any]) -> list[Model]:
     ]
 
 
-def train_again(run: Run, row: Mapping[str, Any], chosen: Sequence[Model]) -> Iterator[Any]:
+def train_again(run: Run, chosen: Sequence[Model]) -> Iterator[Any]:
     """The certificate of each model that does not diverge."""
     method = method_of(run)
     plain = method.training
@@ -124,14 +124,12 @@ def certify(
     run = from_cells(row)
     method = method_of(run)
     about = {"run_id": run.run_id, "family": run.architecture.family}
-    of_whole = kept(run, runs) or train_again(
-        run, row, best_models(method, row, run.task.n_examples)
-    )
+    of_whole = kept(run, runs) or train_again(run, best_models(method, row, run.task.n_examples))
     counted = [(counting.count(each)["bits"], i, each) for i, each in enumerate(of_whole)]
     if counted:
         best = max(counted)[2]
         yield {**about, "of": WHOLE, **counting.certify(certificates.save(best, folder))}
-    for each in train_again(run, row, best_trials(method, row)):
+    for each in train_again(run, best_trials(method, row)):
         known = counting.count(each, ("float32",))["known"]
         if capacity.complete(known, each.first or run.task.n_examples):
             yield {**about, "of": PART, **counting.certify(certificates.save(each, folder))}
@@ -240,6 +238,7 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
     budgets = {int(part) for part in parts if part.isdigit()} or {
         int(row["n_examples"]) for row in entries
     }
+    made: list[Iterable[Mapping[str, Any]]] = []
     if "proof" not in parts:
         known = {entry(row) for row in found if row["of"] != PROOF} if "new" in parts else set()
         counted = {row["run_id"] for row in found}
@@ -247,22 +246,25 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
             has_kept = results.weights_path(runs, row["run_id"]).exists()
             left_out = "kept" in parts and (row["run_id"] in counted or not has_kept)
             if row["n_examples"] in budgets and entry(row) not in known and not left_out:
-                found += certify(row, FOLDER / "weights", runs)
+                made.append(certify(row, FOLDER / "weights", runs))
     if not {"new", "kept"} & set(parts):
-        for budget in sorted(budgets):
-            found += constructed(budget, FOLDER / "weights")
-    write(best(found))
+        made += (constructed(budget, FOLDER / "weights") for budget in sorted(budgets))
+    # Each takes minutes: what was found stays if a later one fails.
+    for of_entry in made or [()]:
+        found = best([*found, *of_entry])
+        write(found)
 
 
 def write(rows: Iterable[Mapping[str, Any]]) -> None:
     """The table and the page of these rows, whose files of weights are kept alone."""
     rows = [{**x, "track": board.CONSTRUCTED if x["of"] == PROOF else board.EXACT} for x in rows]
-    for old in FOLDER.glob("weights/*.safetensors"):
-        if old.name not in {row["file"] for row in rows}:
-            old.unlink()
     tables.write_csv(pd.DataFrame(rows), FOLDER / "certified.csv")
     written = pd.read_csv(FOLDER / "certified.csv")
     (FOLDER / "certified.md").write_text(page(written) + "\n", "utf-8")
+    # Last, so that no table lists a file that is gone.
+    for old in FOLDER.glob("weights/*.safetensors"):
+        if old.name not in {row["file"] for row in rows}:
+            old.unlink()
 
 
 if __name__ == "__main__":

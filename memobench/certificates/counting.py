@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 
 from memobench import certificates, metrics, precision, settings
 from memobench.certificates import Certificate
@@ -29,6 +28,7 @@ from memobench.models.base import Module
 FORMATS = ("float32", "bfloat16", "int8", "int4")
 # Examples at once, and floats that they keep.
 _MOST_EXAMPLES, _MOST_FLOATS = 4096, 2**24
+_NOTHING: dict[str, Any] = dict.fromkeys(("known", "accuracy", "memorized", "bits", "loss"))
 # Outputs of all examples, which are held to be judged: 2 GB.
 _MOST_OUTPUTS = 2**28
 
@@ -45,21 +45,20 @@ def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
       n_params, n_examples; and for the weights as they are: bytes, known (examples), accuracy,
       memorized, bits, loss (nats), bits_per_parameter, bits_per_byte. The same, with a suffix, for
       the weights rounded: known_bfloat16, .., bits_per_byte_int4. A measure that the task does not
-      have is None.
+      have is None, and so is what rounded weights know if their outputs are not finite.
 
     Raises UserError, one line that begins with the path, for a file that is no certificate.
     """
-    certificate, digest = certificates.read(path, follow)
+    return row(path, *certificates.read(path, follow))
+
+
+def row(path: certificates.Path, certificate: Certificate, digest: str) -> dict[str, Any]:
+    """The same of a file that was read."""
     try:
         counted = count(certificate)
     except UserError as error:
         raise UserError(f"{printable(path)}: {error}") from error
     return {"file": pathlib.Path(path).name, "digest": digest, **counted}
-
-
-def table(paths: Iterable[certificates.Path]) -> pd.DataFrame:
-    """`certify` of several files, a row each."""
-    return pd.DataFrame([certify(path) for path in paths])
 
 
 @settings.pinned
@@ -68,10 +67,11 @@ def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[st
 
     formats: in which weights are stored; float32 is their own.
 
-    Raises UserError if outputs are too many to be held, or not finite.
+    Raises UserError if outputs are too many to be held, or those of float32 not finite.
     """
     task, architecture = certificate.task, certificate.architecture
-    n_outputs = task.n_predicted * (task.n_choices or 1)
+    n_examples = certificate.first or task.n_examples
+    n_outputs = n_examples * max(map(math.prod, task.output_shapes), default=task.n_choices or 1)
     require(n_outputs <= _MOST_OUTPUTS, f"it has too many outputs to be counted: {n_outputs:,}")
     counted: dict[str, Any] = {
         "by": certificate.by,
@@ -84,7 +84,7 @@ def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[st
         **architecture.shared_cells(),
         **architecture.cells(),
         "n_params": certificate.n_params,
-        "n_examples": certificate.first or task.n_examples,
+        "n_examples": n_examples,
     }
     data, variables = jax.tree.map(np.asarray, (task.sample(), certificate.variables()))
     for kind in formats:
@@ -92,9 +92,13 @@ def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[st
         params = jax.tree.map(lambda x, kind=kind: precision.stored(x, kind), variables["params"])
         held = {**variables, "params": params}
         n_bytes = sum(precision.n_bytes(x.size, kind) for x in certificate.params.values())
-        measured = _measures(certificate, data, outputs(certificate, held, data))
+        output_TxC = outputs(certificate, held, data)
+        is_finite = np.isfinite(output_TxC).all()
+        require(is_finite or kind != "float32", "its outputs are not finite")
+        # What float32 holds may be infinite in bfloat16.
+        measured = _measures(certificate, data, output_TxC) if is_finite else _NOTHING
         bits, n_params = measured["bits"], counted["n_params"]
-        measured |= {
+        measured = measured | {
             "bytes": n_bytes,
             "bits_per_parameter": None if bits is None else bits / n_params,
             "bits_per_byte": None if bits is None else bits / n_bytes,
@@ -105,7 +109,6 @@ def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[st
 
 def _measures(certificate: Certificate, data: Any, output_TxC: np.ndarray) -> dict[str, Any]:
     """known, accuracy, memorized, bits and loss of outputs."""
-    require(np.isfinite(output_TxC).all(), "its outputs are not finite")
     task, n_examples = certificate.task, certificate.first or certificate.task.n_examples
     if certificate.first:
         data = task.part(data, n_examples)

@@ -17,8 +17,8 @@ def run(_: list[str]) -> None:
     own = load_results(RESULTS.value) if named else to_table([])
     output = check_writable(OUTPUT.value, "output")
     certified += leaderboard.kept(own, RESULTS.value)
-    for folder in dict.fromkeys(path.resolve() for path in (folders.published(), output)):
-        certified += leaderboard.submitted(folder / "submissions", certified)
+    if output.resolve() != folders.published().resolve():
+        certified += leaderboard.submitted(output, certified)
     leaderboard.write(runs, own, output, certified)
     if mine := leaderboard.yours(output):
         print(f"Yours on the board:\n\n{mine}\n")

@@ -38,9 +38,14 @@ def run(names: list[str]) -> None:
     found = [x for file in files if _on_board(x := certificates.load(file), file, left_out)]
     if experiments or not files:
         found += _best_of_runs(experiments, left_out)
+    lines = []
     for reason, paths in left_out.items():
         more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-        _log.warning("left out %s%s: %s", paths[0], more, reason)
+        lines.append(f"left out {paths[0]}{more}: {reason}")
+    if left_out and not found:
+        raise UserError("\n".join(lines))
+    for line in lines:
+        _log.warning("%s", line)
     wanted = ARCHITECTURE.value
     found = [x for x in found if not wanted or x.architecture.name in wanted]
     if not found:

@@ -158,16 +158,17 @@ def _relative(path: Any, folder: pathlib.Path) -> str | None:
 
 
 def published() -> tuple[list[Any], list[Any]]:
-    """Rows of the published runs and of the published weights."""
+    """Rows of the published runs and of the published weights, submitted ones too."""
     folder = folders.published() / "board"
     runs: list[Any] = tables_of.published("board/typical").to_dict("records")
     certified: list[Any] = pd.read_csv(folder / "certified.csv").to_dict("records")
     paths = [folder / "weights" / row["file"] for row in certified]
     # An installed package has what was counted, and no weights.
-    return runs, [
+    ours = [
         {**row, "weights": path if path.exists() else None}
         for row, path in zip(certified, paths, strict=True)
     ]
+    return runs, [*ours, *submitted(folders.published(), ours)]
 
 
 def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
@@ -199,8 +200,8 @@ def off_board(own: pd.DataFrame) -> str:
 
 
 def submitted(folder: pathlib.Path, ours: Sequence[Any] = ()) -> list[dict[str, Any]]:
-    """Rows of the weights that a folder of submissions holds, without copies of ours."""
-    published = {row["digest"] for row in ours}
+    """Rows of the weights that submissions of a folder of results hold, without copies of ours."""
+    folder, published = folder / "submissions", {row["digest"] for row in ours}
     found = submissions.table(submissions.load_folder(folder), published)
     rows: list[Any] = found.to_dict("records")
     return [{**row, "weights": folder / row["source"] / row["file"]} for row in rows]

@@ -271,22 +271,26 @@ def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
 
 
 def weights_of(pack: packing.Pack, result: PackResult) -> Iterator[bytes | None]:
-    """The file of each run's weights; None where there are none, or none that are finite."""
+    """The file of each run's weights; None where there are none, or none that are finite.
+
+    None, and a line in the log, where a certificate holds no such weights.
+    """
     variables = jax.tree.map(np.asarray, result.variables)
     for i, run in enumerate(pack.runs):
         found = result.weights[i] if result.weights else _of_variables(run, variables, i)
-        try:
-            yield found and certificates.encode(
-                certificates.of(
-                    found.task or run.task,
-                    run.architecture,
-                    found.params,
-                    first=found.first,
-                    seed=run.seed,
-                )
-            )
-        except UserError:
-            yield None
+        is_finite = found and all(np.isfinite(x).all() for x in jax.tree.leaves(found.params))
+        yield _certificate(run, found) if found and is_finite else None
+
+
+def _certificate(run: Run, found: Weights) -> bytes | None:
+    task = found.task or run.task
+    try:
+        return certificates.encode(
+            certificates.of(task, run.architecture, found.params, first=found.first, seed=run.seed)
+        )
+    except UserError as error:
+        _log.warning("weights of run %s are not kept: %s", run.run_id, error)
+        return None
 
 
 def _of_variables(run: Run, variables: Any, place: int) -> Weights | None:

@@ -6,7 +6,8 @@ hold digests of their content, so accidental changes are noticed. `write` makes 
 pull request adds it to `results/submissions/`, and `read` runs the weights and counts. However they
 were found, no number of a submission is anybody's word.
 
-Code is never run by reading: who has reviewed it loads it with `--plugin=FILE`.
+Code is never run by reading: who has reviewed it loads it with `--plugin=FILE`. Random weights in
+place of an own architecture's must know nothing, for what it knows then is in its code.
 """
 
 import dataclasses
@@ -20,9 +21,12 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import scipy.stats
 
 from memobench import atomic, certificates, columns, own_code, strict_json
+from memobench.board import OWN, YOURS
 from memobench.certificates import Certificate, counting
 from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, UserError
@@ -32,9 +36,10 @@ from memobench.table import results as store
 from memobench.table.consistency import check_domain
 
 SUBMISSION = 2
-OWN = "memobench"
 HEAD = "submission.json"
 MAX_FILES = 1000
+# How likely random weights are to be refused although the code knows no label.
+_BY_CHANCE = 1e-6
 _MAX_HEAD, _MAX_CODE = 2**20, 2**20
 _FILE = re.compile(r"[\w.-]{1,100}-[0-9a-f]{16}\.safetensors", re.ASCII)
 _CODE = re.compile(r"[\w-]{1,80}\.py", re.ASCII)
@@ -134,6 +139,7 @@ def write(
     path, found = pathlib.Path(path), list(found)
     files: dict[str, bytes] = {}
     for certificate in found:
+        _require_no_labels(certificate)
         data = certificates.encode(certificate)
         files[certificates.name_of(certificate, data)] = data
     code: dict[str, bytes] = {}
@@ -227,12 +233,43 @@ def _files(head: Mapping[str, Any]) -> list[str]:
 
 def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        counted = counting.certify(path, follow=False)
-        return {**counted, "digest_as_ours": _digest_as_ours(certificates.load(path))}
-    except UnknownKind as error:
-        files = " ".join(str(path.parent / name) for name in head["code"])
-        review = f"; here it is defined by {files}: review that before you load it" if files else ""
-        raise UnknownKind(f"{error}{review}") from error
+        certificate, digest = certificates.read(path, follow=False)
+        counted = counting.row(path, certificate, digest)
+        _require_no_labels(certificate)
+    except UserError as error:
+        # Whose folder it is, is said once.
+        said = str(error).removeprefix(f"{printable(path)}: ")
+        if isinstance(error, UnknownKind) and head["code"]:
+            files = " ".join(head["code"])
+            said += f"; here it is defined by {files}: review that before you load it"
+        raise UserError(f"{path.name}: {said}") from error
+    return {**counted, "digest_as_ours": _digest_as_ours(certificate)}
+
+
+def _require_no_labels(certificate: Certificate) -> None:
+    """Raises UserError where code that is not memobench's knows labels without the weights.
+
+    Labels are independent of weights drawn here, so that each is met with the chance of guessing:
+    how many are is binomial. All weights are of one scale, the submitted ones', which tells next to
+    nothing about labels.
+    """
+    task, params = certificate.task, certificate.params
+    if own_code.in_tree(type(certificate.architecture)) or not certificate.n_params:
+        return
+    square = sum(np.square(x, dtype=np.float64).sum() for x in params.values())
+    scale, random = np.sqrt(square / certificate.n_params), np.random.default_rng(0)
+    drawn = {name: random.uniform(-scale, scale, x.shape) for name, x in params.items()}
+    others = certificates.of(task, certificate.architecture, drawn, first=certificate.first)
+    try:
+        known = counting.count(others, ("float32",))["known"]
+    except UserError:
+        return  # Outputs that are not finite know nothing.
+    n_examples = certificate.first or task.n_predicted
+    require(
+        known is None or scipy.stats.binom.sf(known - 1, n_examples, task.chance) > _BY_CHANCE,
+        f"random weights in place of those of {certificate.architecture.name} know {known} of "
+        f"{n_examples} examples, so its code knows labels; leave to weights all that is known",
+    )
 
 
 def _contents(path: pathlib.Path, most: int) -> bytes:
@@ -286,7 +323,7 @@ def _check_head(head: Any) -> None:
         check_domain(name, domain, head.get(name))
     submitter = head["submitter"]
     require(".." not in submitter, f"submitter={shown(submitter)} holds '..'; write a name")
-    names.check(submitter, OWN)
+    names.check(submitter, OWN, YOURS)
 
 
 def _name(head: Mapping[str, Any]) -> str:
