@@ -177,8 +177,8 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
     Columns: family, budgets; `exponent` (b; 1 where bits per parameter stay as they are) and
     `all_pairs` (f; bits of a set of all pairs over those of one of half of them), each with `_low`
     and `_high`, NaN where the law is rejected; p_value of deviations as large as those of the means
-    from the law, were it true; n_params and bits, lists of what the law says of each budget. Least squares in logarithms, by
-    the variances of means.
+    from the law, were it true; n_params and bits, lists of what the law says of each budget. Least
+    squares in logarithms, by the variances of means.
     """
     runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
     exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")

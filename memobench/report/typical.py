@@ -43,8 +43,8 @@ grow without a limit; where the latter cannot be excluded the interval ends at â
 are those known beyond guessing. **Half know** is the number of associations of which half of the
 trainings come to know 99% at a learning rate of their own, the **rate of sets**. Pilots, which do
 not count, chose it and may not have found the best; the 95% interval is credible where trainings
-fail or not by the size alone. **Ranks** are of bits per parameter: entries that cannot be told apart at
-95%, after Holm's correction for all pairs of a table, share a range.
+fail or not by the size alone. **Ranks** are of bits per parameter: entries that cannot be told
+apart at 95%, after Holm's correction for all pairs of a table, share a range.
 """
 _MARKERS = "osD^vPX*"
 # Panels of a row.
@@ -86,7 +86,7 @@ class Typical(Drawing):
             n_X, color = np.array(law["n_params"]), colors[law["family"]]
             bits.plot(n_X, np.array(law["bits"]) / n_X, "--", color=color, linewidth=1, alpha=0.7)
         handles = [key(family, **looks[family]) for family in families]
-        handles += [key("power law, fitted to bits", color="gray", linestyle="--")] if fitted else []
+        handles += [key("fitted power law", color="gray", linestyle="--")] if fitted else []
         _below(figure, handles)
         return figure
 
