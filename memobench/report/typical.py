@@ -253,7 +253,7 @@ def laws(table: pd.DataFrame) -> pd.DataFrame:
     for label, name in (("exponent", "exponent"), ("all pairs over half", "all_pairs")):
         if name in found:
             ends = (found[name], found[f"{name}_low"], found[f"{name}_high"])
-            shown[label] = [_interval(*each, digits=3) for each in zip(*ends, strict=True)]
+            shown[label] = [_interval(3, *each) for each in zip(*ends, strict=True)]
     shown["p of the law"] = [f"{p:.2g}" if p >= 1e-3 else "< 0.001" for p in found["p_value"]]
     return pd.DataFrame(shown)
 
@@ -320,7 +320,7 @@ def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
     axis.set_xlabel("parameters, all counted")
 
 
-def _interval(value: float, low: float, high: float, digits: int) -> str:
+def _interval(digits: int, value: float, low: float, high: float) -> str:
     if np.isnan(value):
         return "–"
     ends = "" if np.isnan(low) else f" [{low:,.{digits}f}, {high:,.{digits}f}]"
@@ -334,7 +334,7 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
         if name not in rows:
             return ["–"] * len(rows)
         ends = (rows[x] / per for x in (name, f"{name}_low", f"{name}_high"))
-        return [_interval(*each, digits=digits) for each in zip(*ends, strict=True)]
+        return [_interval(digits, *each) for each in zip(*ends, strict=True)]
 
     def plain(name: str, shown: Any) -> list[str]:
         given = rows[name] if name in rows else [None] * len(rows)
