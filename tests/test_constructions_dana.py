@@ -15,7 +15,7 @@ from memobench.models.transformer import MLP, AttentionOnly
 from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 from tests.constructed import SIZES, judged, run_of
-from tests.test_models import _reference_logits
+from tests.test_models import reference_logits
 
 
 @pytest.mark.parametrize("weights", ["float64", "float32"])
@@ -79,7 +79,9 @@ def test_the_weights_know_their_examples_by_an_independent_forward_pass(name, n_
     data = run.task.sample()
     output_TxN = evaluation.outputs(module, variables, run.task, data, double=True)
     tokens_TxS = np.asarray(data.tokens_TxS)
-    reference_TxN = np.stack([_reference_logits(run, variables, x) for x in tokens_TxS])
+    reference_TxN = np.stack(
+        [reference_logits(run.architecture, variables["params"], x) for x in tokens_TxS]
+    )
     np.testing.assert_allclose(output_TxN, reference_TxN, atol=1e-8)
     aimed_A = constructions.aimed(run)
     assert len(aimed_A) == n_aimed
