@@ -201,11 +201,10 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
         fit_BxC = statistics.least_squares(design_XxC / error_X[:, None], log_BxX / error_X)
         law_X = design_XxC @ fit_BxC[0]
         misfit = np.square((log_BxX[0] - law_X) / error_X).sum()
-        tables = min(map(len, bits))
         p_value = float(scipy.stats.chi2.sf(misfit, len(own) - len(columns)))
+        # Intervals are those of a law that is true.
+        tables = 0 if p_value < REJECTED else min(map(len, bits))
         exponent_B, factor_B = fit_BxC[:, 1], np.exp(fit_BxC[:, 2:])
-        if p_value < REJECTED:
-            exponent_B, factor_B = exponent_B[:1], factor_B[:1]
         found.append(
             {
                 "family": name,
@@ -221,9 +220,8 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _estimate(value_B: np.ndarray, tables: int) -> capacity.Estimate:
-    """Of replicates, of which the first is the estimate itself; without others no interval."""
-    ends = statistics.interval(value_B, tables) if len(value_B) > 1 else (np.nan, np.nan)
-    return capacity.Estimate(float(value_B[0]), *ends)
+    """Of replicates, of which the first is the estimate itself."""
+    return capacity.Estimate(float(value_B[0]), *statistics.interval(value_B, tables))
 
 
 def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:

@@ -26,7 +26,7 @@ from tests.entries import BUDGET, HEADS, NEURONS, build, counted, made, three
 from tests.small import PROVENANCE, markdown_rows
 from tests.test_certificates import drawn
 from tests.test_html import HOSTILE
-from tests.test_submissions import OWN
+from tests.test_submissions_own import OWN
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
 

@@ -6,11 +6,10 @@ import logging
 import os
 import shutil
 
-import numpy as np
 import pytest
 
 import memobench
-from memobench import board, certificates, families, plugins, submissions
+from memobench import board, certificates, families, submissions
 from memobench.errors import UserError
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
@@ -37,7 +36,7 @@ def copied(made, tmp_path):
     return shutil.copytree(made, tmp_path / made.name)
 
 
-def _refused(path):
+def refused(path):
     """What `read` says of a folder that it refuses: one short line that names it."""
     with pytest.raises(UserError) as error:
         submissions.read(path)
@@ -130,7 +129,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize(("change", "said"), TAMPERED.values(), ids=TAMPERED.keys())
 def test_what_was_tampered_with_is_refused_in_one_line(copied, change, said):
-    assert said in _refused(_with_head(copied, change))
+    assert said in refused(_with_head(copied, change))
 
 
 def test_no_file_can_be_changed_added_renamed_or_linked(copied):
@@ -138,18 +137,18 @@ def test_no_file_can_be_changed_added_renamed_or_linked(copied):
     first, second = sorted(copied.glob("*.safetensors"))
     before = first.read_bytes()
     first.write_bytes(certificates.encode(drawn(HEADS, of_weights=5)))
-    assert "its name is not that of its content" in _refused(copied)
+    assert "its name is not that of its content" in refused(copied)
     first.write_bytes(before)
     (copied / "notes.txt").write_text("")
-    assert "notes.txt is not listed" in _refused(copied)
+    assert "notes.txt is not listed" in refused(copied)
     (copied / "notes.txt").unlink()
     shutil.move(second, copied.parent / second.name)
     second.symlink_to(copied.parent / second.name)
-    assert "cannot be read" in _refused(copied)
+    assert "cannot be read" in refused(copied)
     second.unlink()
     shutil.move(copied.parent / second.name, second)
     submissions.read(copied)
-    assert "changed or renamed" in _refused(copied.rename(copied.with_name("mine")))
+    assert "changed or renamed" in refused(copied.rename(copied.with_name("mine")))
 
 
 def test_what_is_no_submission_is_named_and_skipped(made, tmp_path, caplog):
@@ -199,7 +198,7 @@ def test_a_hostile_name_is_refused_and_writes_nothing(copied, tmp_path, name):
     (copied / "submission.json").write_text(
         json.dumps(json.loads((copied / "submission.json").read_text()) | {"submitter": name})
     )
-    assert "submitter=" in _refused(copied)
+    assert "submitter=" in refused(copied)
 
 
 @pytest.mark.parametrize(
@@ -238,129 +237,7 @@ def test_names_of_the_world_stay_in_their_folder(name, tmp_path):
     ],
 )
 def test_hostile_addresses_and_notes_are_refused(copied, field, value):
-    assert f"{field}=" in _refused(_with_head(copied, lambda head: head.update({field: value})))
-
-
-OWN = """
-import jax.numpy as jnp
-from flax import linen as nn
-from memobench.models.base import Architecture, Module
-from memobench.spec import kind
-
-
-class Table(Module):
-    vocab_size: int
-    d_model: int
-
-    @nn.compact
-    def __call__(self, tokens_S):
-        table_NxN = self.param("table", nn.initializers.normal(), (self.vocab_size,) * 2)
-        return table_NxN[tokens_S[-1]]
-
-
-@kind("own_table")
-class OwnTable(Architecture):
-    def module(self, task):
-        return Table(task.vocab_size, self.d_model)
-"""
-
-
-def test_an_own_architecture_brings_its_file_for_review(tmp_path):
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
-    plugins.load(file)
-    table = memobench.OwnTable(d_model=1)
-    task = families.task(256)
-    found = [drawn(table, task), drawn(STANDARD, task)]
-    path = submissions.write(found, "me", tmp_path / "out")
-    assert (path / "own.py").read_text() == OWN
-    assert submissions.read(path).code == ("own.py",)
-    plain = shutil.copytree(path, tmp_path / "plain" / path.name)
-    (plain / "own.py").write_text(OWN + "\n")
-    assert "own.py was changed" in _refused(plain)
-    done = command_line("check-submission", str(path), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "2 certificates by me" in done.stdout
-    assert "review own.py, which defines what memobench does not" in done.stdout
-    type(table).registry.pop("own_table")
-    said = _refused(path)
-    assert "or load the file that defines it with --plugin; here it is defined by own.py" in said
-    assert "own.py: review that before you load it" in said
-    assert said.count(path.name) == 1
-
-
-# Code that knows the labels of every d_model-th example, whatever the weights are.
-CHEAT = """
-import jax.numpy as jnp
-from flax import linen as nn
-from memobench.models.base import Architecture, Module
-from memobench.spec import kind
-
-
-class Labels(Module):
-    vocab_size: int
-    known: tuple
-
-    @nn.compact
-    def __call__(self, tokens_S):
-        table_NxN = self.param("table", nn.initializers.normal(), (self.vocab_size,) * 2)
-        label = jnp.array(self.known)[tokens_S[0] * self.vocab_size + tokens_S[1]]
-        return table_NxN[tokens_S[-1]] + 50 * (jnp.arange(self.vocab_size) == label)
-
-
-@kind("own_labels")
-class OwnLabels(Architecture):
-    def module(self, task):
-        data, known = task.sample(), [-1] * task.vocab_size**2
-        for i in range(0, task.n_examples, self.d_model):
-            first, second = data.tokens_TxS[i].tolist()
-            known[first * task.vocab_size + second] = int(data.next_TxK[i, 0])
-        return Labels(task.vocab_size, tuple(known))
-"""
-
-
-@pytest.mark.parametrize(("part", "scale"), [(1, 0.0), (4, 1.0)])
-def test_labels_in_the_code_are_refused(tmp_path, monkeypatch, part, scale):
-    """All of them, or a quarter; written by `submit`, or by other means."""
-    file = tmp_path / "cheat.py"
-    file.write_text(CHEAT)
-    plugins.load(file)
-    table = np.float32(scale) * drawn(memobench.OwnLabels(d_model=part), SET).params["table"]
-    made = certificates.of(SET, memobench.OwnLabels(d_model=part), {"table": table})
-    said = r"random weights in place of those of own_labels know \d+ of 256 examples"
-    with pytest.raises(UserError, match=said):
-        submissions.write([made], "me", tmp_path / "out")
-    with monkeypatch.context() as others:
-        others.setattr(submissions, "_require_no_labels", lambda certificate: None)
-        path = submissions.write([made], "me", tmp_path / "out")
-    assert "so its code knows labels" in _refused(path)
-
-
-def test_what_weights_know_is_not_taken_for_labels_in_the_code(tmp_path):
-    """Of every last token the commonest answer, as weights of a table: three times chance."""
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
-    plugins.load(file)
-    counts = np.zeros((16, 16))
-    data = SET.sample()
-    np.add.at(counts, (np.asarray(data.tokens_TxS[:, 1]), np.asarray(data.next_TxK[:, 0])), 1)
-    made = certificates.of(SET, memobench.OwnTable(d_model=1), {"table": counts})
-    (row,) = submissions.read(submissions.write([made], "me", tmp_path / "out")).rows
-    assert row["known"] > 40
-
-
-def test_an_own_architecture_of_several_files_is_refused(tmp_path, monkeypatch):
-    """A reviewer would have the first of them only."""
-    monkeypatch.syspath_prepend(tmp_path)
-    head, module = OWN.split('@kind("own_table")')
-    (tmp_path / "neighbouring_layers.py").write_text(head)
-    kinds = head.split("class Table")[0] + "from neighbouring_layers import Table\n"
-    (tmp_path / "split.py").write_text(f'{kinds}\n\n@kind("own_table"){module}')
-    plugins.load(tmp_path / "split.py")
-    made = drawn(memobench.OwnTable(d_model=1), families.task(256))
-    with pytest.raises(UserError, match=r"^split\.py rests on neighbouring_layers\.py beside"):
-        submissions.write([made], "me", tmp_path / "out")
-    type(made.architecture).registry.pop("own_table")
+    assert f"{field}=" in refused(_with_head(copied, lambda head: head.update({field: value})))
 
 
 def test_weights_without_a_place_on_the_board_are_refused_by_name(made, tmp_path):
@@ -413,26 +290,6 @@ def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
         "keeps no weights of architecture mlp of any run that have a place on the board"
         in none.stderr
     )
-
-
-def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
-    """Without the file of an own architecture, which then names `--plugin`."""
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
-    plugins.load(file)
-    own, method = memobench.OwnTable(d_model=1), Training(n_batches=8, epochs=1).exact()
-    memobench.run([Run(task=SET, architecture=own, method=method)], tmp_path / "mine", False)
-    type(own).registry.pop("own_table")
-    line = ("submit", "--submitter=me", "--results=mine")
-    done = command_line(*line, cwd=tmp_path)
-    assert done.returncode == 1
-    (said,) = done.stderr.strip().splitlines()
-    assert "left out mine/weights/" in said
-    assert "architecture='own_table' is unknown" in said
-    assert "--plugin" in said
-    copy = shutil.copy(file, tmp_path / "copy.py")
-    done = command_line(*line, f"--plugin={copy}", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from memobench.models.base import Module
 
 # How weights are stored. Integers share a scale with the others of their block, which is counted:
 # of matrices as narrow as these models', a scale for every row would take more than the weights.
-FORMATS = ("float32", "bfloat16", "int8", "int4")
+FORMATS = ("float32", *precision.COARSE)
 # Examples at once, and floats that they keep.
 _MOST_EXAMPLES, _MOST_FLOATS = 4096, 2**24
 _NOTHING: dict[str, Any] = dict.fromkeys(("known", "accuracy", "memorized", "bits", "loss"))

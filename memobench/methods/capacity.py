@@ -251,8 +251,18 @@ class Capacity(OfParts):
         )
 
     def all_trials(self, row: Mapping[str, Any]) -> list[tuple[float, int, int]]:
-        """See `trials_of`."""
-        return trials_of(row, self.training.learning_rate)
+        """Learning rate, examples, and whether 99% came to be known, of every trial of a row.
+
+        In the order of their initial weights: the pilots are the last.
+        """
+        trials = listed(row["complete_trials"])
+        if not self.trial_pilots:
+            return [(listed(row["rung_rates"])[-1], n, known) for n, known in trials]
+        pilots, rate = listed(row["pilot_trials"]), self.training.learning_rate
+        return [
+            *((row["trial_rate"], n, known) for n, known in trials),
+            *((rate * factor, n, known) for factor, n, known in pilots),
+        ]
 
     def filled(self) -> dict[str, Column]:
         """The columns that a row of this method has, of those that such rows may have."""
@@ -298,20 +308,6 @@ class Capacity(OfParts):
             Column("best_bits", "bits of the best weights found", bits, "bits"),
             Column("best_complete", "largest set known completely by any weights found", whole),
         )
-
-
-def trials_of(row: Mapping[str, Any], learning_rate: float) -> list[tuple[float, int, int]]:
-    """Learning rate, examples, and whether 99% came to be known, of every trial of a row.
-
-    In the order of their initial weights: the pilots are the last. learning_rate: that of the
-    method's training, of which pilots have factors.
-    """
-    rate = row.get("trial_rate")
-    was_chosen = rate is not None and not math.isnan(rate)
-    own = rate if was_chosen else listed(row["rung_rates"])[-1]
-    pilots = listed(row["pilot_trials"]) if was_chosen else []
-    trials = [(own, n, known) for n, known in listed(row["complete_trials"])]
-    return trials + [(learning_rate * factor, n, known) for factor, n, known in pilots]
 
 
 def _are_parts(trials: Any, n_examples: int) -> bool:
