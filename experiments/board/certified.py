@@ -197,8 +197,8 @@ def page(found: pd.DataFrame) -> str:
         "is a statement that weights exist: these, in the folder `weights`. Means over many "
         "trainings, and the most that any of them came to know, are in "
         "[board/typical](../large/board/typical.md); where that was more, its weights are gone. "
-        "Rounded to four bits, weights that were not trained for it know nothing of an overfull "
-        "set ([precision](../blocks/precision.md) has some that were).",
+        "Rounded to four bits, weights that were not trained for it keep next to nothing of an "
+        "overfull set ([precision](../blocks/precision.md) has some that were).",
         _table(whole, {"largest part known to 99%": largest}),
     ]
     if not proof.empty:

@@ -110,7 +110,7 @@ def _blocks(budgets: Iterable[int]) -> tuple[Run, ...]:
 EXPERIMENTS = (
     Experiment(
         name="board/typical",
-        title="Bits per parameter of every family",
+        title="Capacity of every family",
         # A preset is there once `board/shapes` has chosen the shapes of its budgets.
         presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))}
         | {"blocks": _blocks((256, 512)), "bench": tuple(_bench())},

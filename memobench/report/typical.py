@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 DEFINITION = """\
 Every entry is the shape of its family that knew most bits at its budget in the short search of
-`board/shapes`, whose four label tables rarely tell it from the next.
-**Bits** are those of an overfull set (T log2 N minus the negative log-likelihood in bits, at least
-0; as many associations as parameters), means over label tables, each with initial weights of its
-own, after a stated number of steps of the exact gradient, with Student's 95% interval of the means
-of tables. The **learning rate** of each number of steps is chosen by pilots, whose initial weights
-do not count. The **limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has
-*converged* where its last is within 2% of the limit's whole interval, and not where it is farther
-from all of it. There is none where four times the steps know less, or so much more that bits may
-grow without a limit; where the latter cannot be excluded the interval ends at ∞. **Associations**
-are those known beyond guessing. **Half know** is the number of associations of which half of the
+`board/shapes`, whose four label tables rarely tell it from the next. **Bits** are those of an
+overfull set (T log2 N minus the negative log-likelihood in bits, at least 0; as many associations
+as parameters), means over label tables, each with initial weights of its own, after a stated number
+of steps of the exact gradient, with Student's 95% interval of the means of tables. The **learning
+rate** of each number of steps is chosen by pilots, whose initial weights do not count. The
+**limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has *converged* where
+its last is within 2% of the limit's whole interval, and not where it is farther from all of it.
+There is none where four times the steps know significantly less, or so much more that bits may grow
+without a limit; where the latter cannot be excluded the interval ends at ∞. **Associations** are
+those known beyond guessing. **Half know** is the number of associations of which half of the
 trainings come to know 99% at a learning rate of their own, the **rate of sets**. Pilots, which do
 not count, chose it and may not have found the best; the 95% interval is credible where trainings
 fail or not by the size alone. **Ranks** are of bits per parameter: entries that cannot be told
@@ -81,12 +81,14 @@ class Typical(Drawing):
         for axis in over:
             _ratios(axis, pairs)
         figure.suptitle(notation.typeset(experiment.title))
-        fitted = typical.power_laws(table).to_dict("records")
-        for law in fitted:
-            n_X, color = np.array(law["n_params"]), colors[law["family"]]
-            bits.plot(n_X, np.array(law["bits"]) / n_X, "--", color=color, linewidth=1, alpha=0.7)
+        laws = typical.power_laws(table).to_dict("records")
+        kept = [law for law in laws if law["p_value"] >= typical.REJECTED]
+        for law in kept:
+            n_X = np.array(law["n_params"])
+            # On top, for a law that is not rejected hides behind what it was fitted to.
+            bits.plot(n_X, np.array(law["bits"]) / n_X, "--", color="black", linewidth=1, zorder=5)
         handles = [key(family, **looks[family]) for family in families]
-        handles += [key("fitted power law", color="gray", linestyle="--")] if fitted else []
+        handles += [key("power law, not rejected", color="black", linestyle="--")] if kept else []
         _below(figure, handles)
         return figure
 
