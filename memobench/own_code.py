@@ -4,13 +4,14 @@ Kinds of memobench have versions of memobench. A user edits a file and runs it a
 name: with its code in its id, an edited kind is another one, and nothing old is taken for new.
 
 The source of a kind is its class and what that names: functions, classes and values at the top of
-its file, and of other files of the same folder or package from which it imports them. Comments,
-blank lines and everything else in the files may change. Imports no JAX.
+its file, and of other files of the same folder or package from which it imports them; of files that
+it imports whole all counts. Comments, blank lines and everything else may change. Imports no JAX.
 """
 
 import ast
 import functools
 import hashlib
+import importlib.util
 import inspect
 import io
 import linecache
@@ -60,28 +61,49 @@ def _parts(cls: type) -> Iterator[tuple[tuple[str, str], str]]:
     """File, name and text of everything that a class rests on."""
     home = _home(cls)
     folder = _folder(home[0]) if home else None
-    waiting: list[Any] = [(cls, home)] if home else []
+    waiting = [home] if home else []
     seen = set()
     while waiting:
-        thing, (file, names) = waiting.pop()
-        root = "" if isinstance(thing, ModuleType) else _root(thing)
-        text, used = _source(_text(file), root)
+        file, names, root = waiting.pop()
         if (file, root) in seen:
             continue
         seen.add((file, root))
-        yield (file, root), text
-        for name in used:
-            value = names.get(name)
-            found = _home(value)
-            if found and _own(found[0], folder):
-                waiting.append((value, found))
+        found = [_imported(_text(file), root, names)]
+        if found == [None]:
+            text, used = _source(_text(file), root)
+            yield (file, root), text
+            found = [_home(names.get(x)) or _imported(_text(file), x, names) for x in used]
+        waiting += [x for x in found if x and _own(x[0], folder)]
+
+
+# A file, the names that are seen in it, and which of them is meant; "" for all.
+_Home = tuple[str, dict[str, Any], str]
 
 
 def _root(thing: Any) -> str:
-    return thing.__qualname__.partition(".")[0]
+    return "" if isinstance(thing, ModuleType) else thing.__qualname__.partition(".")[0]
 
 
-def _home(thing: Any) -> tuple[str, dict[str, Any]] | None:
+def _imported(text: str, name: str, names: dict[str, Any]) -> _Home | None:
+    """Where a name comes from that a file has imported: values do not know it themselves."""
+    for statement in _body(text):
+        if not isinstance(statement, ast.ImportFrom):
+            continue
+        relative = "." * statement.level + (statement.module or "")
+        package = names.get("__package__") if statement.level else None
+        module = sys.modules.get(importlib.util.resolve_name(relative, package))
+        file = getattr(module, "__file__", None)
+        if module is None or file is None:
+            continue
+        for alias in statement.names:
+            if name == (alias.asname or alias.name):
+                return file, vars(module), alias.name
+            if alias.name == "*" and name in vars(module):
+                return file, vars(module), name
+    return None
+
+
+def _home(thing: Any) -> _Home | None:
     """The file in which a class, function or module is written, and the names that it sees."""
     if isinstance(thing, ModuleType):
         places = [(getattr(thing, "__file__", None), vars(thing))]
@@ -96,7 +118,8 @@ def _home(thing: Any) -> tuple[str, dict[str, Any]] | None:
         places = written or places
     else:
         return None
-    return next(((file, names) for file, names in places if file and _text(file)), None)
+    root = _root(thing)
+    return next(((file, names, root) for file, names in places if file and _text(file)), None)
 
 
 def _text(file: str) -> str:
@@ -130,14 +153,19 @@ def _own(file: str, folder: pathlib.Path | None) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _defined(text: str) -> dict[str, list[ast.stmt]]:
-    """Statements at the top of a file by the names that they define; none if it is not Python."""
-    found: dict[str, list[ast.stmt]] = {}
+def _body(text: str) -> list[ast.stmt]:
+    """The statements of a file; none if it is not Python."""
     try:
-        statements = ast.parse(text).body
+        return ast.parse(text).body
     except SyntaxError:
-        return {}
-    for statement in statements:
+        return []
+
+
+@functools.lru_cache(maxsize=64)
+def _defined(text: str) -> dict[str, list[ast.stmt]]:
+    """Statements at the top of a file by the names that they define."""
+    found: dict[str, list[ast.stmt]] = {}
+    for statement in _body(text):
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names = {statement.name}
         else:
@@ -153,7 +181,8 @@ def _source(text: str, root: str) -> tuple[str, list[str]]:
     """What a name rests on in its file, and the names from elsewhere; all where it has no such."""
     defined = _defined(text)
     if root not in defined:
-        return _plain(text), []
+        used = {x.id for top in _body(text) for x in ast.walk(top) if isinstance(x, ast.Name)}
+        return _plain(text), sorted(used - defined.keys())
     waiting, taken, elsewhere = [root], {}, set()
     while waiting:
         name = waiting.pop()

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+import time
 
 from absl import flags
 
@@ -25,23 +26,23 @@ class Duration(flags.ArgumentParser[float]):
 
 
 class ClockTime(flags.ArgumentParser[float]):
-    """Seconds from now until the next HH:MM of this machine's clock."""
+    """The next HH:MM of this machine's clock, as `time.monotonic` will have it."""
 
     syntactic_help = "HH:MM"
 
     def parse(self, argument: str) -> float:
         try:
-            time = datetime.datetime.strptime(argument, "%H:%M").time()
+            at = datetime.datetime.strptime(argument, "%H:%M").time()
         except ValueError:
             raise ValueError("give a time of day as HH:MM, such as 07:30") from None
-        return until(time, datetime.datetime.now())
+        return time.monotonic() + until(at, datetime.datetime.now())
 
 
-def until(time: datetime.time, now: datetime.datetime) -> float:
+def until(at: datetime.time, now: datetime.datetime) -> float:
     """Seconds to the next such time of day, more than 0.
 
     >>> until(datetime.time(7), datetime.datetime(2026, 1, 1, 23, 30)) / 3600
     7.5
     """
-    seconds = (datetime.datetime.combine(now.date(), time) - now).total_seconds()
+    seconds = (datetime.datetime.combine(now.date(), at) - now).total_seconds()
     return seconds if seconds > 0 else seconds + 24 * 3600

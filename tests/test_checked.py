@@ -99,6 +99,8 @@ def test_rows_are_verified_and_an_end_that_cannot_be_is_found(tmp_path):
     assert row["best_check"] <= row["ended_at"] <= METHOD.steps
     with pytest.raises(UserError, match="ends before"):
         METHOD.check_row(run, {**row, "ended_at": METHOD.steps - 64, "accuracy": 0.5})
+    with pytest.raises(UserError, match="missing"):
+        METHOD.check_row(run, {**row, "ended_at": None})
     with pytest.raises(UserError, match="not a multiple of n_batches=32"):
         dataclasses.replace(METHOD, evaluate_every=63)
 

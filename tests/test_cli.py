@@ -1,8 +1,10 @@
 import contextlib
+import datetime
 import io
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from absl.testing import flagsaver
@@ -12,6 +14,7 @@ from memobench import cli
 from memobench.command import choose
 from memobench.experiments import EXPERIMENTS
 from memobench.runtime import sweep
+from memobench.times import ClockTime
 from tests.command_line import command_line
 
 
@@ -179,3 +182,9 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(tmp_path):
     for word in ("runs", "waste", "memory", "MiB", "seconds", "90 runs in", "with compilation"):
         assert word in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_time_of_day_is_a_moment_however_long_it_takes_to_begin():
+    at = (datetime.datetime.now() + datetime.timedelta(hours=2)).replace(second=0, microsecond=0)
+    left = ClockTime().parse(f"{at:%H:%M}") - time.monotonic()
+    assert abs(left - (at - datetime.datetime.now()).total_seconds()) < 1

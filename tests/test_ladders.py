@@ -154,26 +154,29 @@ def test_a_row_holds_every_model_and_what_follows_from_them(rows):
         METHOD.check_row(from_cells(each), each)
 
 
-EDITS = {
-    "bits": lambda bits: bits * 1.01,
-    "accuracy": lambda accuracy: accuracy + 1 / 18,
-    "rung_bits": lambda bits_KxM: bits_KxM[:-1],
-    "rung_steps": lambda steps: [4, 16, 65],
-    "rung_rates": lambda rates: [*rates[:-1], rates[-1] * 1.01],
-    "pilot_bits": lambda grids: [[[*grid[0], 0.0], *grid[1:]] for grid in grids],
-    "edge_of_rates": lambda edge: not edge,
-    "best_bits": lambda bits: 0.0,
-    "best_complete": lambda n: n + 1,
-    "complete_trials": lambda trials: [[19, 1], *trials[1:]],
-    "pilot_trials": lambda trials: trials[1:],
-    "trial_rate": lambda rate: rate * 1.01,
-}
+EDITS = (
+    ("bits", lambda bits: bits * 1.01),
+    ("accuracy", lambda accuracy: accuracy + 1 / 18),
+    ("rung_bits", lambda bits_KxM: bits_KxM[:-1]),
+    ("rung_steps", lambda steps: [4, 16, 65]),
+    ("rung_rates", lambda rates: [*rates[:-1], rates[-1] * 1.01]),
+    ("pilot_bits", lambda grids: [[[*grid[0], 0.0], *grid[1:]] for grid in grids]),
+    ("edge_of_rates", lambda edge: not edge),
+    ("best_bits", lambda bits: 0.0),
+    ("best_complete", lambda n: n + 1),
+    ("complete_trials", lambda trials: [[19, 1], *trials[1:]]),
+    ("pilot_trials", lambda trials: trials[1:]),
+    ("trial_rate", lambda rate: rate * 1.01),
+    ("pilot_bits", lambda grids: [[[]], *grids[1:]]),
+    ("pilot_bits", lambda grids: [[], *grids[1:]]),
+    ("pilot_trials", lambda trials: [[], *trials[1:]]),
+)
 
 
-@pytest.mark.parametrize("name", EDITS)
-def test_an_edited_row_is_found(rows, name):
+@pytest.mark.parametrize(("name", "edit"), EDITS)
+def test_an_edited_row_is_found(rows, name, edit):
     with pytest.raises(UserError, match="fix"):
-        METHOD.check_row(run_of(), {**rows[0], name: EDITS[name](rows[0][name])})
+        METHOD.check_row(run_of(), {**rows[0], name: edit(rows[0][name])})
 
 
 def test_every_model_is_a_plain_training_with_a_table_and_weights_of_its_own(rows):

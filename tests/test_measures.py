@@ -56,15 +56,22 @@ def _runs(method=METHOD, seeds=2):
 
 
 def test_a_measure_is_that_of_the_final_weights_whatever_made_them():
-    labelled = LabelledContexts(n_examples=20, context_length=3, input_dim=4, n_classes=5)
+    labelled = [
+        LabelledContexts(n_examples=20, context_length=length, input_dim=4, n_classes=5)
+        for length in (2, 3)
+    ]
     runs = [
         *_runs(),
         _runs(Optimum(starts=2, adam_steps=5, polished=1, steps=5))[0],
         Run(task=TASK, architecture=heads(6, 4), method=Dana2025()),
-        Run(
-            task=labelled,
-            architecture=QueryAttention(d_model=4, d_head=4, n_heads=2),
-            method=Annealing(batch_size=8, steps=20, evaluate_every=10),
+        # Of two lengths: one pack pads the shorter.
+        *(
+            Run(
+                task=task,
+                architecture=QueryAttention(d_model=4, d_head=4, n_heads=2),
+                method=Annealing(batch_size=8, steps=20, evaluate_every=10),
+            )
+            for task in labelled
         ),
     ]
     table = memobench.run(runs, progress=False)

@@ -48,7 +48,23 @@ class MyTable(Architecture):
 def of_no_matter():
     return OTHER
 """
-HELPER = "SCALES = [1.0]\n\n\ndef unused():\n    return 0\n"
+HELPER = """
+import functools
+
+SCALES = [1.0]
+
+
+def scales():
+    return SCALES
+
+
+cached = functools.cache(scales)
+
+
+def unused():
+    return 0
+"""
+HELPERS = ("helper", "passing_on", "using")
 SAME = [
     lambda mine, helper: (mine.replace("# A comment.", "# Another,\n\n    # longer one."), helper),
     lambda mine, helper: (mine.replace("OTHER = 2.0", "OTHER = 3.0"), helper),
@@ -78,14 +94,15 @@ def load(tmp_path, monkeypatch):
             (tmp_path / name).write_text(text)
         for family in FAMILIES:
             family.registry.pop("my_table", None)
-        for name in [x for x in sys.modules if x == "helper" or x.startswith("memobench.plugins.")]:
-            del sys.modules[name]
+        for name in (*HELPERS, *(x for x in sys.modules if x.startswith("memobench.plugins."))):
+            sys.modules.pop(name, None)
         plugins.load(tmp_path / "mine.py")
         return memobench.MyTable
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield load
-    sys.modules.pop("helper", None)
+    for name in HELPERS:
+        sys.modules.pop(name, None)
 
 
 def _run(architecture, **more):
@@ -102,10 +119,25 @@ def test_only_what_a_kind_rests_on_makes_it_another(load):
     assert len({before, *ids}) == len(ids) + 1
 
 
-def test_what_is_imported_from_ones_own_folder_counts(load):
-    """Values have no home: only functions, classes and modules are followed."""
-    mine = MINE.replace("from helper import SCALES, unused", "import helper")
-    mine = mine.replace("SCALES[0]", "helper.SCALES[0]")
+@pytest.mark.parametrize(
+    ("imported", "name"),
+    [
+        ("from helper import SCALES", "SCALES"),
+        ("from helper import SCALES as sizes", "sizes"),
+        ("from helper import *", "SCALES"),
+        ("from passing_on import SCALES", "SCALES"),
+        ("import helper", "helper.SCALES"),
+        ("import using", "using.TWICE"),
+        ("from helper import scales", "scales()"),
+        ("from helper import cached", "cached()"),
+    ],
+)
+def test_what_is_imported_from_ones_own_folder_counts(load, tmp_path, imported, name):
+    """However it is imported: a value, what is wrapped, or a file and what that uses."""
+    (tmp_path / "passing_on.py").write_text("from helper import SCALES")
+    (tmp_path / "using.py").write_text("from helper import SCALES\n\nTWICE = SCALES * 2")
+    mine = MINE.replace("from helper import SCALES, unused", imported)
+    mine = mine.replace("SCALES[0]", f"{name}[0]")
     before = load(mine).code
     assert load(mine, HELPER.replace("[1.0]", "[2.0]")).code != before
     assert load(mine, "# Why.\n" + HELPER).code == before

@@ -39,6 +39,13 @@ def test_the_report_writes_figure_tables_and_what_quick_leaves_out(measured, tmp
     assert "nothing to speak of" not in page.write(experiment, "full", table, tmp_path)
 
 
+def test_names_may_have_dots(measured, tmp_path):
+    experiment, table = measured
+    page.write(dataclasses.replace(experiment, name="test/v1.5"), "quick", table, tmp_path)
+    endings = (".md", ".png", "_runs.csv", "_verdicts.csv")
+    assert {x.name for x in tmp_path.glob("*/*")} == {f"v1.5{ending}" for ending in endings}
+
+
 def test_a_page_of_rows_read_and_rows_just_measured_is_what_its_table_makes(measured, tmp_path):
     experiment, table = measured
     # What all rows leave out is None in rows just measured, and NaN in those read from a file.

@@ -118,6 +118,8 @@ def test_a_context_has_the_value_of_the_key_that_is_asked_once_and_training_draw
     np.testing.assert_allclose(is_asked_BxP.mean(axis=0), 1 / task.n_pairs, atol=0.08)
     other_BxS = task.fresh(jax.random.key(4), 400).tokens_BxS
     assert len(np.unique(np.concatenate([tokens_BxS, other_BxS]), axis=0)) > 790
+    with pytest.raises(UserError, match="vocab_size=1026 has more values than the 512 examples"):
+        InContextRecall(vocab_size=1026, n_pairs=1)
 
 
 @pytest.mark.parametrize("vocab_size", [2, 7, 100])

@@ -13,7 +13,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     """The variables of a finished run: `run.module().apply(weights(run), tokens_S)` are its logits.
 
     Of a Capacity those of its best model; `certificates.load` of their file says of which of the
-    label tables. Methods of many trainings keep none else.
+    label tables. Searches and checked trainings keep no weights.
 
     Args:
       run: the run or its id.

@@ -81,7 +81,7 @@ def _with_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataF
         f"{experiment.name}: {len(rows)} runs of {RESULTS.value}, "
         f"{len(kept)} others as they are published"
     )
-    return pd.concat([rows, kept[list(rows)]], ignore_index=True)
+    return pd.concat([rows, kept.reindex(columns=list(rows))], ignore_index=True)
 
 
 COMMAND = Command(run, "EXPERIMENT", (PRESET, SEEDS, RESULTS, OUTPUT, PUBLISH, PLUGIN))

@@ -67,7 +67,7 @@ def run(names: list[str]) -> None:
         packs = sweep.plan(runs, done=rows)
         print(plan_table(packs, sweep.predict(packs, rows.values())))
         return
-    end = time.monotonic() + min(FOR.value or math.inf, UNTIL.value or math.inf)
+    end = min(time.monotonic() + (FOR.value or math.inf), UNTIL.value or math.inf)
     try:
         if REPORT.value:
             _run_and_report(experiments, executor, end)

@@ -123,20 +123,16 @@ def construct_pack(
     Raises:
       UserError: no run of the pack can be made.
     """
-    judged, lost = [], []
+    judged = []
     for run in pack.runs:
         since = time.perf_counter()
         try:
             judged.append(_judged(run, construct(run)))
         except UserError as error:
-            lost.append(f"run {run.run_id}: {error}")
+            _log.warning("run %s cannot be made: %s", run.run_id, error)
             judged.append(dict.fromkeys(_MEASURES, math.nan))
         judged[-1]["seconds"] = time.perf_counter() - since
         on_steps(1)
-    if len(lost) == len(pack.runs):
-        raise UserError(lost[0])
-    for message in lost:
-        _log.warning("%s; the other runs go on", message)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
     return PackResult.of_ends(
         accuracy_R=accuracy_R,

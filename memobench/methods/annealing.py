@@ -153,7 +153,7 @@ class Annealing(Method):
         """A curve's points are evaluations: none has less loss than the weights that are kept."""
         steps = row["curve_steps"]
         curves = (row["curve_accuracy"], row["curve_loss"])
-        if steps is None or None in curves or row["loss"] is None:
+        if not steps or None in curves or row["loss"] is None:
             return
         require(
             row["stopped_at"] in (steps[-1], None),

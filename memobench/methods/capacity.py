@@ -172,9 +172,9 @@ class Capacity(OfParts):
         )
         if self.trial_pilots:
             pilots = row["pilot_trials"]
-            rates = collections.Counter(rate for rate, *_ in pilots)
+            rates = collections.Counter(pilot[0] for pilot in pilots if len(pilot) == 3)
             require(
-                all(len(pilot) == 3 for pilot in pilots)
+                sum(rates.values()) == len(pilots)
                 and set(rates.values()) == {self.trial_pilots}
                 and _are_parts([pilot[1:] for pilot in pilots], task.n_examples),
                 f"pilot_trials are not, for every factor, {self.trial_pilots} parts of the task, "
@@ -212,7 +212,7 @@ class Capacity(OfParts):
         best, edges = [], []
         for grid in row["pilot_bits"]:
             require(
-                all(len(pilots) == 1 + self.pilots for pilots in grid),
+                bool(grid) and all(len(pilots) == 1 + self.pilots for pilots in grid),
                 f"pilot_bits are not a factor and {self.pilots} numbers of bits each; fix them",
             )
             bits = {factor: sum(of) / len(of) for factor, *of in grid}

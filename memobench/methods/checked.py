@@ -74,6 +74,10 @@ class Checked(ByTraining):
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         ended, best = row["ended_at"], row["best_check"]
         require(
+            ended is not None and best is not None,
+            "ended_at or best_check is missing; put it in",
+        )
+        require(
             best <= ended <= self.steps
             and (ended < self.steps) <= (row["accuracy"] is None or row["accuracy"] >= self.enough),
             f"ended_at={ended}, best_check={best}: a training of {self.steps} steps ends before "

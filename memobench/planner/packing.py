@@ -63,7 +63,7 @@ class Pack:
     def smaller(self) -> list[Pack]:
         """The same runs as packs that train half as many models at a time, for too small a device.
 
-        None where one model alone is too large.
+        No packs where one model alone is too large.
         """
         middle, slots = (len(self.runs) + 1) // 2, (self.slots + 1) // 2
         if self.slots == 1 and not self.runs[middle:]:

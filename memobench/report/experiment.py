@@ -41,7 +41,7 @@ def write(
 
     Args:
       experiment: what was run.
-      preset: its preset, `quick` or `full`.
+      preset: one of its presets.
       table: the rows of those of its runs that are done.
       folder: where `NAME.md`, `NAME.png`, `NAME_runs.csv` and `NAME_verdicts.csv` go, under the
         experiment's own name.
@@ -60,10 +60,11 @@ def write(
     known = analysis.with_theory(published.read(path).assign(**listed))
     text, verdicts = page(experiment, preset, known, seeds)
     tables.write_csv(verdicts, pathlib.Path(f"{base}{ENDING}"))
-    base.with_suffix(".md").write_text(text)
-    base.with_suffix(".png").unlink(missing_ok=True)
+    pathlib.Path(f"{base}.md").write_text(text)
+    figure = pathlib.Path(f"{base}.png")
+    figure.unlink(missing_ok=True)
     if preset not in experiment.too_short:
-        save(experiment.figure.draw(experiment, preset, known), base.with_suffix(".png"))
+        save(experiment.figure.draw(experiment, preset, known), figure)
     return text
 
 

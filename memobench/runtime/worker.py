@@ -260,7 +260,7 @@ def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
                 **models.counts(module, task.context_length),
                 "status": "diverged" if diverged else "ok",
                 **{name: float(x) if name in known else None for name, x in measured.items()},
-                **({} if diverged else _own_measures(run, pack, result, i)),
+                **({} if diverged else _own_measures(run, result, i)),
                 "curve_steps": steps,
                 "curve_accuracy": accuracy,
                 "curve_loss": loss,
@@ -311,9 +311,14 @@ def _keep(path: pathlib.Path, data: bytes) -> None:
         file.write(data)
 
 
-def _own_measures(run: Run, pack: packing.Pack, result: PackResult, place: int) -> dict[str, float]:
+def _own_measures(run: Run, result: PackResult, place: int) -> dict[str, float]:
     """What only tasks like this one are measured by; nothing where it takes no single weights."""
     if not result.variables or not measures.of(run.task):
         return {}
-    variables = jax.tree.map(lambda x: x[place], result.variables)
-    return measures.of_weights(run.task, pack.module, variables)
+    true = models.shapes(run.module(), run.task.context_length)
+    variables = jax.tree.map(
+        lambda x, to: x[(place, *map(slice, to.shape))],
+        result.variables,
+        {name: true[name] for name in result.variables},
+    )
+    return measures.of_weights(run.task, run.module(), variables)

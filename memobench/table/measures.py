@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 
 def of_weights(task: Task, module: Any, variables: Mapping[str, Any]) -> dict[str, float]:
-    """A task's measures of weights, at their true size or padded to the module's."""
+    """A task's measures of weights, which are of the module's size."""
     from memobench.constructions import evaluation
 
     data = task.sample()

@@ -43,6 +43,11 @@ class InContextRecall(TokenTask):
             self.n_pairs <= self.n_keys,
             f"n_pairs={self.n_pairs} exceeds the {self.n_keys} keys; lower n_pairs",
         )
+        require(
+            self.n_outputs <= self.n_examples,
+            f"vocab_size={self.vocab_size} has more values than the {self.n_examples} examples, so "
+            "that some would never be asked for; lower it",
+        )
 
     @property
     def n_keys(self) -> int:
