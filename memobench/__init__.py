@@ -19,6 +19,7 @@ class, also those that a user's file defines.
 """
 
 import importlib
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,8 @@ def __getattr__(name: str) -> Any:
         kinds = importlib.import_module("memobench.kinds").by_class()
         if name in kinds:
             return kinds[name]
+    elif not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
+        return importlib.import_module(f"{__name__}.{name}")
     # With both of these Python says which attribute may be meant.
     module = sys.modules[__name__]
     raise AttributeError(f"module 'memobench' has no attribute {name!r}", name=name, obj=module)

@@ -17,7 +17,7 @@ import pandas as pd
 from memobench import columns as col
 from memobench import families, theory, typical
 from memobench.capacity import complete
-from memobench.columns import Column, by_name, require
+from memobench.columns import Column, by_name, require, shown
 from memobench.errors import UserError
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
@@ -67,6 +67,10 @@ def run(architecture: Architecture, budget: int, track: str = EXACT, inits: int 
     96
     """
     task = families.task(budget)
+    require(
+        isinstance(architecture, Architecture),
+        f"architecture={shown(architecture)} is no architecture; give a spec such as MLP(..)",
+    )
     require(
         track in TRAININGS,
         f"track={track!r} is not one of training; choose one of {', '.join(TRAININGS)}",
@@ -345,20 +349,28 @@ def track_of(row: Mapping[str, Any]) -> str | None:
     A row is one where task and training are the board's, the parameters meet the budget, and the
     label tables are those of seeds 0, 1, .., LEAST_TABLES of them at least.
     """
-    try:
-        made = from_cells(row)
-        method: Any = made.method
-        own = {name: listed(row[name]) for name in method.filled()}
-        method.check_lists(made, own)
-    except UserError as error:
-        _log.warning("left out of the board: run %s: %s", row["run_id"], error)
+    if reason := unreadable(row):
+        _log.warning("left out of the board: run %s: %s", row["run_id"], reason)
         return None
+    made = from_cells(row)
+    method: Any = made.method
     if made.task.seed or off_board(made.task, row["n_params"]) or method.tables < LEAST_TABLES:
         return None
     for track, training in TRAININGS.items():
         # The published protocol has its own learning rate.
         if method.training == training and (track == EXACT or method.rate_factors == (1.0,)):
             return track
+    return None
+
+
+def unreadable(row: Mapping[str, Any]) -> str | None:
+    """Why a Capacity's row cannot be read, in a line: of an unknown kind, or with wrong lists."""
+    try:
+        made = from_cells(row)
+        method: Any = made.method
+        method.check_lists(made, {name: listed(row[name]) for name in method.filled()})
+    except UserError as error:
+        return str(error)
     return None
 
 

@@ -102,7 +102,11 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
     for pattern in patterns:
         matching = _matching(known, pattern)
         if not matching:
-            hint = closest(pattern, known, others="; memobench list shows all")
+            hint = closest(
+                pattern,
+                known,
+                others="; memobench list shows all; for one of yours name its file too",
+            )
             raise UserError(f"unknown experiment {pattern!r}{hint}")
         having = [name for name in matching if preset in known[name].presets]
         chosen |= {name: known[name] for name in having or matching}

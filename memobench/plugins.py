@@ -87,7 +87,7 @@ def _register(name: str, path: pathlib.Path | None) -> tuple["Experiment", ...]:
     from memobench import experiments
 
     try:
-        module = _ours(path) or importlib.import_module(name)
+        module = _loaded(path) or importlib.import_module(name)
         found = experiments.declared(module)
         experiments.add(found)
     except (Exception, SystemExit) as error:
@@ -97,11 +97,11 @@ def _register(name: str, path: pathlib.Path | None) -> tuple["Experiment", ...]:
     return found
 
 
-def _ours(path: pathlib.Path | None) -> ModuleType | None:
-    """The module of memobench itself that a file is."""
-    prefix = f"{__package__ or 'memobench'}."
+def _loaded(path: pathlib.Path | None) -> ModuleType | None:
+    """The module that a file is already: one of memobench itself, or what another file imported."""
     for name, module in list(sys.modules.items()):
-        if name.startswith(prefix) and getattr(module, "__file__", None) == str(path):
+        # No other process could import a script as what it is in its own.
+        if name != "__main__" and getattr(module, "__file__", None) == str(path):
             return module
     return None
 

@@ -300,8 +300,9 @@ def _add_code(cls: Any) -> None:
 
 
 def _home(cls: type) -> tuple[str, str]:
-    """Where a class is defined: the same after its module was loaded once more."""
-    return cls.__module__, cls.__qualname__
+    """Where a class is defined: the same after its file was loaded once more, by whatever name."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return file or cls.__module__, cls.__qualname__
 
 
 def _told(cls: type) -> str:

@@ -194,7 +194,7 @@ def test_every_published_entry_has_weights_on_its_track():
     assert set(found["track"]) == set(board.TRACKS)
 
 
-def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
+def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path, caplog):
     """From a folder of shards and weights, beside published tables and submissions."""
     runs = tmp_path / "mine"
     runs.mkdir()
@@ -227,7 +227,15 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path):
     (tmp_path / "alone").mkdir()
     results.write_shard(tmp_path / "alone", others, PROVENANCE)
     alone = command_line("leaderboard", "--results=alone", cwd=tmp_path)
-    assert "No run of yours is ranked: memobench.board.run makes" in alone.stdout
+    assert "1 of your 1 runs of capacities are of other sets" in alone.stdout
+    # What cannot be read is said to be that, and no more.
+    (tmp_path / "unknown").mkdir()
+    results.write_shard(tmp_path / "unknown", [{**row, "architecture": "nobodys"}], PROVENANCE)
+    unknown = command_line("leaderboard", "--results=unknown", cwd=tmp_path)
+    assert "architecture='nobodys' is unknown" in caplog.text
+    assert "of your" not in unknown.stdout
+    plain = pd.DataFrame({"method": ["training"], "status": ["ok"]})
+    assert "memobench.board.run makes" in leaderboard.off_board(plain)
     none = command_line("leaderboard", "--results=none", cwd=tmp_path)
     assert none.returncode == 1
     assert "'none' is not a folder" in none.stderr

@@ -31,7 +31,7 @@ from tests.command_line import command_line
             ["run", "dana2025/head"],
             "unknown experiment 'dana2025/head'; did you mean dana2025/heads",
         ),
-        (["run", "poems"], "unknown experiment 'poems'; memobench list shows all\n"),
+        (["run", "poems"], "unknown experiment 'poems'; memobench list shows all; "),
         (["run", "dana2025/heads", "--presett=full"], "no flag --presett; did you mean --preset"),
         (["status", "--seeds=1"], "status knows no flag --seeds; choose one of --results"),
         (["check-submission", "--results=x"], "check-submission knows no flag --results; choose"),
@@ -67,6 +67,14 @@ from tests.command_line import command_line
         (["leaderboard", "--output=file"], "output='file' is a file; name a folder"),
         (["report", "dana2025/heads", "--output=file"], "output='file' is a file; name a folder"),
         (["leaderboard", "v1"], "takes no argument, got v1"),
+        (
+            ["compare", "--results=runs/shards", "--preset=nix"],
+            "preset='nix': nothing is published of it; ",
+        ),
+        (
+            ["submit", "--submitter=me", "--architecture=gated"],
+            "architecture='gated' is unknown; choose one of",
+        ),
     ],
 )
 def test_a_mistake_gets_a_clear_line_and_no_traceback(arguments, said, tmp_path):

@@ -176,6 +176,22 @@ def test_two_files_that_define_one_kind_are_both_named(write):
     )
 
 
+@pytest.mark.parametrize("importing_first", [True, False])
+def test_a_file_that_another_imports_may_be_named_too(write, monkeypatch, importing_first):
+    text = (
+        "from memobench.executors import Executor\nfrom memobench.spec import kind\n"
+        "@kind('beside')\nclass Beside(Executor):\n    pass\n"
+    )
+    files = [write("from defining_beside import Beside\n"), write(text, "defining_beside.py")]
+    monkeypatch.syspath_prepend(files[0].parent)
+    # As it was when the test began, once it ends.
+    monkeypatch.setitem(sys.modules, "defining_beside", None)
+    del sys.modules["defining_beside"]
+    for file in files if importing_first else files[::-1]:
+        plugins.load(file)
+    assert Executor.named("beside").__qualname__ == "Beside"
+
+
 def test_a_file_that_needs_its_neighbour_says_how_to_import_it(write, tmp_path, monkeypatch):
     write("WIDTH = 2\n", "sizes_beside.py")
     path = write("import sizes_beside\n")

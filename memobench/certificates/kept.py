@@ -34,7 +34,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     require(
         path.exists(),
         f"{results} holds no weights of run {run_id}: it is not done, its method keeps none, or "
-        "they were deleted; first: memobench run EXPERIMENT",
+        f"they were deleted; {store.first(results)}",
     )
     found = certificates.load(path)
     if isinstance(run, Run):

@@ -22,8 +22,6 @@ def run(_: list[str]) -> None:
     leaderboard.write(runs, own, output, certified)
     if mine := leaderboard.yours(output):
         print(f"Yours on the board:\n\n{mine}\n")
-    elif len(own):
-        print("No run of yours is ranked: memobench.board.run makes those that are")
     if off := leaderboard.off_board(own):
         print(off)
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")

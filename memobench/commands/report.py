@@ -43,6 +43,7 @@ def run(names: list[str]) -> None:
         missing = f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}"
         first = (
             f"first: memobench run {' '.join([experiment.name, *files])} --preset={PRESET.value}"
+            + f" --results={RESULTS.value}" * RESULTS.present
         )
         if len(experiments) == 1:
             raise UserError(f"{missing}; {first}")

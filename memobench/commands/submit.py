@@ -29,9 +29,12 @@ def run(names: list[str]) -> None:
     if not SUBMITTER.value:
         raise UserError("submit needs a name: --submitter='Your Name'")
     from memobench import certificates, submissions
+    from memobench.models.base import Architecture
     from memobench.notation import plural
     from memobench.table.results import check_writable
 
+    for name in ARCHITECTURE.value:
+        Architecture.named(name)
     files = [name for name in names if name.endswith(certificates.SUFFIX)]
     experiments = [name for name in names if name not in files]
     left_out: _LeftOut = collections.defaultdict(list)

@@ -187,16 +187,20 @@ def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
 
 
 def off_board(own: pd.DataFrame) -> str:
-    """A line on capacities of the reader's that are no entries; empty where all are."""
+    """Why runs of the reader's are no entries, where they can be read; empty where all are."""
     measured = own[(own["method"] == Capacity.name) & (own["status"] == "ok")]
     rows: list[Any] = measured.to_dict("records")
-    n_off = sum(standard.track_of(row) is None for row in rows)
-    if not n_off:
-        return ""
-    return (
-        f"{n_off} of your {len(rows)} runs of capacities are of other sets, steps or trainings "
-        "than the board's; memobench compare has them beside published ones"
-    )
+    known = [row for row in rows if not standard.unreadable(row)]
+    n_off = sum(standard.track_of(row) is None for row in known)
+    if n_off:
+        return (
+            f"{n_off} of your {len(rows)} runs of capacities are of other sets, steps or trainings "
+            "than the board's, which are those of memobench.board.run; memobench compare has them "
+            "beside published ones"
+        )
+    if len(own) and not rows:
+        return "No run of yours is ranked: memobench.board.run makes those that are"
+    return ""
 
 
 def submitted(folder: pathlib.Path, ours: Sequence[Any] = ()) -> list[dict[str, Any]]:

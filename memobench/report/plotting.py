@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from memobench import capacity, notation, typical
-from memobench.columns import require
+from memobench.columns import require, shown
 from memobench.errors import closest
 from memobench.methods.capacity import Capacity
 from memobench.report.drawing import arms, colors_of, possible, subplots
@@ -51,6 +51,10 @@ def plot(
     >>> axes.get_xlabel(), axes.get_ylabel()
     ('heads H', 'accuracy')
     """
+    require(
+        isinstance(table, pd.DataFrame),
+        f"table={shown(table)} is no table; give one of memobench.load_results(FOLDER)",
+    )
     points = _points(table, x, y, hue)
     if axis is None:
         _, ((axis,),) = subplots(1, 1, (8.5, 4.5))

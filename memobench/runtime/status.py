@@ -14,7 +14,7 @@ def text(folder: results.Path) -> str:
     >>> print(text("."))
     .: 0 runs are done; nobody works here
     """
-    results.require_folder(folder, "first: memobench run EXPERIMENT", "results=")
+    results.require_folder(folder, results.first(folder), "results=")
     sweeps: dict[str, Held] = {}
     packs = collections.defaultdict(list)
     for lease in Leases(folder).all():

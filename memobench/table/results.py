@@ -73,6 +73,12 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
     return pathlib.Path(folder)
 
 
+def first(folder: Path) -> str:
+    """What makes a folder of results."""
+    named = "" if os.fspath(folder) == folders.SHARDS else f" --results={os.fspath(folder)}"
+    return f"first: memobench run EXPERIMENT{named}"
+
+
 def require_no_file(folder: Path, name: str = "results") -> None:
     """Raises UserError for what neither is a folder nor can become one."""
     require_path(folder, name)
@@ -186,7 +192,7 @@ def load_results(folder: Path) -> pd.DataFrame:
     shards hold the same run, the first by name counts. Raises UserError for a folder that does not
     exist.
     """
-    inner = require_folder(folder, "first: memobench run EXPERIMENT", "results=")
+    inner = require_folder(folder, first(folder), "results=")
     inner /= pathlib.PurePath(folders.SHARDS).name
     # Pages lie around the folder of shards, and would all be named as no shards.
     below = not any(map(_is_shard, shard_paths(folder))) and inner.is_dir()
