@@ -167,7 +167,7 @@ def claims(paper: str) -> pd.DataFrame:
                 mine = table[table["claim"] == claim.name].sort_values("steps", kind="stable")
                 for variant, of_steps in mine.groupby("variant", sort=False):
                     if variant not in cells:
-                        cells[str(variant)] = _cell(of_steps) + ("" if own else ", quick")
+                        cells[str(variant)] = _cell(of_steps, own)
                         decided.add((own, of_steps["verdict"].iloc[0]))
             rows.append(
                 {
@@ -205,11 +205,12 @@ def _counted(decided: pd.DataFrame) -> str:
     return " ".join(words)
 
 
-def _cell(of_steps: pd.DataFrame) -> str:
+def _cell(of_steps: pd.DataFrame, own: bool) -> str:
     first, *others = of_steps.to_dict("records")
-    estimate = _estimate(first)
+    seeds = notation.plural(int(first["seeds"]), "seed")
+    rests_on = seeds if own else f"{seeds}, quick"
     after = f" → {others[0]['verdict']}" if others else ""
-    return f"{first['verdict']}{estimate} ({notation.plural(int(first['seeds']), 'seed')}){after}"
+    return f"{first['verdict']}{_estimate(first)} ({rests_on}){after}"
 
 
 def _estimate(row: Mapping[Any, Any]) -> str:
