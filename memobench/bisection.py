@@ -22,15 +22,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memobench.metrics import memorized_bits
+from memobench.metrics import NEARLY, memorized_bits
 
 if TYPE_CHECKING:
     from memobench.methods.search import Search
 
 # A capacity that gains less than this share from twice the steps counts as converged.
 GAIN = 0.02
-# At this accuracy, and at 1, a set counts as memorized completely.
-NEARLY = 0.99
+# At these accuracies a set counts as memorized completely.
 TARGETS = (NEARLY, 1.0)
 
 

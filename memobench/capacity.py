@@ -15,11 +15,10 @@ import numpy as np
 import scipy.special
 
 from memobench.claims import statistics
+from memobench.metrics import NEARLY
 
 # A capacity is converged where its last rung is within this share of the limit's whole interval.
 GAIN = 0.02
-# A set counts as known completely from this accuracy on.
-NEARLY = 0.99
 # A trial that knows less than the second after the first share of its steps is given up. Its
 # learning rate falls linearly to a twentieth, and what is not known by then is hardly learnt: of
 # 171 trials with 256 to 1,024 parameters that came to know all none had known less.

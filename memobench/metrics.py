@@ -11,6 +11,8 @@ from memobench.models import cpu, lookup
 
 # A scalar label, uniform(0, 1), counts as known within this distance.
 SCALAR_TOLERANCE = 0.05
+# A set counts as known completely from this accuracy on.
+NEARLY = 0.99
 
 
 def kl_and_correct(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from memobench.bisection import NEARLY
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
     Region,
@@ -28,6 +27,7 @@ from memobench.claims.statistics import (
     interval,
     least_squares,
 )
+from memobench.metrics import NEARLY
 from memobench.table.analysis import half_width
 
 Value = Callable[[pd.DataFrame], pd.Series]

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from memobench import theory
-from memobench.bisection import NEARLY
 from memobench.errors import UserError
 from memobench.methods.base import Method
+from memobench.metrics import NEARLY
 from memobench.notation import plural
 from memobench.report import tables
 from memobench.table import analysis
