@@ -55,12 +55,19 @@ LEAST_TABLES = 4
 RATE_FACTORS = (3.0, 5.5, 10.0)
 
 
-def run(architecture: Architecture, budget: int, track: str = EXACT, inits: int = 1) -> Run:
+def run(
+    architecture: Architecture,
+    budget: int,
+    track: str = EXACT,
+    inits: int = 1,
+    pilots: int | None = None,
+) -> Run:
     """The run that puts an architecture on the board.
 
     Larger models have fewer tables, pilots and trials. Where initial weights spread, `inits` of
-    each table narrow the interval. Raises UserError for an unknown budget or track, and for
-    parameters that miss the budget.
+    each table narrow the interval, and more `pilots` of each learning rate choose it, if they are
+    not given. Raises UserError for an unknown budget or track, and for parameters that miss the
+    budget.
 
     >>> from memobench.models.transformer import MLP
     >>> run(MLP(d_model=3, d_head=3, d_mlp=17, heads="full"), budget=256).method.tables
@@ -95,7 +102,7 @@ def run(architecture: Architecture, budget: int, track: str = EXACT, inits: int 
             tables=TABLES[budget],
             inits=inits,
             # What spreads has rates that few pilots cannot tell apart.
-            pilots=max(12 if small else 4, min(4 * inits, 32)),
+            pilots=pilots or max(12 if small else 4, min(4 * inits, 32)),
             threshold_trials=32 if budget <= 2048 else 16,
             trial_pilots=24 if small else 12,
             give_up="late",

@@ -61,7 +61,8 @@ def inits(table: pd.DataFrame, budgets: Iterable[int] = families.VOCAB_SIZES) ->
     wide = (half > board.PRECISION) & entries["budget"].isin(list(budgets))
     more = np.clip(needed, entries["inits"], MOST_INITS)
     wanted = entries["inits"].where(~wide, more).astype(int)
-    return entries.assign(inits=wanted)[wanted > 1][[*_OF_INITS, "inits"]].sort_values(_OF_INITS)
+    found = entries.assign(inits=wanted)[wanted > 1][[*_OF_INITS, "inits"]].sort_values(_OF_INITS)
+    return found.merge(_given(), how="left")
 
 
 def _runs(budgets: Iterable[int]) -> Iterator[Run]:
@@ -73,12 +74,20 @@ def _runs(budgets: Iterable[int]) -> Iterator[Run]:
 
 
 def _run(shape: Architecture, budget: int, track: str = board.EXACT) -> Run:
-    return board.run(shape, budget, track, _inits().get((budget, track, shape.family), 1))
+    given = _by_entry().get((budget, track, shape.family), {})
+    return board.run(shape, budget, track, **given)
 
 
 @functools.cache
-def _inits() -> dict[Any, int]:
-    return pd.read_csv(INITS).set_index(_OF_INITS)["inits"].to_dict()
+def _by_entry() -> dict[Any, dict[str, int]]:
+    """What `board.run` takes, of entries with more than one initial weight of a table."""
+    rows = _given().set_index(_OF_INITS).to_dict("index")
+    return {entry: {x: n for x, n in row.items() if pd.notna(n)} for entry, row in rows.items()}
+
+
+def _given() -> pd.DataFrame:
+    """`inits.csv`. pilots: of each learning rate, where they are not as many as usual."""
+    return pd.read_csv(INITS, dtype={"pilots": "Int64"})
 
 
 # A minute of `make bench`: attention alone and an MLP, a quarter of the steps.
