@@ -74,15 +74,14 @@ def _runs(budgets: Iterable[int]) -> Iterator[Run]:
 
 
 def _run(shape: Architecture, budget: int, track: str = board.EXACT) -> Run:
-    given = _by_entry().get((budget, track, shape.family), {})
-    return board.run(shape, budget, track, **given)
+    return board.run(shape, budget, track, **_by_entry().get((budget, track, shape.family), {}))
 
 
 @functools.cache
-def _by_entry() -> dict[Any, dict[str, int]]:
+def _by_entry() -> dict[Any, dict[str, Any]]:
     """What `board.run` takes, of entries with more than one initial weight of a table."""
-    rows = _given().set_index(_OF_INITS).to_dict("index")
-    return {entry: {x: n for x, n in row.items() if pd.notna(n)} for entry, row in rows.items()}
+    by_entry = _given().set_index(_OF_INITS)
+    return {entry: dict(row.dropna()) for entry, row in by_entry.iterrows()}
 
 
 def _given() -> pd.DataFrame:
