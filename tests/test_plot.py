@@ -14,8 +14,7 @@ from memobench.table import analysis
 
 @pytest.fixture(scope="module")
 def heads():
-    table = memobench.published("dana2025/heads", "full")
-    return table[table["heads"] == "compressed"]
+    return memobench.published("dana2025/heads", "paper")
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import memobench
+from memobench import constructions
 from memobench.constructions.dana2025 import Dana2025
 from memobench.errors import Lost, UserError
 from memobench.executors import local
@@ -176,15 +177,16 @@ def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_
     assert len(memobench.run(runs, results=tmp_path, progress=False)) == 4
 
 
-def test_what_cannot_be_constructed_is_lost_and_costs_no_other(make_run, tmp_path, monkeypatch):
+def test_what_cannot_be_made_is_lost_and_costs_no_other(make_run, tmp_path, monkeypatch):
+    def refused(pack, on_steps):
+        raise UserError("no scale works")
+
     monkeypatch.setattr(local, "n_workers", lambda: 1)
-    broken = dataclasses.replace(
-        make_run(d_model=6, d_head=6), method=Dana2025(n_aimed=18, scale=1e-12)
-    )
+    monkeypatch.setattr(constructions, "construct_pack", refused)
+    broken = dataclasses.replace(make_run(d_model=6, d_head=6), method=Dana2025(n_aimed=18))
     runs = [broken, make_run(method=SHORT), make_run(seed=1, method=SHORT)]
-    with pytest.raises(Lost, match=r"1 of 3 runs .*1 run: run .* rank") as lost:
+    with pytest.raises(Lost, match=r"1 of 3 runs .*1 run: no scale works"):
         memobench.run(runs, results=tmp_path, progress=False)
-    assert "scale=1 works" in str(lost.value)
     assert set(memobench.load_results(tmp_path)["run_id"]) == {run.run_id for run in runs[1:]}
 
 

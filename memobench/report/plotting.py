@@ -47,7 +47,7 @@ def plot(
     Raises UserError for a column that the table lacks, or that has no numbers.
 
     >>> import memobench
-    >>> axes = plot(memobench.published("dana2025/heads", "full"), x="n_heads", hue="d_model")
+    >>> axes = plot(memobench.published("dana2025/heads", "paper"), x="n_heads", hue="d_model")
     >>> axes.get_xlabel(), axes.get_ylabel()
     ('heads H', 'accuracy')
     """

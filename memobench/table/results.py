@@ -75,7 +75,7 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
 
 def first(folder: Path) -> str:
     """What makes a folder of results."""
-    named = "" if os.fspath(folder) == folders.SHARDS else f" --results={os.fspath(folder)}"
+    named = "" if str(folder) == folders.SHARDS else f" --results={folder}"
     return f"first: memobench run EXPERIMENT{named}"
 
 
