@@ -123,7 +123,7 @@ def certify(
     """Writes the certificates of an entry, and yields what they know."""
     run = from_cells(row)
     method = method_of(run)
-    about = {"run_id": run.run_id, "family": run.architecture.family}
+    about = {"run_id": run.run_id, "family": run.architecture.family, "track": board.track_of(row)}
     of_whole = kept(run, runs) or train_again(run, best_models(method, row, run.task.n_examples))
     counted = [(counting.count(each)["bits"], i, each) for i, each in enumerate(of_whole)]
     if counted:
@@ -158,16 +158,16 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
                 params = constructions.as_judged(run)["params"]
                 made = certificates.of(task, shape, params, first=n, by="memobench")
                 if counting.count(made, ("float32",))["known"] == n:
-                    about = {"run_id": run.run_id, "family": family, "of": PROOF}
+                    about = {"run_id": run.run_id, "family": family, "track": board.CONSTRUCTED}
                     found = counting.certify(certificates.save(made, folder))
-                    yield {**about, **found, "theorem": method.name}
+                    yield {**about, "of": PROOF, **found, "theorem": method.name}
                     break
 
 
 def entry(row: Any) -> tuple[Any, ...]:
-    """What a row is of: its budget and architecture."""
+    """What a row is of: its track, budget and architecture."""
     cells = (row.get(name) for name in of_architecture())
-    return row["n_sequences"], *(None if pd.isna(cell) else cell for cell in cells)
+    return row["track"], row["n_sequences"], *(None if pd.isna(cell) else cell for cell in cells)
 
 
 def best(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -215,6 +215,7 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
     shown = {
         "entry": rows["family"],
+        "track": rows["track"],
         "parameters": rows["n_params"],
         "bits": rows["bits"],
         **more,
@@ -233,7 +234,7 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
     before take its place, others do not.
     """
     rows: list[Any] = published("board/typical").to_dict("records")
-    entries = [row for row in rows if board.track_of(row) == board.EXACT]
+    entries = [{**row, "track": track} for row in rows if (track := board.track_of(row))]
     found: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records")
     budgets = {int(part) for part in parts if part.isdigit()} or {
         int(row["n_examples"]) for row in entries
@@ -255,9 +256,8 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
         write(found)
 
 
-def write(rows: Iterable[Mapping[str, Any]]) -> None:
+def write(rows: Sequence[Mapping[str, Any]]) -> None:
     """The table and the page of these rows, whose files of weights are kept alone."""
-    rows = [{**x, "track": board.CONSTRUCTED if x["of"] == PROOF else board.EXACT} for x in rows]
     tables.write_csv(pd.DataFrame(rows), FOLDER / "certified.csv")
     written = pd.read_csv(FOLDER / "certified.csv")
     (FOLDER / "certified.md").write_text(page(written) + "\n", "utf-8")
