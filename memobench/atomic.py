@@ -47,6 +47,14 @@ def leftovers(folder: pathlib.Path, name: str = "") -> list[pathlib.Path]:
     return sorted(folder.glob(f".{name}*.tmp"))
 
 
+def remove(path: pathlib.Path) -> None:
+    """Removes a file, and what killed writers of it have left."""
+    for each in (path, *leftovers(path.parent, path.name)):
+        # Without a folder that can be written there is nothing to remove.
+        with contextlib.suppress(OSError):
+            each.unlink()
+
+
 @contextlib.contextmanager
 def _temporary(path: pathlib.Path) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")

@@ -29,6 +29,16 @@ class Lost(UserError):
     """Runs that could not be trained, though tried again; the others are done."""
 
 
+def in_a_line(error: BaseException) -> str:
+    """What was raised, with its kind where it is no UserError.
+
+    >>> in_a_line(KeyError("bit")), in_a_line(UserError("steps=0 is too few; give more"))
+    ("KeyError: 'bit'", 'steps=0 is too few; give more')
+    """
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return kind + " ".join(str(error).split())
+
+
 def closest(name: str, names: Iterable[str], cutoff: float = 0.4, others: str = "") -> str:
     """The end of a line about an unknown name: those that it may mean, or all, or `others`.
 

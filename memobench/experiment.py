@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from memobench.claims import Claim
-from memobench.columns import matching
-from memobench.errors import UserError
+from memobench.columns import NAME, matching, require, shown, whole
+from memobench.errors import UserError, arguments_checked
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
 from memobench.report.drawing import Drawing
@@ -19,6 +19,7 @@ from memobench.tasks.base import Task
 _NAMES = matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
 
 
+@arguments_checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A sweep that answers one question.
@@ -47,6 +48,21 @@ class Experiment:
 
     def __post_init__(self) -> None:
         _NAMES.checked("name", self.name)
+        drawn = isinstance(self.figure, Drawing)
+        require(drawn, f"{self.name}: figure={shown(self.figure)} is none; give a Figure")
+        claims = _listed(f"{self.name}: claims", self.claims, Claim)
+        require(
+            isinstance(self.presets, Mapping),
+            f"{self.name}: presets={shown(self.presets)}; name them: {{'quick': runs}}",
+        )
+        presets = {}
+        for name, runs in self.presets.items():
+            NAME.checked("preset", name)
+            presets[name] = _listed(f"{self.name}: preset {name!r}", runs, Run)
+            require(presets[name], f"{self.name}: preset {name!r} has no runs; give some")
+        # Immutable, and no generator that ends with its first reader.
+        object.__setattr__(self, "presets", presets)
+        object.__setattr__(self, "claims", claims)
 
     def runs(self, preset: str, seeds: int | None = None) -> tuple[Run, ...]:
         """The runs of a preset, of the first seeds only where so many are asked for.
@@ -75,6 +91,17 @@ class Experiment:
         return pd.DataFrame([dict(row) for row in self.published])
 
 
+def _listed(name: str, values: Any, of: type) -> tuple[Any, ...]:
+    """The values as a tuple. Raises UserError for a single one and for those of another kind."""
+    kind = of.__name__
+    fix = f"no list of {kind}s; give one: [{kind}(...), ...]"
+    require(isinstance(values, Iterable), f"{name}: {shown(values)} is {fix}")
+    listed = tuple(values)
+    for value in listed:
+        require(isinstance(value, of), f"{name}: {shown(value)} among them is no {kind}")
+    return listed
+
+
 def grid(
     tasks: Iterable[Task],
     architectures: Iterable[Architecture],
@@ -83,6 +110,8 @@ def grid(
 ) -> tuple[Run, ...]:
     """Every task, architecture and method with the seeds 0, 1, .., each once.
 
+    Raises UserError where there are none.
+
     >>> from memobench.methods.training import Training
     >>> from memobench.models.transformer import AttentionOnly
     >>> from memobench.tasks.associations import Associations
@@ -90,7 +119,12 @@ def grid(
     >>> len(grid([Associations()], heads, [Training(epochs=1), Training(epochs=2)], seeds=3))
     12
     """
-    architectures, methods = list(architectures), list(methods)
+    tasks = _listed("tasks", tasks, Task)
+    architectures = _listed("architectures", architectures, Architecture)
+    methods = _listed("methods", methods, Method)
+    for name, given in (("tasks", tasks), ("architectures", architectures), ("methods", methods)):
+        require(given, f"{name}: there are none; give some")
+    seeds = whole(1).checked("seeds", seeds)
     runs = (
         Run(task=task, architecture=architecture, method=method, seed=seed)
         for task in tasks

@@ -1,6 +1,10 @@
 """Where results are: a user's own, and what memobench has published. Imports no JAX."""
 
+import os
 import pathlib
+from typing import Any
+
+from memobench.columns import require, shown
 
 # A user's own, below the working directory; git ignores it. Pages and figures lie beside shards.
 RUNS = "runs"
@@ -11,6 +15,12 @@ QUICK = "quick"
 
 _PACKAGE = pathlib.Path(__file__).parent
 CHECKOUT = _PACKAGE.parent
+
+
+def require_path(path: Any, name: str = "results") -> None:
+    """Raises UserError for what is no path."""
+    is_one = isinstance(path, str | os.PathLike)
+    require(is_one, f"{name}={shown(path)} is no path; give a text or a pathlib.Path")
 
 
 def of_preset(folder: pathlib.Path, preset: str) -> pathlib.Path:

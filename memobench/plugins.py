@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from memobench.errors import UserError
+from memobench.errors import UserError, in_a_line
 
 if TYPE_CHECKING:
     from memobench.executors import Work
@@ -58,7 +58,7 @@ def load(file: str | os.PathLike[str]) -> tuple["Experiment", ...]:
     """
     path = pathlib.Path(file).resolve()
     if not path.is_file():
-        raise UserError(f"plugin={str(file)!r} is not a file")
+        raise UserError(f"{str(file)!r} is not a file; name one of kinds or experiments")
     # A dot would part the name.
     name = str(path).replace("%", "%25").replace(".", "%2E")
     return _register(f"{__name__}.{name}", path)
@@ -113,12 +113,12 @@ def _line(error: BaseException, name: str, path: pathlib.Path | None) -> str:
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines.append(error.lineno)
-    message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    if isinstance(error, SyntaxError):
+        error = type(error)(error.msg)
     hint = ""
     if path and isinstance(error, ModuleNotFoundError) and _is_beside(path, error.name or ""):
         hint = f", which is beside it; set PYTHONPATH={path.parent}"
-    return f"{where}{f', line {lines[-1]}' if lines else ''}: {kind}{message}{hint}"
+    return f"{where}{f', line {lines[-1]}' if lines else ''}: {in_a_line(error)}{hint}"
 
 
 def _is_beside(path: pathlib.Path, module: str) -> bool:

@@ -177,8 +177,8 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
     Columns: family, budgets; `exponent` (b; 1 where bits per parameter stay as they are) and
     `all_pairs` (f; bits of a set of all pairs over those of one of half of them), each with `_low`
     and `_high`, NaN where the law is rejected; p_value of deviations as large as those of the means
-    from the law, were it true; n_params and bits, lists of what the law says of each budget. Least
-    squares in logarithms, by the variances of means.
+    from the law, were it true, by the variances of means; n_params and bits, lists of what the law
+    says of each budget. Least squares in logarithms, every budget alike.
     """
     runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
     exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
@@ -195,13 +195,14 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
         run_TxX = np.full((max(map(len, bits)), len(own)), np.nan)
         for x, bits_T in enumerate(bits):
             run_TxX[: len(bits_T), x] = bits_T
-        log_BxX = np.log(np.maximum(statistics.replicates(run_TxX), 1e-9))
-        error_X = np.maximum(log_BxX[1:].std(axis=0), 1e-9)
         design_XxC = np.stack(columns, axis=1)
-        fit_BxC = statistics.least_squares(design_XxC / error_X[:, None], log_BxX / error_X)
-        law_X = design_XxC @ fit_BxC[0]
-        misfit = np.square((log_BxX[0] - law_X) / error_X).sum()
-        p_value = float(scipy.stats.chi2.sf(misfit, len(own) - len(columns)))
+        log_BxX = np.log(np.maximum(statistics.replicates(run_TxX), 1e-9))
+        # By errors that few tables tell badly intervals would lack the truth more often than 5%.
+        fit_BxC = statistics.least_squares(design_XxC, log_BxX)
+        error_X = np.maximum(log_BxX[1:].std(axis=0), 1e-9)
+        weighed_X = log_BxX[0] / error_X
+        misfit_X = weighed_X - statistics.fit_of(design_XxC / error_X[:, None], weighed_X)
+        p_value = float(scipy.stats.chi2.sf(misfit_X @ misfit_X, len(own) - len(columns)))
         # Intervals are those of a law that is true.
         tables = 0 if p_value < REJECTED else min(map(len, bits))
         exponent_B, factor_B = fit_BxC[:, 1], np.exp(fit_BxC[:, 2:])
@@ -213,7 +214,7 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
                 **(_named("all_pairs", _estimate(factor_B[:, 0], tables)) if factor_B.size else {}),
                 "p_value": p_value,
                 "n_params": n_X.tolist(),
-                "bits": np.exp(law_X).tolist(),
+                "bits": np.exp(design_XxC @ fit_BxC[0]).tolist(),
             }
         )
     return pd.DataFrame(found)

@@ -100,6 +100,35 @@ def test_the_bench_reports_the_cheapest_first_and_ends_with_the_answer(checkout)
     assert sorted((folder / "runs" / "shards").glob("*.json")) == shards
 
 
+BROKEN = """
+from tiny import Plain, _experiment
+import dataclasses
+
+class Torn(Plain):
+    def draw(self, experiment, preset, table):
+        return table["bit"]
+
+sound = _experiment("torn/sound", 2, 1, 512)
+EXPERIMENTS = (dataclasses.replace(_experiment("torn/first", 1, 1, 2), figure=Torn()), sound)
+"""
+
+
+def test_a_page_that_cannot_be_made_costs_no_other(tmp_path, monkeypatch):
+    (tmp_path / "tiny.py").write_text(TINY)
+    (tmp_path / "torn.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "_names", [])
+    words = ("run", "torn.py", "--preset=bench", "--report")
+    done = command_line(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "torn/first: no page: KeyError: 'bit'" in done.stderr
+    assert (tmp_path / "runs" / "bench" / "torn" / "sound.md").exists()
+    assert len(results.load_rows(tmp_path / "runs" / "shards")) == 2
+    for name in [name for name in EXPERIMENTS if name.startswith(("tiny/", "torn/"))]:
+        del EXPERIMENTS[name]
+
+
 def test_published_tables_change_only_when_asked_and_lose_no_run(checkout):
     folder, plugin, _, _ = checkout
     report = ("report", plugin, "--preset=bench")

@@ -84,6 +84,35 @@ def test_a_size_to_pad_that_no_module_has_is_named(own, monkeypatch):
     assert memobench.check(own(d_model=3))[0].startswith("paddable names 'rnak', which its module")
 
 
+class Shares(Module):
+    """Its softmax over neurons counts padded ones."""
+
+    vocab_size: int
+    d_model: int
+    d_ff: int
+
+    paddable = ("d_model", "d_ff")
+
+    @nn.compact
+    def __call__(self, tokens_S):
+        n, d, normal = self.vocab_size, self.d_model, nn.initializers.normal()
+        one_hot_SxN = tokens_S[:, None] == jnp.arange(n)[None]
+        x_D = (one_hot_SxN @ self.param("embedding", normal, (n, d))).sum(axis=0)
+        hidden_F = nn.softmax(self.param("into", normal, (self.d_ff, d)) @ x_D)
+        return self.param("out", normal, (n, self.d_ff)) @ hidden_F
+
+
+def test_a_size_that_follows_from_others_is_checked_too():
+    @kind("shares")
+    class OfShares(Architecture):
+        def module(self, task: Any) -> Shares:
+            return Shares(task.vocab_size, self.d_model, 2 * self.d_model)
+
+    said = memobench.check(OfShares(d_model=3))
+    assert said[0].startswith("padding d_ff with zeros changes its function")
+    del Architecture.registry["shares"]
+
+
 def test_a_kind_without_its_method_is_one_line():
     @kind("of_nothing")
     class OfNothing(Architecture):

@@ -81,6 +81,13 @@ def test_a_test_that_finds_nothing_is_named(test, said):
         claims.verdicts([claim], three_budgets())
 
 
+def test_a_test_that_raises_leaves_its_claim_undecided():
+    claim = claims.Claim(name="mine", statement="", source="", test=lambda table: 1 + None)
+    found = claims.verdicts([claim], three_budgets())
+    assert set(found["verdict"]) == {UNDECIDED}
+    assert found["evidence"].str.startswith("its test raises TypeError: unsupported").all()
+
+
 def test_the_same_verdict_after_doubling_is_said():
     table = along("n_heads", N_HEADS, lambda x: 0.02 * x)
     found = claims.verdicts(CLAIMS[:1], pd.concat([table, table.assign(steps=200)]))

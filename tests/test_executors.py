@@ -9,6 +9,7 @@ import re
 import resource
 import socket
 import subprocess
+import sys
 import time
 import types
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ import memobench
 from memobench import certificates, executors
 from memobench.columns import declared, satisfying
 from memobench.errors import Lost, UserError
-from memobench.executors import TEXT, Ended, Executor, Pool, ray
+from memobench.executors import TEXT, Ended, Executor, Pool, ray, slurm
 from memobench.executors.ray import Ray
 from memobench.methods.training import Training
 from memobench.planner import packing
@@ -254,6 +255,39 @@ def test_a_name_is_one_executors():
     with pytest.raises(UserError, match=r"^executor name='ray' is that of memobench\.executors"):
         kind("ray")(type("Other", (Executor,), {"__module__": "other"}))
     assert Executor.kinds()["ray"] is Ray
+
+
+def test_slurm_is_asked_again_where_it_refused_and_nothing_runs(monkeypatch, tmp_path):
+    """A limit on a user's jobs, reached once: the second pack waits, and is not forgotten."""
+    handed_in = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Job:
+        job_id: str
+
+    class Refusing:
+        def __init__(self, folder):
+            pass
+
+        def update_parameters(self, **settings):
+            pass
+
+        def submit_array(self, works):
+            handed_in.append(works)
+            if len(handed_in) == 2:
+                raise RuntimeError("QOSMaxSubmitJobPerUserLimit")
+            return [Job(f"{len(handed_in)}_0")]
+
+    submitit = types.SimpleNamespace(SlurmExecutor=Refusing)
+    monkeypatch.setitem(sys.modules, "submitit", submitit)
+    monkeypatch.setattr(slurm, "_states", dict)
+    monkeypatch.setattr(slurm, "_reason", lambda *about: None)
+    options = slurm.Slurm(workers=1, array_size=1, poll_seconds=0.01)
+    jobs = slurm.Jobs(lambda pack: None, tmp_path, options)
+    jobs.submit(["first", "second"])
+    ended = [each.pack for _ in range(3) for each in jobs.ended(0.2)]
+    assert ended == ["first", "second"]
+    assert len(handed_in) == 3
 
 
 def test_packs_travel_as_data(runs):

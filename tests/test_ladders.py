@@ -19,6 +19,7 @@ from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import certified
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
+from memobench.methods.findings import Findings
 from memobench.methods.ladders import Ladders
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -235,6 +236,32 @@ def test_a_killed_run_goes_on_and_finds_the_same(rows):
             assert after[name] == before[name], name
     for row, of_weights in zip(found, counted, strict=True):
         METHOD.check_weights(from_cells(row), row, of_weights)
+
+
+def test_trials_of_an_open_round_are_not_trained_again():
+    """Every save has one training more, and what is left is without those that have ended."""
+    few = {"tables": 1, "inits": 1, "pilots": 1, "rungs": 1, "rate_factors": (1.0,)}
+    method = METHOD.replace(**few, threshold_trials=12, trial_pilots=4)
+    run, memory = run_of(method=method), Memory()
+    pack = packing.make_pack([run])
+    whole = method.train(pack, lambda steps: None, memory)
+    n_ended, within = [], 0
+    for kept in memory.saves:
+        found = Findings(run)
+        found.restore(kept[run.run_id])
+        trials = len(found.trials) + len(found.pilot_trials)
+        n_ended.append(len(found.pilot_bits) + len(found.rungs) + trials + len(found.round))
+        made = [proposal for proposal, _ in found.round.values()]
+        left = found.propose()
+        assert not set(made) & set(left)
+        if made and {each.stage for each in left} == {made[0].stage} and found.round:
+            within += 1
+            assert len(made) + len(left) in (2, 3)
+            middle = kept
+    assert n_ended == list(range(1, len(memory.saves) + 1))
+    assert within > 4
+    resumed = method.train(pack, lambda steps: None, Memory(middle))
+    assert resumed.columns == whole.columns
 
 
 def test_a_trial_ends_when_it_knows_all():

@@ -209,8 +209,8 @@ def test_a_file_that_needs_its_neighbour_says_how_to_import_it(write, tmp_path, 
 def test_a_file_that_is_none_or_has_no_experiment_is_one_line(write, tmp_path):
     write("")
     for line, said in [
-        (["run", "none.py"], "plugin='none.py' is not a file"),
-        (["list", "--plugin=none.py"], "plugin='none.py' is not a file"),
+        (["run", "none.py"], "'none.py' is not a file; name one of kinds or experiments"),
+        (["list", "--plugin=none.py"], "'none.py' is not a file; name one of kinds or experiments"),
         (["run", "mine.py"], "mine.py: no experiment; declare one as EXPERIMENT"),
     ]:
         done = command_line(*line, cwd=tmp_path)

@@ -1,6 +1,7 @@
 """Every value, spec and run that means nothing is refused in one line that names the field."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -8,14 +9,16 @@ import pytest
 from hypothesis import strategies as st
 
 import memobench
-from memobench import columns
+from memobench import claims, columns
 from memobench.columns import declared, text_of
 from memobench.errors import UserError
+from memobench.experiment import Experiment, grid
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.base import Architecture
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
+from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
@@ -216,6 +219,69 @@ def test_plain_text_is_one_line_without_markup(text, holds):
     assert declared(text_of(20), "a text").metadata["domain"].holds(text) == holds
 
 
+LISTS = {
+    "tasks": [Associations(vocab_size=5)],
+    "architectures": [AttentionOnly(d_model=2, d_head=2)],
+    "methods": [Training(epochs=1)],
+    "seeds": 2,
+}
+CLAIM = claims.Claim(name="mine", statement="", source="", test=lambda table: None)
+FIGURE = Figure(x="n_params", hue="architecture")
+DECLARED = {
+    "name": "mine/widths",
+    "title": "",
+    "presets": {"quick": grid(**LISTS)},
+    "figure": FIGURE,
+}
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        *(
+            (functools.partial(grid, **LISTS | wrong), said)
+            for wrong, said in (
+                ({"tasks": LISTS["tasks"][0]}, "tasks: "),
+                ({"architectures": []}, "architectures: there are none"),
+                ({"methods": [3]}, "methods: 3 among them is no Method"),
+                ({"seeds": 0}, "seeds=0 is not an integer >= 1"),
+                ({"seeds": [1, 2]}, "seeds=[1, 2] is not"),
+            )
+        ),
+        *(
+            (functools.partial(Experiment, **DECLARED | wrong), said)
+            for wrong, said in (
+                ({"name": "widths"}, "name='widths' is not a folder and a name"),
+                ({"titel": ""}, "Experiment: unexpected keyword argument 'titel'; did you mean"),
+                ({"presets": DECLARED["presets"]["quick"]}, "mine/widths: presets="),
+                ({"presets": {"quick": [3]}}, "mine/widths: preset 'quick': 3 among them is no"),
+                ({"presets": {"quick": []}}, "mine/widths: preset 'quick' has no runs"),
+                ({"presets": {"qu/ick": LISTS}}, "preset='qu/ick' is not a name"),
+                ({"figure": None}, "mine/widths: figure=None is none; give a Figure"),
+                ({"claims": CLAIM}, "mine/widths: claims: Claim(name='mine'"),
+            )
+        ),
+        (lambda: Figure(x="n_params", hue="n_heads", y="bit"), "figure: y='bit' is no measure"),
+        (lambda: Figure(x="n_params"), "Figure: hue is missing; give hue a value"),
+        (
+            lambda: claims.Claim(name="mine", statement="", source="", test=3),
+            "claim 'mine': test=3; give a function",
+        ),
+    ],
+)
+def test_a_declaration_is_checked_before_anything_trains(build, said):
+    with pytest.raises(UserError) as error:
+        build()
+    assert str(error.value).startswith(said)
+    assert "\n" not in str(error.value)
+
+
+def test_an_experiment_keeps_the_runs_of_a_generator():
+    presets = {"quick": (run for run in grid(**LISTS))}
+    experiment = Experiment(**DECLARED | {"presets": presets})
+    assert experiment.runs("quick") == experiment.runs("quick") == grid(**LISTS)
+
+
 @pytest.mark.parametrize(
     ("call", "field"),
     [
@@ -234,6 +300,13 @@ def test_plain_text_is_one_line_without_markup(text, holds):
         (lambda table: memobench.run([], seconds="10"), "seconds"),
         (lambda table: memobench.run([], seconds=float("nan")), "seconds"),
         (lambda table: memobench.plot(table, x="d_model", y="n_params"), "y="),
+        (lambda table: memobench.plot(table, y=["bits"]), "y="),
+        (lambda table: memobench.plot(table, x=None), "x="),
+        (lambda table: memobench.plot(table[["bits", "n_params"]]), "the table lacks architecture"),
+        (lambda table: memobench.published(["board/typical"]), "name"),
+        (lambda table: memobench.certify(["x"]), "path"),
+        (lambda table: memobench.weights("0123", results="nothere"), "results='nothere' is not a"),
+        (lambda table: claims.verdicts(CLAIM, table), "claims="),
     ],
 )
 def test_what_is_of_another_type_is_refused(call, field):

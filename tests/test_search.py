@@ -313,12 +313,14 @@ def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
     assert sum(counted) < sum(from_the_start)
 
 
-def test_trials_are_kept_round_by_round():
+def test_every_trial_that_ended_is_kept():
     memory = Memory()
     run = MIX[1]
     result = searching.search(packing.make_pack([run]), checkpoints=memory)
-    rounds = math.ceil(len(_trials(result)) / SEARCH.lanes)
-    assert len(memory.saves) >= rounds > 3
+    saves = [kept[run.run_id] for kept in memory.saves]
+    made = [len(kept["trials"]) + len(kept["round"]) for kept in saves]
+    assert made == list(range(1, len(_trials(result)) + 1))
+    assert len({len(kept["trials"]) for kept in saves}) > 3
     table = memory.kept[run.run_id]["trials"]
     assert table.tolist() == [list(map(float, x)) for x in _trials(result)]
 

@@ -27,7 +27,7 @@ import safetensors
 import safetensors.numpy
 from flax import traverse_util
 
-from memobench import atomic, columns, strict_json
+from memobench import atomic, columns, folders, strict_json
 from memobench.columns import require, shown
 from memobench.errors import UserError
 from memobench.models import base as models
@@ -222,6 +222,7 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
 
     Raises UserError, one line that begins with the path.
     """
+    folders.require_path(path, "path")
     path = pathlib.Path(path)
     try:
         try:

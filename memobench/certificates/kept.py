@@ -28,7 +28,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
         isinstance(run, Run | str),
         f"run={shown(run)} is neither a run nor an id; give one",
     )
-    store.require_path(results)
+    store.require_folder(results, store.first(results), "results=")
     run_id = run if isinstance(run, str) else run.run_id
     path = store.weights_path(results, NAME.checked("run", run_id))
     require(

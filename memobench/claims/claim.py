@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from memobench.columns import require, shown
-from memobench.errors import UserError
+from memobench.errors import UserError, arguments_checked, in_a_line
 from memobench.methods.base import Method
 from memobench.methods.construction import CONSTRUCTED, NEAREST
 from memobench.methods.optimum import OPTIMUM
@@ -68,6 +68,7 @@ class Finding:
 Test = Callable[[pd.DataFrame], Finding]
 
 
+@arguments_checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
     """What a paper says, in one sentence, and the test that decides it.
@@ -86,6 +87,10 @@ class Claim:
     variants: tuple[str, ...] = ()
     across_variants: bool = False
 
+    def __post_init__(self) -> None:
+        takes = "give a function from a table to a Finding"
+        require(callable(self.test), f"claim {self.name!r}: test={shown(self.test)}; {takes}")
+
 
 def findings(
     claims: Iterable[Claim], table: pd.DataFrame, wanted: pd.DataFrame | None = None
@@ -96,6 +101,8 @@ def findings(
     of the wanted runs (`runs.cells`), claims are decided on these runs only, and are undecided
     while one of the variant and number of steps is missing.
     """
+    one = isinstance(claims, Claim)
+    require(not one, f"claims={shown(claims)} is one claim; give a list: [claim]")
     missing = _missing(table, wanted)
     if wanted is not None:
         table = table[table["run_id"].isin(wanted["run_id"])]
@@ -148,6 +155,8 @@ def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
         return Finding(UNDECIDED, str(error))
     except KeyError as error:
         return Finding(UNDECIDED, f"its test reads {error}, which these runs do not have")
+    except Exception as error:
+        return Finding(UNDECIDED, f"its test raises {in_a_line(error)}")
     require(
         isinstance(finding, Finding) and finding.verdict in (HOLDS, FAILS, UNDECIDED),
         f"claim {claim.name!r}: its test gives {shown(finding)}; return a Finding whose verdict is "

@@ -1,8 +1,9 @@
 """One family of architectures against another.
 
-Letters in names: I points of comparison; the others as in `statistics`.
+Letters in names: I points of comparison, W widths; the others as in `statistics`.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from memobench.claims.evidence import (
     statistic_of,
     too_few,
 )
-from memobench.claims.statistics import Means, bootstrap_means
+from memobench.claims.statistics import Means, bootstrap_means, wider
 from memobench.notation import plural
 
 ALL_KNOWN = 0.99  # Where both families know all, neither is better.
+MAY_BE_BEST = 0.025  # Of replicates; a width that is best in fewer is not.
 SAME_SIZE = 0.07  # Sizes that should be equal differ by the biases of an MLP.
 
 
@@ -35,7 +37,7 @@ def better_at_equal_parameters(
 
     Decides on the mean difference over the first family's sizes, at which the second family's
     curve is interpolated; with group=None over 25 budgets, at which the best width of each family
-    is taken. Points where both know nearly all are left out.
+    is taken (`_of_envelopes`). Points where both know nearly all are left out.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -53,23 +55,46 @@ def better_at_equal_parameters(
             accuracies = _of_curves
         statistics: dict[Any, Statistic] = {}
         for value, pair in pairs.items():
-            first_BI, second_BI = _not_all_known(*accuracies(*pair, n_params))
-            if first_BI.shape[1]:
+            lower_BI, upper_BI = (_difference(*of) for of in accuracies(*pair, n_params))
+            if lower_BI.shape[1]:
                 seeds = min(means.seeds for means in pair)
-                statistics[value] = _difference(first_BI - second_BI, seeds, first)
+                statistics[value] = _mean_difference(lower_BI, upper_BI, seeds, first)
         return conclude_groups(statistics, group, "no size is comparable and not saturated")
 
     return test
 
 
-def _difference(difference_BI: np.ndarray, seeds: int, first: str) -> Statistic:
-    sizes = [statistic_of("", difference_B, POSITIVE, seeds) for difference_B in difference_BI.T]
+# Accuracies of both families at the points of comparison, with replicates.
+_Both = tuple[np.ndarray, np.ndarray]
+
+
+def _difference(first_BI: np.ndarray, second_BI: np.ndarray) -> np.ndarray:
+    """Of both families, where not both know nearly all."""
+    kept = (first_BI[0] <= ALL_KNOWN) | (second_BI[0] <= ALL_KNOWN)
+    return first_BI[:, kept] - second_BI[:, kept]
+
+
+def _mean_difference(
+    lower_BI: np.ndarray, upper_BI: np.ndarray, seeds: int, first: str
+) -> Statistic:
+    """The mean over points, and at how many its interval excludes 0.
+
+    Lower ends of intervals are those of one array of replicates, upper ends those of the other.
+    """
+
+    def found(lower_B: np.ndarray, upper_B: np.ndarray, details: str = "") -> Statistic:
+        name = "mean difference" if details else ""
+        upper = statistic_of(name, upper_B, POSITIVE, seeds, details)
+        lower = statistic_of(name, lower_B, POSITIVE, seeds, details)
+        return dataclasses.replace(upper, low=lower.low)
+
+    sizes = [found(*both) for both in zip(lower_BI.T, upper_BI.T, strict=True)]
     above, below = sum(size.low > 0 for size in sizes), sum(size.high < 0 for size in sizes)
     details = f"of {plural(len(sizes), 'size')} {first} is above at {above}, below at {below}"
-    return statistic_of("mean difference", difference_BI.mean(axis=1), POSITIVE, seeds, details)
+    return found(lower_BI.mean(axis=1), upper_BI.mean(axis=1), details)
 
 
-def _of_curves(one: Means, other: Means, n_params: str) -> tuple[np.ndarray, np.ndarray]:
+def _of_curves(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both]:
     """Both families' accuracies at the sizes of the first, as far as the second reaches."""
     x_X, known_X = one.x(n_params), other.x(n_params)
     reached = (x_X >= known_X[0] * (1 - SAME_SIZE)) & (x_X <= known_X[-1] * (1 + SAME_SIZE))
@@ -77,29 +102,59 @@ def _of_curves(one: Means, other: Means, n_params: str) -> tuple[np.ndarray, np.
         second_BX = np.repeat(other.y_BX, len(x_X), axis=1)
     else:
         second_BX = other.y_BX @ _interpolation(known_X, x_X).T
-    return one.y_BX[:, reached], second_BX[:, reached]
+    both = one.y_BX[:, reached], second_BX[:, reached]
+    return both, both
 
 
-def _of_envelopes(one: Means, other: Means, n_params: str) -> tuple[np.ndarray, np.ndarray]:
-    """The accuracies of both families' best widths at evenly spaced budgets."""
+def _of_envelopes(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both]:
+    """The accuracies of both families' best widths at evenly spaced budgets.
+
+    Which width is truly the best is not known, and the one that looks best has been lucky. So for
+    the lower ends of differences the first family takes the width that looks best, with intervals
+    as wide as those of all widths that may be best together (Bonferroni's correction), and the
+    second the best of each replicate. The upper ends are their mirror image.
+    """
     sizes = [means.x(n_params) for means in (one, other)]
     start, stop = max(x.min() for x in sizes), min(x.max() for x in sizes)
     budgets_I = np.linspace(start, stop, 25) if start <= stop else np.zeros(0)
-    first_BI, second_BI = (_envelope(means, n_params, budgets_I) for means in (one, other))
-    reached = np.isfinite(first_BI[0]) & np.isfinite(second_BI[0])
-    return first_BI[:, reached], second_BI[:, reached]
+    first, second = (_envelope(means, n_params, budgets_I) for means in (one, other))
+    reached = np.isfinite(first[0][0]) & np.isfinite(second[0][0])
+    (first_best, first_chosen), (second_best, second_chosen) = (
+        [each_BI[:, reached] for each_BI in of] for of in (first, second)
+    )
+    return (first_chosen, second_best), (first_best, second_chosen)
 
 
-def _envelope(means: Means, n_params: str, budgets_I: np.ndarray) -> np.ndarray:
-    """The best width's interpolated accuracy at each budget, -inf where no width has it."""
-    best_BI = np.full((len(means.y_BX), len(budgets_I)), -np.inf)
+def _envelope(means: Means, n_params: str, budgets_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Interpolated accuracies at each budget, -inf where no width has it.
+
+    See `best_and_chosen`.
+    """
+    value_WxBxI = []
     for curve in means.by("d_model").values():
         x_X = curve.x(n_params)
         covered = (budgets_I >= x_X[0]) & (budgets_I <= x_X[-1])
         if len(x_X) > 1 and covered.any():
-            values = curve.y_BX @ _interpolation(x_X, budgets_I[covered]).T
-            best_BI[:, covered] = np.maximum(best_BI[:, covered], values)
-    return best_BI
+            value_BI = curve.y_BX @ _interpolation(x_X, budgets_I).T
+            value_WxBxI.append(np.where(covered, value_BI, -np.inf))
+    if not value_WxBxI:
+        return (np.full((len(means.y_BX), len(budgets_I)), -np.inf),) * 2
+    return best_and_chosen(np.stack(value_WxBxI), means.seeds)
+
+
+def best_and_chosen(value_WxBxI: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best of W at every point I: of each replicate, and the one that looks best.
+
+    The latter's replicates are as wide as Bonferroni's correction asks for those that may be best,
+    which are so in MAY_BE_BEST of the replicates or more. -inf is none.
+    """
+    best_BI = value_WxBxI.max(axis=0)
+    chosen_BI = np.take_along_axis(value_WxBxI, value_WxBxI[:, :1].argmax(axis=0)[None], axis=0)[0]
+    share_WxI = (value_WxBxI == best_BI)[:, 1:].mean(axis=1)
+    factor_I = np.array([wider(n, seeds) for n in (share_WxI >= MAY_BE_BEST).sum(axis=0)])
+    with np.errstate(invalid="ignore"):
+        widened_BI = chosen_BI[0] + factor_I * (chosen_BI - chosen_BI[0])
+    return best_BI, np.where(np.isfinite(chosen_BI), widened_BI, -np.inf)
 
 
 def _interpolation(x_X: np.ndarray, at_I: np.ndarray) -> np.ndarray:
@@ -111,11 +166,6 @@ def _interpolation(x_X: np.ndarray, at_I: np.ndarray) -> np.ndarray:
     matrix_IX[rows, right_I] = weight_I
     matrix_IX[rows, right_I - 1] = 1 - weight_I
     return matrix_IX
-
-
-def _not_all_known(first_BI: np.ndarray, second_BI: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    kept = (first_BI[0] <= ALL_KNOWN) | (second_BI[0] <= ALL_KNOWN)
-    return first_BI[:, kept], second_BI[:, kept]
 
 
 def gains_more_from_steps(first: str = "mlp", second: str = "attention_only") -> Test:

@@ -80,7 +80,8 @@ def by_table(rows: pd.DataFrame, measure: Measure) -> np.ndarray:
             found[entry][int(row["task_seed"]) + k] = value
     kept = [found[entry] for entry in found if entry in trained]
     value_TxX = pd.DataFrame(dict(enumerate(kept))).sort_index()
-    return value_TxX.dropna(axis=1).to_numpy(float)
+    # Only what all have learnt is compared: an entry of fewer tables must not vanish.
+    return value_TxX.dropna(axis=0).to_numpy(float)
 
 
 def best_over_best(

@@ -11,7 +11,7 @@ from absl import flags
 
 from memobench import executors, folders
 from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
-from memobench.errors import UserError
+from memobench.errors import Lost, UserError, in_a_line
 from memobench.notation import plural
 from memobench.table.results import check_writable, load_rows, require_no_file
 from memobench.times import ClockTime, Duration
@@ -59,9 +59,11 @@ def run(names: list[str]) -> None:
 
         known = published.run_ids()
         runs = [run for run in runs if run.run_id not in known]
-    if not runs:
+    if not runs and UNPUBLISHED.value:
         print("0 runs: all of them are published; leave out --unpublished")
         return
+    if not runs:
+        raise UserError(f"seeds={SEEDS.value}: no run has a seed below it; give more")
     if DRY_RUN.value:
         rows = load_rows(RESULTS.value)
         packs = sweep.plan(runs, done=rows)
@@ -85,7 +87,10 @@ def run(names: list[str]) -> None:
 def _run_and_report(
     experiments: Sequence["Experiment"], executor: executors.Executor, end: float
 ) -> None:
-    """Runs and reports experiments until a time; then says what they answer."""
+    """Runs and reports experiments until a time; then says what they answer.
+
+    Runs that are lost, or a page that cannot be made, cost no other: UserError says so in the end.
+    """
     output = folders.of_preset(check_writable(OUTPUT.value, "output"), PRESET.value)
     from memobench.report import experiment as page
     from memobench.runtime import sweep
@@ -97,17 +102,27 @@ def _run_and_report(
         packs = sweep.plan(runs[experiment.name], done=done)
         return sweep.predict(packs, done.values()).wall_seconds if packs else 0.0
 
-    answers = []
+    answers, failed = [], []
     for experiment in sorted(experiments, key=cost):
-        left = end - time.monotonic()
-        table = sweep.run(
-            runs[experiment.name], RESULTS.value, PROGRESS.value, executor, max(left, 0.0)
-        )
-        page.write(experiment, PRESET.value, table, output, SEEDS.value)
-        line = f"{experiment.name}: {output / experiment.name}.png and .md"
-        print(": ".join(filter(None, [line, page.agreement(experiment, table)])), flush=True)
-        answers.append(experiment.figure.answer(table))
+        left = max(end - time.monotonic(), 0.0)
+        wanted = runs[experiment.name]
+        try:
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, executor, left)
+        except Lost as error:
+            failed.append(f"{experiment.name}: {error}")
+            continue
+        try:
+            page.write(experiment, PRESET.value, table, output, SEEDS.value)
+            line = f"{experiment.name}: {output / experiment.name}.png and .md"
+            line = ": ".join(filter(None, [line, page.agreement(experiment, table)]))
+            answers.append(experiment.figure.answer(table))
+        except Exception as error:  # A user's figure or claim may raise anything.
+            line = f"{experiment.name}: no page: {in_a_line(error)}"
+            failed.append(line)
+        print(line, flush=True)
     print("\n".join(["", *filter(None, answers), f"Figures, pages and tables are in {output}/."]))
+    if failed:
+        raise UserError("; ".join(failed))
 
 
 def plan_table(packs: list, predicted: Any) -> str:

@@ -158,7 +158,7 @@ class Jobs(Pool):
 
     def ended(self, timeout: float) -> list[Ended]:
         deadline = time.monotonic() + timeout
-        while self._running:
+        while self._running or self._waiting:
             until = min(self._next_poll, deadline)
             time.sleep(max(0.0, until - time.monotonic()))
             if until < self._next_poll:

@@ -58,7 +58,7 @@ class Findings:
 
     pilot_bits: by rung, factor of the learning rate and pilot. rungs: bits and examples known, by
     rung and model. trials: in the order in which they were chosen. pilot_trials: those that choose
-    their learning rate, with its factor. round: trials of either kind that ended since, by place,
+    their learning rate, with its factor. round: trials of the open round that have ended, by place,
     with the examples they know.
     best: of the weights that know most bits of the whole: bits, label table, parameters by path.
     """
@@ -89,7 +89,10 @@ class Findings:
             self.round[made.place] = made, known
 
     def propose(self) -> list[Proposal]:
-        """What the run does next, once all that was proposed has ended; nothing if it is done."""
+        """What the run does next, without what has ended; nothing if it is done.
+
+        Asked once all that was proposed has ended, or of what a checkpoint has.
+        """
         return self._rungs() or self._trials()
 
     def factors(self, rung: int) -> dict[float, float]:
@@ -124,7 +127,7 @@ class Findings:
     def ends(self) -> tuple[float, float]:
         """Loss and accuracy, means over models of the last rung.
 
-        A model that diverged knows nothing, as one that guesses.
+        A model that diverged knows none, and no bits.
         """
         task = self._task
         bits, known = (self.of_models(value)[-1].mean() for value in range(2))
@@ -165,7 +168,8 @@ class Findings:
         rungs = [(*key, *values) for key, values in self.rungs.items()]
         trials = [(factor, *trial) for factor, trial in self.pilot_trials]
         tables = {"pilots": (pilots, 4), "rungs": (rungs, 4), "trials": (self.trials, 2)}
-        tables |= {"pilot_trials": (trials, 3)}
+        made = [(of.stage == TRIAL, *of[1:], known) for of, known in self.round.values()]
+        tables |= {"pilot_trials": (trials, 3), "round": (made, 8)}
         arrays = {name: np.array(x, np.float64).reshape(-1, n) for name, (x, n) in tables.items()}
         bits, table, params = self.best
         return (
@@ -188,6 +192,10 @@ class Findings:
             (factor, capacity.Trial(int(n), bool(known)))
             for factor, n, known in arrays["pilot_trials"].tolist()
         ]
+        for is_trial, place, number, of, steps, factor, n, known in arrays["round"].tolist():
+            place, number, of, steps, n = map(int, (place, number, of, steps, n))
+            stage = TRIAL if is_trial else TRIAL_PILOT
+            self.round[place] = Proposal(stage, place, number, of, steps, factor, n), int(known)
         bits, table = arrays["best"]
         params = {x.removeprefix("best/"): y for x, y in arrays.items() if x.startswith("best/")}
         self.best = float(bits), int(table), params
@@ -247,8 +255,16 @@ class Findings:
         return tried[1] / tried[0] if len(tried) > 1 else 1.0
 
     def _trials(self) -> list[Proposal]:
-        """The next round: of pilots for each learning rate, then of trials with the best."""
-        self._end_round()
+        """What is left of the open round, or else the next one."""
+        while wanted := self._round_of_trials():
+            left = [each for each in wanted if self.round.get(each.place, (None,))[0] != each]
+            if left:
+                return left
+            self._end_round(wanted)
+        return []
+
+    def _round_of_trials(self) -> list[Proposal]:
+        """A round: of pilots for each learning rate, then of trials with the best."""
         method, n_trials = self.method, self.method.threshold_trials
         if len(self.trials) == n_trials:
             return []
@@ -266,9 +282,10 @@ class Findings:
         trials = [(factor, n) for n in self._sizes(known, made, n_trials, ROUNDS)]
         return self._round(TRIAL, made, trials)
 
-    def _end_round(self) -> None:
+    def _end_round(self, wanted: Sequence[Proposal]) -> None:
         """Writes down what a round of trials has found, in the order in which it was chosen."""
-        for _, (made, known) in sorted(self.round.items()):
+        for made in wanted:
+            _, known = self.round[made.place]
             trial = capacity.Trial(made.n_examples, capacity.complete(known, made.n_examples))
             if made.stage == TRIAL:
                 self.trials.append(trial)

@@ -132,8 +132,11 @@ class Ladders(Queue):
             compile_seconds=compile_seconds,
             columns=tuple(found.columns() for found in self._found),
             weights=tuple(
-                Weights(found.best[2], task=self.tasks(run)[found.best[1]])
-                for run, found in zip(self.runs, self._found, strict=True)
+                # Where no model knows a bit there are none.
+                Weights(params, task=self.tasks(run)[table]) if params else None
+                for run, (_, table, params) in zip(
+                    self.runs, (found.best for found in self._found), strict=True
+                )
             ),
         )
 

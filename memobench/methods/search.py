@@ -168,15 +168,17 @@ class Searches(Queue):
     """Every run of a pack proposes trials, and more of them once these are made.
 
     trials: of each run, those of its finished rounds, in the order in which they were proposed.
+    A killed search keeps those of its open rounds too.
     """
 
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._round: list[dict[Proposal, Trial | None]] = [{} for _ in pack.runs]
-        self.trials = [_saved(run, checkpoints) for run in pack.runs]
+        saved = [_saved(run, checkpoints) for run in pack.runs]
+        self.trials = [of_run["trials"] for of_run in saved]
         self._variables = functools.cache(initializing.init_run)
-        for i in range(len(pack.runs)):
-            self._propose(i)
+        for i, of_run in enumerate(saved):
+            self._propose(i, of_run["round"])
 
     def variables(self, job: Any) -> Any:
         return self._variables(job.run)
@@ -195,19 +197,24 @@ class Searches(Queue):
         made = self._round[job.search]
         known = max(round(job.best * n), last)
         made[job.proposal] = Trial(*job.proposal, known, last, loss)  # type: ignore[call-arg]
-        if None not in made.values():
+        ended = None not in made.values()
+        if ended:
             self.trials[job.search] += made.values()  # type: ignore[arg-type]
-            if self._checkpoints is not None:
-                table = np.array(self.trials[job.search], np.float64)
-                self._checkpoints.save(job.run.run_id, {"trials": table})
+        if self._checkpoints is not None:
+            open_ = [trial for trial in made.values() if trial is not None and not ended]
+            tables = {"trials": self.trials[job.search], "round": open_}
+            arrays = {x: np.array(y, np.float64).reshape(-1, 6) for x, y in tables.items()}
+            self._checkpoints.save(job.run.run_id, arrays)
+        if ended:
             self._propose(job.search)
 
-    def _propose(self, i: int) -> None:
-        """Queues the next trials of a run, each once."""
+    def _propose(self, i: int, made: Sequence[Trial] = ()) -> None:
+        """Queues the next trials of a run, each once, but for those that are made."""
         run = self.runs[i]
         method: Any = run.method
         proposals = bisection.next_trials(method, run.task.n_examples, self.trials[i])
-        self._round[i] = dict.fromkeys(proposals)
+        known = {Proposal(*trial[:3]): trial for trial in made}
+        self._round[i] = {proposal: known.get(proposal) for proposal in proposals}
         self._waiting += [
             _TrialJob(
                 run=run,
@@ -217,21 +224,27 @@ class Searches(Queue):
                 search=i,
                 proposal=proposal,
             )
-            for proposal in self._round[i]
+            for proposal, trial in self._round[i].items()
+            if trial is None
         ]
 
 
-def _saved(run: Run, checkpoints: Checkpoints | None) -> list[Trial]:
+def _saved(run: Run, checkpoints: Checkpoints | None) -> dict[str, list[Trial]]:
+    """Trials of finished rounds, and those of the open one that had ended."""
+    nothing: dict[str, list[Trial]] = {"trials": [], "round": []}
     saved = checkpoints.load(run.run_id) if checkpoints is not None else None
     if saved is None:
-        return []
-    if "trials" not in saved:
+        return nothing
+    if not nothing.keys() <= saved.keys():
         warn_of_version(run.run_id)
-        return []
-    return [
-        Trial(int(steps), int(n), float(factor), int(known), int(last), float(loss))
-        for steps, n, factor, known, last, loss in saved["trials"]
-    ]
+        return nothing
+    return {
+        name: [
+            Trial(int(steps), int(n), float(factor), int(known), int(last), float(loss))
+            for steps, n, factor, known, last, loss in saved[name]
+        ]
+        for name in nothing
+    }
 
 
 def _result(runs: Sequence[Run], trials: list[list[Trial]], compile_seconds: float) -> PackResult:

@@ -75,7 +75,7 @@ def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[
     for lines in (
         _shapes(module, task),
         _uncounted(module, task),
-        _padding(architecture, module, task),
+        _padding(module, task),
     ):
         found = list(lines)
         yield from found
@@ -167,8 +167,8 @@ def _ignored(architecture: Architecture, module: Module, task: Task) -> Iterator
             yield f"{name} changes nothing: neither parameters nor outputs; use it or leave it out"
 
 
-def _sizes(architecture: Architecture) -> dict[str, int]:
-    fields = {x.name: getattr(architecture, x.name) for x in dataclasses.fields(architecture)}
+def _sizes(spec: Architecture | Task) -> dict[str, int]:
+    fields = {x.name: getattr(spec, x.name) for x in dataclasses.fields(spec)}
     return {name: size for name, size in fields.items() if type(size) is int}
 
 
@@ -190,13 +190,14 @@ def _same_outputs(module: Module, other: Module, task: Task) -> bool:
     return bool(np.array_equal(*outputs))
 
 
-def _padding(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
+def _padding(module: Module, task: Task) -> Iterator[str]:
     """Sizes in `paddable` whose padding changes outputs or gradients."""
     for name in module.paddable:
         if not hasattr(module, name):
             yield f"paddable names {name!r}, which its module does not have; fix the name"
             return
-    names = [name for name in module.paddable if name in _sizes(architecture)]
+    # Sizes of the task change what is read and answered. Others may follow from those of the spec.
+    names = [name for name in module.paddable if name not in _sizes(task)]
     if not names or _same_when_padded(module, task, names):
         return
     # Which of them it is.

@@ -48,7 +48,10 @@ def draw(table: Table, key: jax.Array) -> dict[str, np.ndarray]:
     """Initial parameters, float32, without a compilation for every set of shapes."""
     bounded = [name for name, weight in table.items() if weight.bound is not None]
     n_total = sum(math.prod(table[name].shape) for name in bounded)
-    flat = np.asarray(_draw(key, 1 << (n_total - 1).bit_length())) if bounded else np.zeros(0)
+    flat = np.zeros(0)
+    if bounded:
+        # NumPy aborts the process where the array did not fit into memory; waiting raises.
+        flat = np.asarray(_draw(key, 1 << (n_total - 1).bit_length()).block_until_ready())
     random = None if len(bounded) == len(table) else _generator(key)
     params, start = {}, 0
     for name, (shape, bound, mean, deviation, unit) in table.items():

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from memobench import claims, notation
-from memobench.columns import require
-from memobench.errors import closest
+from memobench.columns import require, shown
+from memobench.errors import arguments_checked, closest
 from memobench.report.drawing import (
     Drawing,
     arms,
@@ -62,6 +62,11 @@ LEAST_LOSS = 1e-9
 _PROTOCOLS = {"exact": "exact gradient", "published": "published protocol"}
 
 
+# What a figure may have along its y-axis.
+MEASURES = ("accuracy", "accuracy_protocol", "known", "loss", "slope")
+
+
+@arguments_checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure(Drawing):
     """A column of panels for every variant.
@@ -77,6 +82,10 @@ class Figure(Drawing):
     y: str = "accuracy"
     row: str | None = None
     bounds: bool = True
+
+    def __post_init__(self) -> None:
+        fix = closest(str(self.y), MEASURES)
+        require(self.y in MEASURES, f"figure: y={shown(self.y)} is no measure{fix}")
 
     def draw(
         self, experiment: "Experiment", preset: str, table: pd.DataFrame

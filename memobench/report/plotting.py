@@ -20,6 +20,8 @@ _PER_PARAMETER = "_per_parameter"
 _MARKERS = "osD^vPX*<>"
 # What messages name of a table, beside what tells its rows apart.
 _USUAL = ("n_params", "architecture", "d_model", "n_heads", "protocol")
+# Without these rows are no configurations.
+_NEEDED = (*_USUAL, "status", "method", "task", "n_examples", "seed")
 
 
 def plot(
@@ -54,6 +56,13 @@ def plot(
     require(
         isinstance(table, pd.DataFrame),
         f"table={shown(table)} is no table; give one of memobench.load_results(FOLDER)",
+    )
+    for argument, column in (("y", y), ("x", x), ("hue", hue)):
+        require(isinstance(column, str), f"{argument}={shown(column)} is no name of a column")
+    lacking = [name for name in _NEEDED if name not in table]
+    require(
+        not lacking,
+        f"the table lacks {', '.join(lacking)}; give whole rows of memobench.load_results(FOLDER)",
     )
     points = _points(table, x, y, hue)
     if axis is None:

@@ -20,6 +20,10 @@ Every claim under every variant, with the steps in brackets (the fewest, where t
 sizes); behind an arrow the verdict with twice the steps. Presets too short to decide anything are
 left out. The page of each experiment has the evidence, and the device that measured it.
 
+Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
+three look decided by chance. Claims on every run have no interval: they hold where each run that
+did not diverge keeps them, be it one.
+
 Written by `memobench report`; never edited by hand.
 """
 # What a reader must know of a paper's variants.

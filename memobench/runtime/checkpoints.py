@@ -3,7 +3,6 @@
 Imports no JAX. Arrays by name in NumPy's own format, never pickled.
 """
 
-import contextlib
 import logging
 import pathlib
 import time
@@ -73,8 +72,7 @@ class Folder:
     def discard(self, run_ids: Iterable[str]) -> None:
         """Forgets runs whose results are kept elsewhere."""
         for run_id in run_ids:
-            with contextlib.suppress(OSError):
-                self._path(run_id).unlink(missing_ok=True)
+            atomic.remove(self._path(run_id))
 
     def _path(self, run_id: str) -> pathlib.Path:
         return self.folder / f"{run_id}.npz"

@@ -10,7 +10,6 @@ the other and steps back: no two have one run, where a folder shows at once what
 On a network file system that does not, two may train the same; nothing is lost by it.
 """
 
-import contextlib
 import dataclasses
 import json
 import logging
@@ -162,18 +161,18 @@ class Leases:
         """Removes the leases that have lapsed."""
         for held in self.all():
             if not held.alive:
-                _remove(self.folder / held.name)
+                atomic.remove(self.folder / held.name)
 
     def void(self, sweep: str, pack: str) -> None:
         """Removes the leases of a pack whose worker is known to have ended, on any machine."""
         for held in self.all():
             if held.about.get("sweep") == sweep and held.about.get("pack") == pack:
-                _remove(self.folder / held.name)
+                atomic.remove(self.folder / held.name)
 
     def forget(self, lease: Lease) -> None:
         with self._lock:
             self._mine.pop(lease.path, None)
-            _remove(lease.path)
+            atomic.remove(lease.path)
 
     def _begin(self, lease: Lease) -> None:
         with self._lock:
@@ -253,13 +252,6 @@ def _same(held: Held, lease: Lease) -> bool:
     return "pack" in lease.about and all(
         held.about.get(name) == lease.about[name] for name in names
     )
-
-
-def _remove(path: pathlib.Path) -> None:
-    for each in (path, *atomic.leftovers(path.parent, path.name)):
-        # Without a folder that can be written there is nothing to remove.
-        with contextlib.suppress(OSError):
-            each.unlink()
 
 
 def _me() -> dict[str, Any]:

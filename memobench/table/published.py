@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from memobench import folders
-from memobench.columns import require
+from memobench.columns import require, shown
 from memobench.errors import UserError, closest
 from memobench.folders import QUICK
 from memobench.table.results import to_table
@@ -38,6 +38,7 @@ def published(name: str, preset: str | None = None) -> pd.DataFrame:
     >>> bool(table["run_id"].is_unique)
     True
     """
+    require(isinstance(name, str), f"name={shown(name)} is no name; give one of an experiment")
     known = files()
     require(name in known, f"no rows of {name!r} are published{closest(name, known, 0.6)}")
     of_presets = known[name]

@@ -58,15 +58,9 @@ class Shard(NamedTuple):
     sealed: bool
 
 
-def require_path(path: Any, name: str = "results") -> None:
-    """Raises UserError for what is no path."""
-    is_one = isinstance(path, str | os.PathLike)
-    require(is_one, f"{name}={shown(path)} is no path; give a text or a pathlib.Path")
-
-
 def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
     """The folder. Where there is none, raises UserError that names it and ends with the fix."""
-    require_path(folder, name.removesuffix("=") or "folder")
+    folders.require_path(folder, name.removesuffix("=") or "folder")
     # An empty path would be taken for the working directory.
     is_one = os.fspath(folder) and os.path.isdir(folder)
     require(is_one, f"{name}{os.fspath(folder)!r} is not a folder; {fix}")
@@ -81,7 +75,7 @@ def first(folder: Path) -> str:
 
 def require_no_file(folder: Path, name: str = "results") -> None:
     """Raises UserError for what neither is a folder nor can become one."""
-    require_path(folder, name)
+    folders.require_path(folder, name)
     is_file = os.path.exists(folder) and not os.path.isdir(folder)
     require(not is_file, f"{name}={os.fspath(folder)!r} is a file; name a folder")
 
