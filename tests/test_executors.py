@@ -20,7 +20,7 @@ import memobench
 from memobench import certificates, executors
 from memobench.columns import declared, satisfying
 from memobench.errors import Lost, UserError
-from memobench.executors import TEXT, Ended, Executor, Pool, ray, slurm
+from memobench.executors import TEXT, Ended, Executor, Pool, local, ray, slurm
 from memobench.executors.ray import Ray
 from memobench.methods.training import Training
 from memobench.planner import packing
@@ -360,3 +360,11 @@ def test_an_address_where_nothing_listens_is_named_at_once():
         with pytest.raises(UserError, match=f"^address='{address}' does not answer ") as error:
             ray._check_answers(address)
         assert "\n" not in str(error.value)
+
+
+def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):
+    """As in a job of a cluster that gave it one of the cores of a machine."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3}, raising=False)
+    assert (local.n_cores(), local.n_workers()) == (1, 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert (local.n_cores(), local.n_workers()) == (8, 2)

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from absl import flags
 from memobench import executors, folders
 from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import Lost, UserError, in_a_line
+from memobench.executors import local
 from memobench.notation import plural
 from memobench.table.results import check_writable, load_rows, require_no_file
 from memobench.times import ClockTime, Duration
@@ -147,7 +147,7 @@ def _cost_line(packs: list, predicted: Any) -> str:
         return "0 runs in 0 packs: none is missing"
     memory = max(pack.memory_bytes for pack in packs) / 2**20
     on_cpu = packs[0].platform == "cpu"
-    each = (os.cpu_count() or 1) if on_cpu else packs[0].n_devices
+    each = local.n_cores() if on_cpu else packs[0].n_devices
     hours = predicted.wall_seconds / 3600 * each
     line = (
         f"{plural(n_runs, 'run')} in {plural(len(packs), 'pack')} of at most {memory:.0f} MiB, "

@@ -49,7 +49,7 @@ class Threads(Pool):
         self._futures: dict[concurrent.futures.Future, Pack] = {}
         workers = n_workers()
         # Packs side by side whose linear algebra takes all cores each wait for one another.
-        threads = max(1, (os.cpu_count() or 1) // workers)
+        threads = max(1, n_cores() // workers)
         self._blas = threadpoolctl.threadpool_limits(threads, user_api="blas")
         self._pool = concurrent.futures.ThreadPoolExecutor(workers)
 
@@ -95,7 +95,13 @@ def n_workers() -> int:
 
     # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
     alone = jax.default_backend() != "cpu" or devices.count() > 1
-    return 1 if alone else min(2, os.cpu_count() or 1)
+    return 1 if alone else min(2, n_cores())
+
+
+def n_cores() -> int:
+    """The cores that this process may use: a cluster's job may have few of its machine's."""
+    allowed = getattr(os, "sched_getaffinity", None)  # Linux alone has it.
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def n_devices() -> int:
