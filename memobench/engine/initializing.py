@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def init_key(run: Run) -> jax.Array:
     """The key of the run's initial weights, from its seed alone."""
+    # Tasks of the same seed have this key too. Labels take other bits of it than weights do; a key
+    # of another name would be another result under every id.
     return jax.random.fold_in(jax.random.key(run.seed), 0)
 
 

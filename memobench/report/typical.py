@@ -38,8 +38,9 @@ of steps of the exact gradient, with Student's 95% interval of the means of tabl
 rate** of each number of steps is chosen by pilots, whose initial weights do not count. The
 **limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has *converged* where
 its last is within 2% of the limit's whole interval, and not where it is farther from all of it.
-There is none where four times the steps know significantly less, or so much more that bits may grow
-without a limit; where the latter cannot be excluded the interval ends at ∞. **Associations** are
+There is none, and *converged* is undecided, where four times the steps know significantly less, or
+so much more that bits may grow without a limit; where the latter cannot be excluded the interval
+ends at ∞. **Associations** are
 those known beyond guessing. **Half know** is the number of associations of which half of the
 trainings come to know 99% at a learning rate of their own, the **rate of sets**. Pilots, which do
 not count, chose it and may not have found the best; the 95% interval is credible where trainings
