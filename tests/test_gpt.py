@@ -114,12 +114,26 @@ def test_no_token_is_seen_before_it_is_predicted():
     np.testing.assert_array_equal(jacobian > 0, seen > 0)
 
 
+def test_attention_alone_has_no_parameter_that_does_nothing():
+    module, length = _run(d_mlp=0).module(), 5
+    variables = _random_variables(module, length)
+
+    def loss(params):
+        logits_SxN = module.apply({**variables, "params": params}, jnp.arange(length))
+        return jax.nn.logsumexp(logits_SxN, axis=-1).sum() - logits_SxN[:, 0].sum()
+
+    gradient = jax.grad(loss)(variables["params"])
+    # A bias of keys moves all scores alike.
+    moved = {name: bool((x != 0).any()) for name, x in gradient.items() if "bias_key" not in name}
+    assert all(moved.values()), moved
+
+
 @protocols
 def test_packed_equals_alone_and_the_padding_stays_zero(method):
     runs = [
         _run(method=method),
         _run(method=method, n_heads=4, d_head=2, d_mlp=16, seed=1),
-        _run(method=method, n_heads=1, d_head=8, d_mlp=0, seed=2),
+        _run(method=method, n_heads=1, d_head=8, d_mlp=1, seed=2),
         _run(method=method, task=dataclasses.replace(SEQUENCES, seed=4)),
     ]
     packed = training.train_many(packing.make_pack(runs))

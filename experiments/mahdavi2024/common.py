@@ -38,7 +38,7 @@ QUICK = Annealing(batch_size=64, steps=4_000, learning_rate=1e-2, evaluate_every
 
 SIZES = (1, 5, *range(10, 61, 10))
 # At both ends and between; a line needs four unsaturated points, growth three.
-TREND_HEADS = (1, 10, 20, 40, 60)
+TREND_HEADS = (1, 5, 10, 20, 30, 40, 60)
 TREND_LENGTHS = (1, 30, 60)
 QUICK_HEADS = (1, 2, 4, 6, 8)
 QUICK_LENGTHS = (1, 2, 4, 8, 12)

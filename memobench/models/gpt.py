@@ -40,6 +40,7 @@ class GPTModule(Module):
     d_mlp: int
     n_layers: int
     whole: bool
+    has_neurons: bool
     activation: str = "gelu"
 
     paddable = ("d_head", "n_heads", "d_mlp")
@@ -72,12 +73,15 @@ class GPTModule(Module):
                 "bias_value": Weight(heads[:2], deviation=0),
                 "output": Weight((self.n_heads, d_model, self.d_head), deviation=added),
                 "output_bias": Weight((d_model,), deviation=0),
-                **_norm("norm2", d_model),
-                "mlp_in": Weight((d_mlp, d_model), deviation=DEVIATION),
-                "mlp_in_bias": Weight((d_mlp,), deviation=0),
-                "mlp_out": Weight((d_model, d_mlp), deviation=added),
-                "mlp_out_bias": Weight((d_model,), deviation=0),
             }
+            if self.has_neurons:
+                block |= {
+                    **_norm("norm2", d_model),
+                    "mlp_in": Weight((d_mlp, d_model), deviation=DEVIATION),
+                    "mlp_in_bias": Weight((d_mlp,), deviation=0),
+                    "mlp_out": Weight((d_model, d_mlp), deviation=added),
+                    "mlp_out_bias": Weight((d_model,), deviation=0),
+                }
             table |= {f"layer{layer}_{name}": x for name, x in block.items()}
         return table
 
@@ -114,7 +118,8 @@ class GPTModule(Module):
         x_PxD = token_PxD + weights["position_embedding"]
         for layer in range(self.n_layers):
             x_PxD = x_PxD + self._attend(layer, self._norm(f"layer{layer}_norm1", x_PxD))
-            x_PxD = x_PxD + self._mlp(layer, self._norm(f"layer{layer}_norm2", x_PxD))
+            if self.has_neurons:
+                x_PxD = x_PxD + self._mlp(layer, self._norm(f"layer{layer}_norm2", x_PxD))
         if not self.whole:
             x_PxD = x_PxD[-1:]
         logits_PxN = self._norm("norm", x_PxD) @ weights["unembedding"].T
@@ -175,4 +180,5 @@ class GPT(WithHeads):
         require_neurons(self, "gelu")
 
     def module(self, task: Any) -> GPTModule:
-        return self.made(GPTModule, task, whole=task.question == "every token")
+        every, neurons = task.question == "every token", self.d_mlp > 0
+        return self.made(GPTModule, task, whole=every, has_neurons=neurons)
