@@ -21,7 +21,7 @@ from memobench.claims.evidence import (
     rounded,
     too_few,
 )
-from memobench.claims.statistics import interval, ratio_or, replicates, wider
+from memobench.claims.statistics import intervals, ratio_or, replicates, wider
 from memobench.table.rows import configuration, listed
 
 if TYPE_CHECKING:
@@ -103,16 +103,15 @@ def best_over_best(
     """
     otherwise = np.inf if second_BxY[0].max() > 0 else np.nan
 
-    def ends(x: int, y: int, n: int) -> tuple[float, float]:
-        """Of the ratio of two entries, as wide as one of n intervals is."""
-        means = first_BxX[:, x], second_BxY[:, y]
-        widened = (mean_B[0] + wider(n, n_tables) * (mean_B - mean_B[0]) for mean_B in means)
-        over_B, under_B = (np.clip(mean_B, 0, most) for mean_B in widened)
-        return interval(ratio_or(over_B, under_B, otherwise), n_tables)
+    def ends(n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of the ratios of two entries each, as wide as one of n intervals is."""
+        groups = first_BxX, second_BxY
+        widened = (mean_B[0] + wider(n, n_tables) * (mean_B - mean_B[0]) for mean_B in groups)
+        over_BxX, under_BxY = (np.clip(mean_B, 0, most) for mean_B in widened)
+        each = np.broadcast_arrays(over_BxX[:, :, None], under_BxY[:, None])
+        return intervals(ratio_or(*each, otherwise), n_tables)
 
-    n_x, n_y = first_BxX.shape[1], second_BxY.shape[1]
-    low_XxY = np.array([[ends(x, y, n_x)[0] for y in range(n_y)] for x in range(n_x)])
-    high_XxY = np.array([[ends(x, y, n_y)[1] for y in range(n_y)] for x in range(n_x)])
+    low_XxY, high_XxY = ends(first_BxX.shape[1])[0], ends(second_BxY.shape[1])[1]
     best = ratio_or(first_BxX[:1].max(axis=1), second_BxY[:1].max(axis=1), otherwise)
     return float(best[0]), float(low_XxY.max(axis=0).min()), float(high_XxY.min(axis=1).max())
 

@@ -282,13 +282,19 @@ def unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
 
 def interval(values_B: np.ndarray, seeds: int) -> tuple[float, float]:
     """95% interval of a statistic from its estimate and replicates, NaN with too few seeds."""
-    if seeds < MIN_SEEDS or np.isnan(values_B).any():
-        return float("nan"), float("nan")
-    # Without interpolation: infinite values have no differences.
+    low, high = intervals(values_B[:, None], seeds)
+    return float(low[0]), float(high[0])
+
+
+def intervals(values_BxX: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """`interval` of many statistics, of any shape X."""
+    none = np.isnan(values_BxX).any(axis=0) | (seeds < MIN_SEEDS)
     outside = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(values_B[1:], (outside, 1 - outside), method="inverted_cdf")
+    # Without interpolation: infinite values have no differences.
+    ends = np.quantile(values_BxX[1:], (outside, 1 - outside), axis=0, method="inverted_cdf")
     # At a kink (a break at a point, the best of many) replicates may all lie on one side.
-    return float(min(low, values_B[0])), float(max(high, values_B[0]))
+    low_X, high_X = np.minimum(ends[0], values_BxX[0]), np.maximum(ends[1], values_BxX[0])
+    return np.where(none, np.nan, low_X), np.where(none, np.nan, high_X)
 
 
 def wider(n: int, seeds: int) -> float:
