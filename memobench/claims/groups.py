@@ -108,8 +108,8 @@ def best_over_best(
         groups = first_BxX, second_BxY
         widened = (mean_B[0] + wider(n, n_tables) * (mean_B - mean_B[0]) for mean_B in groups)
         over_BxX, under_BxY = (np.clip(mean_B, 0, most) for mean_B in widened)
-        each = np.broadcast_arrays(over_BxX[:, :, None], under_BxY[:, None])
-        return intervals(ratio_or(*each, otherwise), n_tables)
+        over, under = np.broadcast_arrays(over_BxX[:, :, None], under_BxY[:, None])
+        return intervals(ratio_or(over, under, otherwise), n_tables)
 
     low_XxY, high_XxY = ends(first_BxX.shape[1])[0], ends(second_BxY.shape[1])[1]
     best = ratio_or(first_BxX[:1].max(axis=1), second_BxY[:1].max(axis=1), otherwise)
