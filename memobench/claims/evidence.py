@@ -68,10 +68,12 @@ class Statistic:
         """
         if self.verdict != UNDECIDED or not np.isfinite([self.low, self.high]).all() or not self.of:
             return ""
-        edges = [edge for edge in self.region if self.low <= edge <= self.high]
-        distance = max(min(abs(self.estimate - edge) for edge in edges), 1e-9)
-        wide = (1 + _POWER / NORMAL) * (self.high - self.low) / 2
-        n = self.seeds * (wide / distance) ** 2
+        # The arm of the interval that reaches over an edge, in units of the way there.
+        over = []
+        for edge in (edge for edge in self.region if self.low <= edge <= self.high):
+            arm = self.estimate - self.low if edge < self.estimate else self.high - self.estimate
+            over.append(arm / max(abs(self.estimate - edge), 1e-9))
+        n = self.seeds * ((1 + _POWER / NORMAL) * max(over)) ** 2
         needed = f"about {math.ceil(n):,}" if n < _MOST else f"more than {_MOST:,}"
         return (
             f"{plural(self.seeds, self.of)} so far; {needed} {self.of}s would decide it with 80% "
