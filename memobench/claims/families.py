@@ -3,7 +3,6 @@
 Letters in names: I points of comparison, W widths; the others as in `statistics`.
 """
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from memobench.claims.evidence import (
     statistic_of,
     too_few,
 )
-from memobench.claims.statistics import Means, bootstrap_means, wider
+from memobench.claims.statistics import Means, bootstrap_means, interval, intervals, wider
 from memobench.notation import plural
 
 ALL_KNOWN = 0.99  # Where both families know all, neither is better.
@@ -81,17 +80,13 @@ def _mean_difference(
 
     Lower ends of intervals are those of one array of replicates, upper ends those of the other.
     """
-
-    def found(lower_B: np.ndarray, upper_B: np.ndarray, details: str = "") -> Statistic:
-        name = "mean difference" if details else ""
-        upper = statistic_of(name, upper_B, POSITIVE, seeds, details)
-        lower = statistic_of(name, lower_B, POSITIVE, seeds, details)
-        return dataclasses.replace(upper, low=lower.low)
-
-    sizes = [found(*both) for both in zip(lower_BI.T, upper_BI.T, strict=True)]
-    above, below = sum(size.low > 0 for size in sizes), sum(size.high < 0 for size in sizes)
-    details = f"of {plural(len(sizes), 'size')} {first} is above at {above}, below at {below}"
-    return found(lower_BI.mean(axis=1), upper_BI.mean(axis=1), details)
+    above = (intervals(lower_BI, seeds)[0] > 0).sum()
+    below = (intervals(upper_BI, seeds)[1] < 0).sum()
+    n_sizes = plural(lower_BI.shape[1], "size")
+    details = f"of {n_sizes} {first} is above at {above}, below at {below}"
+    lower_B, upper_B = lower_BI.mean(axis=1), upper_BI.mean(axis=1)
+    low, high = interval(lower_B, seeds)[0], interval(upper_B, seeds)[1]
+    return Statistic("mean difference", float(lower_B[0]), low, high, POSITIVE, seeds, details)
 
 
 def _of_curves(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both]:
@@ -126,10 +121,7 @@ def _of_envelopes(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both
 
 
 def _envelope(means: Means, n_params: str, budgets_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Interpolated accuracies at each budget, -inf where no width has it.
-
-    See `best_and_chosen`.
-    """
+    """`best_and_chosen` of the widths' curves at each budget, -inf where no width has it."""
     value_WxBxI = []
     for curve in means.by("d_model").values():
         x_X = curve.x(n_params)

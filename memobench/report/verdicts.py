@@ -21,8 +21,8 @@ sizes); behind an arrow the verdict with twice the steps. Presets too short to d
 left out. The page of each experiment has the evidence, and the device that measured it.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
-three look decided by chance. Claims on every run have no interval: they hold where each run that
-did not diverge keeps them, be it one.
+three look decided by chance. Claims on every run have no interval: they hold where every run that
+did not diverge keeps them, even if there is only one.
 
 Written by `memobench report`; never edited by hand.
 """
