@@ -4,8 +4,7 @@ Learned positions, blocks of causal multi-head attention and an MLP behind layer
 layer norm and a separate unembedding. Position 0 comes before the first token, which is predicted
 from it alone, before anything was read. The MLP's gelu is the exact one.
 
-One example, no batch and no pack axis. Layer norms see the width, so models of different d_model
-or n_layers train in separate programs; heads and hidden neurons are padded.
+One example, no batch and no pack axis. Every size but the number of layers is padded.
 
 Shape letters: N vocab_size, S context_length, P positions, D d_model, H n_heads, K d_head, W d_mlp.
 """
@@ -20,13 +19,13 @@ import numpy as np
 from memobench.columns import choice, integer
 from memobench.models.base import Module, WithHeads, require_neurons
 from memobench.models.feed_forward import ACTIVATIONS
-from memobench.models.initial_weights import Table, Weight
+from memobench.models.initial_weights import Table, Weight, below, under
 from memobench.models.lookup import rows
+from memobench.models.norms import Norm, averaging
 from memobench.spec import kind
 
-# GPT-2's deviation of weights at the start, and PyTorch's constant in layer norms.
+# GPT-2's deviation of weights at the start.
 DEVIATION = 0.02
-EPSILON = 1e-5
 
 
 class GPTModule(Module):
@@ -43,11 +42,15 @@ class GPTModule(Module):
     has_neurons: bool
     activation: str = "gelu"
 
-    paddable = ("d_head", "n_heads", "d_mlp")
+    paddable = ("d_model", "d_head", "n_heads", "d_mlp")
 
     def setup(self) -> None:
         self.weights, constants = self.declared()
-        self.score_scale = constants["score_scale"]
+        self.score_scale, self.mean_D = constants["score_scale"], constants["mean"]
+
+    @property
+    def norm(self) -> Norm:
+        return Norm("layer", self.d_model)
 
     def parameters(self) -> Table:
         """Every parameter's shape, and the deviation of its normal entries at the start."""
@@ -60,11 +63,11 @@ class GPTModule(Module):
             "token_embedding": Weight((n, d_model), deviation=DEVIATION),
             "position_embedding": Weight((n_positions, d_model), deviation=DEVIATION),
             "unembedding": Weight((n, d_model), deviation=DEVIATION),
-            **_norm("norm", d_model),
+            **under("norm_", self.norm.parameters()),
         }
         for layer in range(self.n_layers):
             block: Table = {
-                **_norm("norm1", d_model),
+                **under("norm1_", self.norm.parameters()),
                 "query": Weight(heads, deviation=DEVIATION),
                 "key": Weight(heads, deviation=DEVIATION),
                 "value": Weight(heads, deviation=DEVIATION),
@@ -76,18 +79,19 @@ class GPTModule(Module):
             }
             if self.has_neurons:
                 block |= {
-                    **_norm("norm2", d_model),
+                    **under("norm2_", self.norm.parameters()),
                     "mlp_in": Weight((d_mlp, d_model), deviation=DEVIATION),
                     "mlp_in_bias": Weight((d_mlp,), deviation=0),
                     "mlp_out": Weight((d_model, d_mlp), deviation=added),
                     "mlp_out_bias": Weight((d_model,), deviation=0),
                 }
-            table |= {f"layer{layer}_{name}": x for name, x in block.items()}
+            table |= under(f"layer{layer}_", block)
         return table
 
     def constants(self) -> dict[str, Any]:
-        """The scale of scores, which depends on the true size of heads."""
-        return {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
+        """What depends on the true sizes of the stream and of heads."""
+        scale = np.float32(1 / math.sqrt(self.d_head))
+        return {"score_scale": scale, "mean": averaging(self.d_model)}
 
     def work(self, n_examples: int, context_length: int) -> float:
         length, heads = context_length + (not self.whole), self.n_heads * self.d_head
@@ -129,11 +133,7 @@ class GPTModule(Module):
         return self.weights[f"layer{layer}_{name}"]
 
     def _norm(self, name: str, x_PxD: jax.Array) -> jax.Array:
-        centred_PxD = x_PxD - x_PxD.mean(axis=-1, keepdims=True)
-        variance_Px1 = (centred_PxD**2).mean(axis=-1, keepdims=True)
-        scale_D, bias_D = self.weights[f"{name}_scale"], self.weights[f"{name}_bias"]
-        standard_PxD = centred_PxD * jax.lax.rsqrt(variance_Px1 + EPSILON)
-        return scale_D[None] * standard_PxD + bias_D[None]
+        return self.norm(below(f"{name}_", self.weights), self.mean_D, x_PxD)
 
     def _attend(self, layer: int, x_PxD: jax.Array) -> jax.Array:
         """What attention adds to the stream at every position."""
@@ -158,11 +158,6 @@ class GPTModule(Module):
         hidden_PxW = hidden_PxW + self._weight(layer, "mlp_in_bias")[None]
         added_PxD = ACTIVATIONS[self.activation](hidden_PxW) @ self._weight(layer, "mlp_out").T
         return added_PxD + self._weight(layer, "mlp_out_bias")[None]
-
-
-def _norm(name: str, d_model: int) -> Table:
-    ones, zeros = Weight((d_model,), mean=1, deviation=0), Weight((d_model,), deviation=0)
-    return {f"{name}_scale": ones, f"{name}_bias": zeros}
 
 
 @kind("gpt")

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,17 @@ class Weight(NamedTuple):
 
 # By name of the parameter.
 Table = dict[str, Weight]
+
+
+def under(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with a prefix before every name."""
+    return {f"{prefix}{name}": x for name, x in table.items()}
+
+
+def below(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """What `under` has put into a table."""
+    found = {name: x for name, x in table.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): x for name, x in found.items()}
 
 
 def fan_in(n: int) -> float:

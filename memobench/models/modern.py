@@ -16,7 +16,7 @@ Shape letters: N vocab_size, S context_length and the positions, Q the last of t
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -27,7 +27,7 @@ from memobench.models import norms
 from memobench.models.attention import WEIGHINGS, Attention
 from memobench.models.base import Module, WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward
-from memobench.models.initial_weights import Table, Weight, fan_in, size
+from memobench.models.initial_weights import Table, Weight, below, fan_in, size, under
 from memobench.models.lookup import rows
 from memobench.models.norms import Norm, averaging
 from memobench.spec import kind
@@ -97,16 +97,14 @@ class ModernModule(Module):
         if self.positions == "learned":
             shape = self.context_length, self.d_model
             table["position_embedding"] = Weight(shape, fan_in(self.d_model))
-        norm: Table = Norm(self.norm, self.d_model).parameters()
-        norm = {f"norm_{name}": x for name, x in norm.items()}
+        norm = under("norm_", Norm(self.norm, self.d_model).parameters())
         of_block = norm | ({"scale": Weight((1,), deviation=0)} if self._learns_scale else {})
         blocks = {"attention": self.heads.parameters()}
         if self.has_neurons:
             blocks["neurons"] = self.neurons.parameters()
         for layer in range(self.n_layers):
             for block, own in blocks.items():
-                table |= {f"layer{layer}_{block}_{name}": x for name, x in of_block.items()}
-                table |= {f"layer{layer}_{name}": x for name, x in own.items()}
+                table |= under(f"layer{layer}_{block}_", of_block) | under(f"layer{layer}_", own)
         return table | (norm if self.norm_position == "pre" else {})
 
     def constants(self) -> dict[str, Any]:
@@ -158,7 +156,7 @@ class ModernModule(Module):
 
     def _layer(self, layer: int, stream_SxD: jax.Array, n_queries: int) -> jax.Array:
         """stream_QxD after attention and neurons of a layer."""
-        own = _below(f"layer{layer}_", self.weights)
+        own = below(f"layer{layer}_", self.weights)
 
         def attention(x_SxD: jax.Array) -> jax.Array:
             return self.heads(own, self.known, x_SxD, n_queries)
@@ -187,13 +185,7 @@ class ModernModule(Module):
 
     def _norm(self, name: str, x_SxD: jax.Array) -> jax.Array:
         norm = Norm(self.norm, self.d_model)
-        return norm(_below(f"{name}norm_", self.weights), self.known.get("stream_mean"), x_SxD)
-
-
-def _below(prefix: str, weights: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """The weights whose names begin so, by the rest of their names."""
-    found = {name: x for name, x in weights.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): x for name, x in found.items()}
+        return norm(below(f"{name}norm_", self.weights), self.known.get("stream_mean"), x_SxD)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
