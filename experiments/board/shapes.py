@@ -11,7 +11,7 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
     memobench report board/shapes --preset=quick
 
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
-attention without one; of 256 parameters also mixtures of experts and product-key memories.
+attention without one, mixtures of experts and product-key memories.
 """
 
 import itertools
@@ -110,7 +110,7 @@ EXPERIMENTS = (
         name="board/shapes",
         title="Shapes of every family at each budget",
         presets={preset: runs(budgets) for preset, budgets in PRESETS.items()}
-        | {"blocks": runs(PRESETS["quick"], families.blocks) + runs((256,), families.sparse)},
+        | {"blocks": sum((runs(PRESETS["quick"], SHAPES[x]) for x in ("blocks", "sparse")), ())},
         left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Shapes(),
     ),

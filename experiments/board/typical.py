@@ -9,8 +9,8 @@ Where the interval of a mean is wider than 2% of it, more initial weights of eac
 `python -m memobench.experiments.board.typical` finds in the published rows how many, and writes
 `inits.csv`.
 
-Preset `blocks` has today's feed-forward blocks of 256 and 512 parameters instead, plain and gated,
-and of 256 also sparse ones.
+Preset `blocks` has today's feed-forward blocks of 256 and 512 parameters instead, plain, gated and
+sparse.
 
 Expected: MLP and mixed layers know more bits of an overfull set than attention alone.
 
