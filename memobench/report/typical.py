@@ -40,12 +40,12 @@ rate** of each number of steps is chosen by pilots, whose initial weights do not
 its last is within 2% of the limit's whole interval, and not where it is farther from all of it.
 There is none, and *converged* is undecided, where four times the steps know significantly less, or
 so much more that bits may grow without a limit; where the latter cannot be excluded the interval
-ends at ∞. **Associations** are
-those known beyond guessing. **Half know** is the number of associations of which half of the
-trainings come to know 99% at a learning rate of their own, the **rate of sets**. Pilots, which do
-not count, chose it and may not have found the best; the 95% interval is credible where trainings
-fail or not by the size alone. **Ranks** are of bits per parameter: entries that cannot be told
-apart at 95%, after Holm's correction for all pairs of a table, share a range.
+ends at ∞. **Associations** are those known beyond guessing. **Half know** is the number of
+associations of which half of the trainings come to know 99% at a learning rate of their own, the
+**rate of sets**. Pilots, which do not count, chose it and may not have found the best; the 95%
+interval is credible where trainings fail or not by the size alone. **Ranks** are of bits per
+parameter: entries that cannot be told apart at 95%, after Holm's correction for all pairs of a
+table, share a range.
 """
 _MARKERS = "osD^vPX*"
 # Panels of a row.
@@ -248,10 +248,12 @@ def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
 
 
 def laws(table: pd.DataFrame) -> pd.DataFrame:
-    """What pages show of the power law of every family that has one."""
+    """What pages show of the power law of every family that has one, that of most bits first."""
     found = typical.power_laws(table)
     if found.empty:
         return found
+    most = found["bits"].map(max).sort_values(ascending=False)
+    found = found.loc[most.index].reset_index(drop=True)
     shown: dict[str, Any] = {"family": found["family"], "budgets": found["budgets"]}
     for label, name in (("exponent", "exponent"), ("all pairs over half", "all_pairs")):
         if name in found:
@@ -270,9 +272,10 @@ def _power_laws(table: pd.DataFrame) -> list[str]:
         "Bits as a power of parameters, by the exact gradient: an exponent of 1 is as many bits "
         "per parameter at every budget. Sets of every second budget are all pairs of their tokens, "
         "others half of them: *all pairs over half* is what multiplies bits where they are all. "
-        "Fitted in logarithms by the variances of means, with 95% intervals. *p* is the chance of "
-        "deviations from the law as large as these if it were true: where it is below "
-        f"{typical.REJECTED} the law is rejected, and the exponent a summary without an interval.",
+        "Least squares in logarithms, every budget alike, with 95% intervals. *p* is the chance of "
+        "deviations from the law as large as these if it were true, by the variances of means: "
+        f"where it is below {typical.REJECTED} the law is rejected, and the exponent a summary "
+        "without an interval. The family of most bits comes first.",
         tables.markdown(shown, {}),
     ]
 
