@@ -37,6 +37,7 @@ from memobench.methods.capacity import Capacity
 from memobench.methods.construction import Construction
 from memobench.methods.ladders import method_of
 from memobench.models import base as models
+from memobench.models.base import Architecture
 from memobench.planner import packing
 from memobench.report import tables
 from memobench.runs import Run, cells, from_cells
@@ -211,10 +212,14 @@ def page(found: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
+def _architecture(row: Mapping[str, Any]) -> Architecture:
+    return Architecture.named(row["architecture"]).from_cells(row)
+
+
 def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
     shown = {
-        "entry": rows["family"],
+        "entry": [_architecture(row).in_full for row in rows.to_dict("records")],
         "track": rows["track"],
         "parameters": rows["n_params"],
         "bits": rows["bits"],

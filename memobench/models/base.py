@@ -90,6 +90,11 @@ class Architecture(Spec):
         options = {x: getattr(self, x) for x in usual if x not in cells}
         return sizes_in_words(cells) + [f"{x}={y}" for x, y in options.items() if y != usual[x]]
 
+    @property
+    def in_full(self) -> str:
+        """The family and the sizes, as boards name an entry."""
+        return f"{self.family} ({' '.join(self.shown_sizes)})"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithHeads(Architecture):
