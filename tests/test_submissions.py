@@ -281,9 +281,13 @@ def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
     # One that cannot be read is left out and named, and the others are submitted.
     broken = next((folder / "weights").iterdir())
     broken.write_bytes(b"?")
-    again = command_line(*line, "--output=again", cwd=tmp_path)
-    assert again.returncode == 0
-    assert f"left out {broken}" in caplog.text
+    whole = [path for path in (folder / "weights").iterdir() if path != broken]
+    for output, names in (("again", []), ("named", [broken, *whole])):
+        caplog.clear()
+        again = command_line(*line, f"--output={output}", *map(str, names), cwd=tmp_path)
+        assert again.returncode == 0
+        assert f"left out {broken}" in caplog.text
+        assert list((tmp_path / output / "submissions").iterdir())
     none = command_line(*line, "--architecture=mlp", "--output=none", cwd=tmp_path)
     assert none.returncode == 1
     assert (

@@ -212,7 +212,7 @@ def page(found: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
-def _architecture(row: Mapping[str, Any]) -> Architecture:
+def _architecture(row: Any) -> Architecture:
     return Architecture.named(row["architecture"]).from_cells(row)
 
 

@@ -38,7 +38,7 @@ def run(names: list[str]) -> None:
     files = [name for name in names if name.endswith(certificates.SUFFIX)]
     experiments = [name for name in names if name not in files]
     left_out: _LeftOut = collections.defaultdict(list)
-    found = [x for file in files if _on_board(x := certificates.load(file), file, left_out)]
+    found = [x for file in files if (x := _certificate(file, left_out))]
     if experiments or not files:
         found += _best_of_runs(experiments, left_out)
     lines = []
@@ -66,18 +66,23 @@ def run(names: list[str]) -> None:
     )
 
 
-def _on_board(found: "Certificate", path: Any, left_out: _LeftOut) -> bool:
-    from memobench import board
+def _certificate(path: Any, left_out: _LeftOut) -> "Certificate | None":
+    """What a file holds; None if it cannot be read or has no place on the board."""
+    from memobench import board, certificates
 
+    try:
+        found = certificates.load(path)
+    except UserError as error:
+        left_out[str(error).removeprefix(f"{path}: ")].append(path)
+        return None
     reason = board.off_board(found.task, found.n_params)
     if reason:
         left_out[f"weights of {found.architecture.name}: {reason}"].append(path)
-    return not reason
+    return None if reason else found
 
 
 def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certificate"]:
     """Of every architecture and kind of task the weights that know most, over seeds."""
-    from memobench import certificates
     from memobench.table.results import load_rows, weights_path
 
     rows = load_rows(RESULTS.value)
@@ -90,15 +95,7 @@ def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certifica
     best: dict[Any, Certificate] = {}
     for row in sorted(rows.values(), key=_knows, reverse=True):
         path = weights_path(RESULTS.value, row["run_id"])
-        if not path.exists():
-            continue
-        try:
-            found = certificates.load(path)
-        except UserError as error:
-            # One that cannot be read here does not hold up the others.
-            left_out[str(error).removeprefix(f"{path}: ")].append(path)
-            continue
-        if _on_board(found, path, left_out):
+        if path.exists() and (found := _certificate(path, left_out)):
             key = found.task.replace(seed=0), found.architecture, found.first
             best.setdefault(key, found)
     return list(best.values())
