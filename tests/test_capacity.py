@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from memobench import capacity, families, typical
+from tests.coverage import failing_rate
 
 REPETITIONS = 300
 # Of 300 intervals that cover 95%, fewer than this share once in 4,000 sets.
@@ -33,15 +34,27 @@ def test_the_interval_of_tables_and_starts_covers(tables, inits, between):
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_the_interval_covers_where_some_initial_weights_fail(share):
     """As those of the board do, which then takes several for each table."""
-    random = np.random.default_rng(0)
+    assert failing_rate(12, 8, share, REPETITIONS) >= 0.88
+
+
+@pytest.mark.parametrize(("tables", "inits"), [(6, 1), (12, 2), (24, 1)])
+def test_the_interval_of_a_ratio_covers(tables, inits):
+    """Of what two architectures know of the same label tables, at every number of steps."""
+    random, mean_K = np.random.default_rng(tables), np.array([0.6, 0.9, 1.0])
 
     def one():
-        fails_TxS = random.random((12, 8)) < share
-        spread_TxS = 0.02 * random.normal(size=(12, 1)) + 0.03 * random.normal(size=(12, 8))
-        return capacity.typical(np.where(fails_TxS, 200, 1000) * (1 + spread_TxS))
+        of_tables = 0.05 * random.normal(size=(1, tables, 1))
+        found = []
+        for share in (0.7, 1.0):
+            own = 0.04 * random.normal(size=(3, tables, inits))
+            bits_KxTxS = 500 * share * mean_K[:, None, None] * (1 + of_tables + own)
+            sizes = {"tables": tables, "inits": inits, "n_params": 250, "rung_steps": [16, 64, 256]}
+            found.append({**sizes, "rung_bits": bits_KxTxS.reshape(3, -1).tolist()})
+        return typical.ratio(*found)
 
-    truth = 1000 - 800 * share
-    assert covered([one() for _ in range(REPETITIONS)], truth) >= 0.88
+    ratios = [one() for _ in range(REPETITIONS)]
+    for k in range(3):
+        assert covered([each[k][1] for each in ratios], 0.7) >= LEAST
 
 
 @pytest.mark.parametrize("exponent", [0.1, 0.3, 1.0])

@@ -8,6 +8,7 @@ from memobench.board import EXACT
 from memobench.experiments.board import shapes
 from memobench.experiments.board import typical as board_typical
 from memobench.models import base as models
+from memobench.models.base import Architecture
 from memobench.models.product_key_memory import ProductKeyMemory
 from memobench.table import results
 from memobench.table.published import published
@@ -38,21 +39,63 @@ def test_chosen_shapes_are_among_those_tried(of):
         assert sorted(x.family for x in chosen) == sorted({x.family for x in tried})
 
 
+def _chosen(table, entries):
+    """The widths that stand, by what of, budget and family."""
+    found = shapes.chosen(table, entries).set_index(["of", "budget", "family"])
+    return found["d_model"].to_dict()
+
+
+@pytest.fixture(name="searched", scope="module")
+def _searched():
+    return published("board/shapes")
+
+
+@pytest.fixture(name="entries", scope="module")
+def _entries():
+    entries = shapes.measured(published("board/typical"))
+    return pd.concat([entries, pd.read_csv(shapes.PASSED)], ignore_index=True)
+
+
+def test_the_shapes_that_stand_follow_from_what_is_published(searched, entries):
+    stands = pd.read_csv(shapes.CHOSEN)
+    found = shapes.chosen(searched, entries)[list(stands)]
+    expected = [Architecture.named(row["architecture"]).from_cells(row) for row in _rows(stands)]
+    assert expected == [
+        Architecture.named(row["architecture"]).from_cells(row) for row in _rows(found)
+    ]
+    # A shape that was passed over knows less than the one that stands.
+    known = entries.groupby(["budget", "family"])["in_the_end"].max()
+    for row in _rows(pd.read_csv(shapes.PASSED)):
+        assert row["in_the_end"] < known[row["budget"], row["family"]]
+
+
+def _rows(table):
+    return table.to_dict("records")
+
+
 @pytest.mark.parametrize(("more", "moves"), [(0.01, False), (0.03, True)])
-def test_a_chosen_shape_stays_where_another_knows_hardly_more(more, moves):
-    stands, table = pd.read_csv(shapes.CHOSEN), published("board/shapes")
-    assert shapes.chosen(table, stands)["d_model"].tolist() == stands["d_model"].tolist()
-    (mlp,) = stands.query("budget == 256 and family == 'MLP'").to_dict("records")
-    of_mlp = [run for run in shapes.runs([256]) if run.architecture.family == "MLP"]
-    known = table.set_index("run_id")["bits"] / table.set_index("run_id")["n_params"]
-    (entry,) = [run for run in of_mlp if run.architecture.d_model == mlp["d_model"]]
-    other = next(run for run in of_mlp if run != entry)
-    bits = (1 + more) * known[entry.run_id] * table["n_params"]
-    table["bits"] = table["bits"].where(table["run_id"] != other.run_id, bits)
-    for before, stayed in ((stands, not moves), (stands.iloc[:0], False)):
-        found = shapes.chosen(table, before).query("budget == 256 and family == 'MLP'")
-        expected = entry if stayed else other
-        assert found["d_model"].tolist() == [expected.architecture.d_model]
+def test_a_measured_shape_stays_where_a_search_found_hardly_more(searched, entries, more, moves):
+    mlp = ("families", 256, "MLP")
+    (entry,) = _rows(entries.query("budget == 256 and family == 'MLP'"))
+    other = next(
+        run
+        for run in shapes.runs([256])
+        if run.architecture.family == "MLP" and run.architecture.d_model != entry["d_model"]
+    )
+    bits = (1 + more) * entry["as_searched"] * searched["n_params"]
+    better = searched["bits"].where(searched["run_id"] != other.run_id, bits)
+    found = _chosen(searched.assign(bits=better), entries)[mlp]
+    assert found == (other.architecture.d_model if moves else entry["d_model"])
+    # Without entries the best of the search stands.
+    best = searched["bits"].where(searched["run_id"] != other.run_id, searched["n_params"] * 9)
+    unmeasured = _chosen(searched.assign(bits=best), entries.iloc[:0])
+    assert unmeasured[mlp] == other.architecture.d_model
+    # Once both are measured the one that knows more in the end does.
+    for end, stands in ((0.99, entry["d_model"]), (1.01, other.architecture.d_model)):
+        cells = {"d_model": other.architecture.d_model, "d_mlp": other.architecture.d_mlp}
+        cells |= {"d_head": other.architecture.d_head, "in_the_end": end * entry["in_the_end"]}
+        both = pd.concat([entries, pd.DataFrame([entry | cells])], ignore_index=True)
+        assert _chosen(searched.assign(bits=better), both)[mlp] == stands
 
 
 def test_a_family_is_named_by_options_and_its_shapes_by_sizes():

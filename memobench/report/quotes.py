@@ -77,8 +77,11 @@ def _of_budgets(found: pd.DataFrame) -> pd.DataFrame:
 def _precision() -> str:
     """How wide the intervals of the board's means are, and what their limits say."""
     found = board.build(published("board/typical")).query("track in @board.TRAININGS")
-    half = (found["bits_per_parameter_high"] - found["bits_per_parameter_low"]) / 2
-    share = half / found["bits_per_parameter"]
+
+    def half_of(name: str) -> pd.Series:
+        return ((found[f"{name}_high"] - found[f"{name}_low"]) / 2 / found[name]).dropna()
+
+    share, known, sets = map(half_of, ("bits_per_parameter", "memorized", "half_99"))
     wide = [
         f"{row.family} at {row.budget:,}{'' if row.track == board.EXACT else f' ({row.track})'}: "
         f"{of_row:.1%}"
@@ -90,6 +93,11 @@ def _precision() -> str:
         f"Half a 95% interval is {board.PRECISION:.0%} of the mean at most for "
         f"{len(found) - len(wide)} of {len(found)} entries"
         + (f", and more for {', '.join(wide)}. " if wide else ". ")
+        + f"Of associations known beyond guessing it is more for {(known > board.PRECISION).sum()}, "
+        f"{known.max():.1%} at most; of the set that half of the trainings know for "
+        f"{(sets > board.PRECISION).sum()} of {len(sets)}, {sets.median():.0%} in the median and "
+        f"{sets.max():.0%} at most. {(found['inits'] == 1).sum()} entries have one draw of initial "
+        "weights for each label table. "
         + f"Of the {said.sum()} whose limit was sought {said.get('yes', 0)} have converged by the "
         f"whole interval of the limit, {said.get('no', 0)} have not, {said.get('undecided', 0)} "
         "are undecided.",

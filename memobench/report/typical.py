@@ -31,21 +31,22 @@ if TYPE_CHECKING:
 
 DEFINITION = """\
 Every entry is the shape of its family that knew most bits at its budget in the short search of
-`board/shapes`, whose four label tables rarely tell it from the next. **Bits** are those of an
-overfull set (T log2 N minus the negative log-likelihood in bits, at least 0; as many associations
-as parameters), means over label tables, each with initial weights of its own, after a stated number
-of steps of the exact gradient, with Student's 95% interval of the means of tables. The **learning
-rate** of each number of steps is chosen by pilots, whose initial weights do not count. The
-**limit** is L in L - a·steps^-p, fitted to three numbers of steps; an entry has *converged* where
-its last is within 2% of the limit's whole interval, and not where it is farther from all of it.
-There is none, and *converged* is undecided, where four times the steps know significantly less, or
-so much more that bits may grow without a limit; where the latter cannot be excluded the interval
-ends at ∞. **Associations** are those known beyond guessing. **Half know** is the number of
-associations of which half of the trainings come to know 99% at a learning rate of their own, the
-**rate of sets**. Pilots, which do not count, chose it and may not have found the best; the 95%
-interval is credible where trainings fail or not by the size alone. **Ranks** are of bits per
-parameter: entries that cannot be told apart at 95%, after Holm's correction for all pairs of a
-table, share a range.
+`board/shapes`, whose four label tables rarely tell it from the next, or that knew most of those
+measured as entries. **Bits** are those of an overfull set (T log2 N minus the negative
+log-likelihood in bits, at least 0; as many associations as parameters), means over label tables,
+each with one or more *initial weights* of its own, after a stated number of steps of the exact
+gradient, with Student's 95% interval of the means of tables. The **learning rate** of each number
+of steps is chosen by pilots, whose initial weights do not count; *edge* says that it is the least
+or the largest of those tried. The **limit** is L in L - a·steps^-p, fitted to three numbers of
+steps; an entry has *converged* where its last is within 2% of the limit's whole interval, and not
+where it is farther from all of it. There is none, and *converged* is undecided, where four times
+the steps know significantly less, or so much more that bits may grow without a limit; where the
+latter cannot be excluded the interval ends at ∞. **Associations** are those known beyond guessing.
+**Half know** is the number of associations of which half of the trainings come to know 99% at a
+learning rate of their own, the **rate of sets**. Pilots, which do not count, chose it and may not
+have found the best; the 95% interval is credible where trainings fail or not by the size alone.
+**Ranks** are of bits per parameter: entries that cannot be told apart at 95%, after Holm's
+correction for all pairs of a table, share a range.
 """
 _MARKERS = "osD^vPX*"
 # Panels of a row.
@@ -364,8 +365,12 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
             "associations": interval("memorized", 0),
             "half know": interval("half_99", 0),
             "largest known": plain("best_complete", lambda x: f"{x:,.0f}" if x else "–"),
-            "learning rate": plain("rate", lambda x: f"{x:.3g}"),
+            "learning rate": [
+                f"{rate:.3g}" + " (edge)" * edge
+                for rate, edge in zip(rows["rate"], rows["edge_of_rates"], strict=True)
+            ],
             "rate of sets": plain("rate_of_sets", lambda x: f"{x:.3g}"),
             "tables": rows["tables"],
+            "initial weights": rows["inits"],
         }
     )
