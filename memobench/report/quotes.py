@@ -93,10 +93,10 @@ def _precision() -> str:
         f"Half a 95% interval is {board.PRECISION:.0%} of the mean at most for "
         f"{len(found) - len(wide)} of {len(found)} entries"
         + (f", and more for {', '.join(wide)}. " if wide else ". ")
-        + f"Of associations known beyond guessing it is more for {(known > board.PRECISION).sum()}, "
+        + f"Of associations known beyond guessing it is more for {sum(known > board.PRECISION)}, "
         f"{known.max():.1%} at most; of the set that half of the trainings know for "
-        f"{(sets > board.PRECISION).sum()} of {len(sets)}, {sets.median():.0%} in the median and "
-        f"{sets.max():.0%} at most. {(found['inits'] == 1).sum()} entries have one draw of initial "
+        f"{sum(sets > board.PRECISION)} of {len(sets)}, {sets.median():.0%} in the median and "
+        f"{sets.max():.0%} at most. {sum(found['inits'] == 1)} entries have one draw of initial "
         "weights for each label table. "
         + f"Of the {said.sum()} whose limit was sought {said.get('yes', 0)} have converged by the "
         f"whole interval of the limit, {said.get('no', 0)} have not, {said.get('undecided', 0)} "
