@@ -82,8 +82,7 @@ def best_trials(method: Capacity, row: Mapping[str, Any]) -> list[Model]:
     known = sorted(((n, i, rate) for i, (rate, n, complete) in trials if complete), reverse=True)
     first = method.pilots + method.lanes
     return [
-        Model(first + i, i % method.tables, method.steps, rate, n)
-        for n, i, rate in known[:TRIALS]
+        Model(first + i, i % method.tables, method.steps, rate, n) for n, i, rate in known[:TRIALS]
     ]
 
 
