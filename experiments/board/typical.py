@@ -45,7 +45,7 @@ INITS = pathlib.Path(__file__).with_name("inits.csv")
 # Somewhat less than the precision that the board asks for, as intervals vary too.
 _AIM = 0.9 * board.PRECISION
 # More starts than these would take too long.
-MOST_INITS = 24
+MOST_INITS = 36
 _OF_INITS = ["budget", "track", "family"]
 
 
