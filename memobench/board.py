@@ -409,7 +409,7 @@ def off_board(task: Task, n_params: int) -> str | None:
 
 def task_and_size(row: Mapping[str, Any]) -> tuple[Task, int]:
     """What `off_board` asks, of a row of counted weights."""
-    return Task.named(row["task"]).from_cells(row), int(row["n_params"])
+    return Task.of_row(row), int(row["n_params"])
 
 
 def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
@@ -417,7 +417,7 @@ def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
     found: dict[_Key, list[Mapping[str, Any]]] = {}
     for row in certified:
         try:
-            architecture = Architecture.named(row["architecture"]).from_cells(row)
+            architecture = Architecture.of_row(row)
             reason = off_board(*task_and_size(row))
         except UserError as error:
             reason = str(error)

@@ -155,9 +155,9 @@ def from_cells(row: Mapping[str, Any]) -> Run:
     """
     row = {name: None if _is_nan(value) else value for name, value in row.items()}
     run = Run(
-        task=Task.named(row.get("task")).from_cells(row),
-        architecture=Architecture.named(row.get("architecture")).from_cells(row),
-        method=Method.named(row.get("method")).from_cells(row),
+        task=Task.of_row(row),
+        architecture=Architecture.of_row(row),
+        method=Method.of_row(row),
         seed=_SEED.read(row.get("seed")),
     )
     known = spec_columns()

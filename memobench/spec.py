@@ -156,6 +156,14 @@ class Spec:
         return cls(**{field.name: field.read(row) for field in fields(cls)})
 
     @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """The spec that a row has, of the kind that its column `noun` names.
+
+        Raises UserError for one that nobody registered, and as `from_cells`.
+        """
+        return cls.named(row.get(cls.noun)).from_cells(row)
+
+    @classmethod
     def from_canonical(cls, found: Any) -> Self:
         """The spec of which `canonical` makes this. Raises UserError that names what is wrong.
 

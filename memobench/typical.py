@@ -232,6 +232,6 @@ def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
 def _architecture(run: Any) -> Architecture | None:
     """The architecture of a row; None for one that is not registered here."""
     try:
-        return Architecture.named(run["architecture"]).from_cells(run)
+        return Architecture.of_row(run)
     except UserError:
         return None

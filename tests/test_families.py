@@ -59,10 +59,8 @@ def _entries():
 def test_the_shapes_that_stand_follow_from_what_is_published(searched, entries):
     stands = pd.read_csv(shapes.CHOSEN)
     found = shapes.chosen(searched, entries)[list(stands)]
-    expected = [Architecture.named(row["architecture"]).from_cells(row) for row in _rows(stands)]
-    assert expected == [
-        Architecture.named(row["architecture"]).from_cells(row) for row in _rows(found)
-    ]
+    expected = [Architecture.of_row(row) for row in _rows(stands)]
+    assert expected == [Architecture.of_row(row) for row in _rows(found)]
     # A shape that was passed over knows less than the one that stands.
     known = entries.groupby(["budget", "family"])["in_the_end"].max()
     for row in _rows(pd.read_csv(shapes.PASSED)):

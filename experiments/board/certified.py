@@ -213,14 +213,11 @@ def page(found: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
-def _architecture(row: Any) -> Architecture:
-    return Architecture.named(row["architecture"]).from_cells(row)
-
-
 def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
+    records: list[Any] = rows.to_dict("records")
     shown = {
-        "entry": [_architecture(row).in_full for row in rows.to_dict("records")],
+        "entry": [Architecture.of_row(row).in_full for row in records],
         "track": rows["track"],
         "parameters": rows["n_params"],
         "bits": rows["bits"],

@@ -109,7 +109,7 @@ class Construction(Method):
     @classmethod
     def from_cells(cls, row: Mapping[str, Any]) -> Self:
         if cls is Construction:
-            return cls.named(row.get("theorem")).from_cells(row)
+            return cls.of_row(row)
         return super().from_cells(row)
 
     def __str__(self) -> str:

@@ -159,9 +159,9 @@ def _run(old: Mapping[str, Any]) -> Run:
     if old["protocol"] == "annealed":
         spec["method"] = "annealed"
     return Run(
-        task=Task.named(spec["task"]).from_cells(spec),
-        architecture=Architecture.named(spec["architecture"]).from_cells(spec),
-        method=Method.named(spec["method"]).from_cells(spec),
+        task=Task.of_row(spec),
+        architecture=Architecture.of_row(spec),
+        method=Method.of_row(spec),
         seed=spec["seed"],
     )
 
