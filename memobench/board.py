@@ -311,7 +311,7 @@ def _row(key: _Key, values: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {"architecture": architecture.name, "family": architecture.family}
     sizes |= {**architecture.shared_cells(), **architecture.cells()}
     own = {"track": key.track, "budget": key.budget, "by": key.by, "version": VERSION}
-    own |= {"entry": architecture.in_full}
+    own |= {"entry": architecture.full_name}
     return {**values, **sizes, **own, "vocab_size": families.VOCAB_SIZES[key.budget]}
 
 

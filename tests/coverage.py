@@ -327,7 +327,7 @@ def failing_rate(n_tables: int, starts: int, share: float, repetitions: int) -> 
 
 def failing(repetitions: int) -> str:
     """These rates for as many tables and starts as entries of the board have, as Markdown."""
-    head = "".join(f" {n} table{'s' * (n > 1)} |" for n in N_TABLES)
+    head = "".join(f" {n} tables |" for n in N_TABLES)
     lines = [
         f"| fail | initial weights of a table |{head}",
         "|---:|" + "---:|" * (len(N_TABLES) + 1),

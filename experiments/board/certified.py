@@ -48,7 +48,7 @@ from memobench.table.rows import listed, of_architecture
 FOLDER = pathlib.Path("results/board")
 # Models trained again for each file; the best of them is kept.
 CANDIDATES = 3
-# Trials that are, until one of them knows its part again.
+# At most so many trials are trained again, until one knows its part.
 TRIALS = 12
 WHOLE, PART, PROOF = "most bits", "largest part", "proof"
 THEOREMS = ("dana2025", "random_features", "bubeck2020")
@@ -217,7 +217,7 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
     records: list[Any] = rows.to_dict("records")
     shown = {
-        "entry": [Architecture.of_row(row).in_full for row in records],
+        "entry": [Architecture.of_row(row).full_name for row in records],
         "track": rows["track"],
         "parameters": rows["n_params"],
         "bits": rows["bits"],

@@ -4,11 +4,11 @@ An architecture is not judged by one arbitrary width: the shape of each family t
 of an overfull set after 1,024 steps of the exact gradient stands for it in `board/typical`.
 `memobench/families.py` makes the shapes.
 
-`python -m memobench.experiments.board.shapes [FOLDER]` writes the chosen ones into `chosen.csv`, by
-what is published and by runs of `board/typical` in the folder. What looks best on four label tables
-is often worse on more: a shape that was measured as an entry counts with what it knew then. Others
-take its place where their search found 2% more; once they are measured too, that which knows most
-in the end stands, and the others are in `passed.csv`.
+`python -m memobench.experiments.board.shapes [FOLDER]` writes the chosen shapes into `chosen.csv`,
+from the published rows and from runs of `board/typical` in the folder. What looks best on four
+label tables is often worse on more, so a shape that was measured as an entry counts with its
+measured bits. Another shape takes its place if its search found 2% more. Once both are measured,
+the one with more bits after all steps stands, and the other is listed in `passed.csv`.
 
 Expected: shapes with few heads or neurons beside many dimensions, or the reverse, know less.
 
@@ -83,7 +83,7 @@ def chosen(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
 
     Args:
       table: rows of this experiment.
-      entries: what `measured` returns; of several the one of most bits in the end may stand.
+      entries: what `measured` returns; of several rows of a shape the last counts.
     """
     found = table[table["status"] == "ok"].set_index("run_id")
     rows = []
@@ -156,15 +156,14 @@ EXPERIMENTS = (
 
 def _main() -> None:
     """Writes `chosen.csv` and `passed.csv`."""
-    rows = pd.concat([published("board/typical"), *map(load_results, sys.argv[1:])])
+    # Where a folder has other runs of a published entry, the published one counts.
+    rows = pd.concat([*map(load_results, sys.argv[1:]), published("board/typical")])
     entries = pd.concat([pd.read_csv(PASSED), measured(rows)], ignore_index=True)
     found = chosen(published("board/shapes"), entries)
-    passed = [
-        row
-        for budget in families.VOCAB_SIZES
-        for shape, row in _by_shape(entries, budget).items()
-        if shape not in [x for of in SHAPES for x in _architectures(found, budget, of)]
-    ]
+    passed = []
+    for budget in families.VOCAB_SIZES:
+        stand = {shape for of in SHAPES for shape in _architectures(found, budget, of)}
+        passed += [row for x, row in _by_shape(entries, budget).items() if x not in stand]
     for path, table in ((CHOSEN, found), (PASSED, pd.DataFrame(passed, columns=entries.columns))):
         # Sizes that some have stay whole numbers.
         whole = table.dropna(axis=1, how="all").convert_dtypes()

@@ -91,7 +91,7 @@ class Architecture(Spec):
         return sizes_in_words(cells) + [f"{x}={y}" for x, y in options.items() if y != usual[x]]
 
     @property
-    def in_full(self) -> str:
+    def full_name(self) -> str:
         """The family and the sizes, as boards name an entry."""
         return f"{self.family} ({' '.join(self.shown_sizes)})"
 
