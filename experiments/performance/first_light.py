@@ -6,32 +6,40 @@ For each program of `programs.py`:
   float64 on the host's CPU, where the models take another path (`models/lookup.py`); and a chunk of
   steps taken twice must give the same bits.
 - *fast*: model-steps per second of packs of several sizes, with the seconds of compilation and the
-  temporary memory.
+  temporary memory; beside them PyTorch, one model after another, and the device's own ceilings.
 - *foretold*: the same by `accelerators.csv`, the model from programs compiled without the device.
 
-Rows are appended to first_light.jsonl as they are measured. After --minutes the rest is left, and
-the same command goes on where it stopped: no piece takes ten minutes. A wrong step ends the script
-in an error, when the page is written.
+What is right is found, and programs are compiled, side by side; rates are measured after that, one
+at a time. Rows are appended to first_light.jsonl as they are measured. After --minutes the rest is
+left, and the same command goes on where it stopped: no piece takes ten minutes. A wrong step ends
+the script in an error, when the page is written.
 
     python experiments/performance/first_light.py --minutes=9
 """
 
+import concurrent.futures
+import functools
 import pathlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import associations
+import ceilings
 import jax
 import jax.numpy as jnp
 import measuring
 import numpy as np
 import pandas as pd
 import programs
+import pytorch
 from absl import app, flags
+from measuring import say
 from rows import Rows
 
 from memobench.engine import initializing, reading, to_compile
+from memobench.executors import local
 from memobench.planner import accelerators
 
 OUTPUT = measuring.output_flag()
@@ -44,6 +52,8 @@ SCRIPT = "experiments/performance/first_light.py"
 FORETOLD = pathlib.Path(__file__).parents[2] / "results" / "performance" / "accelerators.csv"
 # Of float32 against float64: many times what rounding gives, far below what bfloat16 does.
 TOLERANCE = 1e-4
+# Runs whose initial weights the others of a pack repeat: the host makes them one after another.
+INITIALIZED = 16
 
 MARKDOWN = """\
 # First light
@@ -59,36 +69,35 @@ at most {tolerance:g} is right. `same bits`: whether a chunk taken twice gave th
 
 ## Fast
 
-{fast}
+{rates}
 
-`foretold`: by accelerators.csv, which no device has measured; empty where it has no such program.
+`k steps / s`: thousands of model-steps per second, steady. `× PyTorch`: over {pytorch} steps per
+second of the same model in eager PyTorch, one after another. `TB / s`: what the program moves by
+accelerators.csv, at this rate; a copy moves {copy} TB / s here, and a product of float32 matrices
+takes {product} TFLOP / s. `foretold`: `k steps / s` by accelerators.csv, which no device has
+measured; empty where it has no such program. `compile s`: {threads} programs side by side.
 """
 
 
 def main(argv: Sequence[str]) -> None:
     """Measures what is missing, and writes the page."""
     output = measuring.begin(SCRIPT, OUTPUT.value)
-    about = measuring.about(SCRIPT)
-    of = {"jax": about["jax"], "device": about["device"]}
+    about = measuring.about(SCRIPT) | pytorch.version()
+    of = {name: about[name] for name in ("jax", "device", "torch")}
     rows = Rows(output / "first_light.jsonl", of, MINUTES.value)
-    chosen = PROGRAMS.value or list(programs.FIRST)
-    for name in chosen:
-        rows.add({"kind": "right", "program": name}, lambda name=name: right(name))
-    for n in SIZES.value:
-        for name in chosen:
-            key = {"kind": "fast", "program": name, "runs": int(n)}
-            rows.add(key, lambda name=name, n=n: fast(name, int(n)))
-    checked = rows.table("right").drop(columns=["kind", "of", "sitting"], errors="ignore")
-    rates = rows.table("fast").drop(columns=["kind", "of", "sitting"], errors="ignore")
-    if len(rates):
-        on_cpu = jax.default_backend() == "cpu"
-        model = {} if on_cpu else foretold(jax.devices()[0].device_kind)
-        rates["foretold"] = [model.get((x.program, x.runs), np.nan) for x in rates.itertuples()]
+    failed = _measure(rows, PROGRAMS.value or list(programs.FIRST), list(map(int, SIZES.value)))
+    checked, rates = _table(rows, "right"), _rates(rows)
+    known = {row["kind"]: row for row in rows.all}
+    ceiling: Any = known.get("ceiling", {"bytes/s": np.nan, "FLOP/s": np.nan})
     shown = checked.map(lambda x: f"{x:.1e}" if isinstance(x, float) else x)
     text = MARKDOWN.format(
         right=measuring.markdown(shown),
-        fast=measuring.markdown(rates),
+        rates=measuring.markdown(rates),
         tolerance=TOLERANCE,
+        pytorch=f"{known['pytorch']['rate']:.0f}" if "pytorch" in known else "unmeasured",
+        copy=f"{ceiling['bytes/s'] / 1e12:.2f}",
+        product=f"{ceiling['FLOP/s'] / 1e12:.1f}",
+        threads=local.n_cores(),
         **about,
     )
     measuring.write(output, "first_light", text, pd.concat([checked, rates]), about)
@@ -96,8 +105,71 @@ def main(argv: Sequence[str]) -> None:
     if rows.left:
         print(f"Time was over with {rows.left} measurements left: the same command goes on.")
     wrong = [row["program"] for row in rows.all if row["kind"] == "right" and not _is_right(row)]
-    if wrong:
-        sys.exit(f"wrong on this device: {', '.join(wrong)}")
+    if wrong or failed:
+        sys.exit(f"wrong on this device: {', '.join(wrong + failed)}")
+
+
+def _measure(rows: Rows, chosen: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """Adds what is not in the rows yet; returns what could not be measured, which it says."""
+    keys = [{"kind": "right", "program": name} for name in chosen]
+    keys += [{"kind": "fast", "program": name, "runs": n} for n in sizes for name in chosen]
+    missing = [key for key in keys if not rows.has(key)]
+    failed = []
+
+    def add(key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
+        try:
+            rows.add(key, measure)
+        except Exception as error:  # The rest is measured whatever becomes of one.
+            say(f"{key}: {error!r}"[:2000])
+            failed.append(", ".join(map(str, key.values())))
+
+    with concurrent.futures.ThreadPoolExecutor(local.n_cores()) as pool:
+        ahead = [pool.submit(_begin, key) for key in missing]
+    for key, begun in zip(missing, ahead, strict=True):
+        add(key, functools.partial(_end, begun))
+    if any(key["kind"] == "fast" for key in keys):
+        add({"kind": "ceiling"}, functools.partial(ceilings.measure, 1, 1, SECONDS.value))
+        for n_threads in pytorch.threads()[:1]:
+            add({"kind": "pytorch"}, functools.partial(_pytorch, n_threads))
+    return failed
+
+
+def _begin(key: dict[str, Any]) -> Any:
+    """What of a measurement may be done beside others: all of `right`, the compiling of `fast`."""
+    program = key["program"]
+    return right(program) if key["kind"] == "right" else Compiled(program, key["runs"])
+
+
+def _end(begun: concurrent.futures.Future) -> dict[str, Any]:
+    found = begun.result()
+    return found.rate() if isinstance(found, Compiled) else found
+
+
+def _pytorch(n_threads: int) -> dict[str, Any]:
+    return {"rate": associations.pytorch_rate(n_threads, SECONDS.value)}
+
+
+def _table(rows: Rows, kind: str) -> pd.DataFrame:
+    return rows.table(kind).drop(columns=["kind", "of", "sitting"], errors="ignore")
+
+
+def _rates(rows: Rows) -> pd.DataFrame:
+    """The rates, and what they are compared with."""
+    rates, baseline = _table(rows, "fast"), rows.table("pytorch")
+    if not len(rates):
+        return rates
+    device = jax.devices()[0]
+    model = foretold(device.device_kind) if device.platform != "cpu" else {}
+    each: Iterable[Any] = rates.to_dict("records")
+    modelled = [model.get((row["program"], row["runs"]), {}) for row in each]
+    per_second = rates["k steps / s"] * 1e3
+    if len(baseline):
+        is_same = rates["program"] == "heads, published"
+        rates["× PyTorch"] = (per_second / baseline["rate"].iloc[0]).where(is_same)
+    megabytes = np.array([row.get("MB", np.nan) for row in modelled])
+    rates["TB / s"] = per_second / rates["lanes"] * megabytes / 1e6
+    rates["foretold"] = [row.get("k steps / s", np.nan) for row in modelled]
+    return rates
 
 
 def right(program: str) -> dict[str, Any]:
@@ -133,36 +205,44 @@ def right(program: str) -> dict[str, Any]:
     }
 
 
-def fast(program: str, n_runs: int) -> dict[str, Any]:
-    """Model-steps per second of a pack."""
-    pack, signature, n_lanes, n_instances = programs.packed(program, n_runs, jax.default_backend())
-    state, *others = _arguments(pack, signature, n_lanes, n_instances)
-    started = time.perf_counter()
-    chunk = to_compile(signature, n_lanes, n_instances)["chunk"].compiled()
-    seconds = time.perf_counter() - started
-    memory: Any = chunk.memory_analysis()
+class Compiled:
+    """The chunk of steps of a pack, compiled."""
 
-    def advance(state: Any) -> tuple[Any, Any]:
-        state, _ = chunk(state, *others)
-        # The state is overwritten by the next chunk: a copy of one number is waited for.
-        return state, jnp.copy(jax.tree.leaves(state.variables)[0].ravel()[:1])
+    def __init__(self, program: str, n_runs: int) -> None:
+        self._of = programs.packed(program, n_runs, jax.default_backend())
+        _, *shape = self._of
+        started = time.perf_counter()
+        self._chunk = to_compile(*shape)["chunk"].compiled()
+        self._seconds = time.perf_counter() - started
 
-    calls = measuring.calls_in_a_row(advance, state, SECONDS.value)
-    return {
-        "lanes": n_lanes,
-        "k steps / s": calls * n_lanes * signature.chunk_steps / 1e3,
-        "compile s": seconds,
-        "temporary MB": memory.temp_size_in_bytes / 1e6,
-        "planned MB": pack.memory_bytes / 1e6,
-    }
+    def rate(self) -> dict[str, Any]:
+        """Model-steps per second."""
+        pack, signature, n_lanes, n_instances = self._of
+        state, *others = _arguments(pack, signature, n_lanes, n_instances)
+
+        def advance(state: Any) -> tuple[Any, Any]:
+            state, _ = self._chunk(state, *others)
+            # The state is overwritten by the next chunk: a copy of one number is waited for.
+            return state, jnp.copy(jax.tree.leaves(state.variables)[0].ravel()[:1])
+
+        calls = measuring.calls_in_a_row(advance, state, SECONDS.value)
+        return {
+            "lanes": n_lanes,
+            "k steps / s": calls * n_lanes * signature.chunk_steps / 1e3,
+            "compile s": self._seconds,
+            "temporary MB": self._chunk.memory_analysis().temp_size_in_bytes / 1e6,
+            "planned MB": pack.memory_bytes / 1e6,
+        }
 
 
 def _arguments(pack: Any, signature: Any, n_lanes: int, n_instances: int) -> Any:
     """What a chunk reads: initial weights, a drawn instance, random batches, small rates."""
     parts = to_compile(signature, n_lanes, n_instances)
     _, data, lane, rate, order = parts["chunk"].arguments
-    each = [initializing.init_run(pack.runs[i % len(pack.runs)]) for i in range(n_lanes)]
-    state = jax.jit(parts["begin"].function)(jax.tree.map(lambda *xs: np.stack(xs), *each))
+    each = jax.device_get([initializing.init_run(run) for run in pack.runs[:INITIALIZED]])
+    repeated = np.arange(n_lanes) % len(each)
+    variables = jax.tree.map(lambda *xs: np.stack(xs)[repeated], *each)
+    state = jax.jit(parts["begin"].function)(variables)
     rng = np.random.default_rng(0)
 
     def drawn(x: Any, most: int) -> np.ndarray:
@@ -193,15 +273,14 @@ def _is_right(row: dict[str, Any]) -> bool:
     return max(row["loss"], row["gradient"]) <= TOLERANCE and row["same bits"]
 
 
-def foretold(device: str) -> dict[tuple[str, int], float]:
-    """Thousands of model-steps per second by program and runs, of the target like this device."""
+def foretold(device: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """Rows of accelerators.csv of the target like this device, by program and runs."""
     table = pd.read_csv(FORETOLD)
     # What makers add to a name tells sizes and sockets apart, which the model does not.
     name = accelerators.nearest(device, "").replace("v5 lite", "v5e")
     table = table[table["accelerator"].str.startswith(name)]
-    return {
-        (row["program"], int(row["runs"])): row["k steps / s"] for row in table.to_dict("records")
-    }
+    rows: Iterable[Any] = table.to_dict("records")
+    return {(row["program"], int(row["runs"])): row for row in rows}
 
 
 if __name__ == "__main__":

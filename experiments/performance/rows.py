@@ -33,6 +33,10 @@ class Rows:
         self.all = [row for row in map(json.loads, _whole_lines(path)) if row["of"] == of]
         self.left = 0
 
+    def has(self, key: dict[str, Any]) -> bool:
+        """Whether the row of this key is measured."""
+        return any(key.items() <= row.items() for row in self.all)
+
     def add(self, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The row of this key, measured unless it is there; empty where time is over."""
         for row in self.all:

@@ -195,7 +195,7 @@ programs.FIRST = {"tiny": lambda: run}
 argv = flags.FLAGS(["first_light", "--sizes=2", "--seconds=0.01", "--output=FOLDER"])
 first_light.main(argv)
 for device in ("NVIDIA H200 141GB HBM3e", "NVIDIA H100 80GB HBM3", "TPU v5 lite"):
-    assert first_light.foretold(device)["heads, published", 256] > 0
+    assert first_light.foretold(device)["heads, published", 256]["MB"] > 0
 path = pathlib.Path("FOLDER/first_light.jsonl")
 path.write_text(path.read_text().replace('"same bits": true', '"same bits": false'))
 first_light.main(argv)
@@ -212,5 +212,5 @@ def test_the_first_hour_on_an_accelerator_finds_a_wrong_step_and_measures_nothin
     assert done.stdout.count("# First light") == 2
     assert done.stderr.endswith("wrong on this device: tiny\n")
     rows = [json.loads(x) for x in (tmp_path / "first_light.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in rows] == ["right", "fast"]
+    assert [row["kind"] for row in rows if row["kind"] != "pytorch"] == ["right", "fast", "ceiling"]
     assert 0 < rows[0]["gradient"] < 1e-4
