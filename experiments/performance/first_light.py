@@ -111,7 +111,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _measure(rows: Rows, chosen: Sequence[str], sizes: Sequence[int]) -> list[str]:
     """Adds what is not in the rows yet; returns what could not be measured, which it says."""
-    keys = [{"kind": "right", "program": name} for name in chosen]
+    keys: list[dict[str, Any]] = [{"kind": "right", "program": name} for name in chosen]
     keys += [{"kind": "fast", "program": name, "runs": n} for n in sizes for name in chosen]
     missing = [key for key in keys if not rows.has(key)]
     failed = []
