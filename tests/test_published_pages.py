@@ -47,10 +47,17 @@ def test_a_point_of_several_experiments_counts_once(paper):
     runs = [run for found in papers.experiments(paper) for run in found.runs("paper")]
     rows = pd.DataFrame({"run_id": [run.run_id for run in runs]})
     known = rows.drop_duplicates().assign(compile_seconds=1, run_seconds=5, pack_size=2)
+    known["platform"] = "cpu"
     coverage = papers.coverage(paper, known)
     assert coverage["points"].sum() == len({papers.point(run) for run in runs})
     assert (coverage["published"] == coverage["points"]).all()
     assert coverage["core-hours"].sum() == pytest.approx(3 * len(known) / 3600)
+    # An accelerator's hours are none of a core's.
+    known.loc[known.index[::2], "platform"] = "gpu"
+    both = papers.coverage(paper, known)
+    spent = both[["core-hours", "GPU-hours"]].sum()
+    assert spent["GPU-hours"] == pytest.approx(3 * len(known[::2]) / 3600)
+    assert spent.sum() == pytest.approx(coverage["core-hours"].sum())
 
 
 def test_all_that_a_figure_shows_is_in_sight(published):

@@ -55,6 +55,23 @@ def test_what_earlier_processes_trained_counts_once(tmp_path):
     assert later.earlier > 100
 
 
+def test_a_run_that_went_on_elsewhere_names_all_its_devices(make_run, tmp_path):
+    """Each once, the last that trained it last."""
+    folder = checkpoints.Folder(tmp_path)
+    for device in ("a GPU", "a CPU", "a CPU", "a GPU", "another"):
+        timed = checkpoints.Timed(folder, device)
+        timed.load("begun")
+        timed.save("begun", {"x": np.arange(3)})
+    last = checkpoints.Timed(folder, "another")
+    assert last.load("begun").keys() == {"x"}
+    assert last.other_devices == ("a CPU", "a GPU")
+    result = training.train_one(make_run(method=SHORT))
+    pack = packing.make_pack([make_run(method=SHORT)])
+    alone = provenance.provenance(pack, result)["device"]
+    named = dataclasses.replace(result, other_devices=last.other_devices)
+    assert provenance.provenance(pack, named)["device"] == f"a CPU; a GPU; {alone}"
+
+
 def _runs(make_run, seeds=3):
     return [make_run(n_heads=h, seed=seed, method=SHORT) for h in (1, 3) for seed in range(seeds)]
 

@@ -32,6 +32,8 @@ PAPERS = {
     "hebbian2026": "hebbian2026",
 }
 _ENOUGH = f"with {MIN_SEEDS} seeds"
+# What time is counted in, on each platform.
+_HOURS = {"cpu": "core-hours", "gpu": "GPU-hours", "tpu": "TPU-hours"}
 _OTHERS, _NOTHING = "the quick preset alone", "nothing yet"
 
 
@@ -51,7 +53,7 @@ def measured(paper: str) -> str:
     parts = [
         "### Points at the paper's own size",
         f"{share(paper)}.",
-        tables.markdown(points, {"core-hours": 2}),
+        tables.markdown(points, dict.fromkeys(_HOURS.values(), 2)),
     ]
     if len(near):
         parts += [
@@ -77,10 +79,10 @@ def share(paper: str) -> str:
             f"none of {len(set(map(point, runs)))} points has been measured at the paper's own size"
         )
     points = coverage(paper, known)
+    spent = [f"{points[x].sum():.1f} {x}" for x in _HOURS.values() if x in points]
     return (
         f"{points['published'].sum()} of {points['points'].sum()} points have been measured at the "
-        f"paper's own size, {points[_ENOUGH].sum()} with three seeds, in "
-        f"{points['core-hours'].sum():.1f} core-hours"
+        f"paper's own size, {points[_ENOUGH].sum()} with three seeds, in {' and '.join(spent)}"
     )
 
 
@@ -91,21 +93,22 @@ def _runs(paper: str) -> list[Run]:
 
 
 def coverage(paper: str, known: pd.DataFrame) -> pd.DataFrame:
-    """One row per experiment: its points, those that have published rows, and their core-hours.
+    """One row per experiment: its points, those that have published rows, and their hours.
 
     A point of several experiments counts for the first of them. Packs that ran side by side count
     each in full.
     """
     seen, rows = set[Run](), []
     seconds = (known["compile_seconds"] + known["run_seconds"]) / known["pack_size"]
-    seconds_of = dict(zip(known["run_id"], seconds, strict=True))
+    spent_of = dict(zip(known["run_id"], zip(known["platform"], seconds, strict=True), strict=True))
     for experiment in experiments(paper):
-        seeds, spent = collections.Counter[Run](), 0.0
+        seeds, spent = collections.Counter[Run](), collections.Counter[str]()
         points = {point(run): None for run in experiment.runs("paper")}
         for run in experiment.runs("paper"):
-            if run.run_id in seconds_of and point(run) not in seen:
+            if run.run_id in spent_of and point(run) not in seen:
                 seeds[point(run)] += 1
-                spent += seconds_of[run.run_id]
+                platform, seconds_of_run = spent_of[run.run_id]
+                spent[platform] += seconds_of_run
         rows.append(
             {
                 "experiment": experiment.name,
@@ -113,12 +116,13 @@ def coverage(paper: str, known: pd.DataFrame) -> pd.DataFrame:
                 "published": len(seeds),
                 _ENOUGH: sum(count >= MIN_SEEDS for count in seeds.values()),
                 "most seeds": max(seeds.values(), default=0),
-                "core-hours": spent / 3600,
+                **{hours: spent[platform] / 3600 for platform, hours in _HOURS.items()},
             }
         )
         seen |= points.keys()
     table = pd.DataFrame(rows)
-    return table[table["points"] > 0].reset_index(drop=True)
+    unused = [x for x in _HOURS.values() if x != _HOURS["cpu"] and not table[x].any()]
+    return table[table["points"] > 0].drop(columns=unused).reset_index(drop=True)
 
 
 @functools.cache

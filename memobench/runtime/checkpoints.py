@@ -18,7 +18,7 @@ _log = logging.getLogger("memobench")
 
 Arrays = dict[str, np.ndarray]
 # Beside the arrays of a run.
-_SECONDS = "seconds"
+_SECONDS, _DEVICES = "seconds", "devices"
 
 
 class Checkpoints(Protocol):
@@ -79,13 +79,17 @@ class Folder:
 
 
 class Timed:
-    """Checkpoints that also say how long their runs were trained, by all processes that did."""
+    """Checkpoints that also say how long their runs were trained, by all processes, and on what.
 
-    def __init__(self, of: Checkpoints) -> None:
-        self._of, self._saved = of, set[str]()
+    device: the name of that of this process.
+    """
+
+    def __init__(self, of: Checkpoints, device: str = "") -> None:
+        self._of, self._device, self._saved = of, device, set[str]()
         self._started = time.perf_counter()
-        # Seconds of earlier processes, until they saved.
+        # Seconds of earlier processes, until they saved, and their devices if these are others.
         self.earlier = 0.0
+        self.other_devices: tuple[str, ...] = ()
 
     def load(self, run_id: str) -> Arrays | None:
         arrays = self._of.load(run_id)
@@ -93,9 +97,13 @@ class Timed:
             earlier = float(arrays.pop(_SECONDS, 0.0))
             # Runs of a pack were trained together.
             self.earlier = max(self.earlier, 0.0 if run_id in self._saved else earlier)
+            devices = arrays.pop(_DEVICES, np.array([], str)).tolist()
+            others = [*self.other_devices, *(x for x in devices if x != self._device)]
+            self.other_devices = tuple(dict.fromkeys(others))
         return arrays
 
     def save(self, run_id: str, arrays: Arrays) -> None:
         self._saved.add(run_id)
         seconds = self.earlier + time.perf_counter() - self._started
-        self._of.save(run_id, {**arrays, _SECONDS: np.array(seconds)})
+        devices = np.array([*self.other_devices, self._device])
+        self._of.save(run_id, {**arrays, _SECONDS: np.array(seconds), _DEVICES: devices})

@@ -129,11 +129,15 @@ def _training(
     """How packs are made: as the method of their runs says, and timed."""
 
     def train(pack: packing.Pack) -> PackResult:
-        timed = checkpoints.Timed(saved) if saved else None
+        timed = checkpoints.Timed(saved, device_name(jax.devices()[0])) if saved else None
         started = time.perf_counter()
         result = pack.runs[0].method.train(pack, on_steps, timed)
         seconds = time.perf_counter() - started + (timed.earlier if timed else 0.0)
-        return dataclasses.replace(result, run_seconds=seconds - result.compile_seconds)
+        return dataclasses.replace(
+            result,
+            run_seconds=seconds - result.compile_seconds,
+            other_devices=timed.other_devices if timed else (),
+        )
 
     return train
 
