@@ -28,6 +28,7 @@ from memobench.runtime import checkpoints, provenance, worker
 from memobench.runtime.leases import Leases
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.table import results, verify
+from memobench.table.rows import require_whole
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.drawn import assert_one_line
@@ -67,9 +68,11 @@ def test_a_run_that_went_on_elsewhere_names_all_its_devices(make_run, tmp_path):
     assert last.other_devices == ("a CPU", "a GPU")
     result = training.train_one(make_run(method=SHORT))
     pack = packing.make_pack([make_run(method=SHORT)])
-    alone = provenance.provenance(pack, result)["device"]
+    alone = provenance.provenance(pack, result)
     named = dataclasses.replace(result, other_devices=last.other_devices)
-    assert provenance.provenance(pack, named)["device"] == f"a CPU; a GPU; {alone}"
+    about = provenance.provenance(pack, named)
+    require_whole(worker.rows_of(pack, named), about)
+    assert about["device"] == f"a CPU, then a GPU, then {alone['device']}"
 
 
 def _runs(make_run, seeds=3):

@@ -31,7 +31,7 @@ def provenance(pack: packing.Pack, result: PackResult) -> dict[str, Any]:
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
         "platform": device.platform,
-        "device": "; ".join([*result.other_devices, device_name(device)]),
+        "device": ", then ".join([*result.other_devices, device_name(device)]),
         "instruction_set": instruction_set() if device.platform == "cpu" else None,
         "n_devices": devices.count(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
