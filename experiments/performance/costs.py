@@ -9,7 +9,7 @@ It prints, and writes to --output as Markdown and CSV, three tables:
    Equal packs measured several times count once, by the fastest; `spread` is how many times longer
    all of an experiment's repeated packs took in their slowest measurement than in their fastest.
 2. What every experiment costs on the device of the shards, two packs side by side, and a guess for
-   one accelerator and for several; no accelerator has been measured.
+   one accelerator and for several, by the share of its bandwidth that steps reach.
 3. The rates.
 
 With --write the rates replace this device's in `memobench/rates.csv`, which comes with memobench:
@@ -47,7 +47,7 @@ SAMPLE = flags.DEFINE_string("sample", None, "CSV file for a few packs of every 
 SCRIPT = "experiments/performance/costs.py"
 # Share of a preset's runs that must be measured for a comparison.
 COVERAGE = 0.9
-ACCELERATOR, ACCELERATORS = "NVIDIA H200", 8
+ACCELERATOR, ACCELERATORS = "NVIDIA H100", 8
 # How far off a prediction may be.
 FACTOR = 1.5
 
@@ -83,9 +83,10 @@ PRICED = """\
 {priced}
 
 On the CPU: predicted from measured rates, {workers} packs side by side. On accelerators: **a
-guess**, by what steps move at {bandwidth:g} TB/s, at least {step:g} µs a step and
-{compilation:g} s a compilation; constructions at {arithmetic:g} TFLOP/s. No accelerator has run
-any of it. Several share packs, not runs."""
+guess**, by what steps move at {bandwidth:.2g} TB/s, the share of an H100's bandwidth that they were
+measured to reach ([first light](first_light.md)), at least {step:g} µs a step and
+{compilation:g} s a compilation; constructions at {arithmetic:g} TFLOP/s. Several share packs, not
+runs."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -146,7 +147,7 @@ def section(priced: pd.DataFrame, device: str) -> str:
         title=_PRICED,
         priced=tables.markdown(side_by_side(priced, device), {}),
         workers=local.n_workers(),
-        bandwidth=figures.bandwidth / 1e12,
+        bandwidth=figures.reached * figures.bandwidth / 1e12,
         step=figures.step_seconds * 1e6,
         compilation=guess.program_seconds,
         arithmetic=1e-12 / guess.flop_seconds,
@@ -242,8 +243,8 @@ def price(rates: dict[costs.RateKey, costs.Rates], device: str) -> pd.DataFrame:
                     "preset": preset,
                     "runs": len(runs),
                     device: duration(here.wall_seconds),
-                    "one H200 (guess)": duration(one.wall_seconds),
-                    f"{ACCELERATORS} H200 (guess)": duration(several.wall_seconds),
+                    "one H100 (guess)": duration(one.wall_seconds),
+                    f"{ACCELERATORS} H100 (guess)": duration(several.wall_seconds),
                 }
             )
     return pd.DataFrame(rows)

@@ -12,12 +12,14 @@ For each program of `programs.py`:
 What is right is found, and programs are compiled, side by side; rates are measured after that, one
 at a time. Rows are appended to first_light.jsonl as they are measured. After --minutes the rest is
 left, and the same command goes on where it stopped: no piece takes ten minutes. A wrong step ends
-the script in an error, when the page is written.
+the script in an error, when the page is written. The page has the rows of all devices that the
+file knows; --minutes=0 writes it and measures nothing.
 
     python experiments/performance/first_light.py --minutes=9
 """
 
 import concurrent.futures
+import datetime
 import functools
 import pathlib
 import sys
@@ -58,7 +60,7 @@ INITIALIZED = 16
 MARKDOWN = """\
 # First light
 
-{date}, jax {jax}, on {device}. Written by `{command}`; never edited by hand.
+Measured on each device by `{command}`; never edited by hand.
 
 ## Right
 
@@ -71,11 +73,17 @@ at most {tolerance:g} is right. `same bits`: whether a chunk taken twice gave th
 
 {rates}
 
-`k steps / s`: thousands of model-steps per second, steady. `× PyTorch`: over {pytorch} steps per
-second of the same model in eager PyTorch, one after another. `TB / s`: what the program moves by
-accelerators.csv, at this rate; a copy moves {copy} TB / s here, and a product of float32 matrices
-takes {product} TFLOP / s. `foretold`: `k steps / s` by accelerators.csv, which no device has
-measured; empty where it has no such program. `compile s`: {threads} programs side by side.
+`k steps / s`: thousands of model-steps per second, steady. `× PyTorch`: over the same model in
+eager PyTorch, one after another. `TB / s`: what the program moves by accelerators.csv, at this
+rate. `foretold`: `k steps / s` by accelerators.csv, a model; both are empty where it has no such
+program. `compile s`: with as many programs side by side as there are cores.
+
+## Ceilings
+
+{ceilings}
+
+A copy, bytes read and written counted; a product of float32 matrices at the precision of training;
+steps of PyTorch. Empty: not measured there.
 """
 
 
@@ -86,21 +94,19 @@ def main(argv: Sequence[str]) -> None:
     of = {name: about[name] for name in ("jax", "device", "torch")}
     rows = Rows(output / "first_light.jsonl", of, MINUTES.value)
     failed = _measure(rows, PROGRAMS.value or list(programs.FIRST), list(map(int, SIZES.value)))
-    checked, rates = _table(rows, "right"), _rates(rows)
-    known = {row["kind"]: row for row in rows.all}
-    ceiling: Any = known.get("ceiling", {"bytes/s": np.nan, "FLOP/s": np.nan})
-    shown = checked.map(lambda x: f"{x:.1e}" if isinstance(x, float) else x)
+    tables = {kind: _table(rows, kind) for kind in ("right", "fast", "ceiling", "pytorch")}
+    rates, ceilings_of = _rates(tables), _ceilings(tables)
+    shown = tables["right"].map(lambda x: f"{x:.1e}" if isinstance(x, float) else x)
     text = MARKDOWN.format(
         right=measuring.markdown(shown),
         rates=measuring.markdown(rates),
+        ceilings=measuring.markdown(ceilings_of),
         tolerance=TOLERANCE,
-        pytorch=f"{known['pytorch']['rate']:.0f}" if "pytorch" in known else "unmeasured",
-        copy=f"{ceiling['bytes/s'] / 1e12:.2f}",
-        product=f"{ceiling['FLOP/s'] / 1e12:.1f}",
-        threads=local.n_cores(),
-        **about,
+        command=f"python {SCRIPT}",
     )
-    measuring.write(output, "first_light", text, pd.concat([checked, rates]), about)
+    measuring.write(
+        output, "first_light", text, pd.concat([tables["right"], rates, ceilings_of]), {}
+    )
     print(text)
     if rows.left:
         print(f"Time was over with {rows.left} measurements left: the same command goes on.")
@@ -123,14 +129,19 @@ def _measure(rows: Rows, chosen: Sequence[str], sizes: Sequence[int]) -> list[st
             say(f"{key}: {error!r}"[:2000])
             failed.append(", ".join(map(str, key.values())))
 
+    # Where no time is left, nothing is begun.
     with concurrent.futures.ThreadPoolExecutor(local.n_cores()) as pool:
-        ahead = [pool.submit(_begin, key) for key in missing]
-    for key, begun in zip(missing, ahead, strict=True):
-        add(key, functools.partial(_end, begun))
-    if any(key["kind"] == "fast" for key in keys):
+        ahead = [
+            concurrent.futures.Future() if rows.over else pool.submit(_begin, key)
+            for key in missing
+        ]
+    # What rates are compared with comes first, for they may take all the time that there is.
+    if sizes:
         add({"kind": "ceiling"}, functools.partial(ceilings.measure, 1, 1, SECONDS.value))
         for n_threads in pytorch.threads()[:1]:
             add({"kind": "pytorch"}, functools.partial(_pytorch, n_threads))
+    for key, begun in zip(missing, ahead, strict=True):
+        add(key, functools.partial(_end, begun))
     return failed
 
 
@@ -150,26 +161,50 @@ def _pytorch(n_threads: int) -> dict[str, Any]:
 
 
 def _table(rows: Rows, kind: str) -> pd.DataFrame:
-    return rows.table(kind).drop(columns=["kind", "of", "sitting"], errors="ignore")
+    """What all devices measured of a kind, with the device, the day and JAX's version first."""
+    return pd.DataFrame(
+        {
+            "device": row["of"]["device"],
+            "date": f"{datetime.datetime.fromtimestamp(row['sitting'], datetime.UTC):%Y-%m-%d}",
+            "jax": row["of"]["jax"],
+            **{name: x for name, x in row.items() if name not in ("kind", "of", "sitting")},
+        }
+        for row in rows.of_all()
+        if row["kind"] == kind
+    )
 
 
-def _rates(rows: Rows) -> pd.DataFrame:
+def _rates(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The rates, and what they are compared with."""
-    rates, baseline = _table(rows, "fast"), rows.table("pytorch")
+    rates = tables["fast"]
     if not len(rates):
         return rates
-    device = jax.devices()[0]
-    model = foretold(device.device_kind) if device.platform != "cpu" else {}
     each: Iterable[Any] = rates.to_dict("records")
-    modelled = [model.get((row["program"], row["runs"]), {}) for row in each]
+    known = {device: foretold(device) for device in rates["device"].unique()}
+    modelled = [known[row["device"]].get((row["program"], row["runs"]), {}) for row in each]
     per_second = rates["k steps / s"] * 1e3
-    if len(baseline):
+    if len(tables["pytorch"]):
+        of_device = tables["pytorch"].groupby("device")["rate"].last()
         is_same = rates["program"] == "heads, published"
-        rates["× PyTorch"] = (per_second / baseline["rate"].iloc[0]).where(is_same)
+        rates["× PyTorch"] = (per_second / rates["device"].map(of_device)).where(is_same)
     megabytes = np.array([row.get("MB", np.nan) for row in modelled])
     rates["TB / s"] = per_second / rates["lanes"] * megabytes / 1e6
     rates["foretold"] = [row.get("k steps / s", np.nan) for row in modelled]
     return rates
+
+
+def _ceilings(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """A row for each device."""
+    both = (tables["ceiling"], tables["pytorch"])
+    found = {device: {"device": device} for x in both for device in x.get("device", ())}
+    for row in tables["ceiling"].to_dict("records"):
+        found[row["device"]] |= {
+            "copy, TB / s": row["bytes/s"] / 1e12,
+            "product, TFLOP / s": row["FLOP/s"] / 1e12,
+        }
+    for row in tables["pytorch"].to_dict("records"):
+        found[row["device"]]["PyTorch, steps / s"] = row["rate"]
+    return pd.DataFrame(found.values())
 
 
 def right(program: str) -> dict[str, Any]:
@@ -274,9 +309,11 @@ def _is_right(row: dict[str, Any]) -> bool:
 
 
 def foretold(device: str) -> dict[tuple[str, int], dict[str, Any]]:
-    """Rows of accelerators.csv of the target like this device, by program and runs."""
+    """Rows of accelerators.csv of the target like a device, by program and runs; none of CPUs."""
     table = pd.read_csv(FORETOLD)
     # What makers add to a name tells sizes and sockets apart, which the model does not.
+    if not device.startswith(tuple(accelerators.DEVICES)):
+        return {}
     name = accelerators.nearest(device, "").replace("v5 lite", "v5e")
     table = table[table["accelerator"].str.startswith(name)]
     rows: Iterable[Any] = table.to_dict("records")

@@ -29,9 +29,19 @@ class Rows:
 
     def __init__(self, path: pathlib.Path, of: dict[str, str], minutes: float) -> None:
         self._path, self._of = path, of
+        self._lines = [json.loads(line) for line in _whole_lines(path)]
         self._stop, self._sitting = time.monotonic() + 60 * minutes, time.time()
-        self.all = [row for row in map(json.loads, _whole_lines(path)) if row["of"] == of]
+        self.all = [row for row in self._lines if row["of"] == of]
         self.left = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether no measurement may begin any more."""
+        return time.monotonic() >= self._stop
+
+    def of_all(self) -> list[dict[str, Any]]:
+        """The rows of all devices and versions that the file has."""
+        return self._lines
 
     def has(self, key: dict[str, Any]) -> bool:
         """Whether the row of this key is measured."""
@@ -42,13 +52,14 @@ class Rows:
         for row in self.all:
             if key.items() <= row.items():
                 return row
-        if time.monotonic() > self._stop:
+        if self.over:
             self.left += 1
             return {}
         row = {**key, **measure(), "of": self._of, "sitting": self._sitting}
         with open(self._path, "a") as file:
             file.write(json.dumps(row) + "\n")
         self.all.append(row)
+        self._lines.append(row)
         shown = {k: v for k, v in row.items() if k not in ("of", "sitting")}
         say(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in shown.items()))
         return row
