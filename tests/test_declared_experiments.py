@@ -1,17 +1,20 @@
 """Every experiment that is declared: its runs, and a report of rows as if they had been made."""
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import bisection, claims
+from memobench import bisection, claims, engine
 from memobench.columns import number
+from memobench.engine import reading
 from memobench.experiments import EXPERIMENTS
 from memobench.methods.capacity import Capacity
 from memobench.methods.construction import Construction
 from memobench.methods.search import Search
 from memobench.models import base as models
 from memobench.models.base import Architecture
+from memobench.planner import packing
 from memobench.report import experiment as page
 from memobench.report.exposure import Exposure
 from memobench.report.groups import Groups
@@ -182,3 +185,29 @@ def test_every_experiment_is_well_declared(experiment, preset):
         sizes = [column for column in published.columns if column != "published"]
         named = table.rename(columns={"steps": "published_steps"})
         assert len(published.merge(named[sizes].drop_duplicates(), on=sizes)) == len(published)
+
+
+def _large():
+    """The run of the largest set for each kind of training, if a step may read it in parts."""
+    found = {}
+    for run in (run for x in EXPERIMENTS.values() for runs in x.presets.values() for run in runs):
+        if run.method.solves or run.task.n_examples <= reading.READ_AT_ONCE:
+            continue
+        of_all = cells(run)["n_sequences"] is None
+        kinds = run.method.row_name, run.method.protocol, run.architecture.name, run.task.name
+        known = found.setdefault((*kinds, "all" if of_all else "listed"), run)
+        if run.task.n_examples > known.task.n_examples:
+            found[*kinds, "all" if of_all else "listed"] = run
+    return found
+
+
+LARGE = _large()
+
+
+@pytest.mark.parametrize("kinds", LARGE, ids="-".join)
+def test_the_largest_sets_can_be_trained(kinds):
+    """Their programs are made, but not compiled: quick presets and other tests have small sets."""
+    run = LARGE[kinds]
+    for shape in run.method.programs(packing.make_pack([run])):
+        chunk = engine.to_compile(*shape)["chunk"]
+        jax.eval_shape(chunk.function, *chunk.arguments)

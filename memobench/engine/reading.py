@@ -106,12 +106,15 @@ class Tokens(Reads):
         size = math.ceil(n / n_parts)
         if signature.batch_size or n_parts == 1 or not signature.task.with_count(size):
             return None
+        memorized = self._memorized(data, lane)
+        if not len(memorized.tokens_TxS):  # All there are, which no list names.
+            return None
 
         def split(x_Tx: jax.Array) -> jax.Array:
             padded = jnp.pad(x_Tx, [(0, n_parts * size - n), *[(0, 0)] * (x_Tx.ndim - 1)])
             return padded.reshape(n_parts, size, *x_Tx.shape[1:])
 
-        return jax.tree.map(split, self._memorized(data, lane))
+        return jax.tree.map(split, memorized)
 
     def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
         module, task = self.signature.module, self.signature.task
