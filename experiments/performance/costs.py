@@ -84,7 +84,7 @@ PRICED = """\
 
 On the CPU: predicted from measured rates, {workers} packs side by side. On accelerators: **a
 guess**, by what steps move at {bandwidth:.2g} TB/s, the share of an H100's bandwidth that they were
-measured to reach ([first light](first_light.md)), at least {step:g} µs a step and
+measured to reach (first_light.md), at least {step:g} µs a step and
 {compilation:g} s a compilation; constructions at {arithmetic:g} TFLOP/s. Several share packs, not
 runs."""
 
