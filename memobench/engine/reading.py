@@ -101,20 +101,18 @@ class Tokens(Reads):
 
     def parts(self, data: Any, lane: Lane) -> Any:
         """Of a listed set that is read whole: padded with examples that never occur."""
-        signature, n = self.signature, self.signature.task.n_examples
+        task, n = self.signature.task, self.signature.task.n_examples
         n_parts = math.ceil(n / READ_AT_ONCE)
         size = math.ceil(n / n_parts)
-        if signature.batch_size or n_parts == 1 or not signature.task.with_count(size):
-            return None
-        memorized = self._memorized(data, lane)
-        if not len(memorized.tokens_TxS):  # All there are, which no list names.
+        is_whole = not self.signature.batch_size and n_parts > 1
+        if not (is_whole and task.listed and task.with_count(size)):
             return None
 
         def split(x_Tx: jax.Array) -> jax.Array:
             padded = jnp.pad(x_Tx, [(0, n_parts * size - n), *[(0, 0)] * (x_Tx.ndim - 1)])
             return padded.reshape(n_parts, size, *x_Tx.shape[1:])
 
-        return jax.tree.map(split, memorized)
+        return jax.tree.map(split, self._memorized(data, lane))
 
     def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
         module, task = self.signature.module, self.signature.task
