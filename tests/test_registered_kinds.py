@@ -44,12 +44,14 @@ def test_a_model_starts_finite_and_is_counted_as_it_is_made(architecture, task):
     module, length = architecture.build(task), task.context_length
     assert architecture.build(dataclasses.replace(task, seed=9)) is module
     variables = models.init(module, length, jax.random.key(0))
-    by_flax = models.shapes(module, length)
-    for ours, theirs in zip(
-        jax.tree.leaves_with_path(variables), jax.tree.leaves_with_path(by_flax), strict=True
+    by_flax = jax.eval_shape(lambda: module.init(jax.random.key(0), *module.example(length)))
+    known = models.shapes(module, length)
+    for ours, theirs, shape in zip(
+        *map(jax.tree.leaves_with_path, (variables, by_flax, known)), strict=True
     ):
-        assert ours[0] == theirs[0]
+        assert ours[0] == theirs[0] == shape[0]
         assert (ours[1].shape, ours[1].dtype) == (theirs[1].shape, theirs[1].dtype)
+        assert (shape[1].shape, shape[1].dtype) == (theirs[1].shape, theirs[1].dtype)
         assert np.isfinite(ours[1]).all()
     sizes = {name: x.size for name, x in variables["params"].items()}
     n_params, n_params_memory = models.count_parameters(module, length)

@@ -12,6 +12,7 @@ from memobench.engine import devices, lanes, reading
 from memobench.engine.compiling import Part
 from memobench.engine.devices import SHARED, SPLIT
 from memobench.engine.lanes import Best, Lane, State
+from memobench.models import base as models
 from memobench.models import lookup
 from memobench.models.base import Module, trains
 from memobench.optimizers import Optimizer
@@ -56,7 +57,7 @@ class Signature:
     def of_shapes(self, module: Module | None = None) -> Any:
         """What the optimiser needs of the shapes of one model, of the padded module or another."""
         module = module or self.module
-        params = self.shapes(module).variables["params"]
+        params = models.shapes(module, self.task.context_length)["params"]
         moving = trains(module, self.trained)
         return self.optimizer.of_shapes({name: x for name, x in params.items() if moving(name)})
 
