@@ -162,7 +162,7 @@ PRICED = """
 import pathlib, costs
 from memobench.experiments import EXPERIMENTS
 from memobench.planner.accelerators import DEVICES, Accelerator
-DEVICES["NVIDIA H200"] = Accelerator(bandwidth=4e12, step_seconds=2.5, traffic=6.5)
+DEVICES["NVIDIA H100"] = Accelerator(4e12, step_seconds=2.5, traffic=6.5, reached=0.5)
 costs.EXPERIMENTS = {name: EXPERIMENTS[name] for name in ["dana2025/smallest"]}
 costs.price_again(pathlib.Path("PAGE"), "a CPU that nobody measured")
 """
@@ -182,7 +182,9 @@ def test_prices_by_the_rates_of_another_device_name_that_one(folder, tmp_path):
     *_, price = [line for line in table.splitlines() if line.startswith("| dana2025/smallest |")]
     # Guesses are of the accelerator that columns and text name.
     assert [cell.strip()[-1] for cell in price.split("|")[-3:-1]] == ["h", "h"]
-    assert "at 4 TB/s, at least 2.5e+06 µs a step" in " ".join(text.split())
+    said = " ".join(text.split())
+    assert "move at 2 TB/s" in said
+    assert "at least 2.5e+06 µs a step" in said
 
 
 FIRST_LIGHT = """
