@@ -157,8 +157,8 @@ def agreement(paper: str, known: pd.DataFrame) -> pd.DataFrame:
 def claims(paper: str) -> pd.DataFrame:
     """One row per claim: what it rests on, and the verdict of every variant.
 
-    A verdict at the paper's own size comes before one of the quick preset, the one of most seeds
-    before others. An arrow leads to that of twice the steps.
+    A verdict at the paper's own size comes before one of the quick preset, the one of most seeds,
+    then of most runs, before others. An arrow leads to that of twice the steps.
     """
     rows = []
     for experiment in experiments(paper):
@@ -235,7 +235,8 @@ def _presets(experiment: Experiment) -> dict[str, bool]:
         if preset in experiment.presets and preset not in experiment.too_short
     }
     seeds = {preset: int(_verdicts(experiment, preset)["seeds"].max()) for preset in own}
-    return dict(sorted(own.items(), key=lambda item: (not item[1], -seeds[item[0]])))
+    runs = {preset: len(experiment.runs(preset)) for preset in own}
+    return dict(sorted(own.items(), key=lambda x: (not x[1], -seeds[x[0]], -runs[x[0]])))
 
 
 def _verdicts(experiment: Experiment, preset: str) -> pd.DataFrame:
