@@ -28,7 +28,6 @@ from memobench.runtime import checkpoints, provenance, worker
 from memobench.runtime.leases import Leases
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.table import results, verify
-from memobench.table.rows import require_whole
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.drawn import assert_one_line
@@ -42,7 +41,7 @@ def test_what_earlier_processes_trained_counts_once(tmp_path):
     # Of a version that did not say how long.
     folder.save("old", {"x": np.arange(3)})
     folder.save("done", {"x": np.arange(3), "seconds": np.float64(100)})
-    timed = checkpoints.Timed(folder)
+    timed = checkpoints.Timed(folder, "a CPU", 2)
     assert timed.load("none") is None
     assert timed.load("old").keys() == {"x"}
     assert timed.earlier == 0
@@ -51,28 +50,62 @@ def test_what_earlier_processes_trained_counts_once(tmp_path):
     timed.save("done", {"x": np.arange(4)})
     assert timed.load("done").keys() == {"x"}
     assert timed.earlier == 100
-    later = checkpoints.Timed(folder)
+    later = checkpoints.Timed(folder, "a CPU", 1)
     later.load("done")
     assert later.earlier > 100
 
 
-def test_a_run_that_went_on_elsewhere_names_all_its_devices(make_run, tmp_path):
+def test_the_time_of_a_pack_is_divided_among_its_runs(tmp_path, monkeypatch):
+    """What is left of it may go on as several, which together are no longer than it was."""
+    now = [0.0]
+    monkeypatch.setattr(checkpoints.time, "perf_counter", lambda: now[0])
+    folder = checkpoints.Folder(tmp_path)
+    timed = checkpoints.Timed(folder, "a GPU", 3)
+    now[0] = 60.0
+    for run_id in "abc":
+        timed.save(run_id, {"x": np.arange(3)})
+    parts = [checkpoints.Timed(folder, "a CPU", len(part)) for part in ("ab", "c")]
+    for part, timed in zip(("ab", "c"), parts, strict=True):
+        for run_id in part:
+            timed.load(run_id)
+    assert [timed.earlier for timed in parts] == [40.0, 20.0]
+
+
+def test_a_run_that_went_on_elsewhere_names_all_its_devices(tmp_path):
     """Each once, the last that trained it last."""
     folder = checkpoints.Folder(tmp_path)
     for device in ("a GPU", "a CPU", "a CPU", "a GPU", "another"):
-        timed = checkpoints.Timed(folder, device)
+        timed = checkpoints.Timed(folder, device, 1)
         timed.load("begun")
         timed.save("begun", {"x": np.arange(3)})
-    last = checkpoints.Timed(folder, "another")
+    last = checkpoints.Timed(folder, "another", 1)
     assert last.load("begun").keys() == {"x"}
-    assert last.other_devices == ("a CPU", "a GPU")
-    result = training.train_one(make_run(method=SHORT))
-    pack = packing.make_pack([make_run(method=SHORT)])
-    alone = provenance.provenance(pack, result)
-    named = dataclasses.replace(result, other_devices=last.other_devices)
-    about = provenance.provenance(pack, named)
-    require_whole(worker.rows_of(pack, named), about)
-    assert about["device"] == f"a CPU, then a GPU, then {alone['device']}"
+    assert last.earlier_devices("begun") == ("a CPU", "a GPU")
+    assert last.earlier_devices("fresh") == ()
+
+
+def test_only_what_went_on_elsewhere_says_so(make_run, tmp_path):
+    """A run of a pack that began with it has the device that trained it alone."""
+    method = dataclasses.replace(SHORT, epochs=100)
+    runs = [make_run(seed=seed, method=method) for seed in range(2)]
+    folder = worker.Workspace(tmp_path, results.Reader(tmp_path), Leases(tmp_path)).checkpoints
+    _stop_early(runs[0], checkpoints.Timed(folder, "a GPU", 1))
+    table = memobench.run(runs, tmp_path, progress=False).set_index("run_id")
+    here = provenance.device_name(jax.devices()[0])
+    assert table.loc[runs[0].run_id, "device"] == f"a GPU, then {here}"
+    assert table.loc[runs[1].run_id, "device"] == here
+    assert len(results.shard_paths(tmp_path)) == 2
+    assert set(table["pack_size"]) == {2}
+
+
+def _stop_early(run, saved):
+    """Trains a run for some steps, and saves it."""
+
+    def stop(_):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run.method.train(packing.make_pack([run]), stop, saved)
 
 
 def _runs(make_run, seeds=3):

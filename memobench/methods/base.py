@@ -41,9 +41,10 @@ class PackResult:
 
     accuracy_R, loss_R (mean, nats): over all examples at the final weights.
     step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
-    compile_seconds: 0 where the program was compiled before. run_seconds: all others, and
-    other_devices: on which earlier processes trained, both by `runtime.worker`. variables: final,
-    padded, stacked. columns: further ones of each run's row, from methods that have any. weights:
+    compile_seconds: 0 where the program was compiled before. run_seconds: all others, which
+    `runtime.worker` measures. earlier_devices: of each run, those that trained it before; by
+    `runtime.worker`, too. variables: final, padded, stacked. columns: further ones of each run's
+    row, from methods that have any. weights:
     what is kept of each run, None for one of which nothing is; by default what is in `variables`.
     """
 
@@ -53,7 +54,7 @@ class PackResult:
     step_loss_RxL: np.ndarray
     compile_seconds: float
     run_seconds: float = 0.0
-    other_devices: tuple[str, ...] = ()
+    earlier_devices: tuple[tuple[str, ...], ...] = ()
     variables: Any = dataclasses.field(default=None, repr=False)
     columns: tuple[dict[str, Any], ...] = ()
     weights: tuple[Weights | None, ...] | None = dataclasses.field(default=None, repr=False)

@@ -79,31 +79,42 @@ class Folder:
 
 
 class Timed:
-    """Checkpoints that also say how long their runs were trained, by all processes, and on what.
+    """Checkpoints that also say how long each run was trained, by all processes, and on what.
 
-    device: the name of that of this process.
+    A process trains the runs of a pack together, and its time is divided evenly among them: what is
+    left of a pack may go on as several.
+
+    device: the name of that of this process. n_runs: of the pack.
     """
 
-    def __init__(self, of: Checkpoints, device: str = "") -> None:
-        self._of, self._device, self._saved = of, device, set[str]()
+    def __init__(self, of: Checkpoints, device: str, n_runs: int) -> None:
+        self._of, self._device, self._n_runs = of, device, n_runs
         self._started = time.perf_counter()
-        # Seconds of earlier processes, until they saved, and their devices if these are others.
-        self.earlier = 0.0
-        self.other_devices: tuple[str, ...] = ()
+        # By run, until this process began.
+        self._seconds, self._devices = dict[str, float](), dict[str, list[str]]()
+        self._saved = set[str]()
+
+    @property
+    def earlier(self) -> float:
+        """Seconds of earlier processes, of all runs of the pack."""
+        return sum(self._seconds.values())
+
+    def earlier_devices(self, run_id: str) -> tuple[str, ...]:
+        """The other devices that trained a run, in turn."""
+        return tuple(x for x in self._devices.get(run_id, ()) if x != self._device)
 
     def load(self, run_id: str) -> Arrays | None:
         arrays = self._of.load(run_id)
         if arrays is not None:
-            earlier = float(arrays.pop(_SECONDS, 0.0))
-            # Runs of a pack were trained together.
-            self.earlier = max(self.earlier, 0.0 if run_id in self._saved else earlier)
+            seconds = float(arrays.pop(_SECONDS, 0.0))
             devices = arrays.pop(_DEVICES, np.array([], str)).tolist()
-            others = [*self.other_devices, *(x for x in devices if x != self._device)]
-            self.other_devices = tuple(dict.fromkeys(others))
+            if run_id not in self._saved:
+                self._seconds[run_id], self._devices[run_id] = seconds, devices
         return arrays
 
     def save(self, run_id: str, arrays: Arrays) -> None:
         self._saved.add(run_id)
-        seconds = self.earlier + time.perf_counter() - self._started
-        devices = np.array([*self.other_devices, self._device])
-        self._of.save(run_id, {**arrays, _SECONDS: np.array(seconds), _DEVICES: devices})
+        own = (time.perf_counter() - self._started) / self._n_runs
+        seconds = np.array(self._seconds.get(run_id, 0.0) + own)
+        devices = np.array([*self.earlier_devices(run_id), self._device])
+        self._of.save(run_id, {**arrays, _SECONDS: seconds, _DEVICES: devices})

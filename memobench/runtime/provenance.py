@@ -8,6 +8,7 @@ import pathlib
 import platform
 import re
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,8 +22,13 @@ from memobench.spec import SPEC_VERSION
 from memobench.version import __version__
 
 
-def provenance(pack: packing.Pack, result: PackResult) -> dict[str, Any]:
-    """What a shard says of how it came about."""
+def provenance(
+    pack: packing.Pack, result: PackResult, earlier_devices: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What a shard says of how it came about.
+
+    earlier_devices: those that trained its runs before this one. All else is of the last process.
+    """
     device = jax.devices()[0]
     return {
         "spec_version": SPEC_VERSION,
@@ -31,7 +37,7 @@ def provenance(pack: packing.Pack, result: PackResult) -> dict[str, Any]:
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
         "platform": device.platform,
-        "device": ", then ".join([*result.other_devices, device_name(device)]),
+        "device": ", then ".join([*earlier_devices, device_name(device)]),
         "instruction_set": instruction_set() if device.platform == "cpu" else None,
         "n_devices": devices.count(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -1,5 +1,6 @@
 """One pack in, one shard out: what is done with a pack wherever it runs."""
 
+import collections
 import contextlib
 import dataclasses
 import datetime
@@ -87,7 +88,7 @@ def work(
     for run in pack.runs:  # Its file may have been edited since another process planned the pack.
         run.check_code()
     if workspace is None:
-        return [_shard(*made) for made in fitting(pack, _training(on_steps))]
+        return [x for made in fitting(pack, _training(on_steps)) for x in _shards(*made)]
     name = store.shard_name(run.run_id for run in pack.runs)
     lease = workspace.leases.take(
         [run.run_id for run in pack.runs],
@@ -117,7 +118,7 @@ def work(
         )
         try:
             resumed = _training(steps_done, workspace.checkpoints)
-            return [_kept(workspace, *made, note) for made in fitting(pack, resumed)]
+            return [x for made in fitting(pack, resumed) for x in _kept(workspace, *made, note)]
         except BaseException:
             note(traceback.format_exc().rstrip())
             raise
@@ -129,14 +130,18 @@ def _training(
     """How packs are made: as the method of their runs says, and timed."""
 
     def train(pack: packing.Pack) -> PackResult:
-        timed = checkpoints.Timed(saved, device_name(jax.devices()[0])) if saved else None
+        timed = None
+        if saved:
+            timed = checkpoints.Timed(saved, device_name(jax.devices()[0]), len(pack.runs))
         started = time.perf_counter()
         result = pack.runs[0].method.train(pack, on_steps, timed)
         seconds = time.perf_counter() - started + (timed.earlier if timed else 0.0)
         return dataclasses.replace(
             result,
             run_seconds=seconds - result.compile_seconds,
-            other_devices=timed.other_devices if timed else (),
+            earlier_devices=tuple(
+                timed.earlier_devices(run.run_id) if timed else () for run in pack.runs
+            ),
         )
 
     return train
@@ -144,40 +149,50 @@ def _training(
 
 def _kept(
     workspace: Workspace, pack: packing.Pack, result: PackResult, note: Callable[[str], None]
-) -> Shard:
-    """Writes weights and then their shard, and discards the checkpoints of its runs."""
-    rows, about = shard = _shard(pack, result)
+) -> list[Shard]:
+    """Writes weights and then their shards, and discards the checkpoints of its runs."""
+    shards = _shards(pack, result)
+    row_of = {row["run_id"]: row for rows, _ in shards for row in rows}
     # A lease may have run out while this process was suspended, and another trained its runs.
     done = workspace.reader.rows().keys()
     try:
-        for row, data in zip(rows, weights_of(pack, result), strict=True):
+        for run, data in zip(pack.runs, weights_of(pack, result), strict=True):
             if data:
-                row["weights_digest"] = certificates.digest(data)
-                if row["run_id"] not in done:
-                    _keep(store.weights_path(workspace.folder, row["run_id"]), data)
-        new = [row for row in rows if row["run_id"] not in done]
-        name = store.write_shard(workspace.folder, new, about).name if new else "no new shard"
+                row_of[run.run_id]["weights_digest"] = certificates.digest(data)
+                if run.run_id not in done:
+                    _keep(store.weights_path(workspace.folder, run.run_id), data)
+        for rows, about in shards:
+            new = [row for row in rows if row["run_id"] not in done]
+            name = store.write_shard(workspace.folder, new, about).name if new else "no new shard"
+            note(
+                f"{len(new)} runs in {name}; compiled for {about['compile_seconds']} s, "
+                f"ran for {about['run_seconds']} s"
+            )
     except OSError as error:
         raise store.unwritable(workspace.folder, error) from error
-    note(
-        f"{len(new)} runs in {name}; compiled for {about['compile_seconds']} s, "
-        f"ran for {about['run_seconds']} s"
-    )
-    workspace.checkpoints.discard(row["run_id"] for row in rows)
-    return shard
+    workspace.checkpoints.discard(row_of)
+    return shards
 
 
-def _shard(pack: packing.Pack, result: PackResult) -> Shard:
-    """Raises UserError for what no reader would accept: nothing is written then."""
-    rows, about = rows_of(pack, result), provenance(pack, result)
-    try:
-        require_whole(rows, about)
-    except UserError as error:
-        raise UserError(
-            f"the result of run {rows[0]['run_id']} and those packed with it: {error}; report it, "
-            "or fix the kind of yours that made it"
-        ) from error
-    return rows, about
+def _shards(pack: packing.Pack, result: PackResult) -> list[Shard]:
+    """The shards of a pack: one, or one for each course that its runs took over devices.
+
+    Raises UserError for what no reader would accept: nothing is written then.
+    """
+    of_courses = collections.defaultdict(list)
+    courses = result.earlier_devices or ((),) * len(pack.runs)
+    for earlier, row in zip(courses, rows_of(pack, result), strict=True):
+        of_courses[earlier].append(row)
+    shards = [(rows, provenance(pack, result, earlier)) for earlier, rows in of_courses.items()]
+    for rows, about in shards:
+        try:
+            require_whole(rows, about)
+        except UserError as error:
+            raise UserError(
+                f"the result of run {rows[0]['run_id']} and those packed with it: {error}; report "
+                "it, or fix the kind of yours that made it"
+            ) from error
+    return shards
 
 
 def _note(log: pathlib.Path, text: str) -> None:
