@@ -193,11 +193,10 @@ def _large():
     for run in (run for x in EXPERIMENTS.values() for runs in x.presets.values() for run in runs):
         if run.method.solves or run.task.n_examples <= reading.READ_AT_ONCE:
             continue
-        of_all = cells(run)["n_sequences"] is None
+        listed = "listed" if getattr(run.task, "listed", False) else "whole"
         kinds = run.method.row_name, run.method.protocol, run.architecture.name, run.task.name
-        known = found.setdefault((*kinds, "all" if of_all else "listed"), run)
-        if run.task.n_examples > known.task.n_examples:
-            found[*kinds, "all" if of_all else "listed"] = run
+        key = (*kinds, listed)
+        found[key] = max(found.get(key, run), run, key=lambda run: run.task.n_examples)
     return found
 
 

@@ -48,6 +48,7 @@ SCRIPT = "experiments/performance/costs.py"
 # Share of a preset's runs that must be measured for a comparison.
 COVERAGE = 0.9
 ACCELERATOR, ACCELERATORS = "NVIDIA H100", 8
+_SHORT = ACCELERATOR.removeprefix("NVIDIA ")
 # How far off a prediction may be.
 FACTOR = 1.5
 
@@ -83,10 +84,9 @@ PRICED = """\
 {priced}
 
 On the CPU: predicted from measured rates, {workers} packs side by side. On accelerators: **a
-guess**, by what steps move at {bandwidth:.2g} TB/s, the share of an H100's bandwidth that they were
-measured to reach (first_light.md), at least {step:g} µs a step and
-{compilation:g} s a compilation; constructions at {arithmetic:g} TFLOP/s. Several share packs, not
-runs."""
+guess**, by what steps move as the planner counts it, at {bandwidth:.2g} TB/s, which programs reach
+on average (`first_light.md`), at least {step:g} µs a step and {compilation:g} s a compilation;
+constructions at {arithmetic:g} TFLOP/s. Several share packs, not runs."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -243,8 +243,8 @@ def price(rates: dict[costs.RateKey, costs.Rates], device: str) -> pd.DataFrame:
                     "preset": preset,
                     "runs": len(runs),
                     device: duration(here.wall_seconds),
-                    "one H100 (guess)": duration(one.wall_seconds),
-                    f"{ACCELERATORS} H100 (guess)": duration(several.wall_seconds),
+                    f"one {_SHORT} (guess)": duration(one.wall_seconds),
+                    f"{ACCELERATORS} {_SHORT} (guess)": duration(several.wall_seconds),
                 }
             )
     return pd.DataFrame(rows)

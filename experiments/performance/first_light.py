@@ -10,10 +10,10 @@ For each program of `programs.py`:
 - *foretold*: the same by `accelerators.csv`, the model from programs compiled without the device.
 
 What is right is found, and programs are compiled, side by side; rates are measured after that, one
-at a time. Rows are appended to first_light.jsonl as they are measured. After --minutes the rest is
-left, and the same command goes on where it stopped: no piece takes ten minutes. A wrong step ends
-the script in an error, when the page is written. The page has the rows of all devices that the
-file knows; --minutes=0 writes it and measures nothing.
+at a time. Rows are appended to first_light.jsonl as they are measured. After --minutes nothing is
+begun, and the same command goes on where it stopped: no piece takes ten minutes. A wrong step ends
+the script in an error, when the page is written. The page has the rows of all devices that the file
+knows; --minutes=0 writes it and measures nothing.
 
     python experiments/performance/first_light.py --minutes=9
 """
@@ -24,6 +24,7 @@ import functools
 import pathlib
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -76,7 +77,8 @@ at most {tolerance:g} is right. `same bits`: whether a chunk taken twice gave th
 `k steps / s`: thousands of model-steps per second, steady. `× PyTorch`: over the same model in
 eager PyTorch, one after another. `TB / s`: what the program moves by accelerators.csv, at this
 rate. `foretold`: `k steps / s` by accelerators.csv, a model; both are empty where it has no such
-program. `compile s`: with as many programs side by side as there are cores.
+program. `planned`: by the planner. `seconds`: so long each rate was measured, at least.
+`compile s`: side by side with up to as many others as there are cores.
 
 ## Ceilings
 
@@ -92,6 +94,7 @@ def main(argv: Sequence[str]) -> None:
     output = measuring.begin(SCRIPT, OUTPUT.value)
     about = measuring.about(SCRIPT) | pytorch.version()
     of = {name: about[name] for name in ("jax", "device", "torch")}
+    of |= {"seconds": str(SECONDS.value)}
     rows = Rows(output / "first_light.jsonl", of, MINUTES.value)
     failed = _measure(rows, PROGRAMS.value or list(programs.FIRST), list(map(int, SIZES.value)))
     tables = {kind: _table(rows, kind) for kind in ("right", "fast", "ceiling", "pytorch")}
@@ -111,49 +114,48 @@ def main(argv: Sequence[str]) -> None:
     if rows.left:
         print(f"Time was over with {rows.left} measurements left: the same command goes on.")
     wrong = [row["program"] for row in rows.all if row["kind"] == "right" and not _is_right(row)]
-    if wrong or failed:
-        sys.exit(f"wrong on this device: {', '.join(wrong + failed)}")
+    said = [f"wrong on this device: {'; '.join(wrong)}"] if wrong else []
+    said += [f"not measured, see above: {'; '.join(failed)}"] if failed else []
+    if said:
+        sys.exit("\n".join(said))
 
 
 def _measure(rows: Rows, chosen: Sequence[str], sizes: Sequence[int]) -> list[str]:
     """Adds what is not in the rows yet; returns what could not be measured, which it says."""
-    keys: list[dict[str, Any]] = [{"kind": "right", "program": name} for name in chosen]
-    keys += [{"kind": "fast", "program": name, "runs": n} for n in sizes for name in chosen]
-    missing = [key for key in keys if not rows.has(key)]
-    failed = []
+    right_keys: list[dict[str, Any]] = [{"kind": "right", "program": name} for name in chosen]
+    fast_keys: list[dict[str, Any]] = [
+        {"kind": "fast", "program": name, "runs": n} for n in sizes for name in chosen
+    ]
+    failed: list[str] = []
 
     def add(key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
         try:
             rows.add(key, measure)
-        except Exception as error:  # The rest is measured whatever becomes of one.
-            say(f"{key}: {error!r}"[:2000])
+        except Exception:  # The rest is measured whatever becomes of one.
+            say(traceback.format_exc())
             failed.append(", ".join(map(str, key.values())))
 
-    # Where no time is left, nothing is begun.
+    def compiled(key: dict[str, Any]) -> Compiled | None:
+        return None if rows.over else Compiled(key["program"], key["runs"])
+
     with concurrent.futures.ThreadPoolExecutor(local.n_cores()) as pool:
-        ahead = [
-            concurrent.futures.Future() if rows.over else pool.submit(_begin, key)
-            for key in missing
-        ]
+        for key in right_keys:
+            pool.submit(add, key, functools.partial(right, key["program"]))
+        programs_of = {
+            tuple(key.items()): pool.submit(compiled, key) for key in fast_keys if not rows.has(key)
+        }
     # What rates are compared with comes first, for they may take all the time that there is.
     if sizes:
         add({"kind": "ceiling"}, functools.partial(ceilings.measure, 1, 1, SECONDS.value))
         for n_threads in pytorch.threads()[:1]:
             add({"kind": "pytorch"}, functools.partial(_pytorch, n_threads))
-    for key, begun in zip(missing, ahead, strict=True):
-        add(key, functools.partial(_end, begun))
+    for key in fast_keys:
+        add(key, functools.partial(_rate, programs_of.get(tuple(key.items()))))
     return failed
 
 
-def _begin(key: dict[str, Any]) -> Any:
-    """What of a measurement may be done beside others: all of `right`, the compiling of `fast`."""
-    program = key["program"]
-    return right(program) if key["kind"] == "right" else Compiled(program, key["runs"])
-
-
-def _end(begun: concurrent.futures.Future) -> dict[str, Any]:
-    found = begun.result()
-    return found.rate() if isinstance(found, Compiled) else found
+def _rate(begun: Any) -> dict[str, Any]:
+    return begun.result().rate()
 
 
 def _pytorch(n_threads: int) -> dict[str, Any]:
@@ -167,9 +169,10 @@ def _table(rows: Rows, kind: str) -> pd.DataFrame:
             "device": row["of"]["device"],
             "date": f"{datetime.datetime.fromtimestamp(row['sitting'], datetime.UTC):%Y-%m-%d}",
             "jax": row["of"]["jax"],
+            **({"seconds": float(row["of"]["seconds"])} if kind == "fast" else {}),
             **{name: x for name, x in row.items() if name not in ("kind", "of", "sitting")},
         }
-        for row in rows.of_all()
+        for row in rows.everywhere
         if row["kind"] == kind
     )
 
@@ -190,6 +193,7 @@ def _rates(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     megabytes = np.array([row.get("MB", np.nan) for row in modelled])
     rates["TB / s"] = per_second / rates["lanes"] * megabytes / 1e6
     rates["foretold"] = [row.get("k steps / s", np.nan) for row in modelled]
+    rates["planned"] = [planned(row["device"], row["program"], row["runs"]) for row in each]
     return rates
 
 
@@ -306,6 +310,17 @@ def _difference(found: Any, expected: Any) -> float:
 
 def _is_right(row: dict[str, Any]) -> bool:
     return max(row["loss"], row["gradient"]) <= TOLERANCE and row["same bits"]
+
+
+def planned(device: str, program: str, n_runs: int) -> float:
+    """Thousands of model-steps per second by the planner's model of a device; NaN of CPUs."""
+    if not device.startswith(tuple(accelerators.DEVICES)):
+        return np.nan
+    figures = accelerators.DEVICES[accelerators.nearest(device, "")]
+    platform = "tpu" if device.startswith("TPU") else "gpu"
+    pack, _, n_lanes, _ = programs.packed(program, n_runs, platform)
+    moved = n_lanes * accelerators.seconds_of_traffic(pack.module, pack.runs[0], figures)
+    return n_lanes / max(figures.step_seconds, moved) / 1e3
 
 
 def foretold(device: str) -> dict[tuple[str, int], dict[str, Any]]:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,10 +22,10 @@ def _whole_lines(path: pathlib.Path) -> list[str]:
 
 
 class Rows:
-    """Rows measured on one device by the same versions, a JSON object a line of a file.
+    """Rows of a file, a JSON object a line, to which measurements of one device are added.
 
-    of: device, versions and settings, without which rows do not compare. minutes: after these no
-    measurement begins; `left` counts those that are missing.
+    of: device, versions and settings, without which rows do not compare; `all` are those that have
+    the same. minutes: after these no measurement begins; `left` counts those that are missing.
     """
 
     def __init__(self, path: pathlib.Path, of: dict[str, str], minutes: float) -> None:
@@ -33,14 +34,17 @@ class Rows:
         self._stop, self._sitting = time.monotonic() + 60 * minutes, time.time()
         self.all = [row for row in self._lines if row["of"] == of]
         self.left = 0
+        # Measurements may be made side by side.
+        self._lock = threading.Lock()
 
     @property
     def over(self) -> bool:
         """Whether no measurement may begin any more."""
         return time.monotonic() >= self._stop
 
-    def of_all(self) -> list[dict[str, Any]]:
-        """The rows of all devices and versions that the file has."""
+    @property
+    def everywhere(self) -> list[dict[str, Any]]:
+        """The rows of all devices, versions and settings that the file has."""
         return self._lines
 
     def has(self, key: dict[str, Any]) -> bool:
@@ -53,13 +57,14 @@ class Rows:
             if key.items() <= row.items():
                 return row
         if self.over:
-            self.left += 1
+            with self._lock:
+                self.left += 1
             return {}
         row = {**key, **measure(), "of": self._of, "sitting": self._sitting}
-        with open(self._path, "a") as file:
+        with self._lock, open(self._path, "a") as file:
             file.write(json.dumps(row) + "\n")
-        self.all.append(row)
-        self._lines.append(row)
+            self.all.append(row)
+            self._lines.append(row)
         shown = {k: v for k, v in row.items() if k not in ("of", "sitting")}
         say(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in shown.items()))
         return row

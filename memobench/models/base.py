@@ -355,11 +355,11 @@ def _flax_init(module: Module, context_length: int, key: jax.Array) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def shapes(module: Module, context_length: int) -> Any:
-    """The tree of `init` as shapes and dtypes, without computing anything."""
+    """The tree of `init` as shapes and dtypes, without drawing parameters."""
     table = module.parameters()
     if table is None:
         return jax.eval_shape(lambda: _flax_init(module, context_length, jax.random.key(0)))
-    # A hundred times faster than tracing, which matters for packs of many sizes.
+    # A trace takes 50 ms, and packs have many sizes.
     params = {name: jax.ShapeDtypeStruct(x.shape, np.float32) for name, x in table.items()}
     constants = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), module.constants()

@@ -111,7 +111,7 @@ def predict(
             seconds.append(float(of_pack @ of_key.seconds))
         else:
             name = accelerators.nearest(device, pack.platform)
-            source = f"a model of {name}, not measured"
+            source = f"a model of {name}"
             seconds.append(len(new) * of_key.program_seconds + _modelled(pack, name, of_pack[1]))
         sources |= {source} if guessed[-1] else set()
     wall = wall_seconds(seconds, workers)
