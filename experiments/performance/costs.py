@@ -77,6 +77,8 @@ a hidden neuron holds for one example alone; a row with empty cells stands for a
 so and are not measured.
 """
 _PRICED = "## What each experiment costs"
+# What was measured, which prices leave alone.
+_COMPARED = ["packs", "predicted s", "measured s", "ratio", "left out", "spread"]
 # Of this section alone there are prices anew, see `price_again`.
 PRICED = """\
 {title}
@@ -137,7 +139,14 @@ def price_again(page: pathlib.Path, device: str) -> None:
     rates = costs.known(device, "cpu")
     # Of a device that was not measured they are another's.
     device = rates[()].device or device
-    page.write_text(f"{before}{section(price(rates, device), device)}\n{following}{rest}")
+    priced = price(rates, device)
+    page.write_text(f"{before}{section(priced, device)}\n{following}{rest}")
+    if (path := page.with_suffix(".csv")).exists():
+        known = pd.read_csv(path)
+        compared = known.dropna(subset=["ratio"])[["experiment", "preset", *_COMPARED]]
+        about = {name: known[name].iloc[0] for name in ("date", "jax", "command")}
+        both = priced.merge(compared, how="left", on=["experiment", "preset"])
+        both.assign(device=device, **about).to_csv(path, index=False, float_format="%.4g")
 
 
 def section(priced: pd.DataFrame, device: str) -> str:
