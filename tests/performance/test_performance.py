@@ -202,6 +202,7 @@ for device in ("NVIDIA H200 141GB HBM3e", "NVIDIA H100 80GB HBM3", "TPU v5 lite"
     assert first_light.foretold(device)["heads, published", 256]["MB"] > 0
 path = pathlib.Path("FOLDER/first_light.jsonl")
 path.write_text(path.read_text().replace('"same bits": true', '"same bits": false'))
+programs.FIRST["broken"] = lambda: 1 / 0
 first_light.main(argv)
 """
 
@@ -214,7 +215,9 @@ def test_the_first_hour_on_an_accelerator_finds_a_wrong_step_and_measures_nothin
     # The first time all was right.
     assert done.returncode != 0
     assert done.stdout.count("# First light") == 2
-    assert done.stderr.endswith("wrong on this device: tiny\n")
+    assert done.stderr.endswith(
+        "wrong on this device: tiny\nnot measured, see above: right, broken; fast, broken, 2\n"
+    )
     rows = [json.loads(x) for x in (tmp_path / "first_light.jsonl").read_text().splitlines()]
     assert [row["kind"] for row in rows if row["kind"] != "pytorch"] == ["right", "ceiling", "fast"]
     (checked,) = (row for row in rows if row["kind"] == "right")
