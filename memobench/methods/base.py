@@ -44,8 +44,8 @@ class PackResult:
     compile_seconds: 0 where the program was compiled before. run_seconds: all others, which
     `runtime.worker` measures. earlier_devices: of each run, those that trained it before; by
     `runtime.worker`, too. variables: final, padded, stacked. columns: further ones of each run's
-    row, from methods that have any. weights:
-    what is kept of each run, None for one of which nothing is; by default what is in `variables`.
+    row, from methods that have any. weights: what is kept of each run, None for one of which
+    nothing is; by default what is in `variables`.
     """
 
     accuracy_R: np.ndarray
