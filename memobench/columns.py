@@ -71,10 +71,10 @@ class Domain:
     def checked(self, name: str, value: Any) -> Any:
         """The value in its canonical form. Raises UserError that names the field."""
         canonical = self.canonical(value)
-        require(
-            canonical is not None,
-            f"{name}={shown(value)} is not {self.description}; give {name} such a value",
-        )
+        if canonical is None:  # Specs are made by ten thousands, and messages are not.
+            raise UserError(
+                f"{name}={shown(value)} is not {self.description}; give {name} such a value"
+            )
         return canonical
 
 

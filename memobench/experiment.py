@@ -51,10 +51,10 @@ class Experiment:
         drawn = isinstance(self.figure, Drawing)
         require(drawn, f"{self.name}: figure={shown(self.figure)} is none; give a Figure")
         claims = _listed(f"{self.name}: claims", self.claims, Claim)
-        require(
-            isinstance(self.presets, Mapping),
-            f"{self.name}: presets={shown(self.presets)}; name them: {{'quick': runs}}",
-        )
+        if not isinstance(self.presets, Mapping):
+            raise UserError(
+                f"{self.name}: presets={shown(self.presets)}; name them: {{'quick': runs}}"
+            )
         presets = {}
         for name, runs in self.presets.items():
             NAME.checked("preset", name)
@@ -94,11 +94,13 @@ class Experiment:
 def _listed(name: str, values: Any, of: type) -> tuple[Any, ...]:
     """The values as a tuple. Raises UserError for a single one and for those of another kind."""
     kind = of.__name__
-    fix = f"no list of {kind}s; give one: [{kind}(...), ...]"
-    require(isinstance(values, Iterable), f"{name}: {shown(values)} is {fix}")
+    if not isinstance(values, Iterable):
+        fix = f"no list of {kind}s; give one: [{kind}(...), ...]"
+        raise UserError(f"{name}: {shown(values)} is {fix}")
     listed = tuple(values)
     for value in listed:
-        require(isinstance(value, of), f"{name}: {shown(value)} among them is no {kind}")
+        if not isinstance(value, of):
+            raise UserError(f"{name}: {shown(value)} among them is no {kind}")
     return listed
 
 

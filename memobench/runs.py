@@ -41,8 +41,8 @@ class Run:
         families: dict[str, Any] = {"task": Task, "architecture": Architecture, "method": Method}
         for name, family in families.items():
             value = getattr(self, name)
-            known = isinstance(value, family)
-            require(known, f"{name}={shown(value)} is no {family.noun}; give one")
+            if not isinstance(value, family):
+                raise UserError(f"{name}={shown(value)} is no {family.noun}; give one")
         # The one place where a frozen value is written: the seed takes its one form.
         object.__setattr__(self, "seed", _SEED.checked("seed", self.seed))
         self.method.check_run(self)
