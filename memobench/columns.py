@@ -71,7 +71,7 @@ class Domain:
     def checked(self, name: str, value: Any) -> Any:
         """The value in its canonical form. Raises UserError that names the field."""
         canonical = self.canonical(value)
-        if canonical is None:  # Specs are made by ten thousands, and messages are not.
+        if canonical is None:  # Tens of thousands of specs are made; few need a message.
             raise UserError(
                 f"{name}={shown(value)} is not {self.description}; give {name} such a value"
             )

@@ -77,7 +77,7 @@ at most {tolerance:g} is right. `same bits`: whether a chunk taken twice gave th
 `k steps / s`: thousands of model-steps per second, steady. `× PyTorch`: over the same model in
 eager PyTorch, one after another. `TB / s`: what the program moves by accelerators.csv, at this
 rate. `foretold`: `k steps / s` by accelerators.csv, a model; both are empty where it has no such
-program. `planned`: by the planner. `seconds`: so long each rate was measured, at least.
+program. `planned`: by the planner. `seconds`: the least time for which a rate was measured.
 `compile s`: side by side with up to as many others as there are cores.
 
 ## Ceilings
@@ -142,7 +142,9 @@ def _measure(rows: Rows, chosen: Sequence[str], sizes: Sequence[int]) -> list[st
         for key in right_keys:
             pool.submit(add, key, functools.partial(right, key["program"]))
         programs_of = {
-            tuple(key.items()): pool.submit(compiled, key) for key in fast_keys if not rows.has(key)
+            tuple(key.items()): pool.submit(compiled, key)
+            for key in fast_keys
+            if not rows.known(key)
         }
     # What rates are compared with comes first, for they may take all the time that there is.
     if sizes:

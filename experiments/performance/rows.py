@@ -24,15 +24,16 @@ def _whole_lines(path: pathlib.Path) -> list[str]:
 class Rows:
     """Rows of a file, a JSON object a line, to which measurements of one device are added.
 
-    of: device, versions and settings, without which rows do not compare; `all` are those that have
-    the same. minutes: after these no measurement begins; `left` counts those that are missing.
+    of: device, versions and settings, without which rows do not compare; `all` are the rows that
+    share them, `everywhere` are all rows of the file. minutes: after these no measurement begins;
+    `left` counts those that are missing.
     """
 
     def __init__(self, path: pathlib.Path, of: dict[str, str], minutes: float) -> None:
         self._path, self._of = path, of
-        self._lines = [json.loads(line) for line in _whole_lines(path)]
+        self.everywhere = [json.loads(line) for line in _whole_lines(path)]
         self._stop, self._sitting = time.monotonic() + 60 * minutes, time.time()
-        self.all = [row for row in self._lines if row["of"] == of]
+        self.all = [row for row in self.everywhere if row["of"] == of]
         self.left = 0
         # Measurements may be made side by side.
         self._lock = threading.Lock()
@@ -42,20 +43,14 @@ class Rows:
         """Whether no measurement may begin any more."""
         return time.monotonic() >= self._stop
 
-    @property
-    def everywhere(self) -> list[dict[str, Any]]:
-        """The rows of all devices, versions and settings that the file has."""
-        return self._lines
-
-    def has(self, key: dict[str, Any]) -> bool:
-        """Whether the row of this key is measured."""
-        return any(key.items() <= row.items() for row in self.all)
+    def known(self, key: dict[str, Any]) -> dict[str, Any] | None:
+        """The row of this key, if it is measured."""
+        return next((row for row in self.all if key.items() <= row.items()), None)
 
     def add(self, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The row of this key, measured unless it is there; empty where time is over."""
-        for row in self.all:
-            if key.items() <= row.items():
-                return row
+        if row := self.known(key):
+            return row
         if self.over:
             with self._lock:
                 self.left += 1
@@ -64,7 +59,7 @@ class Rows:
         with self._lock, open(self._path, "a") as file:
             file.write(json.dumps(row) + "\n")
             self.all.append(row)
-            self._lines.append(row)
+            self.everywhere.append(row)
         shown = {k: v for k, v in row.items() if k not in ("of", "sitting")}
         say(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in shown.items()))
         return row

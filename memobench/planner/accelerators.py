@@ -23,8 +23,8 @@ class Accelerator:
     """Figures of a device, by the makers' data sheets, counts and one measurement, `reached`.
 
     bandwidth: bytes per second. step_seconds: the least that a step takes, starting its kernels.
-    traffic: how often the bytes that a step holds are moved. reached: the share of the bandwidth at
-    which they are. lanes: places to which the last axis of arrays is padded.
+    traffic: how often the bytes that a step holds are moved. reached: the share of the bandwidth
+    that steps reach. lanes: places to which the last axis of arrays is padded.
     """
 
     bandwidth: float
@@ -34,8 +34,8 @@ class Accelerator:
     lanes: int = 1
 
 
-# Of eleven packs that an H100 trained the geometric mean, of the bytes that are counted here; each
-# is within 1.8 times of it. No H200 was measured, and no TPU, of which nothing is assumed.
+# The geometric mean over eleven packs on an H100, for bytes as they are counted here; each pack is
+# within 1.8 times of it. No H200 and no TPU was measured: an H200 is taken to reach the same share.
 _REACHED = 0.45
 # 60 kernels of 2 µs; a TPU's parts start within a program.
 DEVICES = {

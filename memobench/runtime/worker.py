@@ -175,15 +175,15 @@ def _kept(
 
 
 def _shards(pack: packing.Pack, result: PackResult) -> list[Shard]:
-    """The shards of a pack: one, or one for each course that its runs took over devices.
+    """The shards of a pack: one, or one for each list of devices that trained its runs in turn.
 
     Raises UserError for what no reader would accept: nothing is written then.
     """
-    of_courses = collections.defaultdict(list)
-    courses = result.earlier_devices or ((),) * len(pack.runs)
-    for earlier, row in zip(courses, rows_of(pack, result), strict=True):
-        of_courses[earlier].append(row)
-    shards = [(rows, provenance(pack, result, earlier)) for earlier, rows in of_courses.items()]
+    by_earlier = collections.defaultdict(list)
+    earlier_of = result.earlier_devices or ((),) * len(pack.runs)
+    for earlier, row in zip(earlier_of, rows_of(pack, result), strict=True):
+        by_earlier[earlier].append(row)
+    shards = [(rows, provenance(pack, result, earlier)) for earlier, rows in by_earlier.items()]
     for rows, about in shards:
         try:
             require_whole(rows, about)

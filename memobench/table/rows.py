@@ -85,7 +85,9 @@ PROVENANCE = by_name(
         col.matching(r"[0-9a-f]{7,40}\+?", "a commit of 7 to 40 hexadecimal digits"),
     ),
     Column("platform", "of the device", col.one_of("cpu", "gpu", "tpu")),
-    Column("device", "that trained the run; of several in turn all", col.text_of(1000)),
+    Column(
+        "device", "that trained the run; if several did in turn, all of them", col.text_of(1000)
+    ),
     Column(
         "instruction_set",
         "widest instructions that XLA may use on a CPU",
