@@ -1,6 +1,6 @@
 """What others measured or proved about capacity: facts seen, recalled, and bits."""
 
 ORDER = (
-    *("exposure", "linear_memory", "mlp_memory", "factual_recall", "trade_off", "bits"),
-    "one_step",
+    *("exposure", "linear_memory", "mlp_memory", "factual_recall", "trade_off"),
+    *("recall_scaling", "bits", "one_step"),
 )

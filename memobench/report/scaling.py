@@ -36,14 +36,15 @@ def best(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 class Scaling(Drawing):
     """What was memorized against a size, on logarithmic axes, with what others found or guess.
 
-    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. best_of:
-    columns, the learning rate's, of whose values the one with the best mean is shown. guides: a
-    name and y as a function of x each.
+    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. rows: those
+    that are shown, by default all. best_of: columns, the learning rate's, of whose values the one
+    with the best mean is shown. guides: a name and y as a function of x each.
     """
 
     x: str
     y: str
     hue: str = "architecture"
+    rows: Callable[[pd.DataFrame], pd.DataFrame] = pd.DataFrame
     best_of: tuple[str, ...] = ()
     guides: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
 
@@ -51,6 +52,7 @@ class Scaling(Drawing):
         """See `Drawing`: means over seeds, 95% intervals, guides; arrows at lower bounds."""
         from matplotlib.ticker import StrMethodFormatter
 
+        table = self.rows(table)
         rows = table.assign(y=pd.to_numeric(table[self.y])).dropna(subset=["y"])
         if self.best_of:
             rows = best(rows, list(self.best_of))

@@ -1,0 +1,177 @@
+"""capacity/recall-scaling: facts recalled from noise, against the parameters of the memory.
+
+Source: Nichani, Lee & Bietti (ICLR 2025, arXiv 2412.06538), the scaling figure, and their released
+code: models and training of `capacity/recall-trade-off`, with 8 heads of alpha d dimensions
+together and beta d neurons, alpha and beta from 1/4 to 4. S subjects and as many relations have S²
+facts. A capacity is the largest S² of which 99% is known at a check, at any of three learning
+rates. Through a cloud of sizes they draw 0.15 facts per parameter; points of 64 facts and fewer are
+left out.
+
+They bisect S. Here every S of a grid is trained whose facts are near what the line promises, so
+that each training is a row, and the largest S² of the grid that was known is up to a fifth below
+what bisection finds.
+
+    memobench run capacity/recall-scaling --preset=quick
+    memobench report capacity/recall-scaling --preset=quick
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import pandas as pd
+
+from memobench import claims
+from memobench.claims import Claim, Finding
+from memobench.experiment import Experiment
+from memobench.experiments.capacity.factual_recall import RATES, SOURCE
+from memobench.experiments.capacity.trade_off import METHOD
+from memobench.metrics import NEARLY
+from memobench.models.recall_transformer import RELEASED, RecallTransformer
+from memobench.report.scaling import Scaling
+from memobench.runs import Run
+from memobench.tasks.factual_recall import FactualRecall
+
+# Facts per parameter on their line.
+DENSITY = 0.15
+N_HEADS = 8
+WIDTHS = tuple(int(2 ** (i / 2)) for i in range(6, 16))
+FACTORS = (0.25, 0.5, 1, 2, 4)
+# Subjects of a point: more than 64 facts, a tenth more each time.
+SUBJECTS = tuple(round(8 * 1.1**i) for i in range(1, 44))
+# The facts of a size that is trained, over those on the line.
+NEAR = (0.35, 1.25)
+
+
+def _models(widths: Iterable[int], mixes: Iterable[tuple[float, float]]) -> list[RecallTransformer]:
+    """The models with one dimension a head at least, each once."""
+    models = {}
+    for d_model, (alpha, beta) in itertools.product(widths, mixes):
+        if d_head := int(alpha * d_model / N_HEADS):
+            model = RecallTransformer(
+                d_model=d_model,
+                d_head=d_head,
+                n_heads=N_HEADS,
+                d_mlp=int(beta * d_model),
+                **RELEASED,
+            )
+            models[model] = None
+    return list(models)
+
+
+def _runs(models: Iterable[RecallTransformer], rates: Iterable[float], seeds: int) -> Iterator[Run]:
+    for model, rate, seed in itertools.product(models, rates, range(seeds)):
+        n_params = 2 * model.d_model * (2 * model.n_heads * model.d_head + model.d_mlp)
+        training = dataclasses.replace(
+            METHOD.training, learning_rate=rate, final_learning_rate=rate
+        )
+        for n_subjects in SUBJECTS:
+            if NEAR[0] <= n_subjects**2 / (DENSITY * n_params) <= NEAR[1]:
+                yield Run(
+                    task=FactualRecall(
+                        n_subjects=n_subjects,
+                        n_relations=n_subjects,
+                        n_answers=8,
+                        n_noise=2 * n_subjects,
+                        context_length=32,
+                        seed=seed,
+                    ),
+                    architecture=model,
+                    method=dataclasses.replace(METHOD, training=training, enough=NEARLY),
+                    seed=seed,
+                )
+
+
+_MODEL = ["d_model", "d_head", "n_heads", "d_mlp"]
+_COUNTS = ["n_params", "n_params_memory", "n_params_distinct"]
+
+
+def capacities(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per model and seed: the largest set that it knows at any learning rate.
+
+    `complete_99` are its facts, and `lower_bound` says that no larger one was tried. A model that
+    with some seed does not even know the least set tried has no row.
+    """
+    of_run = table.groupby([*_MODEL, "seed"])["n_examples"]
+    tried = table.assign(lower_bound=table["n_examples"] == of_run.transform("max"))
+    known = tried[(tried["status"] == "ok") & (tried["accuracy"] >= NEARLY)]
+    largest = known.sort_values("n_examples").drop_duplicates([*_MODEL, "seed"], keep="last")
+    found = largest.groupby(_MODEL)["seed"].transform("nunique")
+    largest = largest[found == table["seed"].nunique()]
+    columns = [*_MODEL, *_COUNTS, "seed", "task_seed", "status", "accuracy", "n_examples"]
+    of_sets = largest[[x for x in columns if x in largest]].assign(
+        lower_bound=largest["lower_bound"], complete_99=largest["n_examples"].astype(float)
+    )
+    return of_sets.reset_index(drop=True)
+
+
+def _of_capacities(test: Callable[[pd.DataFrame], Finding]) -> Callable[[pd.DataFrame], Finding]:
+    return lambda table: test(capacities(table).drop(columns="n_examples"))
+
+
+def _density(table: pd.DataFrame) -> pd.Series:
+    return table["complete_99"] / _parameters(table)
+
+
+def _parameters(table: pd.DataFrame) -> pd.Series:
+    """4 H d_h d + 2 m d, as the authors count: without the neurons' biases."""
+    attention = 2 * table["n_heads"] * table["d_head"]
+    return (2 * table["d_model"] * (attention + table["d_mlp"])).astype(float)
+
+
+_QUICK = ((1, 1), (2, 2), (4, 4), (1, 4), (4, 1))
+
+EXPERIMENT = Experiment(
+    name="capacity/recall-scaling",
+    title="Facts recalled from noise, against the memory's parameters",
+    presets={
+        "quick": tuple(_runs(_models(WIDTHS[:3], _QUICK), RATES[2:], seeds=3)),
+        "full": tuple(
+            _runs(_models(WIDTHS[:5], itertools.product(FACTORS, FACTORS)), RATES, seeds=3)
+        ),
+    },
+    left_out="d up to 16 of 32 (of theirs, up to 181), five of 25 models of a width, one of three "
+    "learning rates",
+    figure=Scaling(
+        x="n_params_memory",
+        y="complete_99",
+        hue="d_model",
+        rows=capacities,
+        guides=(("0.15 facts per parameter (Nichani et al.)", lambda x: DENSITY * x),),
+    ),
+    claims=(
+        Claim(
+            name="linear in the parameters",
+            statement="The largest number of facts known is linear in the memory's parameters: its "
+            "exponent is 0.9 to 1.1.",
+            source=SOURCE.replace("figure 4", "scaling figure"),
+            test=_of_capacities(
+                claims.exponent(
+                    "exponent of facts in parameters",
+                    _parameters,
+                    lambda table: table["complete_99"],
+                    (0.9, 1.1),
+                    [*_MODEL, *_COUNTS],
+                )
+            ),
+        ),
+        Claim(
+            name="0.15 facts per parameter",
+            statement="A memory holds 0.15 facts per parameter within a quarter, in the mean over "
+            "sizes.",
+            source=SOURCE.replace("figure 4", "scaling figure"),
+            test=_of_capacities(
+                claims.constant(
+                    "facts per parameter",
+                    _density,
+                    (0.75 * DENSITY, 1.25 * DENSITY),
+                    "n_params_memory",
+                    [*_MODEL, *_COUNTS],
+                )
+            ),
+        ),
+    ),
+    notes="The protocol is that of the authors' code. A check asks every fact once, where theirs "
+    "asks 1,024 facts drawn with repetitions; and S is one of a grid, where they bisect it: the "
+    "largest of the grid is up to a fifth below what bisection finds.",
+)
