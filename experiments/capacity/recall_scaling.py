@@ -38,14 +38,14 @@ N_HEADS = 8
 WIDTHS = tuple(int(2 ** (i / 2)) for i in range(6, 16))
 FACTORS = (0.25, 0.5, 1, 2, 4)
 # Subjects of a point: more than 64 facts, a tenth more each time.
-SUBJECTS = tuple(round(8 * 1.1**i) for i in range(1, 44))
+SUBJECTS = tuple(round(8 * 1.1**i) for i in range(1, 45))
 # The facts of a size that is trained, over those on the line.
 NEAR = (0.35, 1.25)
 
 
 def _models(widths: Iterable[int], mixes: Iterable[tuple[float, float]]) -> list[RecallTransformer]:
     """The models with one dimension a head at least, each once."""
-    models = {}
+    models: dict[RecallTransformer, None] = {}
     for d_model, (alpha, beta) in itertools.product(widths, mixes):
         if d_head := int(alpha * d_model / N_HEADS):
             model = RecallTransformer(
@@ -84,6 +84,9 @@ def _runs(models: Iterable[RecallTransformer], rates: Iterable[float], seeds: in
 
 _MODEL = ["d_model", "d_head", "n_heads", "d_mlp"]
 _COUNTS = ["n_params", "n_params_memory", "n_params_distinct"]
+# What differs between trainings of a model and a seed.
+_SET = ["n_subjects", "n_relations", "n_noise", "vocab_size", "n_examples"]
+_SET += ["learning_rate", "final_learning_rate"]
 
 
 def capacities(table: pd.DataFrame) -> pd.DataFrame:
@@ -98,19 +101,21 @@ def capacities(table: pd.DataFrame) -> pd.DataFrame:
     largest = known.sort_values("n_examples").drop_duplicates([*_MODEL, "seed"], keep="last")
     found = largest.groupby(_MODEL)["seed"].transform("nunique")
     largest = largest[found == table["seed"].nunique()]
-    columns = [*_MODEL, *_COUNTS, "seed", "task_seed", "status", "accuracy", "n_examples"]
-    of_sets = largest[[x for x in columns if x in largest]].assign(
-        lower_bound=largest["lower_bound"], complete_99=largest["n_examples"].astype(float)
-    )
-    return of_sets.reset_index(drop=True)
+    return largest.assign(complete_99=largest["n_examples"].astype(float))
 
 
 def _of_capacities(test: Callable[[pd.DataFrame], Finding]) -> Callable[[pd.DataFrame], Finding]:
-    return lambda table: test(capacities(table).drop(columns="n_examples"))
+    return lambda table: test(capacities(table).drop(columns=_SET, errors="ignore"))
 
 
-def _density(table: pd.DataFrame) -> pd.Series:
-    return table["complete_99"] / _parameters(table)
+def _facts(table: pd.DataFrame) -> pd.Series:
+    return table["complete_99"]
+
+
+def _to_next(table: pd.DataFrame) -> pd.Series:
+    """From the largest set to the next of the grid."""
+    of_set = {s**2: larger**2 - s**2 for s, larger in itertools.pairwise(SUBJECTS)}
+    return table["complete_99"].map(of_set)
 
 
 def _parameters(table: pd.DataFrame) -> pd.Series:
@@ -149,9 +154,10 @@ EXPERIMENT = Experiment(
                 claims.exponent(
                     "exponent of facts in parameters",
                     _parameters,
-                    lambda table: table["complete_99"],
+                    _facts,
                     (0.9, 1.1),
                     [*_MODEL, *_COUNTS],
+                    _to_next,
                 )
             ),
         ),
@@ -163,10 +169,11 @@ EXPERIMENT = Experiment(
             test=_of_capacities(
                 claims.constant(
                     "facts per parameter",
-                    _density,
+                    lambda table: _facts(table) / _parameters(table),
                     (0.75 * DENSITY, 1.25 * DENSITY),
                     "n_params_memory",
                     [*_MODEL, *_COUNTS],
+                    step=lambda table: _to_next(table) / _parameters(table),
                 )
             ),
         ),

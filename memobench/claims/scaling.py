@@ -73,13 +73,28 @@ def _measured(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return table[~used_up.groupby(keys, dropna=False)["used_up"].transform("any")]
 
 
-def exponent(name: str, x: Value, y: Value, region: Region, keys: Sequence[str]) -> Test:
-    """The slope of log y on log x, fitted to the means over seeds, lies in the region."""
+def exponent(
+    name: str,
+    x: Value,
+    y: Value,
+    region: Region,
+    keys: Sequence[str],
+    step: Value | None = None,
+) -> Test:
+    """The slope of log y on log x, fitted to the means over seeds, lies in the region.
+
+    step: from the rows to the least step of y, by which equal runs may differ.
+    """
 
     def test(table: pd.DataFrame) -> Finding:
         table = _measured(table, list(keys))
         table = table[y(table) > 0]
-        means = bootstrap_means(table, keys, value=lambda rows: y(rows).map(math.log))
+        means = bootstrap_means(
+            table,
+            keys,
+            value=lambda rows: y(rows).map(math.log),
+            step=step and (lambda rows: (1 + step(rows) / y(rows)).map(math.log)),
+        )
         x_X = np.log(x(means.at).to_numpy(dtype=float)) if len(means.at) else np.zeros(0)
         if len(set(x_X)) < 3:
             return too_few("three sizes")

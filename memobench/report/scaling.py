@@ -52,8 +52,8 @@ class Scaling(Drawing):
         """See `Drawing`: means over seeds, 95% intervals, guides; arrows at lower bounds."""
         from matplotlib.ticker import StrMethodFormatter
 
-        table = self.rows(table)
-        rows = table.assign(y=pd.to_numeric(table[self.y])).dropna(subset=["y"])
+        shown = self.rows(table)
+        rows = shown.assign(y=pd.to_numeric(shown[self.y])).dropna(subset=["y"])
         if self.best_of:
             rows = best(rows, list(self.best_of))
         # On a logarithmic axis nothing reaches zero: what would ends at the panel's edge.
@@ -77,7 +77,8 @@ class Scaling(Drawing):
             )
             bound = mean[groups["lower_bound"].agg(lambda of_size: of_size.eq(True).any())]
             axis.plot(bound.index, 1.12 * bound, color=color, linestyle="", **_ARROW)
-        x = np.geomspace(rows[self.x].min() * 0.9, rows[self.x].max() * 1.1, 100)
+        # Also where nothing was measured, so that an interrupted sweep has a figure.
+        x = np.geomspace(table[self.x].min() * 0.9, table[self.x].max() * 1.1, 100)
         for style, (name, guide) in zip(("--", ":", "-.", "-"), self.guides, strict=False):
             axis.plot(x, guide(x), color="black", linewidth=1, linestyle=style, label=name)
         axis.set_xscale("log", base=2)
@@ -88,7 +89,7 @@ class Scaling(Drawing):
         axis.set_ylabel(notation.name(self.y))
         axis.set_title(notation.typeset(experiment.title))
         handles = axis.get_legend_handles_labels()[0]
-        if table["lower_bound"].eq(True).any():
+        if rows["lower_bound"].eq(True).any():
             handles.append(key("lower bound", linestyle="", **_ARROW))
         legend(figure, handles, columns=2)
         return figure
