@@ -8,7 +8,7 @@ import pytest
 from memobench.claims import FAILS, HOLDS, UNDECIDED
 from memobench.experiments.capacity.recall_scaling import EXPERIMENT, SUBJECTS, capacities
 
-MODELS = sorted({run.architecture for run in EXPERIMENT.presets["quick"]}, key=str)
+MODELS = sorted({run.architecture for run in EXPERIMENT.presets["small"]}, key=str)
 WIDTHS = [model for model in MODELS if model.d_mlp == 2 * model.d_model]
 
 
