@@ -1,8 +1,10 @@
 """Families of architectures, and the shapes of each that meet a budget of parameters.
 
-An architecture is not judged by one arbitrary width: of each family every width, number of heads,
-head width, depth and split between heads and neurons that meets the budget is tried for a short
-time, and the one that knows most stands for the family.
+An architecture is not judged by one arbitrary width: of each family a grid of shapes that meet the
+budget is tried for a short time, and the one that knows most stands for the family. The grid has at
+most six widths d; heads of dimension d, or d/2 where they are compressed, or 1, 2 and 4 where they
+are narrow; and beside neurons one head, or heads with a quarter to three quarters of what
+embeddings leave.
 """
 
 import math
@@ -28,6 +30,8 @@ TOLERANCE = 0.05
 LEAST_SHARE, MOST_SHARE = 0.2, 0.8
 # Shares of what is left that a mixed layer's heads take, but for one head; then a memory's values.
 SPLITS = (0.25, 0.5, 0.75)
+# Dimensions of narrow heads, which are full heads with fewer dimensions than the residual stream.
+NARROW = (1, 2, 4)
 # Today's blocks that are compared at equal parameters: plain and gated, with norms and without.
 BLOCKS = (
     *(("rms", activation) for activation in ("gelu", "relu_squared", "swiglu", "bilinear")),
@@ -51,12 +55,21 @@ def task(budget: int, seed: int = 0) -> Associations:
 
 
 def shapes(budget: int) -> list[Architecture]:
-    """Every shape of every family that meets a budget.
+    """The shapes of Dana et al.'s families that meet a budget.
 
     >>> sorted({shape.family for shape in shapes(256)})[:2]
     ['MLP', 'MLP (relu)']
     """
     return _meeting(budget, _of_width)
+
+
+def narrow(budget: int) -> list[Architecture]:
+    """The same of one layer of narrow heads, alone, and of one such head beside an MLP.
+
+    >>> sorted({shape.family for shape in narrow(256)})
+    ['MLP, narrow head', 'attention-only, narrow heads']
+    """
+    return _meeting(budget, _of_narrow)
 
 
 def blocks(budget: int) -> list[Architecture]:
@@ -97,9 +110,19 @@ def widths(budget: int) -> list[int]:
     return sorted({round(least + (most - least) * i / 5) for i in range(6)})
 
 
+def _of_narrow(budget: int, width: int) -> Iterator[Architecture]:
+    memory = _memory(budget, width) - 2 * width
+    for d_head in (x for x in NARROW if x < width):
+        sizes = {"d_model": width, "d_head": d_head, "heads": "full"}
+        head = 4 * width * d_head
+        if n_heads := round(memory / head):
+            yield AttentionOnly(**sizes, n_heads=n_heads)
+        if (d_mlp := round((memory - head) / (2 * width + 1))) >= 1:
+            yield MLP(**sizes, n_heads=1, d_mlp=d_mlp)
+
+
 def _of_width(budget: int, width: int) -> Iterator[Architecture]:
-    vocab_size = VOCAB_SIZES[budget]
-    memory = budget - 2 * vocab_size * width - 2 * width
+    memory = _memory(budget, width) - 2 * width
     head, neuron = 4 * width**2, 2 * width + 1
 
     def full(n_heads: float, n_layers: int) -> Iterator[Architecture]:
@@ -159,7 +182,7 @@ def _of_sparse(budget: int, width: int) -> Iterator[Architecture]:
 
 
 def _memory(budget: int, width: int) -> int:
-    """What tokens leave of a budget: there are no positions to learn."""
+    """What tokens leave of a budget."""
     return budget - 2 * VOCAB_SIZES[budget] * width
 
 

@@ -1,4 +1,4 @@
-"""board/shapes: every shape of every family at each budget, trained for a short time.
+"""board/shapes: shapes of every family at each budget, trained for a short time.
 
 An architecture is not judged by one arbitrary width: the shape of each family that knows most bits
 of an overfull set after 1,024 steps of the exact gradient stands for it in `board/typical`.
@@ -15,6 +15,7 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
     memobench run board/shapes --preset=quick
     memobench report board/shapes --preset=quick
 
+Preset `narrow` has heads of fewer dimensions than the residual stream, up to 1,024 parameters.
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
 attention without one, mixtures of experts and product-key memories.
 """
@@ -57,7 +58,14 @@ PRESETS = {
     "large": (256, 512, 1024, 2048, 4096, 8192),
     "accelerator": (16384, 32768, 65536),
 }
-SHAPES = {"families": families.shapes, "blocks": families.blocks, "sparse": families.sparse}
+SHAPES = {
+    "families": families.shapes,
+    "narrow": families.narrow,
+    "blocks": families.blocks,
+    "sparse": families.sparse,
+}
+# Budgets at which narrow heads are tried.
+NARROW = (256, 512, 1024)
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 # Shapes that were measured as entries and do not stand.
 PASSED = pathlib.Path(__file__).with_name("passed.csv")
@@ -147,6 +155,7 @@ EXPERIMENTS = (
         name="board/shapes",
         title="Shapes of every family at each budget",
         presets={preset: runs(budgets) for preset, budgets in PRESETS.items()}
+        | {"narrow": runs(NARROW, families.narrow)}
         | {"blocks": sum((runs(PRESETS["quick"], SHAPES[x]) for x in ("blocks", "sparse")), ())},
         left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Shapes(),

@@ -9,6 +9,7 @@ Where the interval of a mean is wider than 2% of it, more initial weights of eac
 `python -m memobench.experiments.board.typical` finds in the published rows how many, and writes
 `inits.csv`.
 
+Preset `narrow` has heads of fewer dimensions than the residual stream, up to 1,024 parameters.
 Preset `blocks` has today's feed-forward blocks of 256 and 512 parameters instead, plain, gated and
 sparse.
 
@@ -106,11 +107,12 @@ def _bench() -> Iterator[Run]:
                 yield Run(task=families.task(budget), architecture=shape, method=BENCH)
 
 
-def _blocks(budgets: Iterable[int]) -> tuple[Run, ...]:
+def _standard(budgets: Iterable[int], *kinds: str) -> tuple[Run, ...]:
+    """The runs of shapes that stand for their families; `kinds` are keys of `shapes.SHAPES`."""
     return tuple(
         _run(shape, budget)
         for budget in budgets
-        for of in ("blocks", "sparse")
+        for of in kinds
         for shape in shapes.standard(budget, of)
     )
 
@@ -121,7 +123,11 @@ EXPERIMENTS = (
         title="Capacity of every family",
         # A preset is there once `board/shapes` has chosen the shapes of its budgets.
         presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))}
-        | {"blocks": _blocks((256, 512)), "bench": tuple(_bench())},
+        | {
+            "narrow": _standard(shapes.NARROW, "narrow"),
+            "blocks": _standard((256, 512), "blocks", "sparse"),
+            "bench": tuple(_bench()),
+        },
         left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Typical(),
     ),

@@ -366,6 +366,11 @@ class _Dana(WithHeads):
     def variant(cls, row: Mapping[str, Any]) -> str:
         return row["heads"] or ""
 
+    @property
+    def narrow(self) -> bool:
+        """Whether heads are full and have fewer dimensions than the residual stream."""
+        return self.heads == "full" and self.d_head < self.d_model
+
     def transformer(self, task: Any, d_mlp: int, activation: str) -> Transformer:
         """The module of these sizes."""
         full = self.heads == "full"
@@ -388,7 +393,8 @@ class AttentionOnly(_Dana):
 
     @property
     def family(self) -> str:
-        return in_words(f"attention-only, {self.heads} heads", self.shared_cells())
+        heads = "narrow" if self.narrow else self.heads
+        return in_words(f"attention-only, {heads} heads", self.shared_cells())
 
     @property
     def shown_sizes(self) -> list[str]:
@@ -422,6 +428,8 @@ class MLP(_Dana):
     def family(self) -> str:
         name = "MLP" if self.n_heads == 1 else "attention + MLP"
         name += f" ({self.activation})" if self.activation != "gelu" else ""
+        if self.narrow:
+            name += ", narrow head" if self.n_heads == 1 else ", narrow heads"
         return in_words(name, self.shared_cells())
 
     @property
