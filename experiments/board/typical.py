@@ -117,17 +117,19 @@ def _standard(budgets: Iterable[int], *kinds: str) -> tuple[Run, ...]:
     )
 
 
+_PRESETS = {
+    **{preset: tuple(_runs(budgets)) for preset, budgets in shapes.PRESETS.items()},
+    "narrow": _standard(shapes.NARROW, "narrow"),
+    "blocks": _standard((256, 512), "blocks", "sparse"),
+    "bench": tuple(_bench()),
+}
+
 EXPERIMENTS = (
     Experiment(
         name="board/typical",
         title="Capacity of every family",
         # A preset is there once `board/shapes` has chosen the shapes of its budgets.
-        presets={preset: runs for preset, x in shapes.PRESETS.items() if (runs := tuple(_runs(x)))}
-        | {
-            "narrow": _standard(shapes.NARROW, "narrow"),
-            "blocks": _standard((256, 512), "blocks", "sparse"),
-            "bench": tuple(_bench()),
-        },
+        presets={preset: runs for preset, runs in _PRESETS.items() if runs},
         left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Typical(),
     ),
