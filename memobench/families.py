@@ -64,10 +64,10 @@ def shapes(budget: int) -> list[Architecture]:
 
 
 def narrow(budget: int) -> list[Architecture]:
-    """The same of one layer of narrow heads, alone, and of one such head beside an MLP.
+    """The same of one layer with narrow heads, alone and beside an MLP.
 
     >>> sorted({shape.family for shape in narrow(256)})
-    ['MLP, narrow head', 'attention-only, narrow heads']
+    ['MLP, narrow head', 'attention + MLP, narrow heads', 'attention-only, narrow heads']
     """
     return _meeting(budget, _of_narrow)
 
@@ -117,8 +117,9 @@ def _of_narrow(budget: int, width: int) -> Iterator[Architecture]:
         head = 4 * width * d_head
         if n_heads := round(memory / head):
             yield AttentionOnly(**sizes, n_heads=n_heads)
-        if (d_mlp := round((memory - head) / (2 * width + 1))) >= 1:
-            yield MLP(**sizes, n_heads=1, d_mlp=d_mlp)
+        for n_heads in _numbers_of_heads(memory / head):
+            if (d_mlp := round((memory - n_heads * head) / (2 * width + 1))) >= 1:
+                yield MLP(**sizes, n_heads=n_heads, d_mlp=d_mlp)
 
 
 def _of_width(budget: int, width: int) -> Iterator[Architecture]:
@@ -154,9 +155,8 @@ def _of_width(budget: int, width: int) -> Iterator[Architecture]:
     yield from mixed(1)
     yield from mixed(1, activation="relu")
     yield from mixed(1, n_layers=2)
-    for share in SPLITS:
-        if (n_heads := round(share * memory / head)) > 1:
-            yield from mixed(n_heads)
+    for n_heads in _numbers_of_heads(memory / head)[1:]:
+        yield from mixed(n_heads)
 
 
 def _of_blocks(budget: int, width: int) -> Iterator[Architecture]:
@@ -190,7 +190,11 @@ def _beside_heads(budget: int, width: int, norm: str) -> Iterator[tuple[dict[str
     """Sizes of several numbers of heads, and what they and norms leave of a budget."""
     left = _memory(budget, width) - (0 if norm == "none" else 3 * width)
     head = 4 * width**2
-    for n_heads in dict.fromkeys([1, *(round(share * left / head) for share in SPLITS)]):
-        if n_heads:
-            sizes = {"d_model": width, "d_head": width, "n_heads": n_heads, "norm": norm}
-            yield sizes, left - n_heads * head
+    for n_heads in _numbers_of_heads(left / head):
+        sizes = {"d_model": width, "d_head": width, "n_heads": n_heads, "norm": norm}
+        yield sizes, left - n_heads * head
+
+
+def _numbers_of_heads(most: float) -> list[int]:
+    """One, and the shares of the most that there can be."""
+    return sorted({1, *(round(share * most) for share in SPLITS)} - {0})
