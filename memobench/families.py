@@ -113,7 +113,7 @@ def widths(budget: int) -> list[int]:
 def _of_narrow(budget: int, width: int) -> Iterator[Architecture]:
     memory = _memory(budget, width) - 2 * width
     for d_head in (x for x in NARROW if x < width):
-        sizes = {"d_model": width, "d_head": d_head, "heads": "full"}
+        sizes: dict[str, Any] = {"d_model": width, "d_head": d_head, "heads": "full"}
         head = 4 * width * d_head
         if n_heads := round(memory / head):
             yield AttentionOnly(**sizes, n_heads=n_heads)

@@ -129,7 +129,7 @@ def _parameters(table: pd.DataFrame) -> pd.Series:
 
 # Alpha and beta.
 _SMALL = ((1, 1), (2, 2), (4, 4), (1, 4), (4, 1))
-_FULL = (*itertools.product((0.25, 1, 4), repeat=2), (2, 2))
+_FULL = (*itertools.product((0.25, 1, 4), (0.25, 1, 4)), (2, 2))
 
 EXPERIMENT = Experiment(
     name="capacity/recall-scaling",
