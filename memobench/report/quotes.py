@@ -45,12 +45,24 @@ def _quoted() -> pd.DataFrame:
     return _of_budgets(found[found["family"].isin(_FAMILIES)])
 
 
+def _narrow() -> str:
+    """One layer of wide and of narrow heads, alone and beside an MLP."""
+    found = _beside("narrow")
+    kinds = set(_exact(published("board/typical", "narrow"))["family"]) | set(_FAMILIES)
+    shown = _of_budgets(found[found["family"].isin(kinds)])
+    return tables.markdown(shown.drop(columns=["parameters", "rank"]), {})
+
+
 def _blocks() -> str:
     """Every entry of the budgets at which blocks are measured, with its rank among all of them."""
-    blocks = published("board/typical", "blocks")
-    of_all = _exact(pd.concat([published(*_TYPICAL), blocks], ignore_index=True))
-    measured = of_all["budget"].isin(_exact(blocks)["budget"])
-    return tables.markdown(_of_budgets(of_all[measured]).drop(columns="parameters"), {})
+    return tables.markdown(_of_budgets(_beside("blocks")).drop(columns="parameters"), {})
+
+
+def _beside(preset: str) -> pd.DataFrame:
+    """The entries of a preset and of all families at its budgets."""
+    own = published("board/typical", preset)
+    of_all = _exact(pd.concat([published(*_TYPICAL), own], ignore_index=True))
+    return of_all[of_all["budget"].isin(_exact(own)["budget"])]
 
 
 def _exact(table: pd.DataFrame) -> pd.DataFrame:
@@ -129,6 +141,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "blocks": _blocks,
     "budgets": _budgets,
     "largest": _largest,
+    "narrow": _narrow,
     "laws": _laws,
     "precision": _precision,
     "shares": _shares,
