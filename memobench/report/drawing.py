@@ -144,7 +144,7 @@ def legend(figure: "Figure", handles: Sequence[Any], columns: int = 3) -> None:
 
 
 def whole_numbers(axis: "Axes") -> None:
-    """Ticks of x at whole numbers."""
+    """Ticks of x at whole numbers, as few as leave room for five digits each."""
     from matplotlib.ticker import MaxNLocator
 
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(7, integer=True))
