@@ -28,7 +28,7 @@ import pandas as pd
 from memobench import claims
 from memobench.claims import Claim, Finding
 from memobench.experiment import Experiment
-from memobench.experiments.capacity.factual_recall import D_HEAD, SOURCE, WIDTH
+from memobench.experiments.capacity.factual_recall import D_HEAD, FEWEST, SOURCE, WIDTH
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.recall_transformer import RELEASED, RecallTransformer
@@ -36,8 +36,8 @@ from memobench.report.heat import Heat
 from memobench.runs import Run
 from memobench.tasks.factual_recall import FactualRecall
 
-# d m + d d_h H / 2 on the line, and the fewest heads of which it is drawn.
-NEEDED, FEWEST = 2300, 5
+# d m + d d_h H / 2 on the line.
+NEEDED = 2300
 HEADS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 NEURONS = (1, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 # Heads and neurons: 2,304 of the 2,300 on the line, and 1,792.

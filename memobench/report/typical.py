@@ -185,7 +185,7 @@ def answer(table: pd.DataFrame) -> str:
         f"[{row['bits_low'] / row['n_params']:.2f}, {row['bits_high'] / row['n_params']:.2f}]"
         for name, row in (
             ("an MLP", rows[typical.MLP]),
-            ("attention alone", rows[typical.ATTENTION]),
+            ("attention alone, its heads as wide as the model,", rows[typical.ATTENTION]),
         )
     ]
     verdict = (
