@@ -127,7 +127,13 @@ def test_weights_without_a_place_hear_why_in_one_line(task, n_params, said):
             {"name": "attention_only", "heads": "full", "n_layers": 2},
             "attention-only, full heads, 2 layers",
         ),
+        ({"name": "attention_only", "heads": "full", "d_head": 1}, "attention-only, narrow heads"),
         ({"name": "mlp", "d_mlp": 3}, "MLP"),
+        ({"name": "mlp", "d_mlp": 3, "heads": "full", "d_head": 3}, "MLP, narrow head"),
+        (
+            {"name": "mlp", "d_mlp": 3, "heads": "full", "d_head": 1, "n_heads": 2},
+            "attention + MLP, narrow heads",
+        ),
         ({"name": "mlp", "d_mlp": 3, "activation": "relu"}, "MLP (relu)"),
         ({"name": "mlp", "d_mlp": 3, "n_heads": 2}, "attention + MLP"),
         ({"name": "mlp", "d_mlp": 3, "n_layers": 3}, "MLP, 3 layers"),
