@@ -19,6 +19,7 @@ at a rate of 1e-2 alone, which can only lower what is found.
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -33,6 +34,7 @@ from memobench.report.scaling import Scaling
 from memobench.runs import Run
 from memobench.tasks.factual_recall import FactualRecall
 
+_SOURCE = SOURCE.replace("figure 4", "scaling figure")
 # Facts per parameter on their line.
 DENSITY = 0.15
 N_HEADS = 8
@@ -59,14 +61,20 @@ def _models(widths: Iterable[int], mixes: Iterable[tuple[float, float]]) -> list
     return list(models)
 
 
+def _parameters(sizes: Any) -> Any:
+    """4 H d_h d + 2 m d of a model or a table, as the authors count: without neurons' biases."""
+    attention = 2 * sizes["n_heads"] * sizes["d_head"]
+    return 2 * sizes["d_model"] * (attention + sizes["d_mlp"])
+
+
 def _runs(models: Iterable[RecallTransformer], rates: Iterable[float], seeds: int) -> Iterator[Run]:
     for model, rate, seed in itertools.product(models, rates, range(seeds)):
-        n_params = 2 * model.d_model * (2 * model.n_heads * model.d_head + model.d_mlp)
+        most_facts = MOST * DENSITY * _parameters(vars(model))
         training = dataclasses.replace(
             METHOD.training, learning_rate=rate, final_learning_rate=rate
         )
         for n_subjects in SUBJECTS:
-            if n_subjects**2 <= MOST * DENSITY * n_params:
+            if n_subjects**2 <= most_facts:
                 yield Run(
                     task=FactualRecall(
                         n_subjects=n_subjects,
@@ -121,12 +129,6 @@ def _to_next(table: pd.DataFrame) -> pd.Series:
     return table["complete_99"].map(steps)
 
 
-def _parameters(table: pd.DataFrame) -> pd.Series:
-    """4 H d_h d + 2 m d, as the authors count: without the neurons' biases."""
-    attention = 2 * table["n_heads"] * table["d_head"]
-    return (2 * table["d_model"] * (attention + table["d_mlp"])).astype(float)
-
-
 # Alpha and beta.
 _SMALL = ((1, 1), (2, 2), (4, 4), (1, 4), (4, 1))
 _FULL = (*itertools.product((0.25, 1, 4), (0.25, 1, 4)), (2, 2))
@@ -153,7 +155,7 @@ EXPERIMENT = Experiment(
             name="linear in the parameters",
             statement="The largest number of facts known is linear in the memory's parameters: its "
             "exponent is 0.9 to 1.1.",
-            source=SOURCE.replace("figure 4", "scaling figure"),
+            source=_SOURCE,
             test=_of_capacities(
                 claims.exponent(
                     "exponent of facts in parameters",
@@ -169,7 +171,7 @@ EXPERIMENT = Experiment(
             name="0.15 facts per parameter",
             statement="A memory holds 0.15 facts per parameter within a quarter, in the mean over "
             "sizes.",
-            source=SOURCE.replace("figure 4", "scaling figure"),
+            source=_SOURCE,
             test=_of_capacities(
                 claims.constant(
                     "facts per parameter",
