@@ -133,7 +133,8 @@ def test_parity_with_the_papers_model(name):
         nll = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
         return nll.mean(), logits
 
-    (value, logits), ours = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    with jax.default_matmul_precision("highest"):  # As trainings have it; a GPU's own is less.
+        (value, logits), ours = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
     np.testing.assert_allclose(logits, data["logits"], atol=1e-5)
     np.testing.assert_allclose(value, data["loss"], atol=1e-5)
     chex.assert_trees_all_close(dict(ours), gradient, atol=1e-5)

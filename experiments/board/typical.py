@@ -9,7 +9,7 @@ Where the interval of a mean is wider than 2% of it, more initial weights of eac
 `python -m memobench.experiments.board.typical` finds in the published rows how many, and writes
 `inits.csv`.
 
-Preset `narrow` has heads of fewer dimensions than the residual stream, up to 1,024 parameters.
+Preset `narrow` has heads of fewer dimensions than the residual stream, up to 2,048 parameters.
 Preset `blocks` has today's feed-forward blocks of 256 and 512 parameters instead, plain, gated and
 sparse.
 
