@@ -88,7 +88,7 @@ _COUNTS = ("d_head", "vocab_size", "n_examples", "n_params", "n_params_memory")
 EXPERIMENT = Experiment(
     name="capacity/linear-memory",
     title="Facts in a linear associative memory",
-    presets={"quick": tuple(_runs(WIDTHS[:7])), "full": tuple(_runs(WIDTHS))},
+    presets={"quick": tuple(_runs(WIDTHS[:7])), "paper": tuple(_runs(WIDTHS))},
     left_out="d = 91 and 128 of nine widths from 8 to 128",
     figure=Scaling(
         x="d_model",

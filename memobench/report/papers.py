@@ -79,7 +79,8 @@ def share(paper: str) -> str:
             f"none of {len(set(map(point, runs)))} points has been measured at the paper's own size"
         )
     points = coverage(paper, known)
-    spent = [f"{points[x].sum():.1f} {x}" for x in _HOURS.values() if x in points]
+    hours = {x: points[x].sum() for x in _HOURS.values() if x in points}
+    spent = [f"{of:.1f} {x}" if of >= 1 else f"{of:.2g} {x}" for x, of in hours.items()]
     return (
         f"{points['published'].sum()} of {points['points'].sum()} points have been measured at the "
         f"paper's own size, {points[_ENOUGH].sum()} with three seeds, in {' and '.join(spent)}"

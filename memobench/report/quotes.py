@@ -133,7 +133,7 @@ def _shares() -> str:
 _TITLES = {
     "dana2025": "Dana et al.",
     "mahdavi2024": "Mahdavi et al.",
-    "nichani2025": "Nichani et al. (without linear memory and scaling)",
+    "nichani2025": "Nichani et al. (without scaling)",
     "hebbian2026": "Garcia et al.",
 }
 QUOTES: dict[str, Callable[[], str]] = {
