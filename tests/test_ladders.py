@@ -264,6 +264,21 @@ def test_trials_of_an_open_round_are_not_trained_again():
     assert resumed.columns == whole.columns
 
 
+@pytest.mark.parametrize("trials", [{}, {"threshold_trials": 8}, {"trial_pilots": 4}])
+def test_steps_in_turn_are_those_of_rounds_that_wait_for_one_another(trials):
+    """By a run whose pilots prefer the middle rate: the longest training of every round."""
+    trials = {"threshold_trials": 16, **trials} if trials else {}
+    run = run_of(method=PLAIN.replace(rate_factors=(1.0, 3.0, 9.0), **trials))
+    found, in_turn = Findings(run), 0
+    while proposals := found.propose():
+        in_turn += max(proposal.steps for proposal in proposals)
+        for each in proposals:
+            best = each.factor == 3.0
+            found.keep(each, bits=1.0 + best, known=each.n_examples * best if each.tries else 9)
+    assert run.method.steps_in_turn(run) == in_turn
+    assert run.method.predicted_steps(run) > in_turn
+
+
 def test_a_trial_ends_when_it_knows_all():
     """Two associations are known long before the steps are over."""
     method = PLAIN.replace(training=EXACT.replace(epochs=256), rungs=1)

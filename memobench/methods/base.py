@@ -168,6 +168,10 @@ class Method(Spec):
         del run
         return self.steps
 
+    def steps_in_turn(self, run: Run) -> int:
+        """Those of them that follow one another, however many lanes there are."""
+        return self.predicted_steps(run) // self.lanes
+
     def signature(self, module: Module, task: Any) -> Hashable:
         """Everything that decides a compiled program of this method; all else is data.
 

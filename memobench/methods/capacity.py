@@ -22,6 +22,7 @@ from memobench import capacity
 from memobench import columns as col
 from memobench.columns import Column, by_name, choice, declared, integer, require, shown
 from memobench.methods.base import OnSteps, PackResult
+from memobench.methods.findings import PILOT_ROUNDS, ROUNDS
 from memobench.methods.parts import OfParts
 from memobench.methods.training import Training
 from memobench.runtime.checkpoints import Checkpoints
@@ -134,6 +135,11 @@ class Capacity(OfParts):
         rates = len(self.rate_factors)
         trials = self.threshold_trials + rates * (self.trial_pilots or 0)
         return (self.lanes + rates * self.pilots) * sum(self.ladder) + trials * self.steps
+
+    def steps_in_turn(self, run: Run) -> int:
+        """Of pilots, the last rung's models, and rounds of trials, which wait for one another."""
+        rounds = PILOT_ROUNDS * bool(self.trial_pilots) + ROUNDS * bool(self.threshold_trials)
+        return sum(self.ladder) + (1 + rounds) * self.steps
 
     def n_instances(self, runs: Sequence[Run]) -> int:
         return len(dict.fromkeys(task for run in runs for task in self.tasks(run)))

@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import functools
 import heapq
+import operator
 import pathlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 import scipy.optimize
 
+from memobench.engine import loop
 from memobench.errors import UserError
 from memobench.planner import accelerators, packing
 from memobench.planner.packing import Pack
@@ -119,12 +121,17 @@ def predict(
 
 
 def _modelled(pack: Pack, name: str, in_turn: float) -> float:
-    """Seconds of a pack's steps on one of `accelerators.DEVICES`, so many one after another."""
+    """Seconds of a pack's steps on one of `accelerators.DEVICES`, so many one after another.
+
+    A lane that waits for what others find takes as long as one that trains, but in packs so long
+    that programs of fewer lanes are compiled.
+    """
     device = accelerators.DEVICES[name]
-    moved = sum(
-        run.method.predicted_steps(run) * accelerators.seconds_of_traffic(pack.module, run, device)
-        for run in pack.runs
-    )
+    of_runs = [accelerators.seconds_of_traffic(pack.module, run, device) for run in pack.runs]
+    steps = [run.method.predicted_steps(run) for run in pack.runs]
+    moved = sum(map(operator.mul, steps, of_runs))
+    if pack.seconds < loop.NARROWED_FROM_SECONDS:
+        moved *= in_turn * pack.slots / sum(steps)
     return max(in_turn * device.step_seconds, moved / pack.n_devices)
 
 
@@ -167,8 +174,7 @@ def amounts(pack: Pack, n_programs: int) -> np.ndarray:
         steps * packing.floats_per_step(pack.module, run)
         for steps, run in zip(of_all, runs, strict=True)
     )
-    longest = max(n / run.method.lanes for n, run in zip(of_all, runs, strict=True))
-    in_turn = max(longest, sum(of_all) / pack.slots)
+    in_turn = max(*(run.method.steps_in_turn(run) for run in runs), sum(of_all) / pack.slots)
     return np.array([n_programs, in_turn, work / pack.n_devices, floats / pack.n_devices], float)
 
 
