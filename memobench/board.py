@@ -185,6 +185,15 @@ COLUMNS: dict[str, Any] = by_name(
         is_measure=True,
     ),
     _number(
+        "bits_per_distinct",
+        "bits / degree of freedom",
+        "the same over the parameters less those that products make redundant",
+        3,
+        first=True,
+        of_range=True,
+        is_measure=True,
+    ),
+    _number(
         "half_99",
         "half know",
         "associations of which half of the trainings come to know 99%, with 95% interval",
@@ -342,6 +351,10 @@ def _typical(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
             per = {
                 f"{name}_per_parameter{end}": found.get(f"{name}{end}", math.nan) / row["n_params"]
                 for name in ("bits", "limit")
+                for end in ("", "_low", "_high")
+            }
+            per |= {
+                f"bits_per_distinct{end}": found[f"bits{end}"] / row["n_params_distinct"]
                 for end in ("", "_low", "_high")
             }
             per |= {"converged": found.get("converged"), "learning_rate": found["rate"]}

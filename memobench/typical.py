@@ -31,6 +31,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """One row for every run of a Capacity: estimates with their intervals, ranks, best first.
 
     Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
+    n_params_distinct, its degrees of freedom;
     `bits`, `accuracy`, `memorized`, `limit` and `half_99` (examples that half of the trainings know
     to 99%), each with `_low` and `_high`; `earlier`, the mean bits of shorter trainings, a pair of
     steps and bits each; `rate_of_sets`, the learning rate that pilots chose for sets; `converged`
@@ -66,6 +67,7 @@ def _row(run: Any) -> dict[str, Any]:
         "budget": budget(int(run["n_params"])),
         **{name: run[name] for name in SET},
         "n_params": int(run["n_params"]),
+        "n_params_distinct": int(run["n_params_distinct"]),
         "tables": int(run["tables"]),
         "inits": int(run["inits"]),
         "rate": listed(run["rung_rates"])[-1],
@@ -151,14 +153,14 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
     return rejected
 
 
-def ratio(run: Any, other: Any) -> list[tuple[int, capacity.Estimate]]:
+def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capacity.Estimate]]:
     """Steps, and one run's bits per parameter over another's, for every rung.
 
-    Both have learnt the same label tables; the interval is Student's of what follows from the means
+    per: the column that counts parameters. Both have learnt the same label tables; the interval is Student's of what follows from the means
     over them.
     """
     found = []
-    both = [models(each, "rung_bits").mean(axis=2) / each["n_params"] for each in (run, other)]
+    both = [models(each, "rung_bits").mean(axis=2) / each[per] for each in (run, other)]
     for k, steps in enumerate(listed(run["rung_steps"])):
         run_TxX = np.stack([of_run[k] for of_run in both], axis=1)
         mean_BxX = statistics.replicates(run_TxX)

@@ -10,8 +10,7 @@ Where the interval of a mean is wider than 2% of it, more initial weights of eac
 `inits.csv`.
 
 Preset `narrow` has heads of fewer dimensions than the residual stream, up to 2,048 parameters.
-Preset `blocks` has today's feed-forward blocks of 256 and 512 parameters instead, plain, gated and
-sparse.
+Preset `blocks` has today's feed-forward blocks instead, plain, gated and sparse, up to 1,024.
 
 Expected: MLP and mixed layers know more bits of an overfull set than attention alone.
 
@@ -120,7 +119,7 @@ def _standard(budgets: Iterable[int], *kinds: str) -> tuple[Run, ...]:
 _PRESETS = {
     **{preset: tuple(_runs(budgets)) for preset, budgets in shapes.PRESETS.items()},
     "narrow": _standard(shapes.NARROW, "narrow"),
-    "blocks": _standard((256, 512), "blocks", "sparse"),
+    "blocks": _standard(shapes.BLOCKS, "blocks", "sparse"),
     "bench": tuple(_bench()),
 }
 

@@ -81,6 +81,7 @@ def _of_budgets(found: pd.DataFrame) -> pd.DataFrame:
             "parameters": shown["parameters"],
             "rank": shown["rank"],
             "bits per parameter": shown["bits / parameter"],
+            "per degree of freedom": shown[entries.DISTINCT],
             "half know to 99%": shown["half know"],
         }
     )
