@@ -156,8 +156,8 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
 def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capacity.Estimate]]:
     """Steps, and one run's bits per parameter over another's, for every rung.
 
-    per: the column that counts parameters. Both have learnt the same label tables; the interval is Student's of what follows from the means
-    over them.
+    per: the column that counts parameters. Both have learnt the same label tables; the interval is
+    Student's of what follows from the means over them.
     """
     found = []
     both = [models(each, "rung_bits").mean(axis=2) / each[per] for each in (run, other)]

@@ -67,6 +67,13 @@ CLAIMS = (
         test=claims.better_at_equal_parameters(n_params="n_params_memory", group=None),
     ),
     Claim(
+        name="MLP beats attention, degrees of freedom",
+        statement=f"{BETTER}, less those that products of matrices make redundant (half of a "
+        "head's with d_h = d), each family at its best d.",
+        source=f"{SOURCE}, experiment 5, counted anew",
+        test=claims.better_at_equal_parameters(n_params="n_params_distinct", group=None),
+    ),
+    Claim(
         name="MLP is harder to optimise",
         statement="The MLP gains more from twice the steps than attention does.",
         source=f"{SOURCE}, experiment 5",

@@ -35,19 +35,19 @@ Every entry is the shape of its family that knew most bits at its budget in the 
 measured as entries. **Bits** are those of an overfull set (T log2 N minus the negative
 log-likelihood in bits, at least 0; as many associations as parameters), means over label tables,
 each with one or more *initial weights* of its own, after a stated number of steps of the exact
-gradient, with Student's 95% interval of the means of tables. Of **degrees of freedom** a product
-of two matrices of rank r between d and d dimensions has r(2d - r), fewer than parameters. The **learning rate** of each number
-of steps is chosen by pilots, whose initial weights do not count; *edge* says that it is the least
-or the largest of those tried. The **limit** is L in L - a·steps^-p, fitted to three numbers of
-steps; an entry has *converged* where its last is within 2% of the limit's whole interval, and not
-where it is farther from all of it. There is none, and *converged* is undecided, where four times
-the steps know significantly less, or so much more that bits may grow without a limit; where the
-latter cannot be excluded the interval ends at ∞. **Associations** are those known beyond guessing.
-**Half know** is the number of associations of which half of the trainings come to know 99% at a
-learning rate of their own, the **rate of sets**. Pilots, which do not count, chose it and may not
-have found the best; the 95% interval is credible where trainings fail or not by the size alone.
-**Ranks** are of bits per parameter: entries that cannot be told apart at 95%, after Holm's
-correction for all pairs of a table, share a range.
+gradient, with Student's 95% interval of the means of tables. Of **degrees of freedom** a product of
+two matrices of rank r between d and d dimensions has r(2d - r), fewer than parameters. The
+**learning rate** of each number of steps is chosen by pilots, whose initial weights do not count;
+*edge* says that it is the least or the largest of those tried. The **limit** is L in L -
+a·steps^-p, fitted to three numbers of steps; an entry has *converged* where its last is within 2%
+of the limit's whole interval, and not where it is farther from all of it. There is none, and
+*converged* is undecided, where four times the steps know significantly less, or so much more that
+bits may grow without a limit; where the latter cannot be excluded the interval ends at ∞.
+**Associations** are those known beyond guessing. **Half know** is the number of associations of
+which half of the trainings come to know 99% at a learning rate of their own, the **rate of sets**.
+Pilots, which do not count, chose it and may not have found the best; the 95% interval is credible
+where trainings fail or not by the size alone. **Ranks** are of bits per parameter: entries that
+cannot be told apart at 95%, after Holm's correction for all pairs of a table, share a range.
 """
 # What pages call bits over degrees of freedom.
 DISTINCT = "bits / degree of freedom"
@@ -181,7 +181,7 @@ def answer(table: pd.DataFrame) -> str:
         raise ValueError("no budget has both attention alone and an MLP")
     budget, attention, mlp = pairs[-1]
     steps, over = typical.ratio(attention, mlp)[-1]
-    _, of_distinct = typical.ratio(attention, mlp, "n_params_distinct")[-1]
+    _, distinct = typical.ratio(attention, mlp, "n_params_distinct")[-1]
     known = typical.summary(pd.DataFrame([attention, mlp]))
     rows = {row["family"]: row for row in known.to_dict("records")}
     each = [
@@ -203,8 +203,8 @@ def answer(table: pd.DataFrame) -> str:
         f"At {budget:,} parameters {verdict}: after {steps:,} steps of the exact gradient "
         f"{' and '.join(each)} bits per parameter of an overfull set; attention over MLP is "
         f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] (means over label tables, 95% "
-        f"intervals). Per degree of freedom, without what the products of such heads make redundant, "
-        f"it is {of_distinct.value:.2f} [{of_distinct.low:.2f}, {of_distinct.high:.2f}]. "
+        "intervals). Per degree of freedom, without what the products of such heads make "
+        f"redundant, it is {distinct.value:.2f} [{distinct.low:.2f}, {distinct.high:.2f}]. "
         f"{_threshold(rows)}"
     ).strip()
 
