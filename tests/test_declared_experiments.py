@@ -41,6 +41,7 @@ def _fake(run):
         "n_params": n_params,
         "n_params_memory": n_params_memory,
         "n_params_active": n_params,
+        "n_params_distinct": n_params,
         "status": "ok",
         "accuracy": accuracy if meaningful else np.nan,
         "accuracy_protocol": accuracy if meaningful else np.nan,
@@ -102,7 +103,7 @@ def _found(run):
         for times in (1, 2)
         for size, known in ((n, n // 3 + times), (n // 4, n // 4), (n // 4 + 1, n // 8))
     ]
-    return {**bisection.columns(n, trials, 2), "n_params_distinct": 1}
+    return bisection.columns(n, trials, 2)
 
 
 _CERTIFICATE = {
