@@ -29,6 +29,8 @@ def test_rows_say_what_runs_and_weights_say():
         for end in ("", "_low", "_high"):
             per = by_hand[f"bits{end}"] / row["n_params"]
             assert row[f"bits_per_parameter{end}"] == pytest.approx(per)
+            distinct = by_hand[f"bits{end}"] / (row["n_params"] // 3)
+            assert row[f"bits_per_distinct{end}"] == pytest.approx(distinct)
             assert row[f"half_99{end}"] == by_hand[f"half_99{end}"]
         assert (row["steps"], row["tables"], row["by"]) == (4096, board.TABLES[BUDGET], "memobench")
     heads = exact.loc["attention_only"]
