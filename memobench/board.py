@@ -79,7 +79,7 @@ def run(
         f"architecture={shown(architecture)} is no architecture; give a spec such as MLP(..)",
     )
     require(
-        track in TRAININGS,
+        isinstance(track, str) and track in TRAININGS,
         f"track={track!r} is not one of training; choose one of {', '.join(TRAININGS)}",
     )
     n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
@@ -102,7 +102,7 @@ def run(
             tables=TABLES[budget],
             inits=inits,
             # What spreads has rates that few pilots cannot tell apart.
-            pilots=pilots or max(12 if small else 4, min(4 * inits, 32)),
+            pilots=max(12 if small else 4, min(4 * inits, 32)) if pilots is None else pilots,
             threshold_trials=32 if budget <= 2048 else 16,
             trial_pilots=24 if small else 12,
             give_up="late",

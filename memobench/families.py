@@ -8,6 +8,7 @@ embeddings leave.
 """
 
 import math
+import numbers
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,7 +49,7 @@ def task(budget: int, seed: int = 0) -> Associations:
     """
     budgets = ", ".join(f"{each:,}" for each in VOCAB_SIZES)
     require(
-        budget in VOCAB_SIZES,
+        isinstance(budget, numbers.Integral) and budget in VOCAB_SIZES,
         f"budget={budget!r} is none of the board's; choose one of {budgets}",
     )
     return Associations(vocab_size=VOCAB_SIZES[budget], n_sequences=budget, seed=seed)

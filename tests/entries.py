@@ -32,7 +32,8 @@ def made(run, level=300.0, spread=10.0, **changed):
     n_params = changed.get("n_params") or n_params_of(run.architecture, run.task.n_examples)
     row = {
         **cells(run),
-        **{"n_params": n_params, "n_params_memory": n_params // 2, "n_params_distinct": n_params // 3},
+        "n_params": n_params,
+        **{"n_params_memory": n_params // 2, "n_params_distinct": n_params // 3},
         **{"status": "ok", "bits": bits_KxM[-1].mean(), "accuracy": 0.3, "loss": 1.0},
         **{"memorized": 60.0, "accuracy_protocol": 0.3},
         "rung_steps": method.ladder,

@@ -119,9 +119,6 @@ def construct_pack(
       of one weight; seconds to construct and judge. A run that cannot be made is named in a warning
       and has neither measures nor certificate.
       `variables` is empty: `construct` gives them at their true size.
-
-    Raises:
-      UserError: no run of the pack can be made.
     """
     judged = []
     for run in pack.runs:

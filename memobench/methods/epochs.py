@@ -7,6 +7,7 @@ are data.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,10 +80,13 @@ class Epochs(engine.Policy):
         self.seconds, self.runs = pack.seconds, pack.runs
         # Of the jobs in the lanes, set by `seat`.
         self._schedule, self._epochs_R = Schedule(np.zeros(0), np.zeros(0)), np.zeros(0)
+        self._jobs: Sequence[Any] = ()
         self._key_R: Any = None
         # The batches of the epoch that the lanes are in.
         self._order_RxLxB: Any = None
-        self.instances = list(dict.fromkeys(task for run in pack.runs for task in self.tasks(run)))
+        self._tasks_of = {run: self.tasks(run) for run in pack.runs}
+        self.instances = list(dict.fromkeys(itertools.chain(*self._tasks_of.values())))
+        self._places = {task: place for place, task in enumerate(self.instances)}
         self.n_instances = len(self.instances)
         target = self.signature.task.shapes()
         padded = [models.pad_to(task.sample(), target) for task in self.instances]
@@ -123,12 +127,10 @@ class Epochs(engine.Policy):
     def seat(self, jobs: Sequence[Any]) -> Lane:
         self._schedule = Schedule(*np.array([job.schedule for job in jobs]).T)
         self._epochs_R = np.array([job.epochs for job in jobs])
-        keys = {each: self.shuffle_key(*each) for each in dict.fromkeys(map(_model, jobs))}
-        self._key_R = devices.split(jnp.stack([keys[_model(job)] for job in jobs]))
-        self._order_RxLxB = None
+        self._jobs, self._key_R, self._order_RxLxB = jobs, None, None
         n_lanes = len(jobs)
         return Lane(
-            instance=np.array([self.instances.index(self.task(job)) for job in jobs], np.int32),
+            instance=np.array([self._places[self.task(job)] for job in jobs], np.int32),
             n_examples=np.array([self.n_examples(job) for job in jobs], np.int32),
             target=np.full(n_lanes, np.inf, np.float32),
             step=np.zeros(n_lanes, np.int32),
@@ -141,6 +143,11 @@ class Epochs(engine.Policy):
         rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
         return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
 
+    def _keys(self) -> Any:
+        """key_R of the shuffles of the jobs in the lanes."""
+        keys = {each: self.shuffle_key(*each) for each in dict.fromkeys(map(_model, self._jobs))}
+        return devices.split(jnp.stack([keys[_model(job)] for job in self._jobs]))
+
     def _order(self, program: Program, epoch_R: np.ndarray, start_R: np.ndarray) -> Any:
         n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
         if program.shuffle is None:
@@ -151,6 +158,7 @@ class Epochs(engine.Policy):
         # Lanes within an epoch get the same order again.
         if self._order_RxLxB is None or not start_R.all():
             epoch_R = devices.split(epoch_R.astype(np.int32))
+            self._key_R = self._keys() if self._key_R is None else self._key_R
             self._order_RxLxB = program.shuffle(self._key_R, epoch_R)
         if chunk_steps == n_steps:
             return self._order_RxLxB

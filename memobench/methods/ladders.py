@@ -79,7 +79,7 @@ class Ladders(Queue):
             self._propose(i)
 
     def task(self, job: Any) -> Any:
-        return self.tasks(job.run)[job.proposal.table]
+        return self._tasks_of[job.run][job.proposal.table]
 
     def variables(self, job: Any) -> Any:
         key = jax.random.fold_in(initializing.init_key(job.run), job.number)
@@ -120,6 +120,8 @@ class Ladders(Queue):
             self._keep(job, functools.partial(self._weights, taken, i, job))
             self._n_open[job.owner] -= 1
         for owner in dict.fromkeys(job.owner for job in jobs):
+            if self._checkpoints is not None:
+                self._checkpoints.save(self.runs[owner].run_id, self._found[owner].to_arrays())
             if not self._n_open[owner]:
                 self._propose(owner)
 
@@ -133,7 +135,7 @@ class Ladders(Queue):
             columns=tuple(found.columns() for found in self._found),
             weights=tuple(
                 # Where no model knows a bit there are none.
-                Weights(params, task=self.tasks(run)[table]) if params else None
+                Weights(params, task=self._tasks_of[run][table]) if params else None
                 for run, (_, table, params) in zip(
                     self.runs, (found.best for found in self._found), strict=True
                 )
@@ -151,8 +153,6 @@ class Ladders(Queue):
         if not job.proposal.tries and job.bits > found.best[0]:
             params = traverse_util.flatten_dict(weights()["params"], sep="/")
             found.best = job.bits, job.proposal.table, params
-        if self._checkpoints is not None:
-            self._checkpoints.save(job.run.run_id, found.to_arrays())
 
     def _propose(self, i: int) -> None:
         """Queues what a run does next, if it is not done."""

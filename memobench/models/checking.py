@@ -21,6 +21,7 @@ from memobench.models.base import Architecture, Module
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 from memobench.tasks.factual_recall import FactualRecall
+from memobench.tasks.in_context_recall import InContextRecall
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.tasks.sequences import Sequences
 
@@ -31,6 +32,7 @@ TASKS: tuple[Task, ...] = (
     LabelledContexts(n_examples=6, n_classes=3, context_length=2, input_dim=5),
     FactualRecall(n_subjects=3, n_relations=2, n_answers=2, n_noise=4, context_length=4),
     Sequences(vocab_size=6, context_length=3, n_sequences=5),
+    InContextRecall(vocab_size=6, n_pairs=2),
 )
 # By how much sizes are padded, and how far outputs may then be off: a size that does not pad is
 # off by a share of the outputs, rounding by far less.

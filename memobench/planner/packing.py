@@ -97,7 +97,7 @@ def make_pack(
     share = math.ceil(slots / n_devices)
     of_step = step_seconds(padded, runs[0], platform)
     steps = [run.method.predicted_steps(run) for run in runs]
-    longest = max(n // run.method.lanes for n, run in zip(steps, runs, strict=True))
+    longest = max(run.method.steps_in_turn(run) for run in runs)
     return Pack(
         runs=tuple(runs),
         module=padded,
@@ -254,8 +254,8 @@ def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) 
     example = group[0][1]
     work = functools.lru_cache(maxsize=None)(lambda module: step_seconds(module, example, platform))
     modules = sorted(by_module, key=lambda module: (work(module), repr(module)))
-    steps = [[run.method.predicted_steps(run) for run in by_module[module]] for module in modules]
-    total, longest = [sum(each) for each in steps], [max(each) for each in steps]
+    total = [sum(run.method.predicted_steps(run) for run in by_module[x]) for x in modules]
+    longest = [max(run.method.steps_in_turn(run) for run in by_module[x]) for x in modules]
 
     stops = _cuts(modules, work, total, longest, platform, n_devices)
     for start, stop in reversed(list(itertools.pairwise([0, *stops]))):
@@ -283,7 +283,7 @@ def _cuts(
     """Where the packs of least predicted time end, in a list of modules M of sizes P.
 
     work: seconds of a step of a module, by `step_seconds`.
-    total, longest: steps of all runs of each module, and of the longest.
+    total, longest: steps of all runs of each module, and the most of one that follow one another.
     """
     if len(modules) == 1:
         return [1]
