@@ -11,9 +11,11 @@ import memobench
 from memobench.columns import integer
 from memobench.errors import UserError
 from memobench.methods.training import Training
+from memobench.models import checking
 from memobench.models.base import Architecture, Module
 from memobench.spec import kind
 from memobench.tasks.associations import Associations
+from memobench.tasks.base import Task
 from tests import small
 
 METHOD = Training(n_batches=2, epochs=1).exact()
@@ -143,3 +145,8 @@ def test_a_budget_is_met_on_the_boards_task():
         memobench.check(architecture, budget=300)
     with pytest.raises(UserError, match="budget=0 is not an integer >= 1"):
         memobench.check(architecture, Associations(vocab_size=6), budget=0)
+
+
+def test_there_is_a_small_task_for_every_question_that_tasks_ask():
+    asked = {kind.question for kind in Task.kinds().values()}
+    assert {task.question for task in checking.TASKS} == asked
