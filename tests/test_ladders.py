@@ -462,6 +462,15 @@ def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
     np.testing.assert_allclose(made.loss_R, fresh.loss_R, rtol=1e-3)
 
 
+def test_means_of_tables_are_what_a_row_has(rows):
+    for row in rows:
+        for measure in ("bits", "accuracy"):
+            value_T = METHOD.of_tables(row, measure)
+            assert len(value_T) == METHOD.tables
+            assert value_T.mean() == pytest.approx(row[measure])
+        assert METHOD.of_tables(row, "loss") is None
+
+
 def test_attention_and_an_mlp_of_unlike_label_tables_are_not_compared():
     table = pd.read_csv(TABLE)
     drawing = EXPERIMENTS["board/typical"].figure

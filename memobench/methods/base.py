@@ -163,6 +163,15 @@ class Method(Spec):
     def check_module(self, module: Module) -> None:
         """Raises UserError for a model that the method cannot train."""
 
+    @classmethod
+    def of_tables(cls, row: Mapping[str, Any], measure: str) -> np.ndarray | None:
+        """value_T: what a row's models measured, a mean for each label table; None for one model.
+
+        Where it is there, intervals are over tables, as those of other rows are over seeds.
+        """
+        del row, measure
+        return None
+
     def predicted_steps(self, run: Run) -> int:
         """Optimiser steps that a run takes, over all its lanes."""
         del run

@@ -105,6 +105,15 @@ class Capacity(OfParts):
             "need; fix one of them",
         )
 
+    @classmethod
+    def of_tables(cls, row: Mapping[str, Any], measure: str) -> np.ndarray | None:
+        lists = {"bits": ("rung_bits", 1), "accuracy": ("rung_known", row["n_examples"])}
+        if measure not in lists:
+            return None
+        name, whole = lists[measure]
+        value_TxS = np.reshape(listed(row[name])[-1], (int(row["tables"]), int(row["inits"])))
+        return value_TxS.mean(axis=1) / whole
+
     @property
     def ladder(self) -> list[int]:
         """The numbers of steps of the rungs, rising."""

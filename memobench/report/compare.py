@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench import typical
 from memobench.claims import statistics
-from memobench.methods.capacity import Capacity
+from memobench.methods.base import Method
 from memobench.report import tables
 from memobench.report.experiment import CONFIGURATION_COLUMNS
 from memobench.table import analysis
@@ -73,10 +72,8 @@ def _values(rows: list[Any], measure: str) -> dict[Any, float]:
     """The measure of every seed; of a capacity of every label table."""
     found: dict[Any, float] = {}
     for row in rows:
-        if row["method"] == Capacity.name and measure in ("bits", "accuracy"):
-            of_set = row["n_examples"] if measure == "accuracy" else 1
-            value = "rung_known" if measure == "accuracy" else "rung_bits"
-            value_T = typical.models(row, value)[-1].mean(axis=1) / of_set
+        method: Any = Method.kinds().get(row["method"], Method)
+        if (value_T := method.of_tables(row, measure)) is not None:
             found |= {(row["seed"], row["task_seed"] + k): x for k, x in enumerate(value_T)}
         elif row[measure] is not None:
             found[row["seed"], row["task_seed"]] = float(row[measure])

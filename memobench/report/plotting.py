@@ -1,6 +1,6 @@
 """One picture of any table of results: means over seeds with 95% intervals, a line for each hue."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ import pandas as pd
 from memobench import capacity, notation, typical
 from memobench.columns import require, shown
 from memobench.errors import closest
-from memobench.methods.capacity import Capacity
+from memobench.methods.base import Method
 from memobench.report.drawing import arms, colors_of, possible, subplots
 from memobench.table import analysis
 from memobench.table.rows import all_columns, configuration, measures
@@ -105,8 +105,7 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     require(measure in table, f"{measure!r} is no column here{closest(measure, measures(), 0.6)}")
     rows = table[table["status"] == "ok"]
     rows = rows.assign(**{measure: pd.to_numeric(rows[measure], errors="coerce")})
-    several = rows["method"] == Capacity.name
-    found = pd.concat([_means(rows[~several], measure), _of_tables(rows[several], measure)])
+    found = _means_and_intervals(rows, measure)
     if "family" in (x, hue):
         found["family"] = [typical.family(row) for row in found.to_dict("records")]
     found = found.dropna(subset=[x, hue, measure])
@@ -119,15 +118,13 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     )
 
 
-def _means(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
-    return analysis.over_seeds(rows, (measure,)) if len(rows) else rows
-
-
-def _of_tables(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Rows that are means over label tables already, each with the interval of those."""
-    half = np.full(len(rows), np.nan)
-    if measure == "bits":
-        each = [typical.models(row, "rung_bits")[-1] for row in rows.to_dict("records")]
-        estimates = [capacity.typical(bits_TxS) for bits_TxS in each]
-        half[:] = [(estimate.high - estimate.low) / 2 for estimate in estimates]
-    return rows.assign(**{f"{measure}_interval": half})
+def _means_and_intervals(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Means over seeds; rows that are means over label tables have the interval of those."""
+    kinds, records = Method.kinds(), list[Any](rows.to_dict("records"))
+    each = [kinds.get(row["method"], Method).of_tables(row, measure) for row in records]
+    several = np.array([value_T is not None for value_T in each], bool)
+    of_tables = [capacity.typical(value_T[:, None]) for value_T in each if value_T is not None]
+    half = [(estimate.high - estimate.low) / 2 for estimate in of_tables]
+    own = rows[several].assign(**{f"{measure}_interval": half})
+    others = rows[~several]
+    return pd.concat([analysis.over_seeds(others, (measure,)) if len(others) else others, own])
