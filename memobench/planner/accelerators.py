@@ -36,7 +36,7 @@ class Accelerator:
 
 # The geometric mean over eleven packs on an H100, for bytes as they are counted here; each pack is
 # within 1.8 times of it. An H200 is taken to reach the same share; of it whole sweeps are known,
-# whose small packs took up to twice as long. No TPU was measured.
+# whose small packs took up to three times as long. No TPU was measured.
 _REACHED = 0.45
 # 60 kernels of 2 µs; a TPU's parts start within a program.
 DEVICES = {
