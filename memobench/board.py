@@ -336,7 +336,7 @@ def _ranks(board: pd.DataFrame) -> dict[str, Any]:
 
 def _typical(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
     """The entries on tracks of training."""
-    measured = runs[(runs["method"] == Capacity.name) & (runs["status"] == "ok")].copy()
+    measured = typical.measured(runs).copy()
     if "by" not in measured:
         measured["by"] = OWN
     measured = measured.drop_duplicates(_SAME)

@@ -27,6 +27,11 @@ ATTENTION, MLP = "attention-only, full heads", "MLP"
 REJECTED = 0.05
 
 
+def measured(table: pd.DataFrame) -> pd.DataFrame:
+    """The runs of a table that measured a typical capacity."""
+    return table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
+
+
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """One row for every run of a Capacity: estimates with their intervals, ranks, best first.
 
@@ -39,7 +44,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     `rank_low`, `rank_high` of bits per parameter within a set: entries that cannot be told apart
     share a range.
     """
-    runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
+    runs = measured(table)
     rows = [_row(run) for run in runs.to_dict("records")]
     if not rows:
         return pd.DataFrame(columns=["family", "entry", "budget", *SET, "bits"])
@@ -182,7 +187,7 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
     from the law, were it true, by the variances of means; n_params and bits, lists of what the law
     says of each budget. Least squares in logarithms, every budget alike.
     """
-    runs = table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
+    runs = measured(table)
     exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
     found = []
     for name in dict.fromkeys(map(family, exact)):

@@ -1,5 +1,7 @@
 """Verdicts on claims: of which variant, at which steps, and what missing runs do to them."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,7 +43,7 @@ def three_budgets():
 def test_runs_that_train_other_weights_are_variants_of_their_own():
     table = three_budgets().iloc[:1]
     parts = (None, "read_out", "all_but_attention", "memory")
-    for method in ("trained", "searched"):
+    for method in ("trained", "searched", "checked", "capacity"):
         rows = (table.assign(method=method, trained=name) for name in parts)
         labels = [claims.variant(row).item() for row in rows]
         assert len(set(labels)) == len(labels)
@@ -86,6 +88,21 @@ def test_a_test_that_raises_leaves_its_claim_undecided():
     found = claims.verdicts([claim], three_budgets())
     assert set(found["verdict"]) == {UNDECIDED}
     assert found["evidence"].str.startswith("its test raises TypeError: unsupported").all()
+
+
+def test_a_claim_that_compares_variants_names_none():
+    with pytest.raises(UserError, match="across_variants compares all variants; leave variants"):
+        dataclasses.replace(CLAIMS[0], variants=("a",), across_variants=True)
+
+
+def test_over_all_examples_a_claim_is_of_final_weights_and_the_published_protocol_alone():
+    found = claims.verdicts([claims.over_all_examples(CLAIMS[0])], three_budgets())
+    # Draws lie on a curve, examples, 0.5 of them for all numbers of heads, on none.
+    assert found["variant"].tolist() == [next(iter(claims.VARIANTS.values()))]
+    assert found["verdict"].tolist() == [UNDECIDED]
+    known = three_budgets().assign(accuracy=lambda table: 0.02 * table["n_heads"])
+    found = claims.verdicts([claims.over_all_examples(CLAIMS[0])], known)
+    assert found["verdict"].tolist() == [HOLDS]
 
 
 def test_the_same_verdict_after_doubling_is_said():

@@ -121,6 +121,37 @@ def test_the_smallest_memory_that_knows_nearly_all_is_the_densest():
     assert test(facts(lambda seed: 400, seeds=1)).verdict == UNDECIDED
 
 
+def exchanged(by_attention, by_mlp, noise):
+    """Facts known by heads and neurons, so many by each of their parameters."""
+    random = np.random.default_rng(0)
+    rates = {"learning_rate": 0.01, "final_learning_rate": 0.001}
+    rows = [
+        row(0.5, seed, n_heads=h, d_mlp=m) for h in (1, 2, 4) for m in (0, 8) for seed in range(5)
+    ]
+    return pd.DataFrame(
+        {
+            **each,
+            **rates,
+            "n_params_memory": each["n_params"],
+            "n_examples": 10**6,
+            "memorized": by_attention * 400 * each["n_heads"]
+            + by_mlp * 20 * each["d_mlp"]
+            + random.normal(scale=noise),
+        }
+        for each in rows
+    )
+
+
+def test_parameters_of_attention_are_exchanged_for_those_of_mlps():
+    found = claims.exchange((0.2, 0.3))(exchanged(0.5, 2.0, noise=1.0))
+    assert found.verdict == HOLDS
+    assert found.estimate == pytest.approx(0.25, rel=0.05)
+    # Where neurons may add nothing, attention may be worth any number of them.
+    found = claims.exchange((0.2, 0.3))(exchanged(0.5, 0.02, noise=10.0))
+    assert (found.verdict, found.high) == (FAILS, np.inf)
+    assert found.low > 1
+
+
 def trained(bits, seeds=5, noise=0.002):
     """Trainings of two learning rates, of which the larger knows a tenth less."""
     random = np.random.default_rng(0)

@@ -12,6 +12,7 @@ from absl.testing import flagsaver
 import memobench
 from memobench import cli
 from memobench.command import choose
+from memobench.errors import Lost
 from memobench.experiments import EXPERIMENTS
 from memobench.runtime import sweep
 from memobench.times import ClockTime
@@ -170,6 +171,20 @@ def test_a_run_whose_time_is_up_says_so_and_is_no_failure(tmp_path, monkeypatch)
         done = command_line(*line, *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "the time is up: 1 of 2 runs are saved" in done.stdout
+
+
+def test_a_report_that_runs_out_of_time_still_says_which_runs_are_lost(tmp_path, monkeypatch):
+    endings = iter([Lost("1 of 2 runs is lost"), sweep.TimeUp("the time is up")])
+
+    def ended(*of_run):
+        raise next(endings)
+
+    monkeypatch.setattr(sweep, "run", ended)
+    line = ["run", "dana2025/heads", "dana2025/smallest", "--report", "--for=1h"]
+    done = command_line(*line, cwd=tmp_path)
+    assert "the time is up" in done.stdout
+    assert done.returncode == 1
+    assert "1 of 2 runs is lost" in done.stderr
 
 
 def test_experiments_that_share_runs_run_them_once(tmp_path):

@@ -115,6 +115,19 @@ def test_a_training_that_diverged_knows_nothing_of_its_table():
     table.loc[1, "status"] = "diverged"
     assert groups.by_table(table, known).ravel().tolist() == [2, 0, 2, 2]
     assert groups.by_table(table.assign(status="diverged"), known).size == 0
+    # A run of several tables that diverged knows nothing of any of them.
+    two = table.assign(tables=2, task_seed=[0, 2, 4, 6])
+    of_two = claims.Measure("known", lambda row: [2.0, 4.0])
+    assert groups.by_table(two, of_two).ravel().tolist() == [2, 4, 0, 0, 2, 4, 2, 4]
+
+
+def test_runs_of_one_entry_and_table_count_with_their_mean():
+    rows = [
+        {"run_id": f"a{seed}", "d_model": 4, "status": "ok", "task_seed": 0, "known": known}
+        for seed, known in enumerate([1.0, 2.0, 30.0])
+    ]
+    known = claims.Measure("known", lambda row: [row["known"]])
+    assert groups.by_table(pd.DataFrame(rows), known).ravel().tolist() == [11]
 
 
 def test_tables_read_from_a_file_and_tables_just_learnt_are_of_one_entry():

@@ -188,13 +188,16 @@ def test_the_page_gives_every_verdict_and_what_twice_the_steps_change(measured, 
 def test_verdicts_of_all_presets_are_on_one_page():
     labels = list(claims.VARIANTS.values())
     rows = [("b", labels[0], 4, "holds"), ("a", labels[1], 2, "fails")]
-    table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"]).assign(evidence="")
+    table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"]).assign(
+        evidence="", estimate=[0.5, np.nan], low=[0.25, np.nan], high=[0.75, np.nan]
+    )
     silent = {("mine/silent", "full"): table[:0]}
     text = verdicts.page({("x/e", "full"): table, ("x/e", "quick"): table[1:], **silent})
     shown = markdown_rows(text)
     found = [(row["preset"], row["claim"]) for row in shown]
     assert found == [("quick", "a"), ("full", "b"), ("full", "a")]
-    assert shown[1][labels[0]] == "holds (4)"
+    assert shown[1][labels[0]] == "holds, 0.5 [0.25, 0.75] (4)"
+    assert shown[2][labels[1]] == "fails (2)"
     # One whose experiments decide nothing has no section.
     assert "mine" not in text
     assert "preset |" not in verdicts.page({("x/e", "full"): table})

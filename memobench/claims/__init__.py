@@ -30,6 +30,7 @@ from memobench.claims.claim import (
     Test,
     findings,
     only,
+    over_all_examples,
     variant,
     verdicts,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "on_average",
     "only",
     "over",
+    "over_all_examples",
     "power",
     "power_law",
     "profile",

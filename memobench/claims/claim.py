@@ -90,6 +90,10 @@ class Claim:
     def __post_init__(self) -> None:
         takes = "give a function from a table to a Finding"
         require(callable(self.test), f"claim {self.name!r}: test={shown(self.test)}; {takes}")
+        require(
+            not (self.variants and self.across_variants),
+            f"claim {self.name!r}: across_variants compares all variants; leave variants out",
+        )
 
 
 def findings(
@@ -227,6 +231,28 @@ def only(test: Test, **values: Any) -> Test:
         return test(table)
 
     return selected
+
+
+def over_all_examples(claim: Claim) -> Claim:
+    """The claim on accuracy over all examples, with the final weights.
+
+    The published protocol's own counts draws of a sample as training ends: an example that is drawn
+    three times counts three times, and one that is not drawn does not count. Other protocols have
+    no other accuracy, so that the claim is of the published one alone. Figures show that protocol's
+    own accuracy, and no fit to another.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        found = claim.test(table.assign(accuracy_protocol=table["accuracy"]))
+        return dataclasses.replace(found, fits=())
+
+    return dataclasses.replace(
+        claim,
+        name=f"{claim.name}, over all examples",
+        statement=f"{claim.statement} Each example counts once, at the final weights.",
+        test=test,
+        variants=tuple(label for (by, _), label in VARIANTS.items() if by == "published"),
+    )
 
 
 def variant(table: pd.DataFrame) -> pd.Series:

@@ -66,19 +66,26 @@ def bits_per_parameter(steps: int | None = None, count: str = "n_params") -> Mea
 def by_table(rows: pd.DataFrame, measure: Measure) -> np.ndarray:
     """value_TxX of entries, rows that differ by more than seeds.
 
-    A training that diverged knows nothing; an entry of which all did is none.
+    Runs of one entry and table count with their mean. A training that diverged knows nothing; an
+    entry of which all did is none.
     """
     trained = set[tuple[str, ...]]()
-    found: dict[Any, dict[int, float]] = collections.defaultdict(dict)
+    found: Any = collections.defaultdict(lambda: collections.defaultdict(list))
     names = [name for name in configuration() if name in rows]
     for row in rows.to_dict("records"):
         # What a row leaves out is None where it was just measured, NaN where it was read.
         entry = tuple("" if pd.isna(row[name]) else str(row[name]) for name in names)
+        value_T = np.zeros(1 if pd.isna(row.get("tables")) else int(row["tables"]))
         if row["status"] == "ok":
             trained.add(entry)
-        for k, value in enumerate(measure.values(row) if row["status"] == "ok" else [0.0]):
-            found[entry][int(row["task_seed"]) + k] = value
-    kept = [found[entry] for entry in found if entry in trained]
+            value_T = measure.values(row)
+        for k, value in enumerate(value_T):
+            found[entry][int(row["task_seed"]) + k].append(value)
+    kept = [
+        {table: np.mean(values) for table, values in found[entry].items()}
+        for entry in found
+        if entry in trained
+    ]
     value_TxX = pd.DataFrame(dict(enumerate(kept))).sort_index()
     # Only what all have learnt is compared: an entry of fewer tables must not vanish.
     return value_TxX.dropna(axis=0).to_numpy(float)

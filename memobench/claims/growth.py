@@ -106,7 +106,7 @@ def slope_ratio(x_X: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
 
 
 def never_falls(
-    x: str, group: str | None = "n_examples", by: float = 0.02, least_gain: float = 0.02
+    x: str, group: str = "n_examples", by: float = 0.02, least_gain: float = 0.02
 ) -> Test:
     """Accuracy grows with x: in every group it gains from first to last, and falls nowhere.
 
@@ -116,7 +116,7 @@ def never_falls(
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in grouped(table, group or "n_examples", x).items():
+        for value, means in grouped(table, group, x).items():
             if len(means.at) < 3 or means.mean_X[0] > SATURATED:
                 continue
             gain = statistic_of(
@@ -135,7 +135,7 @@ def never_falls(
                 str(gain),
             )
             statistics[value] = severest(gain, step)
-        return conclude_groups(statistics, group or "", "no group has three values to grow between")
+        return conclude_groups(statistics, group, "no group has three values to grow between")
 
     return test
 

@@ -26,6 +26,7 @@ from memobench.claims.statistics import (
     bootstrap_means,
     interval,
     least_squares,
+    ratio_or,
 )
 from memobench.metrics import NEARLY
 from memobench.table.analysis import half_width
@@ -177,7 +178,8 @@ def exchange(region: Region) -> Test:
             f"facts per parameter {rounded(by_mlp_B[0])} of the MLP, {rounded(by_attention_B[0])} "
             f"of attention, from {len(mlp_X)} sizes"
         )
-        ratio_B = by_attention_B / by_mlp_B
+        # Where neurons add nothing, an attention parameter is worth any number of theirs.
+        ratio_B = ratio_or(by_attention_B, by_mlp_B, np.inf)
         return conclude([statistic_of("attention over MLP", ratio_B, region, means.seeds, details)])
 
     return test

@@ -127,8 +127,10 @@ def ratio(groups: Groups, first: str, second: str, region: Region) -> Test:
             # Seeds that agree tell widths apart no better: finer widths would.
             found = statistic_of(name, ratio_B, region, seeds)
             statistics[d_model, n] = dataclasses.replace(found, of="")
-        each = ", ".join(f"{x.estimate:.3g} (d = {d}, F = {n})" for (d, n), x in statistics.items())
         decided = conclude_groups(statistics, "(d, F)", "no size at which both know all")
+        if not statistics:
+            return decided
+        each = ", ".join(f"{x.estimate:.3g} (d = {d}, F = {n})" for (d, n), x in statistics.items())
         return dataclasses.replace(decided, evidence=f"{decided.evidence}; all: {each}")
 
     return test

@@ -70,11 +70,11 @@ def run(names: list[str]) -> None:
         print(plan_table(packs, sweep.predict(packs, rows.values())))
         return
     end = min(time.monotonic() + (FOR.value or math.inf), UNTIL.value or math.inf)
+    if REPORT.value:
+        _run_and_report(experiments, executor, end)
+        return
     try:
-        if REPORT.value:
-            _run_and_report(experiments, executor, end)
-            return
-        table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor, end - time.monotonic())
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor, _left(end))
     except sweep.TimeUp as stopped:
         print(stopped)
         return
@@ -82,6 +82,15 @@ def run(names: list[str]) -> None:
     are = "is" if len(table) == 1 else "are"
     line = f"{plural(len(table), 'run')} {are} in {RESULTS.value}"
     print(line + f" ({diverged} diverged)" * bool(diverged))
+
+
+def _left(end: float) -> float:
+    """Seconds until a time by `time.monotonic`, which may have passed.
+
+    >>> _left(-1.0), _left(math.inf)
+    (0.0, inf)
+    """
+    return max(end - time.monotonic(), 0.0)
 
 
 def _run_and_report(
@@ -104,10 +113,12 @@ def _run_and_report(
 
     answers, failed = [], []
     for experiment in sorted(experiments, key=cost):
-        left = max(end - time.monotonic(), 0.0)
         wanted = runs[experiment.name]
         try:
-            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, executor, left)
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, executor, _left(end))
+        except sweep.TimeUp as stopped:
+            print(stopped)
+            break
         except Lost as error:
             failed.append(f"{experiment.name}: {error}")
             continue

@@ -163,10 +163,10 @@ def _line(error: BaseException) -> str:
 
 def _train(work: Work, platform: str, memory: str, pack: "Pack") -> None:
     """The task: JAX keeps to the platform that the pack was planned for and to its share of it."""
-    if platform == "cpu":
-        import jax
+    import jax
 
-        jax.config.update("jax_platforms", "cpu")
-    else:
+    # Whatever the driver's JAX_PLATFORMS, which workers take over, says of its own machine.
+    jax.config.update("jax_platforms", "cpu" if platform == "cpu" else None)
+    if platform != "cpu":
         os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = memory
     work(pack)

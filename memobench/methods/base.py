@@ -280,6 +280,12 @@ class ByTraining(Method):
         """Examples of a step of a training."""
         return self.training.batch_size
 
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        from memobench.methods.training import Training
+
+        return Training.variant(row)
+
     def check_run(self, run: Run) -> None:
         self.training.check_run(run)
 

@@ -50,10 +50,6 @@ class Checked(ByTraining):
             f"n_batches={self.training.n_batches}; fix one of them",
         )
 
-    @classmethod
-    def variant(cls, row: Mapping[str, Any]) -> str:
-        return Training.variant(row)
-
     def signature(self, module: Module, task: Any) -> Signature:
         return dataclasses.replace(self.training.signature(module, task), curve=False)
 

@@ -66,10 +66,6 @@ class Search(OfParts):
             f"rules={self.rules!r} are not those of this version, {RULES}; leave rules out",
         )
 
-    @classmethod
-    def variant(cls, row: Mapping[str, Any]) -> str:
-        return Training.variant(row)
-
     @property
     def lanes(self) -> int:
         """How many trials a round makes side by side."""

@@ -60,7 +60,7 @@ def write(
     known = analysis.with_theory(published.read(path).assign(**listed))
     text, verdicts = page(experiment, preset, known, seeds)
     tables.write_csv(verdicts, pathlib.Path(f"{base}{ENDING}"))
-    pathlib.Path(f"{base}.md").write_text(text)
+    pathlib.Path(f"{base}.md").write_text(text, "utf-8")
     figure = pathlib.Path(f"{base}.png")
     figure.unlink(missing_ok=True)
     if preset not in experiment.too_short:

@@ -13,10 +13,10 @@ from memobench import board as standard
 from memobench import families, folders, submissions
 from memobench.certificates import counting
 from memobench.errors import UserError
-from memobench.methods.capacity import Capacity
 from memobench.report import configurations, html, latex, tables, typical
 from memobench.table import published as tables_of
 from memobench.table import results
+from memobench.typical import measured
 
 _log = logging.getLogger("memobench")
 
@@ -173,11 +173,11 @@ def published() -> tuple[list[Any], list[Any]]:
 
 def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
     """What the weights know that entries of the reader's folder have kept."""
-    found, rows = [], own.to_dict("records")
-    row: Any
+    found = []
+    rows: list[Any] = measured(own).to_dict("records")
     for row in rows:
         path = results.weights_path(folder, row["run_id"])
-        if row["method"] == Capacity.name and path.exists() and (track := standard.track_of(row)):
+        if path.exists() and (track := standard.track_of(row)):
             whose = {"track": track, "submitter": standard.YOURS, "weights": path}
             try:
                 found.append({**counting.certify(path), **whose})
@@ -188,8 +188,7 @@ def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
 
 def off_board(own: pd.DataFrame) -> str:
     """Why runs of the reader's are no entries, where they can be read; empty where all are."""
-    measured = own[(own["method"] == Capacity.name) & (own["status"] == "ok")]
-    rows: list[Any] = measured.to_dict("records")
+    rows: list[Any] = measured(own).to_dict("records")
     known = [row for row in rows if not standard.unreadable(row)]
     n_off = sum(standard.track_of(row) is None for row in known)
     if n_off:

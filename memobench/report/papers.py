@@ -10,7 +10,6 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -20,7 +19,7 @@ from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.report import experiment as pages
 from memobench.report import tables
-from memobench.report.verdicts import ENDING
+from memobench.report.verdicts import ENDING, estimate_of
 from memobench.runs import Run
 from memobench.table import analysis, published
 
@@ -54,6 +53,7 @@ def measured(paper: str) -> str:
         "### Points at the paper's own size",
         f"{share(paper)}.",
         tables.markdown(points, dict.fromkeys(_HOURS.values(), 2)),
+        *_beyond(paper),
     ]
     if len(near):
         parts += [
@@ -79,12 +79,34 @@ def share(paper: str) -> str:
             f"none of {len(set(map(point, runs)))} points has been measured at the paper's own size"
         )
     points = coverage(paper, known)
-    hours = {x: points[x].sum() for x in _HOURS.values() if x in points}
-    spent = [f"{of:.1f} {x}" if of >= 1 else f"{of:.2g} {x}" for x, of in hours.items()]
+    spent = _in_words({x: points[x].sum() for x in _HOURS.values() if x in points})
     return (
         f"{points['published'].sum()} of {points['points'].sum()} points have been measured at the "
-        f"paper's own size, {points[_ENOUGH].sum()} with three seeds, in {' and '.join(spent)}"
+        f"paper's own size, {points[_ENOUGH].sum()} with three seeds, in {spent}"
     )
+
+
+def _in_words(hours: Mapping[str, float]) -> str:
+    return " and ".join(f"{of:.1f} {x}" if of >= 1 else f"{of:.2g} {x}" for x, of in hours.items())
+
+
+def _hours(known: pd.DataFrame) -> pd.Series:
+    """What each run took; packs that ran side by side count each in full."""
+    return (known["compile_seconds"] + known["run_seconds"]) / known["pack_size"] / 3600
+
+
+def _beyond(paper: str) -> list[str]:
+    """What runs of the presets `full` took that are none of the paper's own, in a sentence."""
+    presets = [x.presets.get("full", ()) for x in experiments(paper)]
+    others = set(itertools.chain.from_iterable(presets)) - set(_runs(paper))
+    known = published.of_runs({run.run_id for run in others})
+    if known is None:
+        return []
+    spent = _hours(known).groupby(known["platform"].map(_HOURS)).sum()
+    return [
+        "Runs of the same sizes by other protocols, with other heads or with twice the steps took "
+        f"{_in_words({str(x): of for x, of in spent.items()})} more."
+    ]
 
 
 def _runs(paper: str) -> list[Run]:
@@ -96,20 +118,20 @@ def _runs(paper: str) -> list[Run]:
 def coverage(paper: str, known: pd.DataFrame) -> pd.DataFrame:
     """One row per experiment: its points, those that have published rows, and their hours.
 
-    A point of several experiments counts for the first of them. Packs that ran side by side count
-    each in full.
+    A point of several experiments counts for the first of them.
     """
     seen, rows = set[Run](), []
-    seconds = (known["compile_seconds"] + known["run_seconds"]) / known["pack_size"]
-    spent_of = dict(zip(known["run_id"], zip(known["platform"], seconds, strict=True), strict=True))
+    spent_of = dict(
+        zip(known["run_id"], zip(known["platform"], _hours(known), strict=True), strict=True)
+    )
     for experiment in experiments(paper):
         seeds, spent = collections.Counter[Run](), collections.Counter[str]()
         points = {point(run): None for run in experiment.runs("paper")}
         for run in experiment.runs("paper"):
             if run.run_id in spent_of and point(run) not in seen:
                 seeds[point(run)] += 1
-                platform, seconds_of_run = spent_of[run.run_id]
-                spent[platform] += seconds_of_run
+                platform, hours = spent_of[run.run_id]
+                spent[platform] += hours
         rows.append(
             {
                 "experiment": experiment.name,
@@ -117,7 +139,7 @@ def coverage(paper: str, known: pd.DataFrame) -> pd.DataFrame:
                 "published": len(seeds),
                 _ENOUGH: sum(count >= MIN_SEEDS for count in seeds.values()),
                 "most seeds": max(seeds.values(), default=0),
-                **{hours: spent[platform] / 3600 for platform, hours in _HOURS.items()},
+                **{name: spent[platform] for platform, name in _HOURS.items()},
             }
         )
         seen |= points.keys()
@@ -215,15 +237,7 @@ def _cell(of_steps: pd.DataFrame, own: bool) -> str:
     seeds = notation.plural(int(first["seeds"]), "seed")
     rests_on = seeds if own else f"{seeds}, quick"
     after = f" → {others[0]['verdict']}" if others else ""
-    return f"{first['verdict']}{_estimate(first)} ({rests_on}){after}"
-
-
-def _estimate(row: Mapping[Any, Any]) -> str:
-    numbers = [pd.to_numeric(row[name], errors="coerce") for name in ("estimate", "low", "high")]
-    if pd.isna(numbers[1:]).any():
-        return ""
-    estimate, low, high = (f"{number:.3g}" for number in numbers)
-    return f", {estimate} [{low}, {high}]"
+    return f"{first['verdict']}{estimate_of(first)} ({rests_on}){after}"
 
 
 def _presets(experiment: Experiment) -> dict[str, bool]:

@@ -11,7 +11,6 @@ import pandas as pd
 
 from memobench import notation, typical
 from memobench.families import TOLERANCE
-from memobench.methods.capacity import Capacity
 from memobench.report import tables
 from memobench.report.drawing import (
     Drawing,
@@ -232,11 +231,8 @@ def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
 
     Of the same label tables, which alone are compared.
     """
-    runs = table[
-        (table["method"] == Capacity.name)
-        & (table["protocol"] == "exact")
-        & (table["status"] == "ok")
-    ]
+    runs = typical.measured(table)
+    runs = runs[runs["protocol"] == "exact"]
     rows: dict[int, dict[str, Any]] = {}
     for run in runs.to_dict("records"):
         family = typical.family(run)

@@ -16,9 +16,11 @@ ENDING = "_verdicts.csv"
 INTRODUCTION = """\
 # Verdicts
 
-Every claim under every variant, with the steps in brackets (the fewest, where they differ between
-sizes); behind an arrow the verdict with twice the steps. Presets too short to decide anything are
-left out. The page of each experiment has the evidence, and the device that measured it.
+Every claim under every variant: the verdict, the statistic that decides it with its 95% interval,
+and the steps in round brackets (the fewest, where they differ between sizes); behind an arrow the
+same with twice the steps. Presets too short to decide anything are left out. The page of each
+experiment says what the statistic is and in which range the claim is true, has the evidence, names
+the device that measured it, and says how many seeds would decide what is undecided.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
 three look decided by chance. Claims on every run have no interval: they hold where every run that
@@ -52,7 +54,7 @@ def write(folder: pathlib.Path) -> str:
         name = f"{paper}/{file.removesuffix(ENDING)}"
         found[name, "/".join(preset) or QUICK] = pd.read_csv(path, keep_default_na=False)
     text = page(found)
-    (folder / "VERDICTS.md").write_text(text)
+    (folder / "VERDICTS.md").write_text(text, "utf-8")
     return text
 
 
@@ -85,8 +87,18 @@ def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
     groups: Any = by_steps.groupby(["claim", "variant"], sort=False)
     for (claim, variant), found in groups:
         decided = [
-            f"{row.verdict}{', runs missing' * (claims.MISSING in row.evidence)} ({row.steps:,})"
-            for row in found.itertuples()
+            f"{row['verdict']}{estimate_of(row)}"
+            f"{', runs missing' * (claims.MISSING in row['evidence'])} ({row['steps']:,})"
+            for row in found.to_dict("records")
         ]
         rows[claim][variant] = " → ".join(decided)
     return list(rows.values())
+
+
+def estimate_of(row: Mapping[Any, Any]) -> str:
+    """A verdict's statistic and interval behind a comma; empty where it has none."""
+    numbers = [pd.to_numeric(row[name], errors="coerce") for name in ("estimate", "low", "high")]
+    if pd.isna(numbers[1:]).any():
+        return ""
+    estimate, low, high = (f"{number:.3g}" for number in numbers)
+    return f", {estimate} [{low}, {high}]"

@@ -153,10 +153,11 @@ def _kept(
     """Writes weights and then their shards, and discards the checkpoints of its runs."""
     shards = _shards(pack, result)
     row_of = {row["run_id"]: row for rows, _ in shards for row in rows}
+    files = list(weights_of(pack, result))
     # A lease may have run out while this process was suspended, and another trained its runs.
     done = workspace.reader.rows().keys()
     try:
-        for run, data in zip(pack.runs, weights_of(pack, result), strict=True):
+        for run, data in zip(pack.runs, files, strict=True):
             if data:
                 row_of[run.run_id]["weights_digest"] = certificates.digest(data)
                 if run.run_id not in done:
