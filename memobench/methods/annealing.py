@@ -88,8 +88,9 @@ class Annealing(Method):
 
     def check_run(self, run: Run) -> None:
         require(
-            not run.task.of_tokens,
-            f"method: an Annealing does not train the task {run.task.name!r}; use a Training",
+            isinstance(run.task, LabelledContexts),
+            f"method: an Annealing does not train the task {run.task.name!r}; it trains labelled "
+            "contexts alone, so use another method",
         )
 
     def target(self, run: Run) -> float:
@@ -110,8 +111,9 @@ class Annealing(Method):
 
     def program_task(self, runs: Sequence[Run], module: Module) -> Any:
         tasks = [run.task for run in runs]
-        sizes: Any = module
-        return tasks[0].largest(tasks).replace(context_length=sizes.context_length)
+        largest = tasks[0].largest(tasks)
+        longest = models.paddable_sizes(module).get("context_length", largest.context_length)
+        return largest.replace(context_length=longest)
 
     def n_instances(self, runs: Sequence[Run]) -> int:
         return len({run.task.seed for run in runs})

@@ -48,13 +48,12 @@ class OfParts(ByTraining):
         task: Any = run.task
         kind = type(self).__name__
         require(
-            task.has_parts and set(self.needs) <= set(task.measures),
+            set(self.needs) <= set(task.measures),
             f"method: a {kind} does not serve the task {task.name!r}; use another method",
         )
         require(
             task.parts,
-            f"a {kind} needs tokens of even frequency in random order; set zipf_exponent=None and "
-            f"n_sequences, to {task.n_examples} for all",
+            f"method: a {kind} does not serve the task {task.name!r}: {task.only_whole}",
         )
         super().check_run(run)
 

@@ -29,8 +29,6 @@ class Task(Spec):
     question: ClassVar[str] = "next token"
     # Whether inputs are sequences of tokens; otherwise they are vectors.
     of_tokens: ClassVar[bool] = False
-    # Whether its first examples are a task of their own, so that capacities can be searched.
-    has_parts: ClassVar[bool] = False
     # Whether weights can be constructed for its examples.
     constructible: ClassVar[bool] = False
     # Whether examples are evaluated block by block, because they are many or long.
@@ -169,9 +167,17 @@ class Task(Spec):
         raise NotImplementedError
 
     @property
+    def only_whole(self) -> str:
+        """Why its first examples are no task of their own; empty where they are.
+
+        They are in random order then, and occur equally often, so that capacities can be searched.
+        """
+        return "its first examples are no task of their own; use another method"
+
+    @property
     def parts(self) -> bool:
-        """Whether the first examples are a task of their own, in random order and even."""
-        return False
+        """Whether the first examples are a task of their own."""
+        return not self.only_whole
 
     def part(self, data: Any, n_examples: int) -> Any:
         """The first examples of an instance, for tasks of parts."""

@@ -25,7 +25,6 @@ class Bijection(TokenTask):
     `permuted` one is a random permutation of the tokens, of which some may answer themselves.
     """
 
-    has_parts: ClassVar[bool] = True
     constructible: ClassVar[bool] = True
     context_length: ClassVar[int] = 1
 
@@ -70,9 +69,9 @@ class Bijection(TokenTask):
         return ("accuracy", "accuracy_protocol", "loss", "memorized")
 
     @property
-    def parts(self) -> bool:
+    def only_whole(self) -> str:
         """The first tokens are a smaller bijection, unless answers are drawn."""
-        return not self.permuted
+        return "its answers are a permutation; set permuted=False" if self.permuted else ""
 
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The answer of every token, int32 (N, 1), and its probability, 1, float32 (N, 1)."""

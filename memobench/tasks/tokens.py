@@ -328,10 +328,6 @@ class TokenTask(Task):
 
     # --- Parts: the first so many examples, for tasks that have them ----------------------------
 
-    @property
-    def parts(self) -> bool:
-        return self.has_parts and self.is_even and self.n_sequences is not None
-
     def part(self, data: Instance, n_examples: int) -> Instance:
         n = n_examples
         prior_T = jnp.full(n, 1 / n, jnp.float32)
@@ -360,7 +356,6 @@ class SampledTask(TokenTask):
     all. They occur equally often, or by Zipf's law with `zipf_exponent`.
     """
 
-    has_parts: ClassVar[bool] = True
     constructible: ClassVar[bool] = True
 
     vocab_size: int = integer("tokens in the vocabulary", 2, default=50, most=2**24)
@@ -377,6 +372,15 @@ class SampledTask(TokenTask):
     def n_examples(self) -> int:
         """Number of sequences: N^S, or as many as were drawn."""
         return self.n_sequences or self.vocab_size**self.context_length
+
+    @property
+    def only_whole(self) -> str:
+        if self.is_even and self.n_sequences is not None:
+            return ""
+        return (
+            "it needs sequences of even frequency in random order; set zipf_exponent=None and "
+            f"n_sequences, to {self.n_examples} for all"
+        )
 
     def without_count(self) -> Self:
         changes: dict[str, Any] = {"n_sequences": 1, "seed": 0}
