@@ -147,3 +147,8 @@ def markdown_rows(text):
         elif not line.startswith("|:") and not line.startswith("|-"):
             rows.append(dict(zip(head, cells, strict=True)))
     return rows
+
+
+def train(pack, *of_training, **by_name):
+    """What the method of a pack's runs makes of them."""
+    return pack.runs[0].method.train(pack, *of_training, **by_name)

@@ -21,6 +21,7 @@ from memobench.table import verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.sequences import Sequences
+from tests import small
 from tests.stopping import Memory, Stop, stopping_after
 
 FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=8, context_length=6)
@@ -43,7 +44,7 @@ def _train(runs, on_steps=lambda steps: None, checkpoints=None):
 def plain():
     """Accuracy and loss of plain training after 2, 4 and 6 epochs, by seed."""
     packs = ([_run(PLAIN.replace(epochs=n), seed) for seed in (0, 1)] for n in (2, 4, 6))
-    found = [training.train_many(packing.make_pack(runs)) for runs in packs]
+    found = [small.train(packing.make_pack(runs)) for runs in packs]
     return [([x.accuracy_R[i] for x in found], [x.loss_R[i] for x in found]) for i in (0, 1)]
 
 

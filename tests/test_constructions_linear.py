@@ -11,14 +11,12 @@ from memobench.constructions import linear
 from memobench.constructions.linear_memory import LinearLeastSquares, OuterProducts
 from memobench.constructions.proposition3 import Proposition3
 from memobench.errors import UserError
-from memobench.methods import training
 from memobench.methods.construction import Construction
-from memobench.methods.training import Training
+from memobench.methods.training import Training, train_one
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.sequence_encoder import SequenceEncoder
-from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
@@ -265,8 +263,7 @@ def test_training_betters_outer_products():
     constructed = _memory("outer_products", solve="least_squares")
     method = Training(n_batches=64, epochs=16, start=start, trained="read_out").exact()
     run = Run(task=constructed.task, architecture=constructed.architecture, method=method)
-    pack = packing.make_pack([run])
-    trained = training.train_many(pack, initial=constructions.initial(pack))
+    trained = train_one(run)
     assert trained.accuracy_R[0] > judged(constructed)[0].accuracy_R[0] + 0.1
     params = constructions.construct(constructed).params
     for name, moves in (("token_embedding", False), ("memory", True), ("unembedding", False)):

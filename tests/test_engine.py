@@ -23,6 +23,7 @@ from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
+from tests import small
 from tests.stopping import Memory, Stop, stopping_after
 
 # Three chunks of an epoch each: what a resumed lane reads may lie anywhere in its epoch.
@@ -49,7 +50,7 @@ def _stopped(runs, calls):
     """What is kept of runs that were stopped."""
     memory = Memory()
     with pytest.raises(Stop):
-        training.train_many(packing.make_pack(runs), stopping_after(calls), checkpoints=memory)
+        small.train(packing.make_pack(runs), stopping_after(calls), checkpoints=memory)
     return memory.kept
 
 
@@ -59,7 +60,7 @@ MEASURES = ("loss_R", "accuracy_R", "step_loss_RxL", "step_accuracy_RxL")
 @pytest.fixture(scope="module")
 def whole():
     assert METHOD.chunk_steps == CHUNK
-    return training.train_many(packing.make_pack(RUNS))
+    return small.train(packing.make_pack(RUNS))
 
 
 @pytest.mark.rounding
@@ -101,7 +102,7 @@ def test_a_stopped_pack_resumes_with_the_same_bits(whole, calls):
     steps = {int(arrays["step"]) for arrays in kept.values()}
     # What was in flight is done before it is saved; what has ended is not kept.
     assert steps == ({CHUNK * min(calls + 1, N_CHUNKS)} if calls < N_CHUNKS else set())
-    resumed = training.train_many(packing.make_pack(RUNS), counted.append, checkpoints=Memory(kept))
+    resumed = small.train(packing.make_pack(RUNS), counted.append, checkpoints=Memory(kept))
     assert sum(counted) == sum(METHOD.steps - step for step in steps for _ in RUNS) or not kept
     for name in MEASURES:
         np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name), err_msg=name)
@@ -117,12 +118,12 @@ def test_lanes_of_unequal_steps_train_side_by_side(whole):
     saved = [x.shape for name, x in kept[run_id].items() if name.startswith(".")]
     assert sorted(saved) == sorted(x.shape for x in true)
     swapped = packing.make_pack([RUNS[1], RUNS[0]])
-    found = training.train_many(swapped, counted.append, checkpoints=Memory(kept))
+    found = small.train(swapped, counted.append, checkpoints=Memory(kept))
     assert sum(counted) == 2 * METHOD.steps - 7 * CHUNK
     for name in MEASURES:
         theirs = getattr(whole, name)[::-1]
         np.testing.assert_allclose(getattr(found, name), theirs, atol=1e-4, err_msg=name)
-    alone = training.train_many(packing.make_pack([RUNS[1]]), checkpoints=Memory(kept))
+    alone = small.train(packing.make_pack([RUNS[1]]), checkpoints=Memory(kept))
     np.testing.assert_allclose(alone.step_loss_RxL[0], whole.step_loss_RxL[1], atol=1e-4)
 
 
@@ -146,12 +147,12 @@ def test_a_kill_between_checkpoints_costs_what_came_after_the_last(whole, monkey
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0)
     monkeypatch.setattr(loop, "SHARE_OF_CHECKPOINTS", math.inf)
     memory = Memory()
-    training.train_many(packing.make_pack(RUNS), checkpoints=memory)
+    small.train(packing.make_pack(RUNS), checkpoints=memory)
     assert len(memory.saves) == 2 * (N_CHUNKS - 1)
     # In the midst of saving: runs are of different steps.
     kept = memory.saves[4]
     assert len({int(arrays["step"]) for arrays in kept.values()}) == 2
-    found = training.train_many(packing.make_pack(RUNS), checkpoints=Memory(kept))
+    found = small.train(packing.make_pack(RUNS), checkpoints=Memory(kept))
     for name in MEASURES:
         ours, theirs = getattr(found, name), getattr(whole, name)
         np.testing.assert_allclose(ours, theirs, atol=1e-4, err_msg=name)
@@ -169,7 +170,7 @@ def test_a_checkpoint_of_another_version_is_told_and_left(whole, caplog, spoil):
     else:
         del arrays["curve"]
     with caplog.at_level(logging.WARNING, "memobench"):
-        found = training.train_many(packing.make_pack(RUNS), checkpoints=Memory(kept))
+        found = small.train(packing.make_pack(RUNS), checkpoints=Memory(kept))
     (record,) = caplog.records
     assert f"run {RUNS[0].run_id} is of another version; it starts anew" in record.getMessage()
     np.testing.assert_allclose(found.loss_R, whole.loss_R, atol=1e-4)

@@ -21,6 +21,7 @@ from memobench.runs import Run
 from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from memobench.tasks.sequences import Sequences
+from tests import small
 
 SEQUENCES = Sequences(vocab_size=7, context_length=5, n_sequences=12)
 TWENTY = Training(batch_size=6, n_batches=4, epochs=5)
@@ -136,7 +137,7 @@ def test_packed_equals_alone_and_the_padding_stays_zero(method):
         _run(method=method, n_heads=1, d_head=8, d_mlp=1, seed=2),
         _run(method=method, task=dataclasses.replace(SEQUENCES, seed=4)),
     ]
-    packed = training.train_many(packing.make_pack(runs))
+    packed = small.train(packing.make_pack(runs))
     for i, run in enumerate(runs):
         alone = training.train_one(run)
         np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import capacity, certificates, typical
+from memobench import capacity, certificates, engine, typical
 from memobench.certificates import counting
 from memobench.engine import initializing, lanes, loop
 from memobench.engine.program import compile_program
@@ -197,7 +197,7 @@ def test_every_model_is_a_plain_training_with_a_table_and_weights_of_its_own(row
         keys = [jax.random.fold_in(initializing.init_key(run), number) for number in numbers]
         trees = [models.init_on_host(run.module(), 2, key) for key in keys]
         initial = jax.tree.map(lambda *xs: np.stack(xs), *trees)
-        result = training.train_many(packing.make_pack(runs), initial=initial)
+        result = engine.train(training.Plain(packing.make_pack(runs), initial))
         bits_T = (np.log(6) - result.loss_R) * 18 / np.log(2)
         mine_T = typical.models(rows[0], "rung_bits")[0, :, init]
         np.testing.assert_allclose(mine_T, np.maximum(bits_T, 0), atol=2e-3)

@@ -174,7 +174,7 @@ def test_models_that_do_not_pad_share_packs_with_their_own_size_by_every_method(
     assert sorted(len(pack.runs) for pack in packs) == [2] * 8
     assert all(pack.waste == 0 and pack.memory_bytes > 0 for pack in packs)
     _assert_rows_lead_back(memobench.run(runs, progress=False), runs)
-    packed = training.train_many(packing.make_pack(runs[:2]))
+    packed = small.train(packing.make_pack(runs[:2]))
     alone = training.train_one(runs[1])
     np.testing.assert_allclose(packed.step_loss_RxL[1], alone.step_loss_RxL[0], atol=1e-5)
 
@@ -193,7 +193,7 @@ def test_a_method_needs_a_protocol_its_steps_whom_it_serves_and_its_training():
         def train(self, pack, on_steps, checkpoints=None):
             still = Training(n_batches=1, epochs=1, learning_rate=0, final_learning_rate=0).exact()
             runs = [dataclasses.replace(run, method=still) for run in pack.runs]
-            return training.train_many(packing.make_pack(runs, pack.module), on_steps)
+            return small.train(packing.make_pack(runs, pack.module), on_steps)
 
     method = Untrained()
     assert (method.lanes, method.starts, method.batch_size, method.start) == (1, 1, None, None)

@@ -11,7 +11,7 @@ import pytest
 
 from memobench.engine import initializing
 from memobench.errors import UserError
-from memobench.methods import search, training
+from memobench.methods import training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models import base as models
@@ -23,6 +23,7 @@ from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
+from tests import small
 
 EXACT = Training(
     n_batches=32, epochs=2, learning_rate=0.1, final_learning_rate=0.1, trained="memory"
@@ -107,7 +108,7 @@ def test_padded_gated_memories_are_what_each_is_alone_and_padding_stays_zero():
         )
         for seed, (d, m) in enumerate([(4, 3), (6, 2), (3, 5)])
     ]
-    packed = training.train_many(packing.make_pack(runs))
+    packed = small.train(packing.make_pack(runs))
     for i, run in enumerate(runs):
         alone = training.train_one(run)
         np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], rtol=1e-4)
@@ -171,9 +172,9 @@ def test_searches_padded_in_all_sizes_find_what_each_finds_alone(name, method):
     ]
     pack = packing.make_pack(runs)
     assert (pack.module.vocab_size, pack.module.d_model) == (32, 6)
-    packed = search.search(pack)
+    packed = small.train(pack)
     for i, run in enumerate(runs):
-        alone = search.search(packing.make_pack([run]))
+        alone = small.train(packing.make_pack([run]))
         found, expected = packed.columns[i]["trials"], alone.columns[0]["trials"]
         assert [trial[:3] for trial in found] == [trial[:3] for trial in expected]
         np.testing.assert_allclose(

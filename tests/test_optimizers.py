@@ -11,7 +11,6 @@ import pytest
 import memobench
 from memobench.engine import initializing
 from memobench.errors import UserError
-from memobench.methods import annealing, training
 from memobench.methods.annealing import Annealing
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
@@ -32,6 +31,7 @@ from memobench.spec import kind
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests import small
 from tests.stopping import Memory, Stop, stopping_after
 
 quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -302,17 +302,16 @@ def test_packed_stopped_and_alone_a_run_is_the_same(make, batch_size, clip):
         Run(task=task, architecture=architecture, method=method, seed=i)
         for i, architecture in enumerate(architectures)
     ]
-    packed, stopped = training.train_many(packing.make_pack(runs)), Memory()
+    packed, stopped = small.train(packing.make_pack(runs)), Memory()
     for i, run in enumerate(runs):
         assert from_cells(cells(run)) == run
         _assert_padding_is_zero(packed.variables, i, run.module(), task.context_length)
     # The smaller one alone, from the start and from where the pack was stopped.
     with pytest.raises(Stop):
-        training.train_many(packing.make_pack(runs), stopping_after(1), checkpoints=stopped)
+        small.train(packing.make_pack(runs), stopping_after(1), checkpoints=stopped)
     assert 0 < int(stopped.kept[runs[0].run_id]["step"]) < method.steps
     for checkpoints in (Memory(), stopped):
-        small = packing.make_pack(runs[:1])
-        alone = training.train_many(small, checkpoints=checkpoints)
+        alone = small.train(packing.make_pack(runs[:1]), checkpoints=checkpoints)
         np.testing.assert_allclose(packed.step_loss_RxL[0], alone.step_loss_RxL[0], atol=1e-4)
         np.testing.assert_allclose(packed.loss_R[0], alone.loss_R[0], atol=1e-4)
         assert alone.loss_R[0] != alone.step_loss_RxL[0, 0]
@@ -330,7 +329,7 @@ def test_an_annealing_takes_the_optimisers_steps_and_its_padding_stays_zero(make
         Run(task=task, architecture=QueryAttention(**size), method=method, seed=i)
         for i, size in enumerate(sizes)
     ]
-    packed = annealing.anneal(packing.make_pack(runs))
+    packed = small.train(packing.make_pack(runs))
     data = jax.device_put(task.sample())
     for i, run in enumerate(runs):
         module = run.module()
@@ -400,7 +399,7 @@ def test_schedules_of_a_pack_are_data():
         Run(task=Associations(vocab_size=5), architecture=architecture, method=method)
         for method in (linear, warm, linear.replace(schedule="wsd", decay_share=0.5))
     ]
-    losses_RxL = training.train_many(packing.make_pack(runs)).step_loss_RxL
+    losses_RxL = small.train(packing.make_pack(runs)).step_loss_RxL
     np.testing.assert_array_equal(losses_RxL[0], losses_RxL[1])
     assert losses_RxL[0, -1] != losses_RxL[2, -1]
     assert all(from_cells(cells(run)) == run for run in runs)

@@ -22,6 +22,7 @@ from memobench.runs import Run
 from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
+from tests import small
 
 FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=7, context_length=6, seed=2)
 TWENTY = Training(batch_size=16, n_batches=10, epochs=2, trained="memory")
@@ -151,7 +152,7 @@ def test_packed_equals_alone_and_the_padding_stays_zero():
         _run(task=dataclasses.replace(FACTS, seed=5), seed=3),
     ]
     pack = packing.make_pack(runs)
-    packed = training.train_many(pack)
+    packed = small.train(pack)
     for i, run in enumerate(runs):
         alone = training.train_one(run)
         np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)

@@ -22,6 +22,7 @@ from memobench.optimizers.sgd import SGD
 from memobench.planner import packing
 from memobench.runs import Run, cells, from_cells
 from memobench.tasks.associations import Associations
+from tests import small
 
 PRECISIONS = ("bfloat16", "int8", "int4")
 every_precision = pytest.mark.parametrize("kind", PRECISIONS)
@@ -135,7 +136,7 @@ def test_packed_and_alone_a_run_is_the_same_and_its_weights_are_rounded(architec
     method = METHOD.replace(precision=kind)
     same = architecture.replace(d_model=3, d_head=2)
     runs = [_run(method, same), _run(method, architecture, seed=1)]
-    packed = training.train_many(packing.make_pack(runs))
+    packed = small.train(packing.make_pack(runs))
     alone = training.train_one(runs[0])
     np.testing.assert_allclose(packed.step_loss_RxL[0], alone.step_loss_RxL[0], atol=1e-5)
     np.testing.assert_allclose(packed.loss_R[0], alone.loss_R[0], atol=1e-5)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import bisection
+from memobench import bisection, engine
 from memobench.bisection import Trial
 from memobench.engine import compiling, initializing, loop, program, reading
 from memobench.methods import search as searching
@@ -28,6 +28,7 @@ from memobench.runtime import checkpoints
 from memobench.table import results, rows
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.tokens import Instance
+from tests import small
 from tests.searches import EXACT, SEARCH, run_of
 from tests.stopping import Memory, Stop, stopping_after
 
@@ -85,7 +86,7 @@ def recorded():
 @pytest.fixture(scope="module")
 def mixed_and_recorded(recorded):
     recorded.clear()
-    result = searching.search(packing.make_pack(MIX))
+    result = small.train(packing.make_pack(MIX))
     return result, dataclasses.replace(recorded, **{k: list(v) for k, v in vars(recorded).items()})
 
 
@@ -97,7 +98,7 @@ def mixed(mixed_and_recorded):
 @pytest.fixture(scope="module")
 def alone(recorded):
     """The second of the mixed runs, whose own program others need too."""
-    return searching.search(packing.make_pack([MIX[1]]))
+    return small.train(packing.make_pack([MIX[1]]))
 
 
 def _trials(result, i=0):
@@ -208,7 +209,7 @@ def test_every_trial_is_a_plain_training_of_the_first_examples(run, method, monk
     # Checks in every chunk, and chunks that have none.
     for check_every in (3, 20):
         monkeypatch.setattr(searching, "CHECK_EVERY", check_every)
-        trials = _trials(searching.search(packing.make_pack([run])))
+        trials = _trials(small.train(packing.make_pack([run])))
         # The whole with both budgets and rates, and a smaller set.
         chosen = [x for x in trials if x.n_examples in (n, trials[2].n_examples)]
         assert {trial.steps for trial in chosen} == {16, 32}
@@ -254,7 +255,7 @@ def test_the_padding_stays_exactly_zero(mixed_and_recorded):
 def test_trials_that_wait_for_a_lane_are_the_same(mixed, slots, recorded):
     recorded.clear()
     pack, counted = dataclasses.replace(packing.make_pack(MIX), slots=slots), []
-    result = searching.search(pack, counted.append)
+    result = small.train(pack, counted.append)
     for i in range(len(MIX)):
         _assert_same_trials(_trials(result, i), _trials(mixed, i))
     runs = [{job.run for job in jobs if job is not None} for jobs, _, _ in recorded.looks]
@@ -267,7 +268,7 @@ def test_trials_of_unequal_budgets_train_side_by_side(mixed, recorded):
     recorded.clear()
     longer = MIX[1].method.replace(training=MIX[1].method.training.replace(epochs=3))
     pack = packing.make_pack([MIX[0], dataclasses.replace(MIX[1], method=longer)])
-    result = searching.search(pack)
+    result = small.train(pack)
     assert recorded.shapes == []
     steps = [{job.steps for job in jobs if job is not None} for jobs, _, _ in recorded.looks]
     assert {16, 24} in steps
@@ -281,7 +282,7 @@ def test_another_pack_of_the_shape_compiles_nothing(mixed, recorded):
     training_ = dataclasses.replace(EXACT, epochs=1, learning_rate=0.05)
     method = dataclasses.replace(SEARCH, training=training_)
     others = [run_of(n=n, seed=n, method=method, n_heads=h) for n, h in ((36, 1), (34, 2))]
-    result = searching.search(packing.make_pack(others, packing.make_pack(MIX).module))
+    result = small.train(packing.make_pack(others, packing.make_pack(MIX).module))
     assert recorded.looks
     assert recorded.shapes == []
     assert result.compile_seconds == 0
@@ -294,29 +295,29 @@ def test_killed_and_resumed_is_uninterrupted(mixed, calls, tmp_path):
     folder = checkpoints.Folder(tmp_path / "unfinished")
     pack = packing.make_pack(MIX)
     with pytest.raises(Stop):
-        searching.search(pack, stopping_after(calls), folder)
+        small.train(pack, stopping_after(calls), folder)
     saved = [folder.load(run.run_id) for run in MIX]
     # A trial is 16 steps in two chunks: what was in flight is done before the search stops.
     assert [x is not None for x in saved] == [True] * 2
     counted = []
-    resumed = searching.search(pack, counted.append, folder)
+    resumed = small.train(pack, counted.append, folder)
     assert json.dumps(resumed.columns) == json.dumps(mixed.columns)
     for name in ("accuracy_R", "loss_R"):
         np.testing.assert_array_equal(getattr(resumed, name), getattr(mixed, name))
     whole = []
-    again = searching.search(pack, whole.append, folder)
+    again = small.train(pack, whole.append, folder)
     # All is done: nothing is trained.
     assert whole == []
     assert json.dumps(again.columns) == json.dumps(mixed.columns)
     from_the_start = []
-    searching.search(pack, from_the_start.append)
+    small.train(pack, from_the_start.append)
     assert sum(counted) < sum(from_the_start)
 
 
 def test_every_trial_that_ended_is_kept():
     memory = Memory()
     run = MIX[1]
-    result = searching.search(packing.make_pack([run]), checkpoints=memory)
+    result = small.train(packing.make_pack([run]), checkpoints=memory)
     saves = [kept[run.run_id] for kept in memory.saves]
     made = [len(kept["trials"]) + len(kept["round"]) for kept in saves]
     assert made == list(range(1, len(_trials(result)) + 1))
@@ -329,14 +330,14 @@ def test_a_learning_rate_that_diverges_spoils_nothing():
     run = MIX[1]
     one = dataclasses.replace(run.method, sizes=1)
     wild = dataclasses.replace(run, method=dataclasses.replace(one, rate_factors=(1.0, 1e30)))
-    beside = searching.search(packing.make_pack([wild]))
+    beside = small.train(packing.make_pack([wild]))
     trials = _trials(beside)
     diverged = [trial for trial in trials if trial.factor == 1e30]
     assert len({trial[:3] for trial in trials}) == len(trials) == 2 * len(diverged)
     assert all(math.isnan(x.loss) and x.last_known == 0 for x in diverged)
     # A search by the sane rate alone.
     sane, n = dataclasses.replace(run, method=one), run.task.n_examples
-    alone = _trials(searching.search(packing.make_pack([sane])))
+    alone = _trials(small.train(packing.make_pack([sane])))
     assert len(alone) > 4
     _assert_same_trials([trial for trial in trials if trial.factor == 1.0], alone)
     found = bisection.columns(n, alone, run.task.vocab_size)
@@ -379,7 +380,7 @@ def test_a_memory_of_nothing_guesses_among_the_answers_of_the_trial(monkeypatch)
     still = dataclasses.replace(MEMORY, learning_rate=0, final_learning_rate=0)
     method = dataclasses.replace(SEARCH, training=still)
     runs = [_bijection(n, method, seed=n) for n in (30, 25)]
-    result = searching.search(packing.make_pack(runs))
+    result = small.train(packing.make_pack(runs))
     for i, run in enumerate(runs):
         trials = _trials(result, i)
         assert {trial.n_examples for trial in trials} >= {run.task.n_examples, 1}
@@ -392,7 +393,7 @@ def test_a_memory_of_nothing_guesses_among_the_answers_of_the_trial(monkeypatch)
 def test_a_trial_of_a_bijection_is_a_smaller_bijection():
     """With the keys and values of its tokens, and the same memory to begin with."""
     runs = [_bijection(n, dataclasses.replace(SEARCH, training=MEMORY)) for n in (30, 25)]
-    result = searching.search(packing.make_pack(runs))
+    result = small.train(packing.make_pack(runs))
     by_size = {trial.n_examples: trial for trial in _trials(result, 1) if trial.steps == 16}
     sizes = sorted(by_size)
     initial = models.init(runs[1].module(), 1, initializing.init_key(runs[1]))["params"]
@@ -401,7 +402,7 @@ def test_a_trial_of_a_bijection_is_a_smaller_bijection():
     cut = {name: initial[name][:n] for name in ("token_embedding", "unembedding")}
     variables = {"params": {**initial, **cut}, "constants": {}}
     plain = packing.make_pack([_bijection(n, MEMORY)])
-    found = training.train_many(plain, initial=jax.tree.map(lambda x: x[None], variables))
+    found = engine.train(training.Plain(plain, jax.tree.map(lambda x: x[None], variables)))
     np.testing.assert_allclose(by_size[n].loss, found.loss_R[0], atol=1e-4)
     assert by_size[n].last_known == round(found.accuracy_R[0] * n)
 

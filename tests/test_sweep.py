@@ -30,6 +30,7 @@ from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests import small
 from tests.drawn import assert_one_line
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
@@ -150,7 +151,7 @@ def test_a_pack_that_does_not_fit_is_halved_and_says_so(make_run, caplog, error)
     def train(pack):
         if len(pack.runs) > 2:
             raise error
-        return training.train_many(pack)
+        return small.train(pack)
 
     done = list(worker.fitting(packing.make_pack(runs), train))
     assert sorted(run.seed for pack, _ in done for run in pack.runs) == [0, 1, 2, 3, 4]
@@ -161,14 +162,14 @@ def test_a_pack_that_does_not_fit_is_halved_and_says_so(make_run, caplog, error)
 
 def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_path, monkeypatch):
     runs = [make_run(seed=seed, method=SHORT) for seed in range(4)]
-    train_many = training.train_many
+    train_pack = Training.train
 
-    def train(pack, on_steps, initial=None, checkpoints=None):
+    def train(method, pack, on_steps, checkpoints=None):
         if runs[2] in pack.runs:
             raise MemoryError
-        return train_many(pack, on_steps, initial, checkpoints)
+        return train_pack(method, pack, on_steps, checkpoints)
 
-    monkeypatch.setattr(training, "train_many", train)
+    monkeypatch.setattr(Training, "train", train)
     told = rf"\(run {runs[2].run_id}\) does not fit in memory even alone"
     with pytest.raises(Lost, match=f"1 of 4 runs .*{told}"):
         memobench.run(runs, results=tmp_path, progress=False)
@@ -212,10 +213,10 @@ def test_weights_of_a_run_that_another_has_finished_stay(make_run, tmp_path):
     runs = [make_run(seed=seed, method=SHORT) for seed in range(2)]
     workspace = worker.Workspace(tmp_path, results.Reader(tmp_path), Leases(tmp_path), "sweep")
     first, both = packing.make_pack(runs[:1]), packing.make_pack(runs)
-    result = training.train_many(first)
+    result = small.train(first)
     worker._kept(workspace, first, result, lambda text: None)
     kept = results.weights_path(tmp_path, runs[0].run_id).read_bytes()
-    other = training.train_many(both)
+    other = small.train(both)
     moved = jax.tree.map(lambda x: x + 1e-6, other.variables)
     worker._kept(workspace, both, dataclasses.replace(other, variables=moved), lambda text: None)
     assert results.weights_path(tmp_path, runs[0].run_id).read_bytes() == kept
@@ -233,15 +234,15 @@ def test_the_commit_is_that_of_the_checkout_alone(tmp_path, monkeypatch):
 
 def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, monkeypatch):
     packs = [packing.make_pack([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
-    train_many = training.train_many
+    train_pack = Training.train
 
-    def train(pack, on_steps, initial=None, checkpoints=None):
+    def train(method, pack, on_steps, checkpoints=None):
         if pack == packs[1]:
             time.sleep(0.1)
             raise RuntimeError("a broken device")
-        return train_many(pack, on_steps, initial, checkpoints)
+        return train_pack(method, pack, on_steps, checkpoints)
 
-    monkeypatch.setattr(training, "train_many", train)
+    monkeypatch.setattr(Training, "train", train)
     monkeypatch.setattr(packing, "plan", lambda *_: packs)
     monkeypatch.setattr(local, "n_workers", lambda: 1)
     runs = [pack.runs[0] for pack in packs]

@@ -21,6 +21,7 @@ from memobench.planner import packing
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
+from tests import small
 
 TWENTY = Training(batch_size=16, n_batches=10, epochs=2)
 protocols = pytest.mark.parametrize("method", [TWENTY, TWENTY.exact()], ids=["published", "exact"])
@@ -44,7 +45,7 @@ def _mix(make_run, method):
 @protocols
 def test_packed_equals_alone(make_run, method):
     runs = _mix(make_run, method)
-    packed = training.train_many(packing.make_pack(runs))
+    packed = small.train(packing.make_pack(runs))
     for i, run in enumerate(runs):
         alone = training.train_one(run)
         np.testing.assert_allclose(packed.step_loss_RxL[i], alone.step_loss_RxL[0], atol=1e-5)
@@ -100,7 +101,7 @@ def _registered(make_run, name, kind):
 @pytest.mark.parametrize("name", Architecture.kinds())
 def test_every_architecture_is_the_same_padded(make_run, name, kind):
     runs = _registered(make_run, name, kind)
-    packed = training.train_many(packing.make_pack(runs))
+    packed = small.train(packing.make_pack(runs))
     smaller = training.train_one(runs[0])
     np.testing.assert_allclose(packed.step_loss_RxL[0], smaller.step_loss_RxL[0], atol=1e-5)
     length = runs[0].task.context_length
@@ -116,7 +117,7 @@ def test_the_padding_is_exactly_zero_after_200_steps(make_run, method):
     method = dataclasses.replace(method, epochs=20)
     runs = _mix(make_run, method)
     assert method.steps == 200
-    result = training.train_many(packing.make_pack(runs))
+    result = small.train(packing.make_pack(runs))
     for i, run in enumerate(runs):
         true_shapes = jax.tree.leaves(models.shapes(run.module(), 2)["params"])
         moved = jax.tree.leaves(result.variables["params"])
@@ -129,8 +130,8 @@ def test_the_padding_is_exactly_zero_after_200_steps(make_run, method):
 @protocols
 def test_a_run_has_the_same_bits_wherever_it_sits(make_run, method):
     runs = _mix(make_run, method)
-    here = training.train_many(packing.make_pack(runs))
-    there = training.train_many(packing.make_pack(runs[2:] + runs[:2]))
+    here = small.train(packing.make_pack(runs))
+    there = small.train(packing.make_pack(runs[2:] + runs[:2]))
     for measure in ("step_loss_RxL", "step_accuracy_RxL", "loss_R", "accuracy_R"):
         np.testing.assert_array_equal(
             getattr(here, measure), np.roll(getattr(there, measure), 2, axis=0)
@@ -145,7 +146,7 @@ def test_a_shape_is_traced_and_compiled_once(make_run, monkeypatch):
 
     def train(seed, method):
         runs = [make_run(n_heads=h, seed=seed, method=method) for h in (1, 5)]
-        return training.train_many(packing.make_pack(runs))
+        return small.train(packing.make_pack(runs))
 
     first = train(0, method)
     traces_of_one = len(traces)
@@ -238,7 +239,7 @@ def test_shuffles_differ_between_epochs_and_seeds_and_are_uniform(make_run):
 @pytest.mark.rounding
 def test_the_exact_protocol_has_nothing_random_but_the_start(make_run):
     runs = [make_run(method=TWENTY.exact(), seed=seed) for seed in (0, 1)]
-    result = training.train_many(packing.make_pack(runs))
+    result = small.train(packing.make_pack(runs))
     assert result.step_loss_RxL[0, 0] != result.step_loss_RxL[1, 0]
     assert (np.diff(result.step_loss_RxL, axis=1) < 1e-3).all()
 
@@ -254,16 +255,16 @@ def test_training_memorizes(make_run):
 def test_a_diverged_run_leaves_its_neighbours_alone(make_run):
     wild = Training(batch_size=16, n_batches=10, epochs=2, learning_rate=1e30)
     runs = [make_run(method=TWENTY), make_run(method=wild), make_run(method=TWENTY, seed=1)]
-    result = training.train_many(packing.make_pack(runs))
+    result = small.train(packing.make_pack(runs))
     assert not np.isfinite(result.loss_R[1])
-    tame = training.train_many(packing.make_pack([runs[0], runs[0], runs[2]]))
+    tame = small.train(packing.make_pack([runs[0], runs[0], runs[2]]))
     np.testing.assert_array_equal(result.step_loss_RxL[[0, 2]], tame.step_loss_RxL[[0, 2]])
 
 
 def test_progress_counts_every_model_step(make_run):
     counted = []
     pack = packing.make_pack([make_run(seed=seed, method=TWENTY) for seed in range(3)])
-    training.train_many(pack, counted.append)
+    small.train(pack, counted.append)
     assert sum(counted) == 3 * 20
 
 

@@ -14,7 +14,6 @@ from memobench.constructions.dana2025 import Dana2025
 from memobench.engine import initializing
 from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
-from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.sequence_encoder import SequenceEncoder
@@ -168,11 +167,6 @@ def test_runs_of_different_starts_do_not_share_a_pack():
     # What is trained decides the program; where it starts from does not.
     shapes = [packing.signature(packing.make_pack([run])) for run in runs]
     assert shapes[0] == shapes[1] == shapes[2] != shapes[3]
-
-
-def test_a_start_that_was_not_made_is_not_drawn_in_its_place():
-    with pytest.raises(ValueError, match=r"needs `constructions\.initial`"):
-        training.train_many(packing.make_pack([_run(start=NEAREST)]))
 
 
 def test_a_start_beyond_the_promise_is_told_in_one_line():

@@ -27,7 +27,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from memobench import board, capacity, certificates, constructions, families, typical
+from memobench import board, capacity, certificates, constructions, engine, families, typical
 from memobench.certificates import counting
 from memobench.engine import initializing
 from memobench.errors import UserError
@@ -104,7 +104,7 @@ def train_again(run: Run, chosen: Sequence[Model]) -> Iterator[Any]:
         key = jax.random.fold_in(initializing.init_key(run), model.number)
         weights = models.init_on_host(run.module(), run.task.context_length, key)
         initial = jax.tree.map(lambda x: np.asarray(x)[None], weights)
-        result = training.train_many(packing.make_pack([again]), initial=initial)
+        result = engine.train(training.Plain(packing.make_pack([again]), initial))
         if np.isfinite(result.loss_R[0]):
             params = jax.tree.map(lambda x: np.asarray(x)[0], result.variables)["params"]
             part = None if model.n_examples == whole.n_examples else model.n_examples

@@ -27,7 +27,7 @@ def train(
     policy: Policy,
     on_steps: Callable[[int], None] = lambda _: None,
     checkpoints: Checkpoints | None = None,
-) -> float:
+) -> Any:
     """Trains all jobs of a policy.
 
     Args:
@@ -37,7 +37,7 @@ def train(
       checkpoints: where the state of jobs is saved from time to time.
 
     Returns:
-      Seconds of compilation.
+      The policy's result.
     """
     trained = Lanes(policy)
     next_save = time.perf_counter() + SECONDS_BETWEEN_CHECKPOINTS
@@ -61,7 +61,7 @@ def train(
             next_save = stopped + pause
     if checkpoints:
         policy.save_finished(checkpoints)
-    return trained.compile_seconds
+    return policy.result(trained.compile_seconds)
 
 
 def narrowed(width: int, n_jobs: int) -> int:

@@ -99,6 +99,10 @@ class Policy:
     def save_finished(self, checkpoints: Checkpoints) -> None:
         """Saves jobs that have ended and whose rows still take long to make."""
 
+    def result(self, compile_seconds: float) -> Any:
+        """The PackResult, once all jobs are done."""
+        raise NotImplementedError
+
     # --- Checkpoints ---------------------------------------------------------------------------
 
     def true_shapes(self, job: Job) -> Any:

@@ -21,7 +21,7 @@ from memobench import columns as col
 from memobench import engine, ranks, saturation
 from memobench.columns import Column, by_name, flag, integer, number, require
 from memobench.engine import Job, Lane, Program, Signature, devices, lanes
-from memobench.methods.base import Method, OnSteps, PackResult
+from memobench.methods.base import Method, PackResult
 from memobench.models import base as models
 from memobench.models.base import Module
 from memobench.optimizers import Adam, Optimizer
@@ -122,10 +122,8 @@ class Annealing(Method):
         evaluation = module.work(run.task.n_examples, run.task.context_length)
         return super().work_per_step(module, run) + 2.0 * evaluation / self.evaluate_every
 
-    def train(
-        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
-    ) -> PackResult:
-        return anneal(pack, on_steps, checkpoints)
+    def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
+        return Annealed(pack, checkpoints)
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         stopped, best, heads = row["stopped_at"], row["best_step"], row["n_heads"]
@@ -213,27 +211,6 @@ class _Course(Job):
     """A run, and (step, loss, accuracy) of its evaluations."""
 
     curve: list[tuple[int, float, float]] = dataclasses.field(default_factory=list)
-
-
-def anneal(
-    pack: packing.Pack,
-    on_steps: Callable[[int], None] = lambda _: None,
-    checkpoints: Checkpoints | None = None,
-) -> PackResult:
-    """Trains every run of a pack whose method is an Annealing.
-
-    Args:
-      pack: the runs, the module they are padded to, and how many of them train at a time.
-      on_steps: called with the number of model-steps done since its last call.
-      checkpoints: where to resume from, and to save to from time to time.
-
-    Returns:
-      A PackResult at the weights of least loss. `columns` holds each run's evaluations, the
-      step it stopped at, that of its best weights, and which heads are saturated.
-    """
-    annealed = Annealed(pack, checkpoints)
-    compile_seconds = engine.train(annealed, on_steps, checkpoints)
-    return annealed.result(compile_seconds)
 
 
 class Annealed(engine.EachOnce):

@@ -13,6 +13,7 @@ from memobench.spec import Spec
 from memobench.table.consistency import agree
 
 if TYPE_CHECKING:
+    from memobench.engine import Policy
     from memobench.methods.training import Training
     from memobench.models.base import Module
     from memobench.planner.packing import Pack
@@ -217,11 +218,27 @@ class Method(Spec):
         n_rows = self.rows_per_step(run) * self.starts
         return 6.0 * module.work(n_rows, run.task.context_length)
 
-    def train(
-        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
-    ) -> PackResult:
-        """Makes the weights of a pack's runs, and measures them."""
+    def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> Policy:
+        """What the engine's loop asks while it trains a pack, which may resume."""
         raise NotImplementedError
+
+    def train(
+        self,
+        pack: Pack,
+        on_steps: OnSteps = lambda steps: None,
+        checkpoints: Checkpoints | None = None,
+    ) -> PackResult:
+        """Makes the weights of a pack's runs, and measures them.
+
+        Args:
+          pack: the runs, the module they are padded to, and how many models train at a time.
+          on_steps: called with the number of model-steps done since its last call; what it raises
+            ends the training, once all is saved.
+          checkpoints: where to resume from, and to save to from time to time.
+        """
+        from memobench import engine
+
+        return engine.train(self.policy(pack, checkpoints), on_steps, checkpoints)
 
     def programs(self, pack: Pack) -> set[Hashable]:
         """What a pack needs compiled; equal ones are compiled once."""

@@ -21,7 +21,6 @@ import numpy as np
 from memobench import capacity
 from memobench import columns as col
 from memobench.columns import Column, by_name, choice, declared, integer, require, shown
-from memobench.methods.base import OnSteps, PackResult
 from memobench.methods.findings import PILOT_ROUNDS, ROUNDS
 from memobench.methods.parts import OfParts
 from memobench.methods.training import Training
@@ -31,6 +30,7 @@ from memobench.table.consistency import REPEATED, agree, check_derived, check_do
 from memobench.table.rows import listed
 
 if TYPE_CHECKING:
+    from memobench.engine import Policy
     from memobench.planner.packing import Pack
     from memobench.runs import Run
 
@@ -156,12 +156,10 @@ class Capacity(OfParts):
     def pack_key(self, run: Run) -> Hashable:
         return super().pack_key(run), self.tables
 
-    def train(
-        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
-    ) -> PackResult:
+    def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> Policy:
         from memobench.methods import ladders
 
-        return ladders.climb(pack, on_steps, checkpoints)
+        return ladders.Ladders(pack, checkpoints)
 
     def check_lists(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError unless a row's lists are of the rungs, models and trials of its run."""

@@ -16,7 +16,7 @@ from memobench import columns as col
 from memobench import engine
 from memobench.columns import Column, by_name, integer, number, require
 from memobench.engine import Signature
-from memobench.methods.base import ByTraining, OnSteps, PackResult
+from memobench.methods.base import ByTraining, PackResult
 from memobench.methods.epochs import EpochJob, Epochs
 from memobench.methods.training import Training
 from memobench.models.base import Module
@@ -53,19 +53,8 @@ class Checked(ByTraining):
     def signature(self, module: Module, task: Any) -> Signature:
         return dataclasses.replace(self.training.signature(module, task), curve=False)
 
-    def train(
-        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
-    ) -> PackResult:
-        checks = Checks(pack, checkpoints)
-        compile_seconds = engine.train(checks, on_steps, checkpoints)
-        return PackResult.of_ends(
-            accuracy_R=np.array([job.best for job in checks.all]),
-            loss_R=np.array([job.loss for job in checks.all]),
-            compile_seconds=compile_seconds,
-            columns=tuple(
-                {"ended_at": job.step, "best_check": job.best_step} for job in checks.all
-            ),
-        )
+    def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
+        return Checks(pack, checkpoints)
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         ended, best = row["ended_at"], row["best_check"]
@@ -117,6 +106,14 @@ class Checks(engine.EachOnce, Epochs):
             job.best, job.best_step = accuracy, job.step
         enough = accuracy >= job.run.method.enough
         job.done = enough or job.step >= job.steps or not math.isfinite(loss)
+
+    def result(self, compile_seconds: float) -> PackResult:
+        return PackResult.of_ends(
+            accuracy_R=np.array([job.best for job in self.all]),
+            loss_R=np.array([job.loss for job in self.all]),
+            compile_seconds=compile_seconds,
+            columns=tuple({"ended_at": job.step, "best_check": job.best_step} for job in self.all),
+        )
 
     def columns(self, job: Any) -> dict[str, np.ndarray]:
         return {"checks": np.array([job.best, job.best_step, job.loss])}

@@ -158,7 +158,10 @@ class Construction(Method):
         return self.least_work + 12.0 * run.task.n_examples**3
 
     def train(
-        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
+        self,
+        pack: Pack,
+        on_steps: OnSteps = lambda steps: None,
+        checkpoints: Checkpoints | None = None,
     ) -> PackResult:
         from memobench import constructions
 

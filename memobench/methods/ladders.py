@@ -15,36 +15,15 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from memobench import capacity, engine, metrics
+from memobench import capacity, metrics
 from memobench.engine import initializing, lanes
-from memobench.methods.base import OnSteps, PackResult, Weights
+from memobench.methods.base import PackResult, Weights
 from memobench.methods.epochs import EpochJob
 from memobench.methods.findings import Findings, Proposal, method_of
 from memobench.methods.parts import Queue
 from memobench.models import base as models
 from memobench.planner import packing
 from memobench.runtime.checkpoints import Checkpoints
-
-
-def climb(
-    pack: packing.Pack,
-    on_steps: OnSteps = lambda steps: None,
-    checkpoints: Checkpoints | None = None,
-) -> PackResult:
-    """Measures the capacity of every run of a pack.
-
-    Args:
-      pack: runs that share a program; `slots` of their models train at a time.
-      on_steps: called with the number of model-steps done since its last call.
-      checkpoints: where what models ended with is kept, so that a killed run goes on.
-
-    Returns:
-      A PackResult whose accuracies and losses are means over the models of the last rung; the rest
-      is in its columns.
-    """
-    ladders = Ladders(pack, checkpoints)
-    compile_seconds = engine.train(ladders, on_steps, checkpoints)
-    return ladders.result(compile_seconds)
 
 
 @dataclasses.dataclass(eq=False)

@@ -79,7 +79,10 @@ class Optimum(Method):
         )
 
     def train(
-        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
+        self,
+        pack: Pack,
+        on_steps: OnSteps = lambda steps: None,
+        checkpoints: Checkpoints | None = None,
     ) -> PackResult:
         return solve(pack, on_steps)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from memobench import columns as col
 from memobench.bisection import Proposal, Trial
 from memobench.columns import Column, by_name, declared, integer, number, require
 from memobench.engine import initializing
-from memobench.methods.base import OnSteps, PackResult
+from memobench.methods.base import PackResult
 from memobench.methods.epochs import EpochJob
 from memobench.methods.parts import OfParts, Queue
 from memobench.methods.training import Training
@@ -76,10 +76,8 @@ class Search(OfParts):
         rounds = 4 + sum(2 * 2**i for i in range(1, self.doublings + 1))
         return self.lanes * rounds * self.steps
 
-    def train(
-        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
-    ) -> PackResult:
-        return search(pack, on_steps, checkpoints)
+    def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
+        return Searches(pack, checkpoints)
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         from memobench.table import replay
@@ -124,27 +122,6 @@ def _list_of_trials(most: int) -> col.Domain:
 # Steps between two looks at what is known, as Nichani et al. (2025) look. The published protocol
 # sees batches, so that only its final weights are looked at.
 CHECK_EVERY = 32
-
-
-def search(
-    pack: packing.Pack,
-    on_steps: Callable[[int], None] = lambda _: None,
-    checkpoints: Checkpoints | None = None,
-) -> PackResult:
-    """Searches the capacity of every run of a pack.
-
-    Args:
-      pack: searches that share a program; `slots` of their trials train at a time.
-      on_steps: called with the number of model-steps done since its last call.
-      checkpoints: where trials are kept, so that a killed search goes on where it was.
-
-    Returns:
-      A PackResult whose accuracies and losses are those on all examples, each by its best learning
-      rate; what was found is in its columns.
-    """
-    searches = Searches(pack, checkpoints)
-    compile_seconds = engine.train(searches, on_steps, checkpoints)
-    return _result(pack.runs, searches.trials, compile_seconds)
 
 
 @dataclasses.dataclass(eq=False)
@@ -204,6 +181,21 @@ class Searches(Queue):
         if ended:
             self._propose(job.search)
 
+    def result(self, compile_seconds: float) -> PackResult:
+        """Accuracies and losses are those on all examples, each by its best learning rate."""
+        each = list(zip(self.trials, self.runs, strict=True))
+        found = [bisection.best_of_whole(made, run.task.n_examples) for made, run in each]
+        accuracy_R, loss_R = np.array(found).T
+        return PackResult.of_ends(
+            accuracy_R=accuracy_R,
+            loss_R=loss_R,
+            compile_seconds=compile_seconds,
+            columns=tuple(
+                bisection.columns(run.task.n_examples, made, run.task.n_choices)
+                for made, run in each
+            ),
+        )
+
     def _propose(self, i: int, made: Sequence[Trial] = ()) -> None:
         """Queues the next trials of a run, each once, but for those that are made."""
         run = self.runs[i]
@@ -241,20 +233,3 @@ def _saved(run: Run, checkpoints: Checkpoints | None) -> dict[str, list[Trial]]:
         ]
         for name in nothing
     }
-
-
-def _result(runs: Sequence[Run], trials: list[list[Trial]], compile_seconds: float) -> PackResult:
-    found = [
-        bisection.best_of_whole(trial, run.task.n_examples)
-        for trial, run in zip(trials, runs, strict=True)
-    ]
-    accuracy_R, loss_R = np.array(found).T
-    return PackResult.of_ends(
-        accuracy_R=accuracy_R,
-        loss_R=loss_R,
-        compile_seconds=compile_seconds,
-        columns=tuple(
-            bisection.columns(run.task.n_examples, made, run.task.n_choices)
-            for run, made in zip(runs, trials, strict=True)
-        ),
-    )

@@ -17,7 +17,7 @@ import numpy as np
 from memobench import engine
 from memobench.columns import choice, integer, number, require
 from memobench.engine import Signature, devices
-from memobench.methods.base import Method, OnSteps, PackResult
+from memobench.methods.base import Method, PackResult
 from memobench.methods.construction import Construction
 from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, Epochs, Schedule
 from memobench.models.base import Module, trains
@@ -267,13 +267,8 @@ class Training(Method):
     def pack_key(self, run: Run) -> Hashable:
         return self.start
 
-    def train(
-        self, pack: Pack, on_steps: OnSteps, checkpoints: Checkpoints | None = None
-    ) -> PackResult:
-        from memobench import constructions
-
-        initial = constructions.initial(pack) if self.start else None
-        return train_many(pack, on_steps, initial, checkpoints)
+    def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
+        return Plain(pack, checkpoints=checkpoints)
 
 
 @functools.cache
@@ -292,41 +287,7 @@ def _chunk_steps(n_batches: int) -> int:
 
 def train_one(run: Run) -> PackResult:
     """Trains one run alone at its true size, as its method says: a pack of one."""
-    return run.method.train(packing.make_pack([run]), lambda steps: None)
-
-
-def train_many(
-    pack: packing.Pack,
-    on_steps: Callable[[int], None] = lambda _: None,
-    initial: Any = None,
-    checkpoints: Checkpoints | None = None,
-) -> PackResult:
-    """Trains the runs of a pack in one program.
-
-    Args:
-      pack: the runs and the module they are padded to.
-      on_steps: called with the number of model-steps done since its last call.
-      initial: variables to start from, padded and stacked; None draws them from the runs' seeds.
-      checkpoints: where to resume from, and to save to from time to time.
-
-    Returns:
-      A PackResult with one entry per run; a run that diverged has a loss that is not finite.
-
-    Raises:
-      ValueError: a run starts from a construction, and that was not given.
-    """
-    plain = Plain(pack, initial, checkpoints)
-    compile_seconds = engine.train(plain, on_steps, checkpoints)
-    jobs: list[Any] = plain.all
-    loss_R, accuracy_R = (np.array([getattr(job, x) for job in jobs]) for x in ("loss", "accuracy"))
-    return PackResult(
-        accuracy_R=accuracy_R,
-        loss_R=loss_R,
-        step_accuracy_RxL=np.stack([job.curve_2xL[1] for job in jobs]),
-        step_loss_RxL=np.stack([job.curve_2xL[0] for job in jobs]),
-        compile_seconds=compile_seconds,
-        variables=plain.variables_of_all(),
-    )
+    return run.method.train(packing.make_pack([run]))
 
 
 @dataclasses.dataclass(eq=False)
@@ -338,27 +299,28 @@ class _Course(EpochJob):
     accuracy: float = math.nan
 
 
-class Plain(Epochs):
-    """Every run of a pack trains once."""
+class Plain(engine.EachOnce, Epochs):
+    """Every run of a pack trains once, and its weights stay padded and on the device.
+
+    They begin as `initial` has them, padded and stacked, as constructions make them, or at random.
+    """
 
     def __init__(
         self, pack: packing.Pack, initial: Any = None, checkpoints: Checkpoints | None = None
     ) -> None:
+        from memobench import constructions
+
         methods: list[Any] = [run.method for run in pack.runs]
         if initial is None and methods[0].start:
-            raise ValueError("a run that starts from a construction needs `constructions.initial`")
+            initial = constructions.initial(pack)
         super().__init__(pack)
         self.width = len(pack.runs)
         self._initial = None if initial is None else jax.tree.map(np.asarray, initial)
-        self.all = [
+        self.take_up(
             self.load(checkpoints, _course(run, method))
             for run, method in zip(pack.runs, methods, strict=True)
-        ]
-        self._waiting = iter(self.all)
+        )
         self._taken: list[tuple[Sequence[Any], Any]] = []
-
-    def next(self) -> Any:
-        return next(self._waiting, None)
 
     def variables(self, job: Any) -> Any:
         if self._initial is None:
@@ -380,7 +342,19 @@ class Plain(Epochs):
     def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
         self._taken.append((jobs, take().variables))
 
-    def variables_of_all(self) -> Any:
+    def result(self, compile_seconds: float) -> PackResult:
+        """A run that diverged has a loss that is not finite."""
+        jobs: list[Any] = self.all
+        return PackResult(
+            accuracy_R=np.array([job.accuracy for job in jobs]),
+            loss_R=np.array([job.loss for job in jobs]),
+            step_accuracy_RxL=np.stack([job.curve_2xL[1] for job in jobs]),
+            step_loss_RxL=np.stack([job.curve_2xL[0] for job in jobs]),
+            compile_seconds=compile_seconds,
+            variables=self._variables_of_all(),
+        )
+
+    def _variables_of_all(self) -> Any:
         """The final weights, padded and stacked in the order of the runs."""
         (jobs, variables), *others = self._taken
         if not others and list(jobs) == self.all:

@@ -3,7 +3,7 @@
 import pytest
 
 from memobench.engine import compiling, loop
-from memobench.methods import annealing
+from tests import small
 from tests.annealing.runs import MIX, QUICK, pack_of
 
 
@@ -19,7 +19,7 @@ def small_packs():
 
 @pytest.fixture(scope="package")
 def mixed():
-    return annealing.anneal(pack_of(MIX))
+    return small.train(pack_of(MIX))
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 
 import memobench
 from memobench.engine import loop
-from memobench.methods import annealing
 from memobench.models import base as models
 from memobench.planner import packing
 from memobench.runtime import checkpoints, progress, sweep, worker
+from tests import small
 from tests.annealing.runs import (
     FILLING,
     MIX,
@@ -30,7 +30,7 @@ from tests.stopping import Memory, Stop, stopping_after
 def _resumed(pack, kept):
     counted = []
     memory = Memory(kept)
-    result = annealing.anneal(pack, counted.append, memory)
+    result = small.train(pack, counted.append, memory)
     assert sorted(memory.loaded) == sorted(run.run_id for run in pack.runs)
     return result, sum(counted)
 
@@ -38,12 +38,12 @@ def _resumed(pack, kept):
 @pytest.mark.parametrize("slots", [2, 3])
 def test_a_stopped_pack_resumes_with_the_same_bits(slots):
     pack = pack_of(MIX, slots)
-    whole = annealing.anneal(pack)
+    whole = small.train(pack)
     n_rounds = 7 if slots == 2 else 6
     for rounds_done in range(1, n_rounds):
         memory = Memory()
         with pytest.raises(Stop):
-            annealing.anneal(pack, stopping_after(rounds_done), memory)
+            small.train(pack, stopping_after(rounds_done), memory)
         steps_done = sum(int(arrays["step"]) for arrays in memory.kept.values())
         assert steps_done > 0
         result, steps = _resumed(pack, memory.kept)
@@ -55,7 +55,7 @@ def test_a_killed_pack_resumes_from_any_checkpoint(monkeypatch, mixed):
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0)
     monkeypatch.setattr(loop, "SHARE_OF_CHECKPOINTS", math.inf)
     memory = Memory()
-    assert_identical(annealing.anneal(pack_of(MIX), checkpoints=memory), mixed)
+    assert_identical(small.train(pack_of(MIX), checkpoints=memory), mixed)
     # Every run is saved while it trains, and what is done is saved once.
     finished = [kept for kept in memory.saves if all(x["done"] for x in kept.values())]
     assert len(memory.saves) == 2 + 2 + 2 * 3 + 2
@@ -71,7 +71,7 @@ def test_a_killed_pack_resumes_from_any_checkpoint(monkeypatch, mixed):
 
 def test_between_times_only_what_is_done_is_saved():
     memory = Memory()
-    annealing.anneal(pack_of(MIX), checkpoints=memory)
+    small.train(pack_of(MIX), checkpoints=memory)
     assert all(arrays["done"] for arrays in memory.kept.values())
     assert len(memory.saves) == len(memory.kept) == len(MIX)
 
@@ -79,7 +79,7 @@ def test_between_times_only_what_is_done_is_saved():
 def test_a_checkpoint_serves_whatever_pack_the_run_comes_to_be_in(mixed):
     memory = Memory()
     with pytest.raises(Stop):
-        annealing.anneal(pack_of(MIX), stopping_after(3), memory)
+        small.train(pack_of(MIX), stopping_after(3), memory)
     for i, run in enumerate(MIX[:2]):
         saved = {name: x.shape for name, x in memory.kept[run.run_id].items()}
         alone = {".variables" + jax.tree_util.keystr(path): x.shape for path, x in _leaves(run)}
@@ -98,9 +98,9 @@ def test_a_run_that_diverges_late_keeps_its_best_weights():
     tame, wild = run_of(5, steps=60), run_of(5, steps=60, learning_rate=1e30)
     memory = Memory()
     with pytest.raises(Stop):
-        annealing.anneal(pack_of([tame, FILLING]), stopping_after(1), memory)
+        small.train(pack_of([tame, FILLING]), stopping_after(1), memory)
     as_if_its_own = {wild.run_id: memory.kept[tame.run_id]}
-    result = annealing.anneal(pack_of([wild, FILLING]), checkpoints=Memory(as_if_its_own))
+    result = small.train(pack_of([wild, FILLING]), checkpoints=Memory(as_if_its_own))
     certificate = result.columns[0]
     first, *others = certificate["curve_loss"]
     assert first == result.loss_R[0]
@@ -208,14 +208,14 @@ def _foreign(_):
 def test_a_spoiled_checkpoint_is_named_and_its_run_starts_anew(tmp_path, caplog, mixed, spoil):
     memory, folder = Memory(), checkpoints.Folder(tmp_path / "here")
     with pytest.raises(Stop):
-        annealing.anneal(pack_of(MIX), stopping_after(2), memory)
+        small.train(pack_of(MIX), stopping_after(2), memory)
     for run_id, arrays in memory.kept.items():
         folder.save(run_id, arrays)
     path = tmp_path / "here" / f"{MIX[1].run_id}.npz"
     path.write_bytes(spoil(path.read_bytes()))
     counted = []
     with caplog.at_level(logging.WARNING, "memobench"):
-        result = annealing.anneal(pack_of(MIX), counted.append, folder)
+        result = small.train(pack_of(MIX), counted.append, folder)
     (record,) = caplog.records
     assert str(path) in record.getMessage()
     assert "its run starts anew" in record.getMessage()

@@ -9,10 +9,10 @@ import pytest
 
 import memobench
 from memobench.engine import loop
-from memobench.methods import annealing
 from memobench.models.query_attention import QueryAttentionModule
 from memobench.planner import packing
 from memobench.table import verify
+from tests import small
 from tests.annealing.runs import (
     FILLING,
     MIX,
@@ -27,7 +27,7 @@ from tests.annealing.runs import (
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_queue_gives_what_all_at_once_give(slots, mixed):
-    assert_close(annealing.anneal(pack_of(MIX, slots)), mixed)
+    assert_close(small.train(pack_of(MIX, slots)), mixed)
 
 
 def _easy(seed, steps=400, **fields):
@@ -40,7 +40,7 @@ def test_runs_that_know_all_stop_and_free_their_slot(rounds):
     patient = _easy(0, steps=200, stop_early=False, context_length=2)
     runs = [FILLING, *map(_easy, range(1, 5)), patient]
     counted = []
-    result = annealing.anneal(pack_of(runs, slots=2), counted.append)
+    result = small.train(pack_of(runs, slots=2), counted.append)
     stopped = [certificate["stopped_at"] for certificate in result.columns]
     assert stopped[0] == 20
     assert max(stopped[1:5]) < 400
@@ -70,7 +70,7 @@ def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, mo
         "compile_program",
         functools.lru_cache(lambda *shape: (made.append(shape), compile_program(*shape))[1]),
     )
-    first = annealing.anneal(pack_of(MIX))
+    first = small.train(pack_of(MIX))
     # Runs end after 20, 40 and 60 steps; three slots become two and one.
     assert rounds == [3, 3, 2, 2, 1, 1]
     assert [loop.narrowed(3, n) for n in (3, 2, 1)] == [3, 2, 1]
@@ -84,7 +84,7 @@ def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, mo
         for run in (FILLING, run_of(9, n_heads=1, learning_rate=0.1, warmup=0), MIX[1])
     ]
     assert others[1].task == other_data
-    again = annealing.anneal(pack_of(others, slots=2))
+    again = small.train(pack_of(others, slots=2))
     assert rounds == [2] * 4 + [1] * 4
     assert len(made) == 3
     assert again.compile_seconds == 0
@@ -92,11 +92,11 @@ def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, mo
 
 def test_a_pack_of_seconds_is_not_worth_another_width(rounds, monkeypatch, mixed):
     monkeypatch.setattr(loop, "NARROWED_FROM_SECONDS", 60)
-    assert_close(annealing.anneal(pack_of(MIX)), mixed)
+    assert_close(small.train(pack_of(MIX)), mixed)
     assert rounds == [3] * 6
     rounds.clear()
     lasting = dataclasses.replace(pack_of(MIX), seconds=60.0)
-    assert_identical(annealing.anneal(lasting), mixed)
+    assert_identical(small.train(lasting), mixed)
     assert rounds == [3, 3, 2, 2, 1, 1]
 
 
@@ -109,10 +109,10 @@ def test_runs_of_several_sets_share_a_pack_and_read_each_their_own():
     ]
     (pack,) = packing.plan(runs, "cpu")
     assert len(pack.runs) == 3
-    packed = annealing.anneal(pack_of(runs, slots=1))
+    packed = small.train(pack_of(runs, slots=1))
     assert packed.loss_R[0] != packed.loss_R[1]
     for i, run in enumerate(runs):
-        assert_close(annealing.anneal(pack_of([run])), part_of(packed, i))
+        assert_close(small.train(pack_of([run])), part_of(packed, i))
 
 
 def test_an_architecture_without_attention_has_no_saturation(monkeypatch, tmp_path):
@@ -206,5 +206,5 @@ def test_a_part_of_a_pack_keeps_the_shapes_of_its_module(monkeypatch):
     for pack in [first, second, *packing.plan(short, "cpu")]:
         assert packing.signature(pack).task.context_length == pack.module.context_length
     part, filled = run_of(0, n_examples=30), [run_of(0, n_examples=30), FILLING]
-    alone = annealing.anneal(pack_of([part]))
-    assert_close(alone, part_of(annealing.anneal(pack_of(filled)), 0))
+    alone = small.train(pack_of([part]))
+    assert_close(alone, part_of(small.train(pack_of(filled)), 0))

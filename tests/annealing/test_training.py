@@ -19,6 +19,7 @@ from memobench.planner import packing
 from memobench.runtime import worker
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests import small
 from tests.annealing.runs import (
     FILLING,
     MIX,
@@ -56,7 +57,7 @@ def test_the_protocol_step_for_step():
     """Against a loop that follows the protocol's description, with optax's Adam and schedules."""
     task = dataclasses.replace(TASK, contexts="random")
     run = run_of(7, task, steps=40, warmup=0.25, first_share=0.1, learning_rate=3e-2)
-    result = annealing.anneal(packing.make_pack([run]))
+    result = small.train(packing.make_pack([run]))
     module, data = run.module(), jax.device_put(task.sample())
     variables = models.init(module, 0, initializing.init_key(run))
     warm = optax.linear_schedule(3e-3, 3e-2, 10)
@@ -141,7 +142,7 @@ def test_the_weights_of_least_loss_are_kept():
     # Where the rate only grows, the last weights are not the best.
     growing = run_of(4, learning_rate=0.5, warmup=0.9, steps=80)
     runs = [growing, run_of(5, learning_rate=0.1, steps=80), FILLING]
-    result = annealing.anneal(pack_of(runs))
+    result = small.train(pack_of(runs))
     for i, run in enumerate(runs):
         certificate = result.columns[i]
         assert len(certificate["curve_steps"]) == run.method.steps // 10
@@ -218,7 +219,7 @@ def test_padding_stays_exactly_zero_in_weights_and_moments():
 
 @pytest.fixture(scope="module")
 def deep():
-    return annealing.anneal(packing.make_pack(DEEP))
+    return small.train(packing.make_pack(DEEP))
 
 
 @pytest.mark.rounding
@@ -245,7 +246,7 @@ def test_scalars_are_known_within_the_tolerance_and_never_stop_early(deep):
 def test_a_diverged_run_stops_at_once_and_leaves_its_neighbours_alone(mixed, rounds):
     wild = run_of(5, learning_rate=1e30)
     pack = pack_of([MIX[0], wild, FILLING])
-    result = annealing.anneal(pack)
+    result = small.train(pack)
     assert result.columns[1]["stopped_at"] == 10
     assert result.columns[1]["curve_loss"] == [None]
     assert not np.isfinite(result.loss_R[1])
