@@ -118,7 +118,7 @@ class Shown(Column):
     """A column of the board.
 
     label: on pages. first: whether pages open with it. of_range: whether `_low` and `_high` are
-    beside it, or are all of it, as of ranks. is_measure: whether entries are compared by it.
+    beside it. is_measure: whether entries are compared by it.
     """
 
     label: str = ""
@@ -129,29 +129,47 @@ class Shown(Column):
     @property
     def names(self) -> list[str]:
         """Its columns of a CSV file."""
-        ends = [f"{self.name}_low", f"{self.name}_high"] if self.of_range else []
-        return ends if self.name == "rank" else [self.name, *ends]
+        return [self.name, *self._ends]
+
+    @property
+    def _ends(self) -> list[str]:
+        return [f"{self.name}_low", f"{self.name}_high"] if self.of_range else []
 
     def text(self, row: Mapping[str, Any]) -> str:
         """What pages show of it.
 
         >>> COLUMNS["bits_per_byte"].text({"bits_per_byte": 1.98765})
         '1.988'
-        >>> COLUMNS["rank"].text({"rank_low": 2, "rank_high": 5})
-        '2–5'
         """
         cells: list[Any] = [row.get(name) for name in self.names]
         if pd.isna(cells[0]):
             return "–"
-        if self.name == "rank":
-            low, high = (int(cell) for cell in cells)
-            return f"{low}" if low == high else f"{low}–{high}"
         texts = [self._text(cell) for cell in cells]
         known = self.of_range and not pd.isna(cells[1])
         return f"{texts[0]} [{texts[1]}, {texts[2]}]" if known else texts[0]
 
     def _text(self, cell: Any) -> str:
         return str(cell) if self.digits is None else f"{cell:,.{self.digits}f}".replace("inf", "∞")
+
+
+class Ranks(Shown):
+    """A column of ranks: a range is all of it."""
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns of a CSV file."""
+        return self._ends
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """What pages show of it.
+
+        >>> COLUMNS["rank"].text({"rank_low": 2, "rank_high": 5})
+        '2–5'
+        """
+        low, high = (row.get(name) for name in self.names)
+        if pd.isna(low):
+            return "–"
+        return f"{low:.0f}" if low == high else f"{low:.0f}–{high:.0f}"
 
 
 _TEXT, _NUMBER = col.text_of(400), col.real()
@@ -166,11 +184,13 @@ def _word(name: str, label: str, meaning: str, **more: Any) -> Shown:
 
 
 COLUMNS: dict[str, Any] = by_name(
-    _number(
-        "rank",
+    Ranks(
         "rank",
         "entries that cannot be told apart at 95%, after Holm's correction for all pairs, share a "
         "range",
+        _NUMBER,
+        digits=0,
+        label="rank",
         first=True,
         of_range=True,
     ),

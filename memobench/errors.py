@@ -39,6 +39,15 @@ def in_a_line(error: BaseException) -> str:
     return kind + " ".join(str(error).split())
 
 
+def reason(error: BaseException) -> str:
+    """Why something could not be read, without the file's name where the system tells it.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "a.json"))
+    'No such file or directory'
+    """
+    return str(getattr(error, "strerror", None) or error)
+
+
 def closest(name: str, names: Iterable[str], cutoff: float = 0.4, others: str = "") -> str:
     """The end of a line about an unknown name: those that it may mean, or all, or `others`.
 

@@ -288,7 +288,7 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         if before is not made:
             require(
                 _home(before) == _home(made),
-                f"{made.noun} name={name!r} is that of {_told(before)} already; "
+                f"{made.noun} name={name!r} is that of {_class_and_file(before)} already; "
                 "choose another name",
             )
             made.registry[name] = made
@@ -313,7 +313,7 @@ def _home(cls: type) -> tuple[str, str]:
     return file or cls.__module__, cls.__qualname__
 
 
-def _told(cls: type) -> str:
+def _class_and_file(cls: type) -> str:
     """A class, and the file that defines it if that is a user's."""
     if own_code.in_tree(cls):
         return f"{cls.__module__}.{cls.__qualname__}"

@@ -13,7 +13,6 @@ the more bits the weights need; with few bits, more survives of a set well below
     memobench report constructions/load --preset=quick
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -32,7 +31,6 @@ from memobench.methods.construction import WEIGHTS, Construction
 from memobench.models.linear_memory import LinearMemory
 from memobench.report.panels import Panels
 from memobench.runs import Run
-from memobench.tasks.labelled_contexts import LabelledContexts
 
 # Construction, sizes, and how many examples are promised at them.
 CASES: tuple[tuple[Case, int], ...] = (
@@ -50,10 +48,7 @@ NOT_BEYOND = ("bubeck2020",)
 
 def _run(case: Case, n_examples: int, exact: bool, weights: str, seed: int) -> Run:
     theorem, task, architecture = case
-    if isinstance(task, LabelledContexts):
-        task = dataclasses.replace(task, n_examples=n_examples, seed=seed)
-    else:
-        task = dataclasses.replace(task, n_sequences=n_examples, seed=seed)
+    task = task.with_count(n_examples).replace(seed=seed)
     # Constructions that are always exact have no such option.
     how: dict[str, Any] = (
         {} if theorem in NOT_BEYOND else {"solve": "exact" if exact else "least_squares"}

@@ -29,7 +29,7 @@ from flax import traverse_util
 
 from memobench import atomic, columns, folders, strict_json
 from memobench.columns import require, shown
-from memobench.errors import UserError
+from memobench.errors import UserError, reason
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
 from memobench.spec import MOST_SEED, SPEC_VERSION
@@ -230,8 +230,7 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
         except UserError:
             raise
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"cannot be read: {reason}") from error
+            raise UserError(f"cannot be read: {reason(error)}") from error
         certificate, found = decode(data), digest(data)
         named = re.fullmatch(rf".*-([0-9a-f]{{{_SHORT}}})", path.stem)
         require(

@@ -190,11 +190,8 @@ def initial(pack: packing.Pack) -> Any:
     judged.
     """
     target = models.shapes(pack.module, pack.runs[0].task.context_length)
-    trees = []
-    for run in pack.runs:
-        variables = as_judged(dataclasses.replace(run, method=run.method.start))
-        trees.append(models.pad_to(variables, target))
-    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
+    made = (as_judged(dataclasses.replace(run, method=run.method.start)) for run in pack.runs)
+    return models.stack(models.pad_to(variables, target) for variables in made)
 
 
 def as_judged(run: Run) -> Any:

@@ -16,9 +16,8 @@ can write.
 from typing import ClassVar
 
 import numpy as np
-import scipy.special
 
-from memobench import theory
+from memobench import metrics, theory
 from memobench.constructions import random_attention
 from memobench.constructions.problem import Constructed, Problem
 from memobench.methods.construction import Solved, scale_of
@@ -82,8 +81,5 @@ class Dana2025(Solved):
 
 def _divergence(logits_TxN: np.ndarray, examples: Tokens) -> float:
     """Mean KL divergence from the examples' next tokens, by their prior, in nats."""
-    of_next_TxK = np.take_along_axis(logits_TxN, examples.next_TxK, axis=1)
-    normalizer_T = scipy.special.logsumexp(logits_TxN, axis=1)
-    entropy_T = scipy.special.entr(examples.probability_TxK).sum(axis=1)
-    kl_T = normalizer_T - (examples.probability_TxK * of_next_TxK).sum(axis=1) - entropy_T
-    return float(examples.prior_T @ kl_T / examples.prior_T.sum())
+    loss_T, _ = metrics.judged(logits_TxN, examples.next_TxK, examples.probability_TxK)
+    return float(examples.prior_T @ loss_T / examples.prior_T.sum())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from memobench.models import base as models
 
@@ -29,5 +28,4 @@ def init_run(run: Run) -> Any:
 def init_pack(pack: Pack) -> Any:
     """Initial variables of every run of a pack, padded and stacked: axis R."""
     target = models.shapes(pack.module, pack.runs[0].task.context_length)
-    trees = [models.pad_to(init_run(run), target) for run in pack.runs]
-    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
+    return models.stack(models.pad_to(init_run(run), target) for run in pack.runs)

@@ -1,7 +1,7 @@
 """What lanes hold, and how models of unequal sizes are stacked, padded and cropped."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -77,11 +77,6 @@ def shapes(
 def stacked(tree: Any, n: int) -> Any:
     """The shapes of n such trees, stacked."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
-
-
-def stack(trees: Iterable[Any]) -> Any:
-    """Trees of NumPy arrays as one with a further first axis."""
-    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 
 def rows(trees: Mapping[int, Any], n: int, target: Any) -> Any:

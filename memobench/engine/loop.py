@@ -205,7 +205,7 @@ class Lanes:
                 self.state = self.program.enter(self.state, variables, enters_R)
         if resumed:
             where = np.array(list(resumed))
-            states = lanes.stack(models.pad_to(state, target) for state in resumed.values())
+            states = models.stack(models.pad_to(state, target) for state in resumed.values())
             self.state = jax.tree.map(
                 lambda x, y: devices.split(x.at[where].set(y)), self.state, states
             )

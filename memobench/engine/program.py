@@ -44,6 +44,11 @@ class Signature:
     curve: bool = True
     keeps_best: bool = False
 
+    @property
+    def n_draws(self) -> int:
+        """The examples of an instance's training set, as many as an epoch reads."""
+        return 0 if self.task.is_fresh else self.epoch_steps * self.batch_size
+
     def shapes(self, module: Module | None = None) -> Any:
         """The State of one model, of the padded module or another, as shapes and dtypes."""
         return lanes.shapes(

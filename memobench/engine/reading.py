@@ -42,7 +42,7 @@ class Reads:
     def steps(self, data: Any, lane: Lane) -> Callable[..., Seen]:
         """A function of a step's order_B and a lane's variables to loss and accuracy.
 
-        With one of `parts` further, to its share of both.
+        Given one of `parts` as well, it returns that part's share of both.
         """
         raise NotImplementedError
 
@@ -57,13 +57,13 @@ class Reads:
 
 def of(signature: Signature) -> Reads:
     """How the lanes of a signature read."""
-    return (Tokens if signature.task.of_tokens else Contexts)(signature)
+    return (ReadsTokens if signature.task.of_tokens else ReadsContexts)(signature)
 
 
 # --- Tokens ------------------------------------------------------------------------------------
 
 
-class Tokens(Reads):
+class ReadsTokens(Reads):
     """Data: `instances`, and `draws`, the training set of each, K x M.
 
     Draws are numbers of examples; of subsets, numbers in [0, 1) that scale with their size.
@@ -71,9 +71,8 @@ class Tokens(Reads):
 
     def shapes(self, n_instances: int) -> Any:
         subsets, task = self.signature.subsets, self.signature.task
-        n_draws = 0 if task.is_fresh else self.signature.epoch_steps * self.signature.batch_size
         dtype = jnp.float32 if subsets else jnp.int32
-        draws = jax.ShapeDtypeStruct((n_instances, n_draws), dtype)
+        draws = jax.ShapeDtypeStruct((n_instances, self.signature.n_draws), dtype)
         return {"instances": stacked(task.shapes(), n_instances), "draws": draws}
 
     def steps(self, data: Any, lane: Lane) -> Callable[..., Seen]:
@@ -174,7 +173,7 @@ def step_keys(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int)
 # --- Labelled contexts -------------------------------------------------------------------------
 
 
-class Contexts(Reads):
+class ReadsContexts(Reads):
     """Data: the largest set of every seed, stacked as drawn; batches come from the host."""
 
     def shapes(self, n_instances: int) -> Any:

@@ -280,7 +280,7 @@ class Annealed(engine.EachOnce):
             accuracy_R=accuracy_R,
             loss_R=loss_R,
             compile_seconds=compile_seconds,
-            variables=lanes.stack(self._best(job) for job in self.all),
+            variables=models.stack(self._best(job) for job in self.all),
             columns=tuple(self._certificate(job) for job in self.all),
         )
 

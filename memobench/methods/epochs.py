@@ -89,17 +89,17 @@ class Epochs(engine.Policy):
         self._places = {task: place for place, task in enumerate(self.instances)}
         self.n_instances = len(self.instances)
         target = self.signature.task.shapes()
-        padded = [models.pad_to(task.sample(), target) for task in self.instances]
+        padded = (models.pad_to(task.sample(), target) for task in self.instances)
         self.data = devices.shared(
             {
-                "instances": jax.tree.map(lambda *xs: np.stack(xs), *padded),
+                "instances": models.stack(padded),
                 "draws": jnp.stack([self.draws(task) for task in self.instances]),
             }
         )
 
     def draws(self, task: Any) -> jax.Array:
         """draws_M: the training set of an instance, which `passes` does not leave to chance."""
-        n_draws = 0 if task.is_fresh else self.signature.epoch_steps * self.signature.batch_size
+        n_draws = self.signature.n_draws
         if self.signature.subsets:
             # Times a number of examples they are the training set of a part.
             return jax.random.uniform(jax.random.fold_in(jax.random.key(task.seed), 1), (n_draws,))

@@ -36,8 +36,8 @@ import numpy as np
 from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.models.mixing import UNSEEN
 from memobench.models.norms import Norm, averaging
+from memobench.positions import frequencies
 
-BASE = 10_000
 _TINY = 1e-6
 
 # From scores and whether they are seen; the last two axes are what looks, and what it looks at.
@@ -169,9 +169,8 @@ def corrections(key_GxPxK: jax.Array, rate_GxP: jax.Array) -> jax.Array:
 def rotations(n_positions: int, d_head: int) -> np.ndarray:
     """rotary_2xPxK: cosines and sines by which `turned` turns pairs; unpaired, 1 and 0."""
     angle_PxK = np.zeros((n_positions, d_head))
-    for pair in range(d_head // 2):
-        angle_P = np.arange(n_positions) * BASE ** (-2 * pair / d_head)
-        angle_PxK[:, 2 * pair : 2 * pair + 2] = angle_P[:, None]
+    for pair, frequency in enumerate(frequencies(d_head)[: d_head // 2]):
+        angle_PxK[:, 2 * pair : 2 * pair + 2] = np.arange(n_positions)[:, None] * frequency
     return np.stack([np.cos(angle_PxK), np.sin(angle_PxK)]).astype(np.float32)
 
 

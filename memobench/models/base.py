@@ -8,7 +8,7 @@ evaluate faster.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -248,19 +248,20 @@ class Module(nn.Module):
         """The same of an evaluation."""
         return self.activations()
 
-    def padding(self, lanes: int, shared: bool) -> tuple[float, float]:
-        """How many times their memory weights, and what examples hold, take with so many lanes.
+    def padding(self, vector_width: int, shared: bool) -> tuple[float, float]:
+        """How many times their memory weights, and what examples hold, take where rows are padded.
 
-        lanes: to which a device pads the last axis; 1 pads nothing. Half of it, as counted.
+        vector_width: to which a device pads the last axis; 1 pads nothing. Half of it, as counted.
         """
         del shared
-        padded = 1.0 + self.lanes_a_number(lanes) / 2
+        padded = 1.0 + self.places_a_number(vector_width) / 2
         return padded, padded
 
-    def lanes_a_number(self, lanes: int) -> float:
+    def places_a_number(self, vector_width: int) -> float:
         """Lanes for each number of the model's narrowest axis; 0 where nothing is padded."""
-        widths = [getattr(self, name, lanes) for name in ("d_model", "d_head")]
-        return lanes / max(1, min(*widths, lanes)) if lanes > 1 else 0.0
+        widths = [getattr(self, name, vector_width) for name in ("d_model", "d_head")]
+        narrowest = max(1, min(*widths, vector_width))
+        return vector_width / narrowest if vector_width > 1 else 0.0
 
     def floats_per_example(self, context_length: int, shared: bool) -> float:
         """Floats of heads and hidden neurons that each example holds for itself.
@@ -419,6 +420,11 @@ def enclosing(modules: list[Module]) -> Module:
     sizes = [paddable_sizes(module) for module in modules]
     largest: dict[str, Any] = {name: max(size[name] for size in sizes) for name in sizes[0]}
     return modules[0].clone(**largest)
+
+
+def stack(trees: Iterable[Any]) -> Any:
+    """Trees of NumPy arrays as one with a further first axis."""
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 
 def pad_to(tree: Any, shapes: Any) -> Any:

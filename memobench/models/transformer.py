@@ -151,14 +151,14 @@ class Transformer(TabledModule):
         """Whether a layer that the stream leaves at n_places is read by pairs of places."""
         return mixing.by_pairs(self.context_length, n_places, self.n_heads, self._width)
 
-    def padding(self, lanes: int, shared: bool) -> tuple[float, float]:
-        # As counted: of weights, three quarters of the lanes that are added, unless they are narrow
-        # and no example holds a query of every head. Examples are in lanes themselves where
+    def padding(self, vector_width: int, shared: bool) -> tuple[float, float]:
+        # As counted: of weights, three quarters of the padding, unless they are narrow
+        # and no example holds a query of every head. Examples fill rows themselves where
         # attention is written out.
-        padded = max(0.0, self.lanes_a_number(lanes) - 1)
-        in_lanes = (shared or self._by_pairs(1)) and self._width <= mixing.NARROW
+        padded = max(0.0, self.places_a_number(vector_width) - 1)
+        fill_rows = (shared or self._by_pairs(1)) and self._width <= mixing.NARROW
         written_out = not shared and self.context_length <= mixing.FEW_PLACES
-        of_weights, of_examples = 0.75 * (not in_lanes), (not written_out) / 3
+        of_weights, of_examples = 0.75 * (not fill_rows), (not written_out) / 3
         return 1 + of_weights * padded, 1 + of_examples * padded
 
     def cells_to_trace(self, context_length: int) -> int:

@@ -24,14 +24,14 @@ class Accelerator:
 
     bandwidth: bytes per second. step_seconds: the least that a step takes, starting its kernels.
     traffic: how often the bytes that a step holds are moved. reached: the share of the bandwidth
-    that steps reach. lanes: places to which the last axis of arrays is padded.
+    that steps reach. vector_width: places to which the last axis of arrays is padded.
     """
 
     bandwidth: float
     step_seconds: float
     traffic: float
     reached: float = 1.0
-    lanes: int = 1
+    vector_width: int = 1
 
 
 # The geometric mean over eleven packs on an H100, for bytes as they are counted here; each pack is
@@ -42,7 +42,7 @@ _REACHED = 0.45
 DEVICES = {
     "NVIDIA H100": Accelerator(3.35e12, 1.2e-4, 6.5, _REACHED),
     "NVIDIA H200": Accelerator(4.8e12, 1.2e-4, 6.5, _REACHED),
-    "TPU v5 lite": Accelerator(0.819e12, 1e-4, 11.0, lanes=128),
+    "TPU v5 lite": Accelerator(0.819e12, 1e-4, 11.0, vector_width=128),
 }
 # By which packs are chosen on any device of a platform.
 TYPICAL = {"gpu": "NVIDIA H100", "tpu": "TPU v5 lite"}
@@ -65,7 +65,7 @@ def of(platform: str) -> Accelerator:
 
 def bytes_held(module: Module, run: Run, device: Accelerator) -> float:
     """Of a step of one model: its weights and what its examples hold."""
-    _, of_examples = module.padding(device.lanes, _shares_rows(run))
+    _, of_examples = module.padding(device.vector_width, _shares_rows(run))
     of_weights = bytes_of_weights(module, run, device)
     return of_weights + 4.0 * of_examples * floats_held(module, run)
 
@@ -73,7 +73,7 @@ def bytes_held(module: Module, run: Run, device: Accelerator) -> float:
 def bytes_of_weights(module: Module, run: Run, device: Accelerator) -> float:
     """Of one model: weights, gradient and Adam moments."""
     n_params, _ = count_parameters(module, run.task.context_length)
-    of_weights, _ = module.padding(device.lanes, _shares_rows(run))
+    of_weights, _ = module.padding(device.vector_width, _shares_rows(run))
     return 4.0 * of_weights * 6.0 * n_params * run.method.starts
 
 

@@ -191,7 +191,7 @@ def _memory_of_evaluation(module: Module, runs: Sequence[Run], platform: str) ->
     n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
     if platform == "cpu":
         return 4.0 * n_rows * module.activations()
-    _, padding = module.padding(accelerators.of(platform).lanes, shared=False)
+    _, padding = module.padding(accelerators.of(platform).vector_width, shared=False)
     return 4.0 * n_rows * padding * module.floats_evaluated()
 
 

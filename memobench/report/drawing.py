@@ -42,6 +42,7 @@ class Drawing:
         return ""
 
 
+MARKERS = "osD^vPX*<>"
 # As wide as a page shows them, where letters of a figure have the size of those around it.
 PAGE_INCHES, _DPI = 10.0, 120
 # What is the same has the same place in the palette in all figures.

@@ -235,7 +235,7 @@ def _range(values: Iterable[float]) -> str:
 
 def _configurations(table: pd.DataFrame) -> list[str]:
     measures = [name for name in MEANS if table[name].notna().any()]
-    measures += [name for name in rows.of_few() if table[name].notna().any()]
+    measures += [name for name in rows.averaged_own_measures() if table[name].notna().any()]
     summary = analysis.over_seeds(table, tuple(measures))
     shown = analysis.telling(summary, CONFIGURATION_COLUMNS)
     # Rates that tell optimisers apart do not name them.

@@ -10,6 +10,7 @@ import pandas as pd
 from memobench import claims, notation
 from memobench.methods.construction import WEIGHTS
 from memobench.report.drawing import (
+    MARKERS,
     Drawing,
     arms,
     colors_of,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from memobench.experiment import Experiment
 
 LOGARITHMIC = ("n_examples", "condition", "largest_weight", "margin")
-_MARKERS = "osD^vPX*<>"
 _MOST_COLUMNS = 4
 # More values of x than these do not all have a label on a logarithmic axis.
 _MOST_TICKS = 6
@@ -61,7 +61,7 @@ class Panels(Drawing):
         logarithmic = (*LOGARITHMIC, *self.logarithmic)
         hues = _in_order(runs[self.hue])
         colors = colors_of(hues)
-        markers = {hue: _MARKERS[i % len(_MARKERS)] for i, hue in enumerate(hues)}
+        markers = {hue: MARKERS[i % len(MARKERS)] for i, hue in enumerate(hues)}
         columns = list(_columns(self, runs))
         # More panels than a page shows side by side are below each other.
         tall = len(columns) > _MOST_COLUMNS

@@ -9,7 +9,7 @@ from memobench import capacity, notation, typical
 from memobench.columns import require, shown
 from memobench.errors import closest
 from memobench.methods.base import Method
-from memobench.report.drawing import arms, colors_of, possible, subplots
+from memobench.report.drawing import MARKERS, arms, colors_of, possible, subplots
 from memobench.table import analysis
 from memobench.table.rows import all_columns, configuration, measures
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _PER_PARAMETER = "_per_parameter"
-_MARKERS = "osD^vPX*<>"
 # What messages name of a table, beside what tells its rows apart.
 _USUAL = ("n_params", "architecture", "d_model", "n_heads", "protocol")
 # Without these rows are no configurations.
@@ -75,7 +74,7 @@ def plot(
             line["y"],
             yerr=[line["down"], line["up"]],
             color=color,
-            marker=_MARKERS[place % len(_MARKERS)],
+            marker=MARKERS[place % len(MARKERS)],
             markersize=5,
             linestyle="-" if line["x"].is_unique else "",
             capsize=3,

@@ -8,7 +8,16 @@ import numpy as np
 import pandas as pd
 
 from memobench import notation
-from memobench.report.drawing import Drawing, arms, colors_of, key, legend, possible, subplots
+from memobench.report.drawing import (
+    MARKERS,
+    Drawing,
+    arms,
+    colors_of,
+    key,
+    legend,
+    possible,
+    subplots,
+)
 from memobench.table import analysis
 from memobench.table.rows import configuration
 
@@ -60,7 +69,7 @@ class Scaling(Drawing):
         means = rows.groupby([self.hue, self.x], dropna=False)["y"].mean()
         least = 0.7 * means[means > 0].min()
         figure, ((axis,),) = subplots(1, 1, (8, 6))
-        colors, markers = colors_of(rows[self.hue]), "osD^vPX*"
+        colors, markers = colors_of(rows[self.hue]), MARKERS
         for (hue, color), marker in zip(colors.items(), markers * len(colors), strict=False):
             groups = rows[rows[self.hue] == hue].groupby(self.x)
             mean, half = groups["y"].mean(), groups["y"].agg(analysis.half_width)

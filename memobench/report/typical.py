@@ -13,6 +13,7 @@ from memobench import notation, typical
 from memobench.families import TOLERANCE
 from memobench.report import tables
 from memobench.report.drawing import (
+    MARKERS,
     Drawing,
     colors_of,
     key,
@@ -50,7 +51,6 @@ cannot be told apart at 95%, after Holm's correction for all pairs of a table, s
 """
 # What pages call bits over degrees of freedom.
 DISTINCT = "bits / degree of freedom"
-_MARKERS = "osD^vPX*"
 # Panels of a row.
 _MOST_COLUMNS = 3
 # Letters of a name of which a page shows three side by side.
@@ -66,7 +66,7 @@ class Typical(Drawing):
         found = typical.summary(table)
         found = found[found["protocol"] == "exact"]
         families = list(dict.fromkeys(found["family"]))
-        colors, markers = colors_of(families), itertools.cycle(_MARKERS)
+        colors, markers = colors_of(families), itertools.cycle(MARKERS)
         looks = {x: {"color": colors[x], "marker": next(markers)} for x in families}
         pairs = _pairs(table)
         figure, ((bits, half, *over),) = subplots(1, 3 if pairs else 2, (13, 6))
@@ -140,7 +140,7 @@ class Shapes(Drawing):
         for axis in axes_RxC.flat[len(budgets) :]:
             axis.remove()
         for axis, budget in zip(axes_RxC.flat, budgets, strict=False):
-            for family, marker in zip(families, _MARKERS * len(families), strict=False):
+            for family, marker in zip(families, MARKERS * len(families), strict=False):
                 shapes = known[(known["budget"] == budget) & (known["family"] == family)]
                 best = shapes.groupby("width")["bits"].max()
                 axis.plot(best.index, best, color=looks[family], linewidth=1)
@@ -155,7 +155,7 @@ class Shapes(Drawing):
             axis.set_ylim(0)
         handles = [
             key(family, color=looks[family], marker=marker)
-            for family, marker in zip(families, _MARKERS * len(families), strict=False)
+            for family, marker in zip(families, MARKERS * len(families), strict=False)
         ]
         figure.suptitle(notation.typeset(experiment.title))
         _below(figure, handles)

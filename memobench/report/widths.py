@@ -10,7 +10,7 @@ from memobench import notation
 from memobench.claims import Groups, widths
 from memobench.claims.statistics import interval
 from memobench.report import tables
-from memobench.report.drawing import Drawing, key, legend, palette, subplots
+from memobench.report.drawing import MARKERS, Drawing, key, legend, palette, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ class Widths(Drawing):
         handles = []
         groups = list(shown.groupby("group", sort=False))
         for (name, of_group), color, marker in zip(
-            groups, palette(len(groups)), "osD^vPX*"[: len(groups)], strict=True
+            groups, palette(len(groups)), MARKERS[: len(groups)], strict=True
         ):
             style = {"color": color, "marker": marker}
             handles.append(key(str(name), **style))

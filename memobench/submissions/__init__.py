@@ -29,7 +29,7 @@ from memobench import atomic, certificates, columns, own_code, strict_json
 from memobench.board import OWN, YOURS
 from memobench.certificates import Certificate, counting
 from memobench.columns import printable, require, shown
-from memobench.errors import UnknownKind, UserError
+from memobench.errors import UnknownKind, UserError, reason
 from memobench.spec import Spec
 from memobench.submissions import names
 from memobench.table import results as store
@@ -279,8 +279,7 @@ def _contents(path: pathlib.Path, most: int) -> bytes:
         raise UserError(f"{path.name} {error}") from error
     except (OSError, ValueError) as error:
         link = " it is a symbolic link, put the file itself there;" if path.is_symlink() else ""
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path.name} cannot be read:{link} {reason}") from error
+        raise UserError(f"{path.name} cannot be read:{link} {reason(error)}") from error
 
 
 def load_folder(folder: store.Path) -> list[Submission]:

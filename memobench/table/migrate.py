@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memobench.columns import printable, require, shown
-from memobench.errors import UserError
+from memobench.errors import UserError, reason
 from memobench.methods.base import Method
 from memobench.methods.construction import Construction
 from memobench.models.base import Architecture
@@ -115,8 +115,7 @@ def migrate_folder(folder: results.Path) -> Report:
         try:
             rows, provenance, sealed = results.read_shard(path, oldest=_VERSION)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            errors.append(f"{name}: {reason}; none of its rows is read")
+            errors.append(f"{name}: {reason(error)}; none of its rows is read")
             continue
         old = provenance["spec_version"] == _VERSION
         if path.stem in known or (sealed and not old):

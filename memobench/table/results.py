@@ -24,7 +24,7 @@ import pandas as pd
 
 from memobench import atomic, folders, strict_json
 from memobench.columns import printable, require, shown
-from memobench.errors import Unwritable, UserError
+from memobench.errors import Unwritable, UserError, reason
 from memobench.spec import SPEC_VERSION
 from memobench.table import rows as schema
 from memobench.table.rows import all_columns, measures
@@ -91,9 +91,8 @@ def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"{name}={str(folder)!r} cannot be written ({reason}); choose another folder"
+            f"{name}={str(folder)!r} cannot be written ({reason(error)}); choose another folder"
         ) from error
     return folder
 
@@ -278,8 +277,8 @@ def to_table(rows: Sequence[dict]) -> pd.DataFrame:
     Measures of diverged runs are NaN, columns that are newer than a shard None.
     """
     table, known = pd.DataFrame(rows), all_columns()
-    younger = {name: [None] * len(table) for name in known if name not in table}
-    whole = pd.concat([table, pd.DataFrame(younger, index=table.index, dtype=object)], axis=1)
+    missing = {name: [None] * len(table) for name in known if name not in table}
+    whole = pd.concat([table, pd.DataFrame(missing, index=table.index, dtype=object)], axis=1)
     order = [*known, *(name for name in table if name not in known)]
     # Copied into one block: pandas is slow with many separate columns, and warns about them.
     return whole[order].astype(dict.fromkeys(measures(), float)).copy()

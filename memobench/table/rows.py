@@ -123,7 +123,7 @@ def measures() -> dict[str, Column]:
     return _disjoint(MEASURES, own)
 
 
-def of_few() -> list[str]:
+def averaged_own_measures() -> list[str]:
     """A user's own measures that have means over seeds."""
     columns = extra.registered().items()
     return [name for name, each in columns if each.column.over_seeds == "mean"]

@@ -23,7 +23,7 @@ import pandas as pd
 from memobench import atomic, certificates, settings, theory
 from memobench.certificates import counting
 from memobench.columns import printable, require, shown
-from memobench.errors import UnknownKind, UserError
+from memobench.errors import UnknownKind, UserError, reason
 from memobench.methods.base import Method
 from memobench.notation import plural
 from memobench.runs import Run, from_cells
@@ -125,8 +125,7 @@ class _Check:
             self.old.append(path.name)
             return
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            self.errors.append(f"{name}: {reason}; none of its rows is read")
+            self.errors.append(f"{name}: {reason(error)}; none of its rows is read")
             return
         if not sealed:
             self.unsealed.append(path.name)

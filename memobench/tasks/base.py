@@ -106,10 +106,6 @@ class Task(Spec):
         """The declarations of these columns."""
         return _SHARED
 
-    def is_one_of(self, tasks: tuple[type["Task"], ...]) -> bool:
-        """Whether it is of these kinds or derives from them; a user's own measures ask this."""
-        return isinstance(self, tasks)
-
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
         """The label under which a row of the task is judged; empty to go by its method."""
@@ -178,6 +174,11 @@ class Task(Spec):
     def parts(self) -> bool:
         """Whether the first examples are a task of their own."""
         return not self.only_whole
+
+    def with_count(self, n_examples: int) -> Self | None:
+        """The task of so many examples; None where there is none such."""
+        del n_examples
+        return None
 
     def part(self, data: Any, n_examples: int) -> Any:
         """The first examples of an instance, for tasks of parts."""

@@ -118,6 +118,9 @@ class LabelledContexts(Task):
         """Without sizes: how many examples and vectors a run reads is data, not shape."""
         return self.replace(n_examples=1, context_length=1, seed=0)
 
+    def with_count(self, n_examples: int) -> Self:
+        return self.replace(n_examples=n_examples)
+
     def largest(self, tasks: Sequence[Self]) -> Self:
         """The task that has each of these as a prefix, apart from seeds.
 

@@ -337,11 +337,6 @@ class TokenTask(Task):
         """The task without its number of examples: searches share a pack where these are equal."""
         raise NotImplementedError
 
-    def with_count(self, n_examples: int) -> Self | None:
-        """The task whose instances are parts of so many examples; None where there is none such."""
-        del n_examples
-        return None
-
     def padded(self, module: Any) -> Self:
         """The largest task of a pack's searches, as the module reads it; a trial is on a part."""
         del module
