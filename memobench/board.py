@@ -283,6 +283,14 @@ COLUMNS: dict[str, Any] = by_name(
     _word("date", "date", "when the run ended"),
 )
 FIRST = tuple(column for column in COLUMNS.values() if column.first)
+
+
+def shown_columns(rows: pd.DataFrame) -> list[Any]:
+    """The columns that tables of these rows have: the first, and whose they are if not all ours."""
+    columns = [column for column in FIRST if rows[column.names[0]].notna().any()]
+    return columns if (rows["by"] == OWN).all() else [*columns, COLUMNS["by"]]
+
+
 # What entries of a track are ranked by: the first that they have.
 MAIN = ["bits_per_parameter", "certified_bits_per_parameter"]
 # What a row has before its columns.

@@ -28,10 +28,7 @@ def per_parameter(table: pd.DataFrame, measure: str) -> Means:
 
 def best_rate(means: Means) -> Means:
     """The learning rate with the best mean, for each architecture and exposure."""
-    order = means.at.assign(mean=means.mean_X)
-    sizes = ["architecture", "heads", "d_mlp", "exposures"]
-    best = order.groupby(sizes, dropna=False)["mean"].idxmax()
-    return means.where(means.at.index.isin(best))
+    return means.best(["architecture", "heads", "d_mlp", "exposures"])
 
 
 def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int]]:

@@ -124,11 +124,10 @@ def limit(name: str, value: Value, region: Region) -> Test:
     def test(table: pd.DataFrame) -> Finding:
         sets = ["n_params", "n_examples"]
         means = bootstrap_means(table, [*sets, "steps", "epochs", *_RATES], value)
-        order = means.at.assign(mean=means.mean_X)
-        best = order.groupby([*sets, "steps"])["mean"].idxmax()
+        best = means.best([*sets, "steps"])
         statistics = {}
-        for (n_params, n_examples), of_set in best.groupby(sets):
-            at = means.where(means.at.index.isin(of_set))
+        for (n_params, n_examples), of_set in best.at.groupby(sets):
+            at = best.where(best.at.index.isin(of_set.index))
             if len(at.at) < 5:
                 continue
             limit_B = approached(at.at["steps"].tolist(), at.y_BX)
@@ -155,8 +154,7 @@ _UNSATURATED = 0.95
 def _facts(table: pd.DataFrame) -> Means:
     """Facts known for every size at its best learning rate, where these are not nearly all."""
     means = bootstrap_means(table, [*_SIZES, *_RATES], value=lambda rows: rows["memorized"])
-    order = means.at.assign(mean=means.mean_X)
-    best = means.where(means.at.index.isin(order.groupby(_SIZES)["mean"].idxmax()))
+    best = means.best(_SIZES)
     return best.where(best.mean_X < _UNSATURATED * best.x("n_examples"))
 
 

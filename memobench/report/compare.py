@@ -108,12 +108,9 @@ def _shown(rows: pd.DataFrame) -> pd.DataFrame:
     shown = rows[[*names, "measure", "seeds", "seeds_published"]].copy()
     for name in ("mine", "published", "difference"):
         shown[name] = [
-            _interval(row[name], row[f"{name}_low"], row[f"{name}_high"], MEASURES[row["measure"]])
+            tables.interval(
+                row[name], row[f"{name}_low"], row[f"{name}_high"], MEASURES[row["measure"]]
+            )
             for row in rows.to_dict("records")
         ]
     return shown
-
-
-def _interval(value: float, low: float, high: float, places: int) -> str:
-    inside = "" if low != low else f" [{low:z,.{places}f}, {high:z,.{places}f}]"
-    return f"{value:z,.{places}f}{inside}"

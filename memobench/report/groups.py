@@ -53,9 +53,7 @@ class Groups(Drawing):
         for measure in self.measures:
             found = of.of_groups(table, self.groups, measure)
             means = {name: _best(value_TxX, measure) for name, value_TxX in found.items()}
-            texts = {
-                name: f"{m:.2f} [{low:.2f}, {high:.2f}]" for name, (m, low, high) in means.items()
-            }
+            texts = {name: tables.interval(*of_mean, digits=2) for name, of_mean in means.items()}
             shown[measure.name] = [texts.get(name) for name in names]
         return [
             "## Groups",

@@ -133,7 +133,7 @@ def static(board: pd.DataFrame) -> str:
 
 
 def _static(budget: int, track: str, rows: pd.DataFrame) -> str:
-    columns = [*standard.FIRST, standard.COLUMNS["by"]]
+    columns = standard.shown_columns(rows)
     head = "".join(f"<th scope='col'>{_escaped(x.label)}</th>" for x in columns)
     lines = []
     for row in rows.to_dict("records"):

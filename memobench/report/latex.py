@@ -45,9 +45,7 @@ def booktabs(board: pd.DataFrame) -> str:
 
 
 def _table(budget: int, track: str, rows: pd.DataFrame) -> str:
-    columns = [
-        x for x in (*standard.FIRST, standard.COLUMNS["by"]) if rows[x.names[0]].notna().any()
-    ]
+    columns = standard.shown_columns(rows)
     meanings = "; ".join(f"{x.label}: {x.meaning}" for x in columns if x.is_measure)
     caption = f"Board {standard.VERSION}, {budget:,} parameters: {standard.TRACKS[track]}. "
     # Of numbers lines are as long as they are; names break.

@@ -61,13 +61,6 @@ LINKS = {
 }
 
 
-def shown(rows: pd.DataFrame) -> list[Any]:
-    """The columns that tables of these rows have: the first, and whose they are if not all ours."""
-    columns = [x for x in standard.FIRST if rows[x.names[0]].notna().any()]
-    ours = (rows["by"] == standard.OWN).all()
-    return columns if ours else [*columns, standard.COLUMNS["by"]]
-
-
 def answer(runs: pd.DataFrame) -> str:
     """Attention or MLP, in sentences with intervals; empty where not both were measured."""
     runs = runs[runs["steps"] == standard.TRAININGS[standard.EXACT].steps]
@@ -90,7 +83,10 @@ def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
         parts.append(f"## {budget:,} parameters, N = {families.VOCAB_SIZES[budget]}\n")
         for track in dict.fromkeys(of_budget["track"]):
             rows = of_budget[of_budget["track"] == track]
-            texts = {x.label: [x.text(row) for row in rows.to_dict("records")] for x in shown(rows)}
+            texts = {
+                x.label: [x.text(row) for row in rows.to_dict("records")]
+                for x in standard.shown_columns(rows)
+            }
             parts += [f"### {track.capitalize()}: {budget:,} parameters\n"]
             parts += [tables.markdown(pd.DataFrame(texts), {}), ""]
         made = of_budget.dropna(subset=["device"])
@@ -145,7 +141,7 @@ def yours(folder: pathlib.Path) -> str:
         return ""
     texts = {
         x.label: [x.text(row) for row in mine.to_dict("records")]
-        for x in shown(mine.assign(by=standard.OWN))
+        for x in standard.shown_columns(mine.assign(by=standard.OWN))
     }
     return tables.markdown(mine[["budget", "track"]].assign(**texts), {"budget": 0})
 

@@ -1,5 +1,6 @@
 """Tables as Markdown and as CSV, made from rows and never by hand."""
 
+import math
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
@@ -64,6 +65,18 @@ def _cell(value: object, digits: int | None) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return text(str(value))
+
+
+def interval(value: float, low: float, high: float, digits: int) -> str:
+    """A value with its interval, if there is one.
+
+    >>> interval(1.23456, 1.0, float("inf"), 2), interval(1000.0, *2 * [float("nan")], 0)
+    ('1.23 [1.00, ∞]', '1,000')
+    """
+    if math.isnan(value):
+        return "–"
+    ends = "" if math.isnan(low) else f" [{low:z,.{digits}f}, {high:z,.{digits}f}]"
+    return f"{value:z,.{digits}f}{ends}".replace("inf", "∞")
 
 
 def text(value: str) -> str:

@@ -261,7 +261,7 @@ def laws(table: pd.DataFrame) -> pd.DataFrame:
     for label, name in (("exponent", "exponent"), ("all pairs over half", "all_pairs")):
         if name in found:
             ends = (found[name], found[f"{name}_low"], found[f"{name}_high"])
-            shown[label] = [_interval(3, *each) for each in zip(*ends, strict=True)]
+            shown[label] = [tables.interval(*each, digits=3) for each in zip(*ends, strict=True)]
     shown["p of the law"] = [f"{p:.2g}" if p >= 1e-3 else "< 0.001" for p in found["p_value"]]
     return pd.DataFrame(shown)
 
@@ -329,13 +329,6 @@ def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
     axis.set_xlabel("parameters, all counted")
 
 
-def _interval(digits: int, value: float, low: float, high: float) -> str:
-    if np.isnan(value):
-        return "–"
-    ends = "" if np.isnan(low) else f" [{low:,.{digits}f}, {high:,.{digits}f}]"
-    return f"{value:,.{digits}f}{ends}".replace("inf", "∞")
-
-
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
     """A set's entries for readers."""
 
@@ -343,7 +336,8 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
         if name not in rows:
             return ["–"] * len(rows)
         ends = (rows[x] / per for x in (name, f"{name}_low", f"{name}_high"))
-        return [_interval(digits, *each) for each in zip(*ends, strict=True)]
+        each = zip(*ends, strict=True)
+        return [tables.interval(value, low, high, digits) for value, low, high in each]
 
     def plain(name: str, shown: Any) -> list[str]:
         given = rows[name] if name in rows else [None] * len(rows)
