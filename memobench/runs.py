@@ -3,12 +3,12 @@
 import dataclasses
 import functools
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from memobench import columns as col
+from memobench import strict_json
 from memobench.columns import Column, by_name, merged, require, shown
 from memobench.errors import UserError, arguments_checked
 from memobench.methods.base import Method
@@ -65,7 +65,7 @@ class Run:
             "seed": self.seed,
             "spec_version": SPEC_VERSION,
         }
-        return json.dumps(spec, sort_keys=True, separators=(",", ":"))
+        return strict_json.canonical(spec)
 
     @functools.cached_property
     def run_id(self) -> str:

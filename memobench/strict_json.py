@@ -27,6 +27,17 @@ MAX_DIGITS = 40
 MAX_WHOLE = 2**53
 
 
+def canonical(value: Any) -> str:
+    """JSON in its canonical form: sorted keys, no spaces, numbers as Python writes them.
+
+    Ids and digests are hashes of it. Raises ValueError for NaN and infinity.
+
+    >>> canonical({"b": 1, "a": [0.5, "x"]})
+    '{"a":[0.5,"x"],"b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def contents(path: pathlib.Path, most: int, follow: bool = True) -> bytes:
     """The bytes of a regular file, at most so many.
 

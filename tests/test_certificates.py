@@ -15,7 +15,7 @@ from absl.testing import flagsaver
 from hypothesis import strategies as st
 
 import memobench
-from memobench import certificates, cli, metrics, precision
+from memobench import certificates, cli, metrics, precision, strict_json
 from memobench.certificates import counting
 from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
@@ -151,7 +151,7 @@ def _rewritten(change, tensors=None):
     head = certificate.head()
     change(head)
     params = dict(certificate.params) | (tensors or {})
-    return safetensors.numpy.save(params, {"memobench": certificates.as_text(head)})
+    return safetensors.numpy.save(params, {"memobench": strict_json.canonical(head)})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import jax
 import pytest
 
-from memobench import certificates, submissions
+from memobench import certificates, strict_json, submissions
 from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.submissions import schema
@@ -80,7 +80,7 @@ def head():
         architecture.build(task), task.context_length, jax.random.key(0)
     )
     certificate = certificates.of(task, architecture, variables["params"], first=7, by="me")
-    return json.loads(certificates.as_text(certificate.head()))
+    return json.loads(strict_json.canonical(certificate.head()))
 
 
 def _edited(found, path, value):

@@ -12,7 +12,6 @@ bytes is refused. Its digest, the SHA-256 of them, therefore names weights and s
 import dataclasses
 import functools
 import hashlib
-import json
 import math
 import os
 import pathlib
@@ -139,13 +138,8 @@ def of(task: Task, architecture: Architecture, params: Any, **more: Any) -> Cert
 
 def encode(certificate: Certificate) -> bytes:
     """The bytes of a certificate's file."""
-    text = as_text(certificate.head())
+    text = strict_json.canonical(certificate.head())
     return safetensors.numpy.save(dict(certificate.params), {"memobench": text})
-
-
-def as_text(head: Mapping[str, Any]) -> str:
-    """JSON in its canonical form."""
-    return json.dumps(head, sort_keys=True, separators=(",", ":"))
 
 
 def decode(data: bytes) -> Certificate:

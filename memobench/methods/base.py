@@ -154,7 +154,7 @@ class Method(Spec):
 
     @property
     def averaged(self) -> int:
-        """Of how many models the accuracy and loss of a run are means."""
+        """How many models a run's accuracy and loss average over."""
         return 1
 
     def check_run(self, run: Run) -> None:
@@ -201,7 +201,7 @@ class Method(Spec):
         return runs[0].task.signature()
 
     def n_instances(self, runs: Sequence[Run]) -> int:
-        """How many instances of that task, drawn by unlike seeds, they read."""
+        """How many distinct instances of that task the runs read."""
         return len({run.task for run in runs})
 
     def pack_key(self, run: Run) -> Hashable:

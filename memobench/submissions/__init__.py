@@ -327,8 +327,8 @@ def _check_head(head: Any) -> None:
 
 def _name(head: Mapping[str, Any]) -> str:
     """A folder's name: its submitter's name in plain letters, and a hash of its content."""
-    canonical = json.dumps(head, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return f"{_slug(head['submitter'])}-{hashlib.sha256(canonical.encode()).hexdigest()[:16]}"
+    hashed = hashlib.sha256(strict_json.canonical(head).encode()).hexdigest()
+    return f"{_slug(head['submitter'])}-{hashed[:16]}"
 
 
 def _slug(name: str) -> str:

@@ -8,10 +8,10 @@ is.
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from memobench import strict_json
 from memobench.columns import printable, require, shown
 from memobench.errors import UserError, reason
 from memobench.methods.base import Method
@@ -197,7 +197,7 @@ def _id(old: Mapping[str, Any]) -> str:
         "seed": old["seed"],
         "spec_version": _VERSION,
     }
-    text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
+    text = strict_json.canonical(spec)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

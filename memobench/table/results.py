@@ -145,7 +145,7 @@ def digest(content: Mapping[str, Any]) -> str:
     >>> digest({"b": 1, "a": [0.5, "x"]}) == digest({"a": [0.5, "x"], "b": 1})
     True
     """
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = strict_json.canonical(content)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -41,9 +41,9 @@ def number(value: Any) -> Any:
 class Theorem:
     """A number that a theorem gives.
 
-    value: that number. assumptions: what it asks beyond the sizes; empty where it asks nothing that
-    random instances could fail. about: families, by their columns, whose kinds say in `theorems`
-    whether it is about them. where: the sizes that it is about.
+    value: computes it from a run's sizes. assumptions: what it asks beyond the sizes; empty where
+    it asks nothing that random instances could fail. about: families, by their columns, whose kinds
+    say in `theorems` whether it is about them. where: the sizes that it is about.
     """
 
     name: str
