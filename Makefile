@@ -1,5 +1,7 @@
 # make bench            from nothing to an answer, in minutes (EXPERIMENTS=..., PRESET=quick|full)
-# make test             the whole test suite, a few minutes on two CPU cores
+# make test             the tests of the code, some ten minutes on two CPU cores
+# make test-published   makes published pages, boards and certificates again, and compares
+# make test-accelerators  what programs ask of accelerators and of many devices, seen on a CPU
 # make test-isa         what rests on rounding, as CPUs without AVX-512 and without AVX compute it
 # make test-slow        minutes-long checks against published numbers
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
@@ -29,9 +31,9 @@ ifeq ($(ACCEL),cpu)
 export JAX_PLATFORMS = cpu
 endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
-test test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
+test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot compile-for-accelerators bench docs intervals parquet test test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
+.PHONY: aot compile-for-accelerators bench docs intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -39,6 +41,9 @@ bench: $(VENV)/.installed-$(ACCEL)
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal
+
+test-published test-accelerators: test-%: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m '$* and not slow'
 
 test-isa: $(VENV)/.installed-test
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'rounding and not slow'

@@ -26,6 +26,8 @@ from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
 
+pytestmark = pytest.mark.accelerators
+
 N_DEVICES = 8
 PUBLISHED = Training(batch_size=8, n_batches=4, epochs=2)
 EXACT = Training(n_batches=4, epochs=2).exact()

@@ -29,7 +29,7 @@ from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small
 
-pytestmark = pytest.mark.usefixtures("every_platform")
+pytestmark = [pytest.mark.accelerators, pytest.mark.usefixtures("every_platform")]
 PUBLISHED = Training(batch_size=4, n_batches=2, epochs=1)
 SIZES = {"d_model": 4, "d_head": 3, "n_heads": 2}
 LEVEL = PUBLISHED.replace(final_learning_rate=PUBLISHED.learning_rate)

@@ -14,6 +14,8 @@ from memobench.experiments.board import certified
 from tests import entries
 from tests.test_models import reference_logits
 
+pytestmark = pytest.mark.published
+
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "board"
 TABLE = pd.read_csv(FOLDER / "certified.csv")
 ROWS = TABLE.to_dict("records")

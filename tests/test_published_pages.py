@@ -13,6 +13,8 @@ from memobench.report import papers, verdicts
 from tests import republish
 from tests.test_published_tables import verdicts_agree
 
+pytestmark = pytest.mark.published
+
 PATHS = republish.paths()
 
 

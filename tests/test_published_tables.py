@@ -18,6 +18,8 @@ from memobench.table import published as table
 from memobench.table.rows import all_columns
 from tests.command_line import command_line
 
+pytestmark = pytest.mark.published
+
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
 RUNS, VERDICTS = (
     sorted(str(path.relative_to(PUBLISHED)) for path in PUBLISHED.glob(f"**/*_{what}.csv"))

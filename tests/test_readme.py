@@ -105,6 +105,7 @@ def _quoting():
     return [page for page in PAGES if any(mark in page.read_text() for mark in marks)]
 
 
+@pytest.mark.published
 @pytest.mark.parametrize("page", _quoting(), ids=lambda page: page.stem)
 def test_what_is_quoted_is_what_is_published(page):
     text = page.read_text()
