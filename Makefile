@@ -42,8 +42,11 @@ bench: $(VENV)/.installed-$(ACCEL)
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal
 
-test-published test-accelerators: test-%: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m '$* and not slow'
+test-published: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m published
+
+test-accelerators: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m accelerators
 
 test-isa: $(VENV)/.installed-test
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'rounding and not slow'
