@@ -43,10 +43,10 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal
 
 test-published: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m published
+	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'published and not slow'
 
 test-accelerators: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m accelerators
+	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'accelerators and not slow'
 
 test-isa: $(VENV)/.installed-test
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'rounding and not slow'
