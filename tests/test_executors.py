@@ -14,6 +14,7 @@ import time
 import types
 from collections.abc import Sequence
 
+import jax
 import pytest
 
 import memobench
@@ -368,3 +369,16 @@ def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):
     assert (local.n_cores(), local.n_workers()) == (1, 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     assert (local.n_cores(), local.n_workers()) == (8, 2)
+
+
+@pytest.mark.parametrize(("planned", "kept_to"), [("cpu", "cpu"), ("gpu", None)])
+def test_a_task_of_ray_keeps_to_the_platform_it_was_planned_for(planned, kept_to, monkeypatch):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
+    before, seen = jax.config.jax_platforms, []
+    jax.config.update("jax_platforms", "cpu")  # As a driver may have it.
+    try:
+        ray._train(lambda pack: seen.append(jax.config.jax_platforms), planned, "0.5", None)
+    finally:
+        jax.config.update("jax_platforms", before)
+    assert seen == [kept_to]
+    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == ("0.9" if planned == "cpu" else "0.5")
