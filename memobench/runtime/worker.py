@@ -19,6 +19,7 @@ import numpy as np
 from flax import traverse_util
 
 from memobench import atomic, certificates, metrics, runs, settings
+from memobench.engine import lanes
 from memobench.errors import DoesNotFit, UserError
 from memobench.executors import Shard
 from memobench.methods import training
@@ -336,9 +337,5 @@ def _own_measures(run: Run, result: PackResult, place: int) -> dict[str, float]:
     if not result.variables or not measures.of(run.task):
         return {}
     true = models.shapes(run.module(), run.task.context_length)
-    variables = jax.tree.map(
-        lambda x, to: x[(place, *map(slice, to.shape))],
-        result.variables,
-        {name: true[name] for name in result.variables},
-    )
+    variables = lanes.crop(result.variables, place, {name: true[name] for name in result.variables})
     return measures.of_weights(run.task, run.module(), variables)
