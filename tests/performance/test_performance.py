@@ -15,6 +15,8 @@ import pytest
 from memobench import folders
 from memobench.planner import costs
 
+pytestmark = pytest.mark.accelerators
+
 
 @pytest.fixture
 def measuring(folder):
@@ -194,8 +196,6 @@ import pathlib
 import associations, first_light, programs
 from absl import flags
 from memobench.methods.training import Training
-
-pytestmark = pytest.mark.accelerators
 run = associations.run(2, 1, Training(batch_size=4, n_batches=2, epochs=1))
 programs.FIRST = {"tiny": lambda: run}
 argv = flags.FLAGS(["first_light", "--sizes=2", "--seconds=0.01", "--output=FOLDER"])
