@@ -88,7 +88,7 @@ class Annealing(Method):
 
     def check_run(self, run: Run) -> None:
         require(
-            isinstance(run.task, LabelledContexts),
+            run.task.labels_contexts,
             f"method: an Annealing does not train the task {run.task.name!r}; it trains labelled "
             "contexts alone, so use another method",
         )

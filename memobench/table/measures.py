@@ -74,7 +74,7 @@ def registered() -> dict[str, Measure]:
 
 def of(task: Task) -> dict[str, Measure]:
     """The measures that a task's runs have."""
-    return {name: each for name, each in _MEASURES.items() if isinstance(task, each.tasks)}
+    return {name: each for name, each in _MEASURES.items() if task.is_one_of(each.tasks)}
 
 
 def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:

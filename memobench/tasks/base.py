@@ -29,6 +29,8 @@ class Task(Spec):
     question: ClassVar[str] = "next token"
     # Whether inputs are sequences of tokens; otherwise they are vectors.
     of_tokens: ClassVar[bool] = False
+    # Whether its instances are sets of labelled contexts, which an Annealing trains on.
+    labels_contexts: ClassVar[bool] = False
     # Whether weights can be constructed for its examples.
     constructible: ClassVar[bool] = False
     # Whether examples are evaluated block by block, because they are many or long.
@@ -105,6 +107,10 @@ class Task(Spec):
     def shared_columns(cls) -> dict[str, Column]:
         """The declarations of these columns."""
         return _SHARED
+
+    def is_one_of(self, tasks: tuple[type["Task"], ...]) -> bool:
+        """Whether it is of these kinds or derives from them; a user's own measures ask this."""
+        return isinstance(self, tasks)
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:

@@ -56,6 +56,7 @@ class LabelledContexts(Task):
     """
 
     question: ClassVar[str] = "query"
+    labels_contexts: ClassVar[bool] = True
     constructible: ClassVar[bool] = True
     theorems: ClassVar[dict] = {
         theory.THEOREM_1: theory.always,
