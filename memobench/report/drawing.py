@@ -145,7 +145,8 @@ def legend(figure: "Figure", handles: Sequence[Any], columns: int = 3) -> None:
 
 
 def whole_numbers(axis: "Axes") -> None:
-    """Ticks of x at whole numbers, as few as leave room for five digits each."""
+    """Ticks of x at whole numbers, as few as leave room for their digits."""
     from matplotlib.ticker import MaxNLocator
 
-    axis.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    most = 5 if axis.get_xlim()[1] >= 1e4 else 7
+    axis.xaxis.set_major_locator(MaxNLocator(most, integer=True))

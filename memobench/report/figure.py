@@ -131,7 +131,8 @@ class Figure(Drawing):
             axes_of_row[0].set_ylabel(notation.name(self.y))
         for axis in axes[-1]:
             axis.set_xlabel(notation.name(self.x))
-            if pd.api.types.is_integer_dtype(points["x"]):
+        if pd.api.types.is_integer_dtype(points["x"]):
+            for axis in axes.flat:
                 whole_numbers(axis)
         _scaled(axes[0, 0], self, points, experiment)
         figure.suptitle(notation.typeset(experiment.title))
