@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from memobench.claims import FAILS, HOLDS, UNDECIDED
+from memobench.experiments.capacity.factual_recall import RATES
 from memobench.experiments.capacity.recall_scaling import EXPERIMENT, SUBJECTS, capacities
 from memobench.runs import cells
 
@@ -15,7 +16,11 @@ def parameters(row):
 
 
 SMALL = pd.DataFrame([cells(run) for run in EXPERIMENT.presets["small"]])
-SMALL = SMALL.assign(n_params_memory=parameters(SMALL), n_params=1_000, n_params_distinct=1)
+# Larger sets have more tokens to embed.
+EMBEDDED = SMALL["vocab_size"] * SMALL["d_model"]
+SMALL = SMALL.assign(
+    n_params_memory=parameters(SMALL), n_params=EMBEDDED, n_params_distinct=EMBEDDED
+)
 # One model of each width.
 WIDTHS = SMALL[SMALL["d_mlp"] == 2 * SMALL["d_model"]]
 
@@ -91,5 +96,11 @@ def test_growth_and_density_of_synthetic_capacities(density, power, growth, valu
         line = density * 1500 * (size / 1500) ** power
         return line * (1 + 0.05 * math.sin(7 * size + 3 * row["seed"]))
 
-    found = [claim.test(rows(known, SMALL)) for claim in EXPERIMENT.claims]
+    at_one_rate = rows(known, SMALL)
+    table = pd.concat([at_one_rate.assign(learning_rate=rate) for rate in RATES], ignore_index=True)
+    found = [claim.test(table) for claim in EXPERIMENT.claims]
     assert [each.verdict for each in found] == [growth, value], found
+    # Another rate may find larger sets.
+    found = [claim.test(at_one_rate) for claim in EXPERIMENT.claims]
+    assert [each.verdict for each in found] == [UNDECIDED, UNDECIDED], found
+    assert all("1 of 3 learning rates" in each.evidence for each in found)
