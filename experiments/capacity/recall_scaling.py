@@ -201,6 +201,6 @@ EXPERIMENT = Experiment(
     "asks 1,024 facts drawn with repetitions. S is one of a grid, a tenth apart, where they bisect "
     "it: a capacity is the geometric mean of the largest set known and the next. A model that with "
     "some seed does not know 99% of 81 facts is not shown, and enters no claim. Presets `quick` "
-    "and `small` have a learning rate of 1e-2 alone, where the best of three counts for theirs: they "
-    "decide no claim.",
+    "and `small` have a learning rate of 1e-2 alone, where the best of three counts for theirs, "
+    "and decide no claim.",
 )
