@@ -86,9 +86,7 @@ def _root(thing: Any) -> str:
 
 def _imported(text: str, name: str, names: dict[str, Any]) -> _Home | None:
     """Where a name comes from that a file has imported: values do not know it themselves."""
-    for statement in _body(text):
-        if not isinstance(statement, ast.ImportFrom):
-            continue
+    for statement in _imports(text):
         relative = "." * statement.level + (statement.module or "")
         package = names.get("__package__") if statement.level else None
         module = sys.modules.get(importlib.util.resolve_name(relative, package))
@@ -159,6 +157,13 @@ def _body(text: str) -> list[ast.stmt]:
         return ast.parse(text).body
     except SyntaxError:
         return []
+
+
+@functools.lru_cache(maxsize=64)
+def _imports(text: str) -> list[ast.ImportFrom]:
+    """What a file imports by name, at its top or within functions."""
+    each = (x for statement in _body(text) for x in ast.walk(statement))
+    return [x for x in each if isinstance(x, ast.ImportFrom)]
 
 
 @functools.lru_cache(maxsize=64)

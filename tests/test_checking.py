@@ -1,5 +1,6 @@
 """What is wrong with an architecture is said before anything trains."""
 
+import itertools
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ from memobench.methods.training import Training
 from memobench.models import checking
 from memobench.models.base import Architecture, Module
 from memobench.spec import kind
+from memobench.tasks import checking as task_checking
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 from tests import small
@@ -80,10 +82,84 @@ def test_a_fault_is_said_and_never_trained(own, fault, said):
         memobench.run([run], progress=False)
 
 
-def test_a_size_to_pad_that_no_module_has_is_named(own, monkeypatch):
+class Plain(nn.Module):
+    """No module of memobench."""
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (lambda spec, _: None, "its module is a 'NoneType'; return a memobench"),
+        (lambda spec, _: Plain(), "its module is a 'Plain'; return a memobench"),
+        (lambda spec, task: spec.made(Own, task), "neither it nor the task 'associations' has"),
+    ],
+)
+def test_a_module_that_cannot_be_made_is_one_line(own, monkeypatch, module, said):
+    monkeypatch.setattr(own, "module", module)
+    with pytest.raises(UserError, match=f"^architecture own: {said}"):
+        own(d_model=3).build(Associations(vocab_size=6))
+
+
+@pytest.mark.parametrize(
+    ("paddable", "said"),
+    [(("d_model", "rnak"), "paddable names 'rnak', which its module"), ("d_model", "no tuple")],
+)
+def test_sizes_to_pad_are_those_of_the_module(own, monkeypatch, paddable, said):
     own.fault = ""
-    monkeypatch.setattr(Own, "paddable", ("d_model", "rnak"))
-    assert memobench.check(own(d_model=3))[0].startswith("paddable names 'rnak', which its module")
+    monkeypatch.setattr(Own, "paddable", paddable)
+    with pytest.raises(UserError, match=f"^architecture own: .*{said}"):
+        own(d_model=4).build(Associations(vocab_size=6))
+
+
+class Drawn(Associations):
+    """A task with one fault."""
+
+    def sample_next(self, key):
+        next_Tx1, one_Tx1 = super().sample_next(key)
+        if self.fault == "token":
+            next_Tx1 += self.vocab_size
+        if self.fault == "shape":
+            next_Tx1 = next_Tx1[:, 0]
+        if self.fault == "probability":
+            one_Tx1 *= 2
+        if self.fault == "seed":
+            next_Tx1 += next(NUMBERS) % 2
+            next_Tx1 %= self.vocab_size
+        return next_Tx1, one_Tx1
+
+    def _sample_prior(self, key):
+        prior_T = super()._sample_prior(key)
+        return prior_T[1:] if self.fault == "prior" else prior_T
+
+    def prior(self, data):
+        return super().prior(data) / (2 if self.fault == "shares" else 1)
+
+
+NUMBERS = itertools.count()
+TASK_FAULTS = {
+    "token": "sample_next gives tokens [67] to 11; return those from 0 to 5",
+    "shape": r"sample_next gives shapes \(36,\) and \(36, 1\); return \(36, K\) twice",
+    "probability": "the probabilities that sample_next gives do not sum to 1",
+    "seed": "its seed draws another instance each time",
+    "prior": r"sample gives .*float32\[35\].* and shapes .*float32\[36\]",
+    "shares": r"its prior has shape \(36,\) and sums to 0.5",
+}
+
+
+@pytest.mark.parametrize(("fault", "said"), TASK_FAULTS.items())
+def test_a_fault_of_a_task_is_said_and_never_trained(fault, said):
+    own = kind("own_task")(type("OwnTask", (Drawn,), {"fault": fault, "version": "1"}))
+    heads = memobench.AttentionOnly(d_model=3, d_head=3)
+    run = memobench.Run(task=own(vocab_size=6), architecture=heads, method=METHOD)
+    with pytest.raises(UserError, match=f"^task own_task: {said}"):
+        memobench.run([run], progress=False)
+    del Task.registry["own_task"]
+
+
+@pytest.mark.parametrize("name", Task.kinds())
+def test_our_tasks_are_sound(name):
+    for task in small.tasks(name):
+        assert not list(task_checking.faults(task))
 
 
 class Shares(Module):

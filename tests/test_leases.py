@@ -1,6 +1,8 @@
 import json
 import os
+import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -81,10 +83,39 @@ def test_a_killed_process_holds_nothing_from_that_moment(tmp_path, holder):
     while seen.taken():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert f"process {holder.pid}, gone" in status.text(tmp_path)
+    assert f"nobody works here\ndied: {socket.gethostname()}, process {holder.pid};" in status.text(
+        tmp_path
+    )
     seen.clear()
     assert not list((tmp_path / ".leases").iterdir())
     assert "nobody works here" in status.text(tmp_path)
+
+
+def test_a_suspended_process_holds_what_it_has_for_a_while(tmp_path, holder, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
+    seen = Leases(tmp_path)
+    for number, held in ((signal.SIGSTOP, set()), (signal.SIGCONT, {"a"})):
+        assert seen.taken() == {"a"}
+        os.kill(holder.pid, number)
+        _until(lambda number=number: _is_suspended(holder.pid) == (number == signal.SIGSTOP))
+        assert seen.taken() == {"a"}
+        now[0] += leases.STALE_SECONDS * 1.1
+        assert seen.taken() == held
+        seen = Leases(tmp_path)
+
+
+def _is_suspended(pid):
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def _until(holds):
+    for _ in range(6000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came true")
 
 
 def _from_elsewhere(folder, beats):

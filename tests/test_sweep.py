@@ -2,6 +2,7 @@ import dataclasses
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +183,25 @@ def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_
     assert len(memobench.run(runs, results=tmp_path, progress=False)) == 4
 
 
+def test_what_another_with_more_memory_trains_is_not_lost(make_run, tmp_path, monkeypatch):
+    runs = [make_run(seed=seed, method=SHORT) for seed in range(3)]
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    memobench.run(runs[1:2], results=others, progress=False)
+    (shard,) = others.glob("*.json")
+    train_pack = Training.train
+
+    def train(method, pack, on_steps, checkpoints=None):
+        if runs[1] in pack.runs:
+            if len(pack.runs) == 1:
+                shutil.copy(shard, ours)
+            raise MemoryError
+        return train_pack(method, pack, on_steps, checkpoints)
+
+    monkeypatch.setattr(Training, "train", train)
+    table = memobench.run(runs, results=ours, progress=False)
+    assert table["run_id"].tolist() == [run.run_id for run in runs]
+
+
 def test_what_cannot_be_made_is_lost_and_costs_no_other(make_run, tmp_path, monkeypatch):
     def refused(pack, on_steps):
         raise UserError("no scale works")
@@ -326,16 +346,21 @@ def _start(folder):
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_say_what_is_saved_and_how_to_resume(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGTERM, 3)]
+)
+def test_ctrl_c_and_sigterm_say_what_is_saved_and_how_to_resume(tmp_path, number, times):
     process = _start(tmp_path)
-    process.send_signal(number)
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.1 * (times > 1))
     try:
         _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert "said: interrupted: 1 of 2 runs are saved in" in errors
     assert "the same command resumes" in errors
+    assert errors.count("stopping: packs save where they are") == 1
     # Python itself prints what it ignores in a callback, where the signal may have come.
     assert errors.count("Traceback") == errors.count("Exception ignored in")
     assert len(memobench.load_results(tmp_path)) == 1

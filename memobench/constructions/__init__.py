@@ -120,8 +120,10 @@ def construct_pack(
       and has neither measures nor certificate.
       `variables` is empty: `construct` gives them at their true size.
     """
-    judged = []
+    judged: list[dict[str, Any]] = []
     for run in pack.runs:
+        if judged:  # What is all done is kept, whoever stops it.
+            on_steps(1)
         since = time.perf_counter()
         try:
             judged.append(_judged(run, construct(run)))
@@ -129,7 +131,6 @@ def construct_pack(
             _log.warning("run %s cannot be made: %s", run.run_id, error)
             judged.append(dict.fromkeys(_MEASURES, math.nan))
         judged[-1]["seconds"] = time.perf_counter() - since
-        on_steps(1)
     accuracy_R, loss_R = (np.array([row.pop(name) for row in judged]) for name in _MEASURES)
     return PackResult.of_ends(
         accuracy_R=accuracy_R,

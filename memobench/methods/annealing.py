@@ -90,7 +90,8 @@ class Annealing(Method):
         require(
             run.task.labels_contexts,
             f"method: an Annealing does not train the task {run.task.name!r}; it trains labelled "
-            "contexts alone, so use another method",
+            "contexts alone, so use "
+            + ("a Training" if run.task.of_tokens else "a method of your own"),
         )
 
     def target(self, run: Run) -> float:

@@ -121,7 +121,7 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
 
     Args:
       pack: the runs and the module they are padded to.
-      on_steps: called with the number of model-steps when all are done.
+      on_steps: called before the search, which cannot be stopped.
 
     Returns:
       A PackResult in which `columns` holds, for each run, the largest entry of the gradient
@@ -136,6 +136,7 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
     shape = (pack.module, task.signature(), method, devices.filled(n_runs))
     (search, unravel), compile_seconds = compiling.timed(_compile, *shape)
     variables = _starts(pack, method.starts)
+    on_steps(0)
     instances = [run.task.sample() for run in pack.runs]
     with jax.enable_x64(True):
         flat_RxMxP = jax.vmap(jax.vmap(_flat))(variables["params"])
@@ -144,7 +145,6 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
         found = search(*map(devices.split, (flat_RxMxP, constants, memorized)))
         found = devices.first(n_runs, jax.tree.map(np.asarray, found))
         best = jax.vmap(unravel)(found.flat_MxP[:, 0])
-    on_steps(len(pack.runs) * method.steps)
     loss_R, accuracy_R = found.loss_M[:, 0], found.accuracy_M[:, 0]
     return PackResult.of_ends(
         accuracy_R=accuracy_R,

@@ -194,7 +194,8 @@ class Training(Method):
         task = run.task
         require(
             task.of_tokens,
-            f"method: a Training does not train the task {task.name!r}; use an Annealing",
+            f"method: a Training does not train the task {task.name!r}, which is not of tokens; "
+            + ("use an Annealing" if task.labels_contexts else "write a method of your own"),
         )
         require(
             not task.is_fresh or self.protocol == "published",

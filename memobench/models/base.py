@@ -53,6 +53,12 @@ class Architecture(Spec):
         """A module whose fields are taken by name from `more`, this spec, or the task."""
         own = {field.name for field in dataclasses.fields(self)}
         names = {field.name for field in dataclasses.fields(module)} - {"parent", "name", *more}
+        for name in names:
+            require(
+                name in own or hasattr(task, name),
+                f"architecture {self.name}: neither it nor the task {task.name!r} has the module's "
+                f"{name}; make it a field of the architecture, or give made({name}=...)",
+            )
         return module(**{x: getattr(self if x in own else task, x) for x in names}, **more)
 
     def build(self, task: Task) -> "Module":
@@ -156,7 +162,23 @@ def _build(architecture: Architecture, task: Task) -> "Module":
             f"architecture {architecture.name} does not serve the task {task.name!r}, whose "
             f"question is {task.question!r}; choose {' or '.join(sorted(serving))}"
         )
-    return architecture.module(task)
+    module: Any = architecture.module(task)
+    name = f"architecture {architecture.name}"
+    require(
+        isinstance(module, Module),
+        f"{name}: its module is a {type(module).__name__!r}; return a memobench.models.base.Module",
+    )
+    paddable: Any = module.paddable
+    require(
+        isinstance(paddable, tuple),
+        f"{name}: paddable={paddable!r} of its module is no tuple; write (..., )",
+    )
+    for size in paddable:
+        require(
+            hasattr(module, size),
+            f"{name}: paddable names {size!r}, which its module does not have; fix the name",
+        )
+    return module
 
 
 def require_one_token(task: Task, architecture: Architecture) -> None:

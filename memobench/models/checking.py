@@ -75,8 +75,8 @@ def check(
 def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
     """What makes results wrong; the later checks rest on the earlier ones."""
     for lines in (
-        _shapes(module, task),
         _uncounted(module, task),
+        _shapes(module, task),
         _padding(module, task),
     ):
         found = list(lines)
@@ -194,10 +194,6 @@ def _same_outputs(module: Module, other: Module, task: Task) -> bool:
 
 def _padding(module: Module, task: Task) -> Iterator[str]:
     """Sizes in `paddable` whose padding changes outputs or gradients."""
-    for name in module.paddable:
-        if not hasattr(module, name):
-            yield f"paddable names {name!r}, which its module does not have; fix the name"
-            return
     # Sizes of the task change what is read and answered. Others may follow from those of the spec.
     names = [name for name in module.paddable if name not in _sizes(task)]
     if not names or _same_when_padded(module, task, names):

@@ -269,11 +269,14 @@ def _me() -> dict[str, Any]:
 def _started(pid: int) -> str | None:
     """When a process of this machine started, for its number may be reused.
 
-    Empty where it is gone; None where this system does not tell.
+    Empty where it is gone; None where this system does not tell, or it is suspended: then it does
+    not beat, and its leases lapse.
     """
     # The name, in brackets, may hold anything.
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if fields:
+        if fields[0] in "Tt":
+            return None
         # A zombie works no more.
         return fields[19] if fields[0] not in "ZX" else ""
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tqdm
 
+from memobench.notation import plural
 from memobench.planner.costs import Prediction
 from memobench.planner.packing import Pack
 from memobench.runtime.leases import Held
@@ -31,6 +32,7 @@ class Progress:
         self._leased: dict[str, int] = {}
         self._total = self._total_done = 0.0
         self._workers = 1
+        self._waiting = 0
         self._lock = threading.Lock()
         # A clock that is set meanwhile changes nothing.
         self._started = time.monotonic()
@@ -47,7 +49,7 @@ class Progress:
     def add(self, packs: Sequence[Pack], predicted: Prediction) -> None:
         """Packs that are handed in, and what they are predicted to take."""
         with self._lock:
-            self._workers = predicted.workers
+            self._workers, self._waiting = predicted.workers, 0
             for pack, seconds in zip(packs, predicted.seconds, strict=True):
                 first = pack.runs[0].run_id
                 self._packs[first], self._seconds[first] = pack, seconds
@@ -69,10 +71,21 @@ class Progress:
                 self.steps_done(pack, max(0, done - self._leased[first]))
                 self._leased[first] = done
 
-    def ended(self, pack: Pack) -> None:
-        """What a pack did not need, for runs ended early or were resumed, is done too."""
+    def ended(self, pack: Pack, elsewhere: bool = False) -> None:
+        """What a pack did not need, for runs ended early or were resumed, is done too.
+
+        elsewhere: whether other processes train it, so that it counts no more.
+        """
         with self._lock:
-            self._advance(pack, 1.0)
+            if elsewhere:
+                first = pack.runs[0].run_id
+                self._total -= self._seconds[first] - self._done[first]
+            else:
+                self._advance(pack, 1.0)
+
+    def waits_for(self, n_runs: int) -> None:
+        """Nothing is left to do here but to wait for so many runs of other processes."""
+        self._waiting = n_runs
 
     def show(self, runs_done: int) -> None:
         """Says how far the sweep is."""
@@ -81,9 +94,12 @@ class Progress:
             expected = self._workers * PRIOR_SECONDS
             speed = (self._total_done + expected) / (elapsed + PRIOR_SECONDS)
             left = max(0.0, self._total - self._total_done) / speed
+            until = f"{_clock(left)} left"
+            if self._waiting:
+                until = f"waiting for {plural(self._waiting, 'run')} of other processes"
             self.line = (
                 f"{runs_done}/{self._n_runs} runs, {self._steps_done / max(elapsed, 1e-9):,.0f} "
-                f"model-steps/s [{_clock(elapsed)}, {_clock(left)} left]"
+                f"model-steps/s [{_clock(elapsed)}, {until}]"
             )
             self._bar.total = self._total
             self._bar.set_description_str(self.line, refresh=False)

@@ -7,7 +7,7 @@ from memobench.table import results
 
 
 def text(folder: results.Path) -> str:
-    """A line of what is done, then one for each sweep and for each pack in training.
+    """A line of what is done, one for each sweep and pack in training, and one of who died.
 
     Raises UserError for a folder that does not exist.
 
@@ -17,7 +17,11 @@ def text(folder: results.Path) -> str:
     results.require_folder(folder, results.first(folder), "results=")
     sweeps: dict[str, Held] = {}
     packs = collections.defaultdict(list)
+    gone = []
     for lease in Leases(folder).all():
+        if not lease.alive:
+            gone.append(lease)
+            continue
         name = lease.about.get("sweep", "")
         if lease.about.get("kind") == "sweep":
             sweeps[name] = lease
@@ -28,7 +32,10 @@ def text(folder: results.Path) -> str:
         lines.append(f"sweep {name}: {_sweep(sweeps.get(name))}")
         lines += [f"  pack {_pack(lease)}" for lease in packs[name]]
     done = f"{folder}: {len(results.load_rows(folder))} runs are done"
-    return "\n".join([done, *lines]) if lines else f"{done}; nobody works here"
+    head = done if lines else f"{done}; nobody works here"
+    who = ", ".join(sorted({f"{lease.host}, process {lease.pid}" for lease in gone}))
+    tail = [f"died: {who}; the same command takes up their runs"] if gone else []
+    return "\n".join([head, *lines, *tail])
 
 
 def _sweep(lease: Held | None) -> str:
@@ -47,5 +54,4 @@ def _pack(lease: Held) -> str:
 
 
 def _who(lease: Held) -> str:
-    heard = f"heard of {lease.age:.0f} s ago" if lease.alive else "gone"
-    return f"{lease.host}, process {lease.pid}, {heard}"
+    return f"{lease.host}, process {lease.pid}, heard of {lease.age:.0f} s ago"

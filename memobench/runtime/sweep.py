@@ -33,7 +33,9 @@ from memobench.runtime import worker
 from memobench.runtime.leases import STALE_SECONDS, Leases
 from memobench.runtime.progress import Progress
 from memobench.runtime.provenance import device_name
+from memobench.table import measures
 from memobench.table import results as store
+from memobench.tasks import checking as task_checking
 
 # How often a driver looks for what ended and for what others did.
 POLL_SECONDS = 1.0
@@ -168,6 +170,7 @@ def _listed(runs: Iterable[Run]) -> list[Run]:
 
 def _check(runs: Iterable[Run]) -> None:
     runs = list(runs)
+    task_checking.require_sound(run.task for run in runs)
     checking.require_sound((run.architecture, run.task) for run in runs)
     specs = (spec for run in runs for spec in run.method.with_nested())
     padding.require_sound(spec for spec in specs if isinstance(spec, Optimizer))
@@ -175,6 +178,9 @@ def _check(runs: Iterable[Run]) -> None:
         run.check_code()
         run.method.check_module(run.module())
         constructions.check(run)
+    for method in {type(run.method): run.method for run in runs}.values():
+        method.cells()  # Fields of a user's optimizer may be columns of the method already.
+    measures.require_sound(runs)
 
 
 def _done(
@@ -198,23 +204,32 @@ def _done(
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress(len(wanted), progress))
         folder = workspace.folder if workspace else None
-        pool = executor.start(_work(executor, workspace), folder, bar.steps_done)
-        stack.enter_context(contextlib.closing(pool))
+        # Both outlast the pool, whose packs take a while to save where they are.
         lease = workspace and workspace.leases.take((), kind="sweep", sweep=workspace.sweep)
         if lease:
             stack.enter_context(lease)
         interrupted = stack.enter_context(_interrupts())
+        pool = executor.start(_work(executor, workspace), folder, bar.steps_done)
+        stack.enter_context(contextlib.closing(pool))
         driver = _Driver(missing, workspace, executor, pool, bar)
-        for rows in driver.rows():
-            if interrupted.is_set():
-                raise KeyboardInterrupt
-            bar.show(len(wanted) - len(missing))
+        try:
+            for rows in driver.rows():
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
+                bar.show(len(wanted) - len(missing))
+                if lease:
+                    lease.update(line=bar.line)
+                if rows:
+                    yield rows
+                if time.monotonic() > deadline and driver.works:
+                    raise TimeUp
+        except (KeyboardInterrupt, GeneratorExit):  # Raised here, or while rows were looked at.
+            stopping = "stopping: packs save where they are at their next steps"
+            _log.warning("%s", stopping)
             if lease:
-                lease.update(line=bar.line)
-            if rows:
-                yield rows
-            if time.monotonic() > deadline and missing.keys() - driver.lost:
-                raise TimeUp
+                lease.update(line=stopping)
+                lease.beat()
+            raise
     if driver.lost:
         others = "; the others are done, and the same command tries these again"
         raise Lost(_lost(driver.lost, len(wanted)) + others * bool(workspace))
@@ -253,14 +268,17 @@ def _interrupts() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set beside raising KeyboardInterrupt.
 
     The exception is lost if it is raised in a callback of the garbage collector, and JAX has one.
-    A handler of the caller's stays in place, and so does a signal that is ignored.
+    A second SIGTERM changes nothing, a second Ctrl-C ends what the first began. A handler of the
+    caller's stays in place, and so does a signal that is ignored.
     """
     happened = threading.Event()
 
     def noted(before: Callable[..., Any]) -> Callable[..., None]:
         def note(number: int, frame: Any) -> None:
+            again = happened.is_set() and number == signal.SIGTERM
             happened.set()
-            before(number, frame)
+            if not again:
+                before(number, frame)
 
         return note
 
@@ -293,7 +311,7 @@ def _work(executor: executors.Executor, workspace: worker.Workspace | None) -> e
 class _Driver:
     """Hands missing runs to an executor until shards have them.
 
-    missing: what no shard has. lost: what cannot be trained, with the reason.
+    missing: what no shard has. lost: what cannot be trained here, with the reason.
     """
 
     def __init__(
@@ -306,7 +324,7 @@ class _Driver:
     ) -> None:
         self.missing, self.lost = missing, dict[str, str]()
         self._workspace, self._executor, self._pool, self._bar = workspace, executor, pool, bar
-        self._packs_out = 0
+        self._packs_out, self._awaits_lost = 0, False
         self._tries = collections.Counter[str]()
 
     def rows(self) -> Iterator[dict[str, dict]]:
@@ -315,7 +333,14 @@ class _Driver:
             if not self._packs_out:
                 left = self._left()
                 if not left:
-                    return
+                    # What is lost here may be in others' hands, on devices with more memory.
+                    yield self._found([self.missing[run_id] for run_id in self.lost])
+                    self.lost = {x: self.lost[x] for x in self.lost.keys() & self.missing.keys()}
+                    self._awaits_lost = bool(self.lost.keys() & self._others())
+                    if not self._awaits_lost:
+                        return
+                    self._wait(len(self.lost))
+                    continue
                 if tries := max(self._tries[run.run_id] for run in left):
                     # A network file system may show a shard late.
                     time.sleep(POLL_SECONDS * tries)
@@ -323,7 +348,7 @@ class _Driver:
                     left = self._left()
                 if not self._hand_in(left):
                     # Others train all of them.
-                    time.sleep(POLL_SECONDS)
+                    self._wait(len(left))
                     yield self._found(left)
                     continue
             for ended in self._pool.ended(POLL_SECONDS):
@@ -334,6 +359,20 @@ class _Driver:
                 self._bar.look(self._workspace.leases.all(), self._workspace.sweep)
             yield {}
 
+    @property
+    def works(self) -> bool:
+        """Whether something is left to train or to wait for."""
+        return bool(self._left()) or self._awaits_lost
+
+    def _wait(self, n_runs: int) -> None:
+        """For what other processes train."""
+        self._bar.waits_for(n_runs)
+        time.sleep(POLL_SECONDS)
+
+    def _others(self) -> frozenset[str]:
+        """Runs that other processes train."""
+        return self._workspace.leases.taken() if self._workspace else frozenset()
+
     def _left(self) -> list[Run]:
         return [run for run_id, run in self.missing.items() if run_id not in self.lost]
 
@@ -341,7 +380,7 @@ class _Driver:
         """Submits those of the runs that nobody has leased; returns whether there were any."""
         if self._workspace:
             self._workspace.leases.clear()
-            others = self._workspace.leases.taken()
+            others = self._others()
             runs = [run for run in runs if run.run_id not in others]
         packs = packing.plan(runs, self._pool.platform, self._pool.n_devices)
         self._bar.add(packs, predict(packs))
@@ -351,15 +390,16 @@ class _Driver:
 
     def _settle(self, ended: Ended) -> dict[str, dict]:
         """The rows that a pack brought; its other runs are tried again, or given up as lost."""
-        self._bar.ended(ended.pack)
         if self._workspace:
             # Whatever the worker had leased: it has ended.
             name = store.shard_name(run.run_id for run in ended.pack.runs)
             self._workspace.leases.void(self._workspace.sweep, name)
         # In this order: what is released between the two is in a shard.
-        others = self._workspace.leases.taken() if self._workspace else frozenset()
+        others = self._others()
         rows = self._found(ended.pack.runs, ended.shards)
-        left = [x for x in ended.pack.runs if x.run_id in self.missing and x.run_id not in others]
+        unfinished = [x for x in ended.pack.runs if x.run_id in self.missing]
+        left = [x for x in unfinished if x.run_id not in others]
+        self._bar.ended(ended.pack, elsewhere=len(unfinished) == len(ended.pack.runs) and not left)
         # Without an error others may have leased runs and died since, which is nobody's fault.
         most = self._executor.retries if ended.error else MOST_WITHOUT_RESULT
         self._tries.update(run.run_id for run in left)

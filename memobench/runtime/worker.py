@@ -338,4 +338,8 @@ def _own_measures(run: Run, result: PackResult, place: int) -> dict[str, float]:
         return {}
     true = models.shapes(run.module(), run.task.context_length)
     variables = lanes.crop(result.variables, place, {name: true[name] for name in result.variables})
-    return measures.of_weights(run.task, run.module(), variables)
+    try:
+        return measures.of_weights(run.task, run.module(), variables)
+    except UserError as error:  # What was trained is kept all the same.
+        _log.warning("the measures of your own of run %s stay empty: %s", run.run_id, error)
+        return {}

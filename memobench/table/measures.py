@@ -9,13 +9,16 @@ Shape letters: T examples, C outputs.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from memobench import columns as col
-from memobench.columns import Column, Domain, require
+from memobench.columns import Column, Domain, require, shown
+from memobench.errors import UserError, in_a_line
+from memobench.models import base as models
 from memobench.spec import REGISTERED
 from memobench.tasks.base import Task
 
@@ -52,7 +55,23 @@ def measure(
       unit: of the number.
       digits: on pages.
       over_seeds: `mean`, or `none` where a mean is meaningless.
+
+    Raises UserError where a task is missing or no class of tasks, or the domain is none.
     """
+    require(
+        isinstance(meaning, str),
+        f"measure: meaning={shown(meaning)} is no text; write what it is, then its tasks",
+    )
+    for task in tasks:
+        require(
+            isinstance(task, type) and issubclass(task, Task),
+            f"measure: {shown(task)} is no class of tasks; give one, such as Associations",
+        )
+    require(tasks, "measure: no tasks are given; write @measure(meaning, Associations)")
+    require(
+        domain is None or isinstance(domain, Domain),
+        f"measure: domain={shown(domain)} is none; give one, such as memobench.columns.real(0, 1)",
+    )
 
     def register(value: Value) -> Value:
         name = value.__name__
@@ -78,11 +97,35 @@ def of(task: Task) -> dict[str, Measure]:
 
 
 def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
-    """A task's measures of outputs. Raises UserError for a value outside its column's domain."""
+    """A task's measures of outputs.
+
+    Raises UserError for one that raises anything, or gives a value outside its column's domain.
+    """
     return {
-        name: each.column.domain.checked(name, _plain(each.value(task, data, output_TxC)))
+        name: each.column.domain.checked(name, _value(name, each, task, data, output_TxC))
         for name, each in of(task).items()
     }
+
+
+def _value(name: str, each: Measure, *arguments: Any) -> Any:
+    try:
+        return _plain(each.value(*arguments))
+    except Exception as error:  # Whatever a user's function may raise.
+        raise UserError(f"measure {name} raises {in_a_line(error)}; fix it") from error
+
+
+def require_sound(runs: Iterable[Any]) -> None:
+    """Raises UserError for the first measure that raises anything, tried on initial weights.
+
+    Of the runs of each kind of task one is tried.
+    """
+    for run in {type(run.task): run for run in runs if of(run.task)}.values():
+        module, data = run.module(), run.task.sample()
+        key = jax.random.key(0)
+        variables = models.init_on_host(module, run.task.context_length, key)
+        outputs_TxC = outputs(run.task, module, variables, data)
+        for name, each in of(run.task).items():
+            _value(name, each, run.task, data, outputs_TxC)
 
 
 def _plain(value: Any) -> Any:
@@ -92,7 +135,12 @@ def _plain(value: Any) -> Any:
 
 def of_weights(task: Task, module: Any, variables: Mapping[str, Any]) -> dict[str, float]:
     """A task's measures of weights, which are of the module's size."""
+    data = task.sample()
+    return values(task, data, outputs(task, module, variables, data))
+
+
+def outputs(task: Task, module: Any, variables: Mapping[str, Any], data: Any) -> np.ndarray:
+    """output_TxC, float32, of all examples of a task."""
     from memobench.constructions import evaluation
 
-    data = task.sample()
-    return values(task, data, evaluation.outputs(module, variables, task, data, double=False))
+    return evaluation.outputs(module, variables, task, data, double=False)

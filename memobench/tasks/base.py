@@ -4,7 +4,7 @@ Shape letters: T examples, C outputs, A examples aimed at.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -19,7 +19,9 @@ from memobench.spec import MOST_SEED, Spec
 class Task(Spec):
     """What is to be memorized. `seed` draws the instance; runs with equal tasks share it.
 
-    A kind overrides what raises NotImplementedError here; the rest are defaults.
+    A kind overrides what raises NotImplementedError here; the rest are defaults. The methods here
+    train tasks of tokens, which derive from `TokenTask`, and labelled contexts; any other task
+    takes a method of its own.
     """
 
     noun: ClassVar[str] = "task"
@@ -138,6 +140,15 @@ class Task(Spec):
     def shapes(self) -> Any:
         """`sample` as shapes and dtypes, without computing anything."""
         raise NotImplementedError
+
+    def faults(self, data: Any) -> Iterator[str]:
+        """What is wrong with an instance of a user's task, a line each."""
+        prior_T = self.prior(data)
+        if prior_T.shape != (self.n_examples,) or not np.isclose(prior_T.sum(), 1, atol=1e-5):
+            yield (
+                f"its prior has shape {prior_T.shape} and sums to {prior_T.sum():.6g}; give each "
+                f"of {self.n_examples} examples a share of 1"
+            )
 
     def inputs(self, data: Any, example: jax.Array) -> tuple[Any, ...]:
         """What a module reads of the example with this index."""

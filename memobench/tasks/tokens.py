@@ -5,6 +5,7 @@ vocabulary.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import chex
@@ -213,6 +214,26 @@ class TokenTask(Task):
         if not self.listed:
             return tokens_of(example, self.vocab_size, self.context_length)
         return instance.tokens_TxS[example]
+
+    def faults(self, data: Instance) -> Iterator[str]:
+        next_TxK, probability_TxK, _, tokens_TxS = map(np.asarray, data)
+        places = ((self.n_examples,), (self.n_examples, self.context_length))
+        if next_TxK.shape[:-1] not in places or next_TxK.shape != probability_TxK.shape:
+            yield (
+                f"sample_next gives shapes {next_TxK.shape} and {probability_TxK.shape}; return "
+                f"({self.n_examples}, K) twice, K tokens that may follow and their probabilities"
+            )
+            return
+        for name, x, most in (
+            ("sample_next", next_TxK, self.n_outputs),
+            ("sample_sequences", tokens_TxS, self.vocab_size),
+        ):
+            if x.size and not 0 <= x.min() <= x.max() < most:
+                given = f"{name} gives tokens {x.min()} to {x.max()}"
+                yield f"{given}; return those from 0 to {most - 1}"
+        if probability_TxK.min() < 0 or not np.allclose(probability_TxK.sum(-1), 1, atol=1e-5):
+            yield "the probabilities that sample_next gives do not sum to 1; divide by their sum"
+        yield from super().faults(data)
 
     def inputs(self, data: Instance, example: jax.Array) -> tuple[jax.Array]:
         return (self.tokens(data, example),)
