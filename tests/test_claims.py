@@ -90,6 +90,26 @@ def test_a_test_that_raises_leaves_its_claim_undecided():
     assert found["evidence"].str.startswith("its test raises TypeError: unsupported").all()
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"architecture": "attention"}, "architecture='attention'; there are ['attention_only']"),
+        ({"heads": "full", "steps": (1, 2)}, "steps=(1, 2); there are [300]"),
+        ({"steps": 200, "n_heads": range(2, 6)}, "n_heads=range(2, 6); there are [1, 6, 11, "),
+    ],
+)
+def test_a_claim_on_rows_that_are_not_there_is_undecided_and_names_those_that_are(values, said):
+    test = claims.only(lambda table: claims.Finding(FAILS, "of nothing"), **values)
+    assert test(three_budgets()).evidence.startswith(f"no run has {said}")
+    claim = Claim(name="mine", statement="", source="", test=test)
+    found = claims.verdicts([claim], three_budgets())
+    assert set(found["verdict"]) == {UNDECIDED}
+    # A sweep of which no such run is done yet.
+    table = _named(three_budgets())
+    found = claims.verdicts([claim], table[table["steps"] > 300], table)
+    assert set(found["verdict"]) == {UNDECIDED}
+
+
 def test_a_claim_that_compares_variants_names_none():
     with pytest.raises(UserError, match="across_variants compares all variants; leave variants"):
         dataclasses.replace(CLAIMS[0], variants=("a",), across_variants=True)

@@ -227,7 +227,12 @@ def only(test: Test, **values: Any) -> Test:
     def selected(table: pd.DataFrame) -> Finding:
         for column, value in values.items():
             several = isinstance(value, (list, tuple, range))
-            table = table[table[column].isin(value if several else [value])]
+            chosen = table[table[column].isin(value if several else [value])]
+            if chosen.empty:
+                there = pd.factorize(table[column], sort=True)[1].tolist()
+                none = f"no run has {column}={shown(value)}; there are {shown(there)}"
+                return Finding(UNDECIDED, none)
+            table = chosen
         return test(table)
 
     return selected
