@@ -115,6 +115,27 @@ def test_a_claim_that_compares_variants_names_none():
         dataclasses.replace(CLAIMS[0], variants=("a",), across_variants=True)
 
 
+@pytest.mark.parametrize("variants", ["exact", ["exact"], (1,)])
+def test_a_claims_variants_are_a_tuple_of_labels(variants):
+    said = r"^claim 'linear': variants=.*; give a tuple of labels: \('exact',\)$"
+    with pytest.raises(UserError, match=said):
+        dataclasses.replace(CLAIMS[0], variants=variants)
+
+
+def test_a_claim_on_a_variant_that_is_not_there_is_undecided_and_names_those_that_are():
+    table, labels = _named(three_budgets()), list(claims.VARIANTS.values())
+    mistyped = dataclasses.replace(CLAIMS[0], variants=("exactly",))
+    (found,) = claims.verdicts([mistyped], table).itertuples()
+    assert (found.variant, found.steps, found.verdict) == ("exactly", 100, UNDECIDED)
+    assert found.evidence == f"no run is of this variant; there are: {'; '.join(labels)}"
+    # A sweep of which no run of the variant is done yet.
+    claim = dataclasses.replace(CLAIMS[0], variants=tuple(labels[2:]))
+    (found,) = claims.verdicts([claim], table[table["heads"] != "full"], table).itertuples()
+    assert (found.variant, found.verdict) == (labels[2], UNDECIDED)
+    assert found.evidence.startswith("35 runs are missing")
+    assert claims.verdicts([mistyped], table[:0]).empty
+
+
 def test_over_all_examples_a_claim_is_of_final_weights_and_the_published_protocol_alone():
     found = claims.verdicts([claims.over_all_examples(CLAIMS[0])], three_budgets())
     # Draws lie on a curve, examples, 0.5 of them for all numbers of heads, on none.

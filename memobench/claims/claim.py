@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -90,6 +89,9 @@ class Claim:
     def __post_init__(self) -> None:
         takes = "give a function from a table to a Finding"
         require(callable(self.test), f"claim {self.name!r}: test={shown(self.test)}; {takes}")
+        labels = isinstance(self.variants, tuple) and all(isinstance(x, str) for x in self.variants)
+        several = "give a tuple of labels: ('exact',)"
+        require(labels, f"claim {self.name!r}: variants={shown(self.variants)}; {several}")
         require(
             not (self.variants and self.across_variants),
             f"claim {self.name!r}: across_variants compares all variants; leave variants out",
@@ -101,9 +103,10 @@ def findings(
 ) -> Iterator[tuple[Claim, str, int, Finding]]:
     """Every claim on every variant and number of steps in the table, in this order.
 
-    A claim across steps is reported once per variant, at the fewest steps. With `wanted`, the rows
-    of the wanted runs (`runs.cells`), claims are decided on these runs only, and are undecided
-    while one of the variant and number of steps is missing.
+    A claim across steps is reported once per variant, at the fewest steps, and so is one on
+    variants that are not there, as undecided. With `wanted`, the rows of the wanted runs
+    (`runs.cells`), claims are decided on these runs only, and are undecided while one of the
+    variant and number of steps is missing.
     """
     one = isinstance(claims, Claim)
     require(not one, f"claims={shown(claims)} is one claim; give a list: [claim]")
@@ -112,21 +115,25 @@ def findings(
         table = table[table["run_id"].isin(wanted["run_id"])]
     variants = by_variant(table)
     together = [(TOGETHER, table)][: len(table)]
-    for claim, (label, rows) in itertools.chain.from_iterable(
-        itertools.product([x], together if x.across_variants else variants) for x in claims
-    ):
-        if claim.variants and label not in claim.variants:
-            continue
-        budgets = sorted(set(rows["steps"]))
-        for steps in budgets[:1] if claim.across_steps else budgets:
-            chosen = rows if claim.across_steps else rows[rows["steps"] == steps]
-            lacking = missing[(missing["variant"] == label) | claim.across_variants]
-            if not claim.across_steps:
-                lacking = lacking[lacking["steps"] == steps]
-            # All variants are compared with the optimum, their floor.
-            lacking = pd.concat([lacking, missing[missing["variant"] == OPTIMUM]])
-            finding = _undecided(lacking) if len(lacking) else _of_all(claim, chosen)
-            yield claim, label, int(steps), finding
+    for claim in claims:
+        named = [x for x in variants if not claim.variants or x[0] in claim.variants]
+        if variants and not named:
+            lacking = missing[missing["variant"].isin(claim.variants)]
+            there = "; ".join(label for label, _ in variants)
+            none = Finding(UNDECIDED, f"no run is of this variant; there are: {there}")
+            finding = _undecided(lacking) if len(lacking) else none
+            yield claim, " or ".join(claim.variants), int(table["steps"].min()), finding
+        for label, rows in together if claim.across_variants else named:
+            budgets = sorted(set(rows["steps"]))
+            for steps in budgets[:1] if claim.across_steps else budgets:
+                chosen = rows if claim.across_steps else rows[rows["steps"] == steps]
+                lacking = missing[(missing["variant"] == label) | claim.across_variants]
+                if not claim.across_steps:
+                    lacking = lacking[lacking["steps"] == steps]
+                # All variants are compared with the optimum, their floor.
+                lacking = pd.concat([lacking, missing[missing["variant"] == OPTIMUM]])
+                finding = _undecided(lacking) if len(lacking) else _of_all(claim, chosen)
+                yield claim, label, int(steps), finding
 
 
 def _missing(table: pd.DataFrame, wanted: pd.DataFrame | None) -> pd.DataFrame:
