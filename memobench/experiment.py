@@ -60,6 +60,12 @@ class Experiment:
             NAME.checked("preset", name)
             presets[name] = _listed(f"{self.name}: preset {name!r}", runs, Run)
             require(presets[name], f"{self.name}: preset {name!r} has no runs; give some")
+        names = [claim.name for claim in claims]
+        for name in names:
+            require(names.count(name) == 1, f"{self.name}: two claims are {name!r}; rename one")
+        short = isinstance(self.too_short, tuple) and all(x in [*presets] for x in self.too_short)
+        known = f"give a tuple of its presets: {', '.join(presets)}"
+        require(short, f"{self.name}: too_short={shown(self.too_short)}; {known}")
         # Immutable, and no generator that ends with its first reader.
         object.__setattr__(self, "presets", presets)
         object.__setattr__(self, "claims", claims)

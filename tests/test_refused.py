@@ -259,6 +259,10 @@ DECLARED = {
                 ({"presets": {"qu/ick": LISTS}}, "preset='qu/ick' is not a name"),
                 ({"figure": None}, "mine/widths: figure=None is none; give a Figure"),
                 ({"claims": CLAIM}, "mine/widths: claims: Claim(name='mine'"),
+                ({"claims": [CLAIM, CLAIM]}, "mine/widths: two claims are 'mine'; rename one"),
+                ({"too_short": ("quik",)}, "mine/widths: too_short=('quik',); give a tuple of its"),
+                ({"too_short": "quick"}, "mine/widths: too_short='quick'; give a tuple of its"),
+                ({"too_short": ([],)}, "mine/widths: too_short=([],); give a tuple of its presets"),
             )
         ),
         (lambda: Figure(x="n_params", hue="n_heads", y="bit"), "figure: y='bit' is no measure"),
