@@ -8,13 +8,16 @@ import pandas as pd
 
 from memobench.claims import Claim
 from memobench.columns import NAME, matching, require, shown, whole
-from memobench.errors import UserError, arguments_checked
+from memobench.errors import UserError, arguments_checked, closest
 from memobench.methods.base import Method
 from memobench.models.base import Architecture
 from memobench.report.drawing import Drawing
 from memobench.runs import Run, cells
+from memobench.table.rows import configuration
 from memobench.tasks.base import Task
 
+# What a published row has beside the sizes that it belongs to.
+_PUBLISHED = ("published", "published_steps")
 # Pages lie in a folder of the first word.
 _NAMES = matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
 
@@ -50,6 +53,11 @@ class Experiment:
         _NAMES.checked("name", self.name)
         drawn = isinstance(self.figure, Drawing)
         require(drawn, f"{self.name}: figure={shown(self.figure)} is none; give a Figure")
+        cls = type(self.figure)
+        require(
+            cls.draw is not Drawing.draw,
+            f"{self.name}: figure={cls.__name__} draws nothing; give its class a method draw",
+        )
         claims = _listed(f"{self.name}: claims", self.claims, Claim)
         if not isinstance(self.presets, Mapping):
             raise UserError(
@@ -64,9 +72,18 @@ class Experiment:
         for name in names:
             require(names.count(name) == 1, f"{self.name}: two claims are {name!r}; rename one")
         short = isinstance(self.too_short, tuple) and all(x in [*presets] for x in self.too_short)
-        known = f"give a tuple of its presets: {', '.join(presets)}"
-        require(short, f"{self.name}: too_short={shown(self.too_short)}; {known}")
+        fix = f"give a tuple of its presets: {', '.join(presets)}"
+        require(short, f"{self.name}: too_short={shown(self.too_short)}; {fix}")
+        published = _listed(f"{self.name}: published", self.published, Mapping)
+        for row in published:
+            known = [*configuration(), *_PUBLISHED]
+            for key in row.keys() - set(known):
+                hint = closest(str(key), known, others="; leave it out")
+                raise UserError(f"{self.name}: published: {shown(key)} is no column of runs{hint}")
+            for key in _PUBLISHED:
+                require(key in row, f"{self.name}: published: {shown(row)} lacks {key}; give it")
         # Immutable, and no generator that ends with its first reader.
+        object.__setattr__(self, "published", published)
         object.__setattr__(self, "presets", presets)
         object.__setattr__(self, "claims", claims)
 

@@ -18,6 +18,7 @@ from memobench.methods.training import Training
 from memobench.models.base import Architecture
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
+from memobench.report.drawing import Drawing
 from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.tasks.associations import Associations
@@ -227,6 +228,7 @@ LISTS = {
 }
 CLAIM = claims.Claim(name="mine", statement="", source="", test=lambda table: None)
 FIGURE = Figure(x="n_params", hue="architecture")
+POINT = {"n_heads": 1, "published": 0.5, "published_steps": 2}
 DECLARED = {
     "name": "mine/widths",
     "title": "",
@@ -258,6 +260,17 @@ DECLARED = {
                 ({"presets": {"quick": []}}, "mine/widths: preset 'quick' has no runs"),
                 ({"presets": {"qu/ick": LISTS}}, "preset='qu/ick' is not a name"),
                 ({"figure": None}, "mine/widths: figure=None is none; give a Figure"),
+                ({"figure": Drawing()}, "mine/widths: figure=Drawing draws nothing; give its"),
+                *(
+                    ({"published": published}, f"mine/widths: published: {said}")
+                    for published, said in (
+                        ([POINT | {"d_modl": 3}], "'d_modl' is no column of runs; did you mean d_"),
+                        ([POINT | {"publishd": 1}], "'publishd' is no column of runs; did you mea"),
+                        ([POINT | {3: 4}], "3 is no column of runs; leave it out"),
+                        ([{"published": 0.5}], "{'published': 0.5} lacks published_steps; give it"),
+                        (POINT, "'n_heads' among them is no Mapping"),
+                    )
+                ),
                 ({"claims": CLAIM}, "mine/widths: claims: Claim(name='mine'"),
                 ({"claims": [CLAIM, CLAIM]}, "mine/widths: two claims are 'mine'; rename one"),
                 ({"too_short": ("quik",)}, "mine/widths: too_short=('quik',); give a tuple of its"),
