@@ -1,8 +1,8 @@
 """Experiments, a folder for each paper or theme; `EXPERIMENTS` holds all of them by name.
 
-A module declares one `EXPERIMENT`, or several as `EXPERIMENTS`, and needs no other mention to be
-found; `common.py` holds what the experiments of its folder share. A folder's `ORDER` says in which
-order lists and pages show its modules; those that it does not name follow by name. Folders of
+A module declares one `EXPERIMENT`, several as `EXPERIMENTS`, or both, and needs no other mention to
+be found; `common.py` holds what the experiments of its folder share. A folder's `ORDER` says in
+which order lists and pages show its modules; those that it does not name follow by name. Folders of
 programs, without `__init__.py`, are neither searched nor installed.
 """
 
@@ -12,8 +12,9 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
+from memobench.columns import require, shown
 from memobench.errors import UserError
-from memobench.experiment import Experiment
+from memobench.experiment import Experiment, listed
 
 ORDER = ("dana2025", "mahdavi2024", "hebbian2026", "constructions", "board", "capacity", "blocks")
 
@@ -27,11 +28,19 @@ def _modules(package: ModuleType) -> list[ModuleType]:
 
 
 def declared(module: ModuleType) -> tuple[Experiment, ...]:
-    """The experiments that a module declares; none for what others share."""
+    """The experiments that a module declares; none for what others share.
+
+    Raises UserError for what is no experiment.
+    """
     constants = vars(module)
-    if "EXPERIMENT" in constants:
-        return (constants["EXPERIMENT"],)
-    return constants.get("EXPERIMENTS", ())
+    one = [constants["EXPERIMENT"]] if "EXPERIMENT" in constants else []
+    for found in one:
+        fix = "give one, or several as EXPERIMENTS"
+        require(isinstance(found, Experiment), f"EXPERIMENT={shown(found)} is no Experiment; {fix}")
+    several = constants.get("EXPERIMENTS", ())
+    # A file may import ours.
+    several = () if several is EXPERIMENTS else listed("EXPERIMENTS", several, Experiment)
+    return *one, *(found for found in several if found not in one)
 
 
 def add(experiments: Iterable[Experiment]) -> None:

@@ -58,7 +58,7 @@ class Experiment:
             cls.draw is not Drawing.draw,
             f"{self.name}: figure={cls.__name__} draws nothing; give its class a method draw",
         )
-        claims = _listed(f"{self.name}: claims", self.claims, Claim)
+        claims = listed(f"{self.name}: claims", self.claims, Claim)
         if not isinstance(self.presets, Mapping):
             raise UserError(
                 f"{self.name}: presets={shown(self.presets)}; name them: {{'quick': runs}}"
@@ -66,7 +66,7 @@ class Experiment:
         presets = {}
         for name, runs in self.presets.items():
             NAME.checked("preset", name)
-            presets[name] = _listed(f"{self.name}: preset {name!r}", runs, Run)
+            presets[name] = listed(f"{self.name}: preset {name!r}", runs, Run)
             require(presets[name], f"{self.name}: preset {name!r} has no runs; give some")
         names = [claim.name for claim in claims]
         for name in names:
@@ -74,7 +74,7 @@ class Experiment:
         short = isinstance(self.too_short, tuple) and all(x in [*presets] for x in self.too_short)
         fix = f"give a tuple of its presets: {', '.join(presets)}"
         require(short, f"{self.name}: too_short={shown(self.too_short)}; {fix}")
-        published = _listed(f"{self.name}: published", self.published, Mapping)
+        published = listed(f"{self.name}: published", self.published, Mapping)
         for row in published:
             known = [*configuration(), *_PUBLISHED]
             for key in row.keys() - set(known):
@@ -114,7 +114,7 @@ class Experiment:
         return pd.DataFrame([dict(row) for row in self.published])
 
 
-def _listed(name: str, values: Any, of: type) -> tuple[Any, ...]:
+def listed(name: str, values: Any, of: type) -> tuple[Any, ...]:
     """The values as a tuple. Raises UserError for a single one and for those of another kind."""
     kind = of.__name__
     if not isinstance(values, Iterable):
@@ -144,9 +144,9 @@ def grid(
     >>> len(grid([Associations()], heads, [Training(epochs=1), Training(epochs=2)], seeds=3))
     12
     """
-    tasks = _listed("tasks", tasks, Task)
-    architectures = _listed("architectures", architectures, Architecture)
-    methods = _listed("methods", methods, Method)
+    tasks = listed("tasks", tasks, Task)
+    architectures = listed("architectures", architectures, Architecture)
+    methods = listed("methods", methods, Method)
     for name, given in (("tasks", tasks), ("architectures", architectures), ("methods", methods)):
         require(given, f"{name}: there are none; give some")
     seeds = whole(1).checked("seeds", seeds)

@@ -56,11 +56,13 @@ def test_an_experiments_name_begins_with_its_folder():
 
 def test_a_new_file_is_found_and_comes_last(tmp_path, monkeypatch):
     """Nothing but the file: neither its folder nor the package names it."""
-    (tmp_path / "a_new_one.py").write_text("EXPERIMENT = 'declared'\n")
+    text = "import dataclasses\nfrom memobench.experiments.dana2025 import heads\n"
+    text += "EXPERIMENT = dataclasses.replace(heads.EXPERIMENT, name='capacity/new')\n"
+    (tmp_path / "a_new_one.py").write_text(text)
     monkeypatch.setattr(capacity, "__path__", [*capacity.__path__, str(tmp_path)])
     modules = experiments._modules(capacity)
     assert [m.__name__.rpartition(".")[2] for m in modules] == [*capacity.ORDER, "a_new_one"]
-    assert experiments.declared(modules[-1]) == ("declared",)
+    assert [x.name for x in experiments.declared(modules[-1])] == ["capacity/new"]
 
 
 def imported(path):

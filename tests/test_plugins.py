@@ -125,6 +125,20 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
 
 
 @pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ("EXPERIMENT = EXPERIMENTS[0]", ["mine/squares", "mine/others"]),
+        ("EXPERIMENT, *EXPERIMENTS = EXPERIMENTS", ["mine/squares", "mine/others"]),
+        ("EXPERIMENTS = iter(EXPERIMENTS)", ["mine/squares", "mine/others"]),
+        ("EXPERIMENT, EXPERIMENTS = EXPERIMENTS[1], OURS", ["mine/others"]),
+        ("EXPERIMENTS = OURS", []),
+    ],
+)
+def test_a_file_declares_one_experiment_several_or_both(write, more, names):
+    assert [x.name for x in plugins.load(write(f"{MINE}\n{more}"))] == names
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("a = 1\nb = (\n", ", line 2: SyntaxError: '(' was never closed"),
@@ -151,6 +165,12 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
             "EXPERIMENT = dataclasses.replace(EXPERIMENTS['board/typical'], title='mine')",
             ": an experiment of name='board/typical' is there; choose another",
         ),
+        ("EXPERIMENT = [3]", ": EXPERIMENT=[3] is no Experiment; give one, or several as EXPERIM"),
+        (
+            "from memobench.experiments.dana2025.heads import EXPERIMENT as EXPERIMENTS",
+            ": EXPERIMENTS: Experiment(name='dana2025/heads', ",
+        ),
+        ("EXPERIMENTS = [3]", ": EXPERIMENTS: 3 among them is no Experiment"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):
