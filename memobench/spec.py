@@ -80,14 +80,18 @@ class Spec:
     registry: ClassVar[dict[str, type["Spec"]]]
     has_code: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        cls = type(self)
-        # The id of a subclass that is no kind would be that of the kind from which it derives.
-        known: Any = self.registry.get(self.name)
+    def __new__(cls, *unnamed: Any, **named: Any) -> Self:
+        # A subclass that is no kind would have the id of the kind from which it derives, whose
+        # __init__ does not know the subclass's fields.
+        del unnamed, named
+        known: Any = cls.registry.get(cls.name)
         require(
             known is not None and _home(known) == _home(cls),
-            f"{cls.__qualname__} is no {self.noun} of a name; put @kind('a name') before the class",
+            f"{cls.__qualname__} is no {cls.noun} of a name; put @kind('a name') before the class",
         )
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
         for field in fields(type(self)):
             value = getattr(self, field.name)
             if value is not None or not field.optional:
@@ -276,6 +280,7 @@ def as_text(
 )
 def kind(name: str) -> Callable[[_Kind], _Kind]:
     """Makes a class a frozen dataclass and registers it under a name in its family."""
+    require(not isinstance(name, type), '@kind needs a name: @kind("...")')
 
     def register(cls: _Kind) -> _Kind:
         if cls.has_code and not own_code.in_tree(cls):

@@ -48,7 +48,13 @@ def test_a_subclass_that_is_no_kind_makes_no_spec():
     class Wider(MLP):
         width: int = 3
 
-    for build in (Mine, lambda: Wider(d_model=4, d_head=4, d_mlp=0), Task, Construction):
+    class Narrower(Architecture):
+        rank: int = integer("of it", 1)
+
+    for build in (
+        *(Mine, lambda: Wider(d_model=4, d_head=4, d_mlp=0), Task, Construction),
+        *(lambda: Narrower(d_model=4, rank=3), lambda: Wider(d_model=4, depth=3)),
+    ):
         with pytest.raises(UserError, match="put @kind") as error:
             build()
         assert_one_line(error.value)
@@ -78,6 +84,14 @@ def test_names_that_a_row_could_not_hold_are_refused():
         with pytest.raises(UserError) as error:
             kind(name)(type("Mine", (Task,), {}))
         assert_one_line(error.value, "name=")
+
+
+def test_a_kind_without_a_name_is_told_how_to_give_one():
+    with pytest.raises(UserError, match=r'^@kind needs a name: @kind\("..."\)$'):
+
+        @kind
+        class Mine(Architecture):
+            rank: int = integer("of it", 1)
 
 
 @pytest.mark.parametrize(
