@@ -15,6 +15,7 @@ from memobench.methods.training import Training
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.report import experiment as page
+from memobench.report.figure import Figure
 from memobench.runs import Run
 from memobench.table import measures, results, rows, verify
 from memobench.tasks.associations import Associations
@@ -115,6 +116,61 @@ def test_a_measure_is_reported_and_verified(tmp_path):
     ):
         small.reseal(shard, lambda x, change=change: x["rows"][0].update(change))
         assert any(told in error for error in verify.verify(folder).errors), told
+
+
+@pytest.mark.parametrize("measure", ["bits", "memorized", "share_known"])
+def test_a_figure_has_a_measure_along_its_axis(measure):
+    runs = _runs()
+    table = memobench.run(runs, progress=False)
+    drawing = Figure(x="n_params", hue="architecture", y=measure, bounds=False)
+    figure = drawing.draw(small.experiment("test/own", runs), "quick", table)
+    (axis,) = figure.axes
+    (line,) = (line for line in axis.lines if line.get_marker() == "o")
+    drawn = np.sort(np.asarray(line.get_ydata(), float))
+    np.testing.assert_allclose(
+        drawn, np.sort(table.groupby("n_params")[measure].mean().to_numpy(float))
+    )
+
+
+@pytest.mark.parametrize("measure", ["largest_logit", "share"])
+def test_a_measure_without_a_mean_is_not_drawn(measure):
+    with pytest.raises(UserError, match=f"figure: y='{measure}' is no measure"):
+        Figure(x="n_params", hue="architecture", y=measure)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "said"),
+    [
+        (("half",), {}, "measure: no tasks are given"),
+        ((Associations,), {}, "measure: meaning=.* is no text"),
+        (("half", TASK), {}, "measure: .* is no class of tasks"),
+        (("half", "associations"), {}, "measure: 'associations' is no class of tasks"),
+        (("half", Associations), {"domain": (0, 1)}, r"measure: domain=\(0, 1\) is none; give"),
+    ],
+)
+def test_a_measure_of_no_tasks_is_refused(arguments, options, said):
+    with pytest.raises(UserError, match=said):
+        measures.measure(*arguments, **options)
+
+
+def test_a_measure_that_raises_costs_nothing(tmp_path, caplog):
+    """Not on initial weights, where it is found before anything trains."""
+    broken = [True]
+
+    @measures.measure("nothing", Associations)
+    def ratio(task, data, output_TxC):
+        if broken[0]:
+            return 1 / 0
+        return np.nan
+
+    with pytest.raises(UserError, match=r"^measure ratio raises ZeroDivisionError: .*; fix it"):
+        memobench.run(_runs(), tmp_path, progress=False)
+    assert not list(tmp_path.glob("*.json"))
+    broken.clear()
+    broken.append(False)
+    table = memobench.run(_runs(), tmp_path, progress=False)
+    assert (table["status"] == "ok").all()
+    assert "stay empty: ratio=nan is not" in caplog.text
 
 
 def test_a_value_that_the_column_forbids_is_told():

@@ -123,7 +123,7 @@ def possible(column: str, table: pd.DataFrame) -> tuple[float, Any]:
     return 0.0, table["n_examples"] if most == "examples" else 1.0 if most else np.inf
 
 
-def arms(mean: Any, half: Any, least: Any = 0.0, most: Any = np.inf) -> np.ndarray:
+def arms(mean: Any, half: Any, least: Any = -np.inf, most: Any = np.inf) -> np.ndarray:
     """Both arms of error bars that end at what is possible; none where there is no interval."""
     mean, half = np.asarray(mean, float), np.nan_to_num(np.asarray(half, float))
     low, high = mean - np.asarray(least, float), np.asarray(most, float) - mean

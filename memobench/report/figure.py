@@ -24,6 +24,7 @@ from memobench.report.drawing import (
     whole_numbers,
 )
 from memobench.table import analysis
+from memobench.table.rows import averaged_own_measures
 from memobench.theory import (
     BUBECK,
     COROLLARY_2,
@@ -63,7 +64,9 @@ _PROTOCOLS = {"exact": "exact gradient", "published": "published protocol"}
 
 
 # What a figure may have along its y-axis.
-MEASURES = ("accuracy", "accuracy_protocol", "known", "loss", "slope")
+MEASURES = ("accuracy", "accuracy_protocol", "known", "memorized", "bits", "loss", "slope")
+# Of these every figure has the means: of accuracy for its panels' variants, of loss for floors.
+_MEANS = ("accuracy", "accuracy_protocol", "loss")
 
 
 @arguments_checked
@@ -71,10 +74,10 @@ MEASURES = ("accuracy", "accuracy_protocol", "known", "loss", "slope")
 class Figure(Drawing):
     """A column of panels for every variant.
 
-    x: column along the axis. hue: column that tells the lines apart. y: `accuracy`, `known`
-    examples (accuracy times how many there are), `loss` on a logarithmic axis, `slope` of accuracy
-    on the heads. row: column with a row of panels for each value. bounds: whether the lower bounds
-    of theory are drawn.
+    x: column along the axis. hue: column that tells the lines apart. y: `accuracy`, `memorized`,
+    `bits`, `known` examples (accuracy times how many there are), `loss` on a logarithmic axis,
+    `slope` of accuracy on the heads, or a measure of one's own. row: column with a row of panels
+    for each value. bounds: whether the lower bounds of theory are drawn.
     """
 
     x: str
@@ -84,14 +87,15 @@ class Figure(Drawing):
     bounds: bool = True
 
     def __post_init__(self) -> None:
-        fix = closest(str(self.y), MEASURES)
-        require(self.y in MEASURES, f"figure: y={shown(self.y)} is no measure{fix}")
+        known = [*MEASURES, *averaged_own_measures()]
+        fix = closest(str(self.y), known)
+        require(self.y in known, f"figure: y={shown(self.y)} is no measure{fix}")
 
     def draw(
         self, experiment: "Experiment", preset: str, table: pd.DataFrame
     ) -> "matplotlib.figure.Figure":
         """See `Drawing`."""
-        summary = _summary(table)
+        summary = _summary(table, self.y)
         columns = [str(column) for column in summary]
         for name, column in (("x", self.x), ("hue", self.hue), ("row", self.row)):
             known = self.y == "slope" or column is None or column in columns
@@ -160,9 +164,10 @@ def _scaled(axis: "Axes", shown: Figure, points: pd.DataFrame, experiment: "Expe
         axis.set_ylim(least, min(most, 1.08 * largest))
 
 
-def _summary(table: pd.DataFrame) -> pd.DataFrame:
+def _summary(table: pd.DataFrame, y: str) -> pd.DataFrame:
     """Means over seeds, with theory's columns, the variant and what is measured in it."""
-    summary = analysis.over_seeds(table, ("accuracy", "accuracy_protocol", "loss"))
+    also = () if y in (*_MEANS, "known", "slope") else (y,)
+    summary = analysis.over_seeds(table, (*_MEANS, *also))
     summary = analysis.with_theory(summary)
     published = summary["protocol"] == "published"
     for suffix in ("", "_interval"):
@@ -200,7 +205,8 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
         points = named.assign(row=0, hue="attention_only").sort_values(["variant", "steps", "x"])
         return _with_budget(points)
     y = summary[shown.y]
-    down, up = arms(y, summary[f"{shown.y}_interval"], *possible(shown.y, summary))
+    ends = possible(shown.y, summary) if shown.y in MEASURES else ()
+    down, up = arms(y, summary[f"{shown.y}_interval"], *ends)
     low, high = y - down, y + up
     if shown.y == "loss":
         y, low, high = (values.clip(lower=LEAST_LOSS) for values in (y, low, high))
