@@ -144,6 +144,10 @@ class Spec:
         return cells
 
     @classmethod
+    def check_kind(cls) -> None:
+        """Raises UserError for a kind that lacks what its family has no default for."""
+
+    @classmethod
     def columns(cls) -> dict[str, Column]:
         """The columns that the kind's fields become, by name."""
         found: dict[str, Column] = {}
@@ -288,6 +292,7 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         made: Any = arguments_checked(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
         made.name = NAME.checked("name", name)
         _check_fields(made)
+        made.check_kind()
         REGISTERED.append(name)
         before = made.registry.setdefault(name, made)
         if before is not made:

@@ -14,7 +14,7 @@ import memobench
 from memobench import claims, theory
 from memobench.columns import choice, integer, require
 from memobench.engine import initializing
-from memobench.errors import UserError
+from memobench.errors import Lost, UserError
 from memobench.methods import training
 from memobench.methods.annealing import Annealing
 from memobench.methods.base import Method
@@ -221,6 +221,32 @@ def test_a_method_needs_a_protocol_its_steps_whom_it_serves_and_its_training():
         dataclasses.replace(runs[0], task=LabelledContexts(n_examples=4))
 
 
+@pytest.mark.parametrize(
+    ("left_out", "changed", "said"),
+    [
+        ("protocol", {}, "method lucky has no protocol; define it"),
+        ("steps", {}, "method lucky has no steps; define it"),
+        ("check_run", {}, "method lucky has no check_run; define it"),
+        ("train", {}, "method lucky has no train; define it"),
+        ("", {"protocol": "my own"}, "protocol='my own' is not a name"),
+    ],
+)
+def test_a_method_that_lacks_something_is_refused(left_out, changed, said):
+    whole = {"protocol": "none", "steps": 1, "check_run": lambda *_: None, "train": lambda *_: None}
+    given = {name: x for name, x in {**whole, **changed}.items() if name != left_out}
+    with pytest.raises(UserError, match=said):
+        kind("lucky")(type("Lucky", (Method,), {**given, "version": "1"}))
+
+
+def test_what_a_method_returns_is_looked_at():
+    given = {"protocol": "none", "steps": 1, "check_run": lambda *_: None, "version": "1"}
+    lucky = kind("lucky")(type("Lucky", (Method,), {**given, "train": lambda *_: None}))
+    heads = AttentionOnly(d_model=3, d_head=3)
+    run = Run(task=Associations(vocab_size=5), architecture=heads, method=lucky())
+    with pytest.raises(Lost, match="method lucky: its train gives no PackResult of 1 run;"):
+        memobench.run([run], progress=False)
+
+
 def test_an_optimiser_needs_its_transform():
     @kind("plain")
     class Plain(Optimizer):
@@ -270,6 +296,9 @@ def test_kinds_say_under_which_label_their_rows_are_judged():
 
         def check_run(self, run):
             pass
+
+        def train(self, pack, on_steps, checkpoints=None):
+            raise AssertionError
 
     def labelled(base, name):
         cls = type(name, (base,), {"__annotations__": {name: str}, name: choice("", "a", "b")})

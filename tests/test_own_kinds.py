@@ -213,6 +213,8 @@ def test_a_field_of_a_single_kind_takes_no_other():
 
     @kind("outer")
     class Outer(Method):
+        protocol, steps = "none", 1
+        check_run = train = lambda *_: None
         inner: Training = nested(Training, "of every trial")
 
     with pytest.raises(UserError, match=r"training=.* is not a Training"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from memobench.columns import Column, require, shown
+from memobench.columns import NAME, Column, require, shown
 from memobench.spec import Spec
 from memobench.table.consistency import agree
 
@@ -124,6 +124,17 @@ class Method(Spec):
 
     else:
         starts, batch_size, start = 1, None, None
+
+    @classmethod
+    def check_kind(cls) -> None:
+        own = {field.name for field in dataclasses.fields(cls)}
+        for name in ("protocol", "steps", "check_run"):
+            given = name in own or getattr(cls, name, None) is not getattr(Method, name, None)
+            require(given, f"method {cls.name} has no {name}; define it")
+        if isinstance(protocol := cls.protocol, str):
+            NAME.checked("protocol", protocol)
+        trains = cls.train is not Method.train or cls.policy is not Method.policy
+        require(trains, f"method {cls.name} has no train; define it")
 
     @property
     def row_name(self) -> str:

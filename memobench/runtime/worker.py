@@ -19,6 +19,7 @@ import numpy as np
 from flax import traverse_util
 
 from memobench import atomic, certificates, metrics, runs, settings
+from memobench.columns import require
 from memobench.engine import lanes
 from memobench.errors import DoesNotFit, UserError
 from memobench.executors import Shard
@@ -136,6 +137,11 @@ def _training(
             timed = checkpoints.Timed(saved, device_name(jax.devices()[0]), len(pack.runs))
         started = time.perf_counter()
         result = pack.runs[0].method.train(pack, on_steps, timed)
+        n, of = len(pack.runs), pack.runs[0].method.name
+        require(
+            isinstance(result, PackResult) and len(result.accuracy_R) == len(result.loss_R) == n,
+            f"method {of}: its train gives no PackResult of {plural(n, 'run')}; return one",
+        )
         seconds = time.perf_counter() - started + (timed.earlier if timed else 0.0)
         return dataclasses.replace(
             result,
