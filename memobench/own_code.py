@@ -68,11 +68,11 @@ def _parts(cls: type) -> Iterator[tuple[tuple[str, str], str]]:
         if (file, root) in seen:
             continue
         seen.add((file, root))
-        found = [_imported(_text(file), root, names)]
+        found = [_imported(file, root, names)]
         if found == [None]:
             text, used = _source(_text(file), root)
             yield (file, root), text
-            found = [_home(names.get(x)) or _imported(_text(file), x, names) for x in used]
+            found = [_home(names.get(x)) or _imported(file, x, names) for x in used]
         waiting += [x for x in found if x and _own(x[0], folder)]
 
 
@@ -84,20 +84,52 @@ def _root(thing: Any) -> str:
     return "" if isinstance(thing, ModuleType) else thing.__qualname__.partition(".")[0]
 
 
-def _imported(text: str, name: str, names: dict[str, Any]) -> _Home | None:
+def _imported(file: str, name: str, names: dict[str, Any]) -> _Home | None:
     """Where a name comes from that a file has imported: values do not know it themselves."""
-    for statement in _imports(text):
-        relative = "." * statement.level + (statement.module or "")
-        package = names.get("__package__") if statement.level else None
-        module = sys.modules.get(importlib.util.resolve_name(relative, package))
-        file = getattr(module, "__file__", None)
-        if module is None or file is None:
+    # Files that only functions import may not be loaded yet: then they have no names.
+    loaded = _body(_text(file)) if "__name__" in names else []
+    for statement in loaded:
+        if not isinstance(statement, ast.ImportFrom):
+            continue
+        module = sys.modules.get(_absolute(statement, names))
+        source = getattr(module, "__file__", None)
+        if module is None or source is None:
             continue
         for alias in statement.names:
             if name == (alias.asname or alias.name):
-                return file, vars(module), alias.name
+                return source, vars(module), alias.name
             if alias.name == "*" and name in vars(module):
-                return file, vars(module), name
+                return source, vars(module), name
+    for statement in _imports(_text(file)):
+        if statement in loaded:
+            continue
+        for alias in statement.names:
+            bound, origin, root = alias.name.partition(".")[0], alias.name, ""
+            if isinstance(statement, ast.ImportFrom):
+                bound, origin, root = alias.name, _absolute(statement, names), alias.name
+            if name == (alias.asname or bound) and (source := _beside(file, origin)):
+                return source, {"__package__": origin.rpartition(".")[0]}, root
+    return None
+
+
+def _absolute(statement: ast.ImportFrom, names: dict[str, Any]) -> str:
+    """The full name of the module that a file imports from; empty where it can have none."""
+    relative = "." * statement.level + (statement.module or "")
+    package = names.get("__package__") if statement.level else None
+    try:
+        return importlib.util.resolve_name(relative, package)
+    except ImportError:
+        return ""
+
+
+def _beside(file: str, module: str) -> str | None:
+    """The file of a module in the folder or the package of another file."""
+    folder = _folder(file)
+    for base in (folder, folder.parent) if folder and module else ():
+        path = base.joinpath(*module.split("."))
+        for source in (path.with_suffix(".py"), path / "__init__.py"):
+            if source.is_file():
+                return str(source)
     return None
 
 
@@ -160,10 +192,10 @@ def _body(text: str) -> list[ast.stmt]:
 
 
 @functools.lru_cache(maxsize=64)
-def _imports(text: str) -> list[ast.ImportFrom]:
-    """What a file imports by name, at its top or within functions."""
+def _imports(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """What a file imports, at its top and within functions."""
     each = (x for statement in _body(text) for x in ast.walk(statement))
-    return [x for x in each if isinstance(x, ast.ImportFrom)]
+    return [x for x in each if isinstance(x, ast.Import | ast.ImportFrom)]
 
 
 @functools.lru_cache(maxsize=64)

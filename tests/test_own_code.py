@@ -143,6 +143,30 @@ def test_what_is_imported_from_ones_own_folder_counts(load, tmp_path, imported, 
     assert load(mine, "# Why.\n" + HELPER).code == before
 
 
+@pytest.mark.parametrize(
+    ("imported", "name"),
+    [
+        ("from helper import SCALES", "SCALES"),
+        ("from helper import SCALES as sizes", "sizes"),
+        ("from using import TWICE", "TWICE"),
+        ("import helper", "helper.SCALES"),
+        ("import helper as sizes", "sizes.SCALES"),
+    ],
+)
+def test_what_a_method_imports_counts_before_it_is_imported(load, tmp_path, imported, name):
+    (tmp_path / "using.py").write_text("from helper import SCALES\n\nTWICE = SCALES * 2")
+    mine = MINE.replace("from helper import SCALES, unused", "")
+    mine = mine.replace("        return SCALES[0]", f"        {imported}\n        return {name}[0]")
+    kind = load(mine)
+    assert "helper" not in sys.modules
+    before = kind.code
+    kind(d_model=1).build(Associations(vocab_size=4))
+    memobench.check(kind(d_model=1))
+    assert "helper" in sys.modules
+    assert own_code.of(kind) == before
+    assert load(mine, HELPER.replace("[1.0]", "[2.0]")).code != before
+
+
 def test_a_declared_version_stands_for_the_code(load):
     mine = MINE.replace("    def module", "    version = '3'\n\n    def module")
     assert load(mine).code == "version-3"
