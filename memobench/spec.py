@@ -139,7 +139,10 @@ class Spec:
         for field in fields(type(self)):
             own = field.cells(getattr(self, field.name))
             for column in own.keys() & cells.keys():
-                raise UserError(f"{column} is a column of two fields of {self.name}; rename one")
+                raise UserError(
+                    f"{column} is a column of two fields of {self.name}; rename yours, or give it "
+                    "column='another_name'"
+                )
             cells |= own
         return cells
 

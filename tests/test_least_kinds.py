@@ -12,7 +12,7 @@ from flax import linen as nn
 
 import memobench
 from memobench import claims, theory
-from memobench.columns import choice, integer, require
+from memobench.columns import choice, integer, number, require
 from memobench.engine import initializing
 from memobench.errors import Lost, UserError
 from memobench.methods import training
@@ -245,6 +245,22 @@ def test_what_a_method_returns_is_looked_at():
     run = Run(task=Associations(vocab_size=5), architecture=heads, method=lucky())
     with pytest.raises(Lost, match="method lucky: its train gives no PackResult of 1 run;"):
         memobench.run([run], progress=False)
+
+
+def test_a_field_that_the_method_has_too_is_refused_before_anything_trains(monkeypatch):
+    @kind("rated")
+    class Rated(Optimizer):
+        learning_rate: float = number("of its own", default=1.0)
+
+        def transform(self):
+            return optax.identity()
+
+    monkeypatch.setattr(Training, "train", None)
+    heads = AttentionOnly(d_model=3, d_head=3)
+    run = Run(task=Associations(vocab_size=5), architecture=heads, method=QUICK)
+    rated = dataclasses.replace(run, method=QUICK.replace(optimizer=Rated()))
+    with pytest.raises(UserError, match="learning_rate is a column of two fields of trained"):
+        memobench.run([run, rated], progress=False)
 
 
 def test_an_optimiser_needs_its_transform():

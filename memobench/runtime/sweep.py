@@ -178,7 +178,8 @@ def _check(runs: Iterable[Run]) -> None:
         run.check_code()
         run.method.check_module(run.module())
         constructions.check(run)
-    for method in {type(run.method): run.method for run in runs}.values():
+    of_kinds = {tuple(map(type, run.method.with_nested())): run.method for run in runs}
+    for method in of_kinds.values():
         method.cells()  # Fields of a user's optimizer may be columns of the method already.
     measures.require_sound(runs)
 
