@@ -41,9 +41,19 @@ def test_packed_equals_alone():
         assert packed.accuracy_R[i] == alone.accuracy_R[0]
         assert packed.loss_R[i] == alone.loss_R[0]
         assert packed.columns[i] | {"seconds": 0} == certificate | {"seconds": 0}
+
+
+def test_a_pack_stops_between_its_runs_and_not_after_the_last():
+    def stop(steps):
+        raise KeyboardInterrupt
+
+    runs = [run_of(seed=seed) for seed in range(3)]
     counted: list[int] = []
     constructions.construct_pack(packing.make_pack(runs), counted.append)
-    assert sum(counted) == sum(run.method.steps for run in runs)
+    assert counted == [1, 1]
+    with pytest.raises(KeyboardInterrupt):
+        constructions.construct_pack(packing.make_pack(runs), stop)
+    assert len(constructions.construct_pack(packing.make_pack(runs[:1]), stop).loss_R) == 1
 
 
 def test_rows_hold_the_certificates_and_are_kept(tmp_path):
@@ -199,7 +209,7 @@ def test_mistakes_are_told_in_one_line(run, message):
         (lambda: Construction.named(None), "theorem=None is unknown; choose one of "),
         (
             lambda: Run(task=CONTEXTS, architecture=ARCHITECTURES[-1], method=Training()),
-            "a Training does not train the task 'labelled_contexts'; use an Annealing",
+            "a Training does not train the task 'labelled_contexts', which is not of tokens; use an",
         ),
         (
             lambda: Run(

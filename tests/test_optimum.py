@@ -78,11 +78,12 @@ def test_the_optimum_is_below_what_training_reaches(floors):
     assert 0 < floors["loss"][1] < table["loss"][0]
 
 
-def test_progress_adds_up_to_the_steps_and_double_precision_stays_inside():
+def test_a_search_can_be_stopped_before_it_alone_and_double_precision_stays_inside():
+    """What it found is never thrown away; its steps count when the pack has ended."""
     counted = []
     runs = [_encoder(1, steps=10), _encoder(2, steps=10)]
     optimum.solve(packing.make_pack(runs), counted.append)
-    assert sum(counted) == 20
+    assert counted == [0]
     assert not jax.config.jax_enable_x64
     assert jax.numpy.ones(1).dtype == np.float32
 
