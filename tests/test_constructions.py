@@ -209,7 +209,7 @@ def test_mistakes_are_told_in_one_line(run, message):
         (lambda: Construction.named(None), "theorem=None is unknown; choose one of "),
         (
             lambda: Run(task=CONTEXTS, architecture=ARCHITECTURES[-1], method=Training()),
-            "a Training does not train the task 'labelled_contexts', which is not of tokens; use an",
+            "a Training does not train the task 'labelled_contexts', which is not of tokens",
         ),
         (
             lambda: Run(
