@@ -88,28 +88,29 @@ def _imported(file: str, name: str, names: dict[str, Any]) -> _Home | None:
     """Where a name comes from that a file has imported: values do not know it themselves."""
     # Files that only functions import may not be loaded yet: then they have no names.
     loaded = _body(_text(file)) if "__name__" in names else []
-    for statement in loaded:
-        if not isinstance(statement, ast.ImportFrom):
-            continue
-        module = sys.modules.get(_absolute(statement, names))
-        source = getattr(module, "__file__", None)
-        if module is None or source is None:
-            continue
-        for alias in statement.names:
-            if name == (alias.asname or alias.name):
-                return source, vars(module), alias.name
-            if alias.name == "*" and name in vars(module):
-                return source, vars(module), name
     for statement in _imports(_text(file)):
-        if statement in loaded:
-            continue
-        for alias in statement.names:
-            bound, origin, root = alias.name.partition(".")[0], alias.name, ""
-            if isinstance(statement, ast.ImportFrom):
-                bound, origin, root = alias.name, _absolute(statement, names), alias.name
-            if name == (alias.asname or bound) and (source := _beside(file, origin)):
-                return source, {"__package__": origin.rpartition(".")[0]}, root
+        for bound, origin, root in _bound(statement, names):
+            if statement in loaded:
+                module = sys.modules.get(origin)
+                source, seen = getattr(module, "__file__", None), vars(module) if module else {}
+            else:
+                source, seen = _beside(file, origin), {"__package__": origin.rpartition(".")[0]}
+            if source and root == "*" and name in seen:
+                return source, seen, name
+            if source and bound == name:
+                return source, seen, root
     return None
+
+
+def _bound(
+    statement: ast.Import | ast.ImportFrom, names: dict[str, Any]
+) -> Iterator[tuple[str, str, str]]:
+    """The names that a statement gives, the module of each, and what it is there; "" for all."""
+    for alias in statement.names:
+        if isinstance(statement, ast.ImportFrom):
+            yield alias.asname or alias.name, _absolute(statement, names), alias.name
+        else:
+            yield alias.asname or alias.name.partition(".")[0], alias.name, ""
 
 
 def _absolute(statement: ast.ImportFrom, names: dict[str, Any]) -> str:

@@ -127,11 +127,7 @@ def findings(
             budgets = sorted(set(rows["steps"]))
             for steps in budgets[:1] if claim.across_steps else budgets:
                 chosen = rows if claim.across_steps else rows[rows["steps"] == steps]
-                lacking = missing[(missing["variant"] == label) | claim.across_variants]
-                if not claim.across_steps:
-                    lacking = lacking[lacking["steps"] == steps]
-                # All variants are compared with the optimum, their floor.
-                lacking = pd.concat([lacking, missing[missing["variant"] == OPTIMUM]])
+                lacking = _lacking(claim, label, steps, missing)
                 finding = _undecided(lacking) if len(lacking) else _of_all(claim, chosen)
                 yield claim, label, int(steps), finding
 
@@ -142,6 +138,14 @@ def _missing(table: pd.DataFrame, wanted: pd.DataFrame | None) -> pd.DataFrame:
         return pd.DataFrame(columns=["variant", "steps"])
     missing = wanted[~wanted["run_id"].isin(table["run_id"])]
     return missing.assign(variant=variant(missing))
+
+
+def _lacking(claim: Claim, label: str, steps: int, missing: pd.DataFrame) -> pd.DataFrame:
+    """The missing runs without which a claim on a variant and number of steps is undecided."""
+    of_variant = (missing["variant"] == label) | claim.across_variants
+    of_steps = (missing["steps"] == steps) | claim.across_steps
+    # All variants are compared with the optimum, their floor.
+    return missing[of_variant & of_steps | (missing["variant"] == OPTIMUM)]
 
 
 def _undecided(lacking: pd.DataFrame) -> Finding:

@@ -148,5 +148,5 @@ def whole_numbers(axis: "Axes") -> None:
     """Ticks of x at whole numbers, as few as leave room for their digits."""
     from matplotlib.ticker import MaxNLocator
 
-    most = 5 if axis.get_xlim()[1] >= 1e4 else 7
+    most = 5 if axis.get_xlim()[1] >= 1e3 else 7
     axis.xaxis.set_major_locator(MaxNLocator(most, integer=True))
