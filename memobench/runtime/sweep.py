@@ -336,7 +336,7 @@ class _Driver:
                 if not left:
                     # What is lost here may be in others' hands, on devices with more memory.
                     yield self._found([self.missing[run_id] for run_id in self.lost])
-                    self.lost = {x: self.lost[x] for x in self.lost.keys() & self.missing.keys()}
+                    self.lost = {x: why for x, why in self.lost.items() if x in self.missing}
                     self._awaits_lost = bool(self.lost.keys() & self._others())
                     if not self._awaits_lost:
                         return
