@@ -10,7 +10,8 @@ Expected: an exponent of N in m d near 1.
 they draw m d = 0.35 N ln N. With 32 answers instead of as many as tokens,
 `capacity/mlp-memory-values`, they draw m d = 1.2 N. Their grid is d = 8 .. 90 with m = d .. 8 d,
 preset `paper`, 84,000 core-hours by --dry_run for bijections and 1,900 for 32 answers; `quick`
-takes minutes.
+takes minutes. They search among sets of at most m d facts, which m d = 1.2 N nearly reaches. In
+preset `small`, d = 8 .. 16, sets may be twice as large.
 
     memobench run capacity/mlp-memory --preset=quick
     memobench report capacity/mlp-memory --preset=quick
@@ -48,11 +49,13 @@ def _runs(
     seeds: int,
     initial: str | None = None,
     n_values: int | None = None,
+    most: int = 1,
 ) -> Iterator[Run]:
+    """Sets of at most so many facts for each weight of a layer, `d_model` times `d_mlp`."""
     for d_model, d_mlp in sizes:
         for seed in range(seeds):
             yield Run(
-                task=Bijection(vocab_size=d_model * d_mlp, n_values=n_values, seed=seed),
+                task=Bijection(vocab_size=most * d_model * d_mlp, n_values=n_values, seed=seed),
                 architecture=MLPMemory(d_model=d_model, d_mlp=d_mlp, initial=initial),
                 method=method,
                 seed=seed,
@@ -112,12 +115,16 @@ def _of_authors(
     value: Callable[[pd.DataFrame], pd.Series],
     constant: float,
     n_values: int | None,
+    most: int,
 ) -> Experiment:
-    """The authors' sizes, initial weights and steps, and whether their constant is found."""
+    """The authors' sizes, initial weights and steps, and whether their constant is found.
+
+    most: facts for each weight of a layer that sets of preset `small` have at most.
+    """
     method = _method(512, 0.01)
 
-    def runs(sizes: Iterable[tuple[int, int]], seeds: int) -> tuple[Run, ...]:
-        return tuple(_runs(sizes, method, seeds, "released", n_values))
+    def runs(sizes: Iterable[tuple[int, int]], seeds: int, most: int = 1) -> tuple[Run, ...]:
+        return tuple(_runs(sizes, method, seeds, "released", n_values, most))
 
     region = (round(0.75 * constant, 3), round(1.25 * constant, 3))
     return Experiment(
@@ -125,6 +132,7 @@ def _of_authors(
         title=title,
         presets={
             "quick": runs(((8, 8), (8, 16), (11, 11), (16, 16)), 3),
+            "small": runs([(d, factor * d) for d in _WIDTHS[:3] for factor in (1, 2, 4)], 3, most),
             "paper": runs([(d, factor * d) for d in _WIDTHS for factor in (1, 2, 4, 8)], 5),
         },
         left_out="4 sizes of 32, d up to 16 of 90; 3 seeds of 5",
@@ -175,8 +183,9 @@ EXPERIMENTS = (
         _over_n_log_n,
         0.35,
         None,
+        1,
     ),
     _of_authors(
-        "values", "Facts of 32 answers in the neurons of an MLP", "m d = 1.2 N", _over_n, 1.2, 32
+        "values", "Facts of 32 answers in the neurons of an MLP", "m d = 1.2 N", _over_n, 1.2, 32, 2
     ),
 )

@@ -43,6 +43,8 @@ NEURONS = (1, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 # Heads and neurons: 2,304 of the 2,300 on the line, and 1,792.
 LINE = ((12, 24), (16, 8), (8, 40), (6, 48))
 BELOW = ((12, 8), (8, 24), (6, 32))
+# Every third or so of both.
+COARSE = ((1, 4, 8, 12, 16, 24), (1, 8, 24, 40, 64, 96))
 METHOD = Checked(
     training=Training(
         batch_size=1024,
@@ -100,6 +102,7 @@ EXPERIMENT = Experiment(
     presets={
         "quick": tuple(_runs((*LINE[:2], *BELOW[:1]))),
         "line": tuple(_runs((*LINE, *BELOW))),
+        "coarse": tuple(_runs(itertools.product(*COARSE))),
         "paper": tuple(_runs(itertools.product(HEADS, NEURONS))),
     },
     left_out="166 of 169 sizes",
