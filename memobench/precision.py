@@ -1,8 +1,9 @@
-"""Weights rounded to fewer bits."""
+"""Numbers of more or fewer bits: weights rounded, trees of arrays cast."""
 
 import math
 from typing import Any
 
+import jax
 import ml_dtypes
 import numpy as np
 
@@ -35,6 +36,16 @@ def stored(weights: np.ndarray, precision: str) -> np.ndarray:
         return on_levels(weights.astype(np.float64), largest_B[block], precision)
     kind = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}[precision]
     return weights.astype(kind).astype(np.float64)
+
+
+def cast(tree: Any, kind: type[np.floating] = np.float64) -> Any:
+    """A tree whose arrays of floating-point numbers are NumPy's, of this kind; others stay."""
+
+    def of_kind(x: Any) -> Any:
+        x = np.asarray(x)
+        return x.astype(kind) if np.issubdtype(x.dtype, np.floating) else x
+
+    return jax.tree.map(of_kind, tree)
 
 
 def n_bytes(size: int, precision: str) -> int:

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench.models.base import Module
+from memobench import precision
+from memobench.models.base import RUNS_BRIEFLY, Module
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 
@@ -41,7 +42,7 @@ def columns(module: Module, variables: Any, data: Labelled, n_examples: int) -> 
         label_T=data.label_T[:n_all],
     )
     with jax.enable_x64(True):
-        variables, data = jax.device_put(jax.tree.map(_double, (variables, data)))
+        variables, data = jax.device_put(precision.cast((variables, data)))
         blocks = [
             jax.device_get(
                 _streams_and_attention(module, variables, data, np.arange(start, start + block))
@@ -57,15 +58,7 @@ def columns(module: Module, variables: Any, data: Labelled, n_examples: int) -> 
     }
 
 
-def _double(x: Any) -> Any:
-    x = np.asarray(x)
-    return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
-
-
-# It runs for moments: optimising its code would take longer.
-@functools.partial(
-    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
-)
+@functools.partial(jax.jit, static_argnums=0, compiler_options=RUNS_BRIEFLY)
 def _streams_and_attention(module: Module, variables: Any, data: Labelled, rows_B: Any) -> Any:
     def one(row: jax.Array) -> tuple[jax.Array, jax.Array]:
         inputs = labelled_contexts.inputs(data, row)

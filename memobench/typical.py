@@ -192,39 +192,39 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
     found = []
     for name in dict.fromkeys(map(family, exact)):
         own = sorted((run for run in exact if family(run) == name), key=lambda run: run["n_params"])
-        n_X = np.array([run["n_params"] for run in own])
         doublings_X = np.log2([2 * run["n_examples"] / run["vocab_size"] ** 2 for run in own])
-        columns = [np.ones(len(own)), np.log(n_X)]
+        columns = [np.ones(len(own)), np.log([run["n_params"] for run in own])]
         columns += [] if np.ptp(doublings_X) == 0 else [doublings_X]
-        if len({budget(n) for n in n_X}) < len(own) or len(own) <= len(columns):
-            continue
-        bits = [models(run, "rung_bits")[-1].mean(axis=1) for run in own]
-        run_TxX = np.full((max(map(len, bits)), len(own)), np.nan)
-        for x, bits_T in enumerate(bits):
-            run_TxX[: len(bits_T), x] = bits_T
-        design_XxC = np.stack(columns, axis=1)
-        log_BxX = np.log(np.maximum(statistics.replicates(run_TxX), 1e-9))
-        # By errors that few tables tell badly intervals would lack the truth more often than 5%.
-        fit_BxC = statistics.least_squares(design_XxC, log_BxX)
-        error_X = np.maximum(log_BxX[1:].std(axis=0), 1e-9)
-        weighed_X = log_BxX[0] / error_X
-        misfit_X = weighed_X - statistics.fit_of(design_XxC / error_X[:, None], weighed_X)
-        p_value = float(scipy.stats.chi2.sf(misfit_X @ misfit_X, len(own) - len(columns)))
-        # Intervals are those of a law that is true.
-        tables = 0 if p_value < REJECTED else min(map(len, bits))
-        exponent_B, factor_B = fit_BxC[:, 1], np.exp(fit_BxC[:, 2:])
-        found.append(
-            {
-                "family": name,
-                "budgets": len(own),
-                **_named("exponent", _estimate(exponent_B, tables)),
-                **(_named("all_pairs", _estimate(factor_B[:, 0], tables)) if factor_B.size else {}),
-                "p_value": p_value,
-                "n_params": n_X.tolist(),
-                "bits": np.exp(design_XxC @ fit_BxC[0]).tolist(),
-            }
-        )
+        budgets = {budget(run["n_params"]) for run in own}
+        if len(budgets) == len(own) > len(columns):
+            law = _power_law(own, np.stack(columns, axis=1))
+            found.append({"family": name, "budgets": len(own), **law})
     return pd.DataFrame(found)
+
+
+def _power_law(own: Sequence[Any], design_XxC: np.ndarray) -> dict[str, Any]:
+    """Columns of `power_laws`, of one family's runs and what its law's numbers multiply."""
+    bits = [models(run, "rung_bits")[-1].mean(axis=1) for run in own]
+    run_TxX = np.full((max(map(len, bits)), len(own)), np.nan)
+    for x, bits_T in enumerate(bits):
+        run_TxX[: len(bits_T), x] = bits_T
+    log_BxX = np.log(np.maximum(statistics.replicates(run_TxX), 1e-9))
+    # By errors that few tables tell badly intervals would lack the truth more often than 5%.
+    fit_BxC = statistics.least_squares(design_XxC, log_BxX)
+    error_X = np.maximum(log_BxX[1:].std(axis=0), 1e-9)
+    weighed_X = log_BxX[0] / error_X
+    misfit_X = weighed_X - statistics.fit_of(design_XxC / error_X[:, None], weighed_X)
+    p_value = float(scipy.stats.chi2.sf(misfit_X @ misfit_X, np.subtract(*design_XxC.shape)))
+    # Intervals are those of a law that is true.
+    tables = 0 if p_value < REJECTED else min(map(len, bits))
+    exponent_B, factor_B = fit_BxC[:, 1], np.exp(fit_BxC[:, 2:])
+    return {
+        **_named("exponent", _estimate(exponent_B, tables)),
+        **(_named("all_pairs", _estimate(factor_B[:, 0], tables)) if factor_B.size else {}),
+        "p_value": p_value,
+        "n_params": [run["n_params"] for run in own],
+        "bits": np.exp(design_XxC @ fit_BxC[0]).tolist(),
+    }
 
 
 def _estimate(value_B: np.ndarray, tables: int) -> capacity.Estimate:

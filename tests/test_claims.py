@@ -23,7 +23,7 @@ CLAIMS = [
         name="gains",
         statement="",
         source="",
-        test=claims.gains_more_from_steps(),
+        test=claims.gains_more_from_steps("mlp", "attention_only"),
         across_steps=True,
     ),
 ]

@@ -30,10 +30,10 @@ TESTS = {
     "jump": claims.jump_at_full_width(),
     "broken": claims.broken_line("n_heads", at=8),
     "slopes": claims.exponent_of_slopes(),
-    "better": claims.better_at_equal_parameters(),
+    "better": claims.better_at_equal_parameters("mlp", "attention_only"),
     "bound slope": claims.slope_over_bound(7, 9),
     "bound": claims.above_bound(bound, "Corollary 2"),
-    "gains": claims.gains_more_from_steps(),
+    "gains": claims.gains_more_from_steps("mlp", "attention_only"),
     "equal slopes": claims.equal_slopes("d_model"),
     "never falls": claims.never_falls("n_heads"),
     "levels off": claims.levels_off("d_head", at="context_length"),
@@ -217,7 +217,7 @@ def test_degenerate_tables_give_a_verdict_and_no_warning(name, spoil):
         (TESTS["slopes"], heads_and_widths(lambda h, d: 4e-5 * h * d**2.5, WIDTHS, noise=0), 2.5),
         (TESTS["better"], families(lambda steps: 0.1, noise=0), 0.1),
         (
-            claims.better_at_equal_parameters(group=None),
+            claims.better_at_equal_parameters("mlp", "attention_only", group=None),
             families(lambda steps: 0.1, noise=0),
             0.1,
         ),
@@ -303,8 +303,11 @@ def test_envelopes_take_the_best_width_of_each_family():
     table = families(lambda steps: 0.1)
     loses = (table["architecture"] == "mlp") & (table["d_model"] == 5)
     table["accuracy"] -= np.where(loses, 0.2, 0.0)
-    assert claims.better_at_equal_parameters()(table).verdict == FAILS
-    assert claims.better_at_equal_parameters(group=None)(table).verdict == HOLDS
+    assert claims.better_at_equal_parameters("mlp", "attention_only")(table).verdict == FAILS
+    assert (
+        claims.better_at_equal_parameters("mlp", "attention_only", group=None)(table).verdict
+        == HOLDS
+    )
 
 
 def test_configurations_are_never_mixed():

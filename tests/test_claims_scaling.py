@@ -67,6 +67,9 @@ def test_constants_and_exponents_of_widths(test, found, verdict):
 def test_the_evidence_of_a_constant_names_its_sizes():
     evidence = CONSTANT(searched((8, 16), lambda d: d**2 / 2, noise=0)).evidence
     assert "means 2 (d_model = 8), 2 (d_model = 16)" in evidence
+    both = [searched((8,), lambda d: d**2 / 2, noise=0, d_head=d_head) for d_head in (2, 4)]
+    evidence = CONSTANT(pd.concat(both, ignore_index=True)).evidence
+    assert "means 2 (d_model = 8, d_head = 2), 2 (d_model = 8, d_head = 4)" in evidence
 
 
 def test_searches_that_agree_differ_by_a_fact_at_most():

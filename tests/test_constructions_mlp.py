@@ -150,7 +150,7 @@ def test_features_in_float32_and_of_longer_sequences():
 
 def test_features_have_no_higher_rank():
     problem = constructions._problem(features(24))
-    with pytest.raises(linear.RankLost) as lost:
+    with pytest.raises(linear.NotExact) as lost:
         problem.method.construct(problem)
     assert lost.value.usable == 23
 

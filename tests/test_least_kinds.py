@@ -150,8 +150,9 @@ def test_an_architecture_needs_its_module_and_a_module_its_call():
         **{"d_model": 3, "d_head": 3, "n_heads": 1, "n_layers": 1, "d_mlp": 0}
     }
     for trained in ("read_out", "all_but_attention"):
+        run = Run(task=task, architecture=architecture, method=Training(trained=trained))
         with pytest.raises(UserError, match=f"^trained='{trained}': BagModule offers no"):
-            Training(trained=trained).check_module(module)
+            run.method.check_model(run)
     assert all(map(Training(trained="memory").trains(module), variables["params"]))
 
 

@@ -184,7 +184,7 @@ def test_an_architecture_that_names_no_parts_says_so(trained):
         method=Training(trained=trained),
     )
     for attempt in (
-        lambda: run.method.check_module(run.module()),
+        lambda: run.method.check_model(run),
         lambda: memobench.run([run], progress=False),
     ):
         with pytest.raises(

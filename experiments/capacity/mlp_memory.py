@@ -11,7 +11,7 @@ they draw m d = 0.35 N ln N. With 32 answers instead of as many as tokens,
 `capacity/mlp-memory-values`, they draw m d = 1.2 N. Their grid is d = 8 .. 90 with m = d .. 8 d,
 preset `paper`, 84,000 core-hours by --dry_run for bijections and 1,900 for 32 answers; `quick`
 takes minutes. They search among sets of at most m d facts, which m d = 1.2 N nearly reaches. In
-preset `small`, d = 8 .. 16, sets may be twice as large.
+preset `small`, of six sizes, sets may be twice as large.
 
     memobench run capacity/mlp-memory --preset=quick
     memobench report capacity/mlp-memory --preset=quick
@@ -66,7 +66,7 @@ def _weights(table: pd.DataFrame) -> pd.Series:
     return table["d_model"].astype(float) * table["d_mlp"].astype(float)
 
 
-_SIZES = ["d_head", "d_mlp", "vocab_size", "n_examples", "n_params", "n_params_memory"]
+_SIZES = ["d_mlp", "d_head", "vocab_size", "n_examples", "n_params", "n_params_memory"]
 
 _LINEAR = Experiment(
     name="capacity/mlp-memory",
@@ -132,7 +132,7 @@ def _of_authors(
         title=title,
         presets={
             "quick": runs(((8, 8), (8, 16), (11, 11), (16, 16)), 3),
-            "small": runs([(d, factor * d) for d in _WIDTHS[:3] for factor in (1, 2, 4)], 3, most),
+            "small": runs(_SMALL, 3, most),
             "paper": runs([(d, factor * d) for d in _WIDTHS for factor in (1, 2, 4, 8)], 5),
         },
         left_out="4 sizes of 32, d up to 16 of 90; 3 seeds of 5",
@@ -162,6 +162,7 @@ def _of_authors(
     )
 
 
+_SMALL = ((8, 8), (8, 16), (8, 32), (11, 11), (11, 22), (16, 16))
 _WIDTHS = tuple(int(2 ** (i / 2)) for i in range(6, 14))
 
 

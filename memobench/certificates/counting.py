@@ -14,14 +14,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from memobench import certificates, metrics, precision, settings
 from memobench.certificates import Certificate
 from memobench.columns import printable, require
 from memobench.errors import UserError
-from memobench.models.base import Module
+from memobench.models.base import RUNS_BRIEFLY, Module
 
 # How weights are stored. Integers share a scale with the others of their block, which is counted:
 # of matrices as narrow as these models', a scale for every row would take more than the weights.
@@ -141,7 +140,7 @@ def outputs(certificate: Certificate, variables: Any, data: Any) -> np.ndarray:
     n_blocks = math.ceil(n_examples / min(max(most, 1), _MOST_EXAMPLES))
     block = math.ceil(n_examples / n_blocks)
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        variables, data = jax.tree.map(_double, (variables, data))
+        variables, data = precision.cast((variables, data))
         forward = _forward(module, task.signature())
         found = []
         for start in range(0, n_examples, block):
@@ -149,10 +148,6 @@ def outputs(certificate: Certificate, variables: Any, data: Any) -> np.ndarray:
             example_B = np.minimum(np.arange(start, start + block), n_examples - 1)
             found.append(np.asarray(forward(variables, data, example_B.astype(np.int32))))
     return np.concatenate(found)[:n_examples]
-
-
-def _double(x: np.ndarray) -> jax.Array:
-    return jnp.asarray(x, np.float64 if np.issubdtype(x.dtype, np.floating) else x.dtype)
 
 
 @functools.lru_cache(maxsize=64)
@@ -163,5 +158,4 @@ def _forward(module: Module, task: Any) -> Any:
 
         return jax.vmap(one)(example_B)
 
-    # It runs a few times only: optimising its code would take longer.
-    return jax.jit(forward, compiler_options={"xla_backend_optimization_level": 0})
+    return jax.jit(forward, compiler_options=RUNS_BRIEFLY)

@@ -27,8 +27,8 @@ SAME_SIZE = 0.07  # Sizes that should be equal differ by the biases of an MLP.
 
 
 def better_at_equal_parameters(
-    first: str = "mlp",
-    second: str = "attention_only",
+    first: str,
+    second: str,
     n_params: str = "n_params",
     group: str | None = "d_model",
 ) -> Test:
@@ -160,7 +160,7 @@ def _interpolation(x_X: np.ndarray, at_I: np.ndarray) -> np.ndarray:
     return matrix_IX
 
 
-def gains_more_from_steps(first: str = "mlp", second: str = "attention_only") -> Test:
+def gains_more_from_steps(first: str, second: str) -> Test:
     """Twice the steps raise the first family's accuracy by more than the second's, on average.
 
     For a claim across steps; a configuration counts if it ran with both numbers of steps and had

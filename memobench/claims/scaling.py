@@ -50,7 +50,7 @@ def constant(
       value: from the rows to a number each.
       region: where it must lie.
       size: the column that tells sizes apart.
-      others: columns that differ with it.
+      others: columns that differ with it; the first one is shown where sizes are equal.
       possible: the least and the largest value that are possible.
       step: from the rows to the least step of the value, by which equal runs may differ.
     """
@@ -60,8 +60,11 @@ def constant(
         means = bootstrap_means(table, [size, *others], value, step)
         if not len(means.at):
             return too_few("no run whose set was large enough")
-        pairs = zip(means.mean_X, means.at[size], strict=True)
-        each = ", ".join(f"{rounded(mean)} ({size} = {at})" for mean, at in pairs)
+        # The first of the others tells apart what the size does not.
+        named = means.at[[size] if means.at[size].is_unique else [size, *others[:1]]]
+        at_X = (", ".join(f"{x} = {row[x]}" for x in named) for _, row in named.iterrows())
+        pairs = zip(means.mean_X, at_X, strict=True)
+        each = ", ".join(f"{rounded(mean)} ({at})" for mean, at in pairs)
         mean_B = np.clip(means.y_BX.mean(axis=1), *possible)
         return conclude([statistic_of(name, mean_B, region, means.seeds, f"means {each}")])
 

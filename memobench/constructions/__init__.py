@@ -34,25 +34,6 @@ _log = logging.getLogger("memobench")
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
-def check(run: Run) -> None:
-    """Raises UserError for a construction that no theorem promises; computes nothing.
-
-    Checks the run's method, or the construction from which its training starts.
-    """
-    if run.method.start is not None:
-        run = dataclasses.replace(run, method=run.method.start)
-    if not run.method.solves:
-        return
-    method, most = _method(run), promises(run)
-    n_aimed = run.task.n_examples if method.n_aimed is None else method.n_aimed
-    if method.solve == "exact" and most is not None and n_aimed > most:
-        instead = " or set solve='least_squares'" if method.approximates else ""
-        raise UserError(
-            f"theorem={method.name!r} promises {most:,} examples at these sizes and "
-            f"{n_aimed:,} are wanted; lower n_aimed to {most}{instead}"
-        )
-
-
 def construct(run: Run) -> Constructed:
     """The weights that the theorem of the run's method promises, at their true size.
 
@@ -68,13 +49,13 @@ def construct(run: Run) -> Constructed:
     >>> made.certificate["feature_rank"], made.params["unembedding"].shape
     (25, (5, 2))
     """
-    check(run)
     method, lost = _method(run), None
+    method.check_model(run)
     scales = method.scales if method.scale is None and method.scales else (method.scale,)
     for scale in scales:
         try:
             made = _at(run, scale)
-        except linear.Lost as error:
+        except linear.NotExact as error:
             lost = lost or error
             continue
         return dataclasses.replace(made, certificate={**made.certificate, "scale_used": scale})
@@ -93,7 +74,7 @@ def _at(run: Run, scale: float | None) -> Constructed:
     return method.construct(_problem(dataclasses.replace(run, method=method)))
 
 
-def _advice(run: Run, lost: linear.Lost) -> str:
+def _advice(run: Run, lost: linear.NotExact) -> str:
     method = _method(run)
     for scale in SCALES if method.scales else ():
         try:

@@ -8,10 +8,10 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
+from memobench import precision
 from memobench.models.base import Module
 
 # Logits are scaled until the least certain answer has this advantage, in nats, if all are right.
@@ -21,14 +21,8 @@ _MOST_DOUBLINGS = 60
 
 def outputs(module: Module, variables: Any, task: Any, data: Any, double: bool) -> np.ndarray:
     """output_TxC of all examples, computed in float64 or float32."""
-    kind = np.float64 if double else np.float32
-
-    def cast(x: Any) -> jax.Array:
-        x = np.asarray(x)
-        return jnp.asarray(x, kind if np.issubdtype(x.dtype, np.floating) else x.dtype)
-
     with jax.enable_x64(double), jax.default_matmul_precision("highest"):
-        variables, data = jax.tree.map(cast, (variables, data))
+        variables, data = precision.cast((variables, data), np.float64 if double else np.float32)
         return np.asarray(_outputs(module, task.signature(), variables, data))
 
 

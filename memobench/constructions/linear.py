@@ -14,7 +14,7 @@ from memobench.errors import UserError
 EXACT = 1e-5
 
 
-class Lost(UserError):
+class NotExact(UserError):
     """What should be exact is not, to the precision of float64.
 
     usable: an estimate of how many examples can be fitted.
@@ -23,13 +23,6 @@ class Lost(UserError):
     def __init__(self, message: str, usable: int) -> None:
         super().__init__(message)
         self.usable = usable
-
-
-class RankLost(Lost):
-    """Features that should be independent are not."""
-
-    def __init__(self, rank: int, wanted: int) -> None:
-        super().__init__(f"the features of {wanted} examples have rank {rank}", rank)
 
 
 class Solution(NamedTuple):
@@ -56,7 +49,7 @@ def solve(features_TxF: np.ndarray, targets_TxD: np.ndarray, how: str) -> Soluti
       how: `exact`, or `least_squares` for the weights with the least squared error.
 
     Raises:
-      RankLost: `exact`, and the features' rank is below T. A singular value counts if it exceeds
+      NotExact: `exact`, and the features' rank is below T. A singular value counts if it exceeds
         max(T, F) times the epsilon of float64 times the largest.
 
     >>> solve(np.eye(2), np.ones((2, 1)), "exact").weights_FxD.ravel().tolist()
@@ -72,7 +65,7 @@ def solve(features_TxF: np.ndarray, targets_TxD: np.ndarray, how: str) -> Soluti
     rank = int((singular > least).sum())
     condition = float(singular[0] / singular[rank - 1]) if rank else float("inf")
     if how == "exact" and rank < n_examples:
-        raise RankLost(rank, n_examples)
+        raise _rank_lost(rank, n_examples)
     if how == "exact":
         weights_FxD = _least_norm(features_TxF, targets_TxD, q_FxT, r_TxT)
     else:
@@ -81,8 +74,13 @@ def solve(features_TxF: np.ndarray, targets_TxD: np.ndarray, how: str) -> Soluti
     if how == "exact" and not error <= EXACT * max(np.abs(targets_TxD).max(), 1):
         # The features have full rank, but rounding loses the solution.
         usable = int((singular > singular[0] * 1e-12).sum())
-        raise RankLost(min(usable, n_examples - 1), n_examples)
+        raise _rank_lost(min(usable, n_examples - 1), n_examples)
     return Solution(weights_FxD, rank, condition, error)
+
+
+def _rank_lost(rank: int, wanted: int) -> NotExact:
+    """Features that should be independent are not."""
+    return NotExact(f"the features of {wanted} examples have rank {rank}", rank)
 
 
 def _least_norm(

@@ -144,7 +144,7 @@ def solve(
     condition = float(np.linalg.cond(basis_CxD))
     if how == "exact" and not error <= linear.EXACT * max(np.abs(targets_TxC).max(initial=0), 1):
         message = f"the basis that answers need is not invertible (condition {condition:.0e})"
-        raise linear.Lost(message, len(targets_TxC) - 1)
+        raise linear.NotExact(message, len(targets_TxC) - 1)
     certificate = {**solution.certificate(), "fit_error": error, "basis_condition": condition}
     return Solved(basis_CxD, inverse_DxC, weights_FxC, certificate)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,6 @@ from memobench.runtime.checkpoints import Arrays, Checkpoints, warn_of_version
 
 if TYPE_CHECKING:
     from memobench.runs import Run
-
-_log = logging.getLogger("memobench")
 
 
 @dataclasses.dataclass(eq=False)

@@ -79,7 +79,7 @@ class PackResult:
 class Method(Spec):
     """How the weights of a run come about.
 
-    A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
+    A kind gives `protocol`, `steps`, `check_run`, and `train` or `policy`; all else has defaults.
 
     protocol: whose rules it follows. lanes: models that a run trains side by side. starts: initial
     weights of each. queues: whether runs may end early, so that others take their place in a pack.
@@ -172,8 +172,8 @@ class Method(Spec):
         """Raises UserError for a task that the method does not serve."""
         raise NotImplementedError
 
-    def check_module(self, module: Module) -> None:
-        """Raises UserError for a model that the method cannot train."""
+    def check_model(self, run: Run) -> None:
+        """Raises UserError for a model whose weights the method cannot make; computes nothing."""
 
     @classmethod
     def of_tables(cls, row: Mapping[str, Any], measure: str) -> np.ndarray | None:
@@ -213,7 +213,7 @@ class Method(Spec):
 
     def n_instances(self, runs: Sequence[Run]) -> int:
         """How many distinct instances of that task the runs read."""
-        return len({run.task for run in runs})
+        return len({task for run in runs for task in self.tasks(run)})
 
     def pack_key(self, run: Run) -> Hashable:
         """What else runs of a pack must agree in, beside signature and task."""
@@ -317,5 +317,5 @@ class ByTraining(Method):
     def check_run(self, run: Run) -> None:
         self.training.check_run(run)
 
-    def check_module(self, module: Module) -> None:
-        self.training.check_module(module)
+    def check_model(self, run: Run) -> None:
+        self.training.check_model(run)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -149,9 +149,6 @@ class Capacity(OfParts):
         """Of pilots, the last rung's models, and rounds of trials, which wait for one another."""
         rounds = PILOT_ROUNDS * bool(self.trial_pilots) + ROUNDS * bool(self.threshold_trials)
         return sum(self.ladder) + (1 + rounds) * self.steps
-
-    def n_instances(self, runs: Sequence[Run]) -> int:
-        return len(dict.fromkeys(task for run in runs for task in self.tasks(run)))
 
     def pack_key(self, run: Run) -> Hashable:
         return super().pack_key(run), self.tables

@@ -149,6 +149,19 @@ class Construction(Method):
             f"n_aimed={self.n_aimed} exceeds the task's {task.n_examples} examples; lower n_aimed",
         )
 
+    def check_model(self, run: Run) -> None:
+        """Raises UserError for a model of which the theorem promises fewer examples."""
+        from memobench import constructions
+
+        most = constructions.promises(run)
+        n_aimed = run.task.n_examples if self.n_aimed is None else self.n_aimed
+        if self.solve == "exact" and most is not None and n_aimed > most:
+            instead = " or set solve='least_squares'" if self.approximates else ""
+            raise UserError(
+                f"theorem={self.name!r} promises {most:,} examples at these sizes and "
+                f"{n_aimed:,} are wanted; lower n_aimed to {most}{instead}"
+            )
+
     def signature(self, module: Module, task: Any) -> Hashable:
         # Made one by one: nothing of it decides a program.
         return module, task, self.name

@@ -223,9 +223,11 @@ class Training(Method):
             "examples, which protocol='passes' shows equally often in an epoch; change n_batches",
         )
 
-    def check_module(self, module: Module) -> None:
+    def check_model(self, run: Run) -> None:
         """Raises UserError for a model without the parameters that `trained` names."""
-        self.trains(module)
+        self.trains(run.module())
+        if self.start is not None:
+            self.start.check_model(dataclasses.replace(run, method=self.start))
 
     def trains(self, module: Module) -> Any:
         """Whether a parameter is trained, by its name."""

@@ -27,6 +27,8 @@ _Module = TypeVar("_Module", bound="Module")
 
 # Not counted as memory: the parameters of these names take tokens in and out.
 EMBEDDINGS = ("token_embedding", "unembedding")
+# How XLA compiles what runs a few times only: optimising its code would take longer.
+RUNS_BRIEFLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -367,9 +369,9 @@ def constants_of(module: Module, context_length: int) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _initializer(module: Module, context_length: int) -> Any:
-    # It runs a few times only: optimising the generator's code would take eight times longer.
-    options: dict[str, Any] = {"xla_backend_optimization_level": 0}
-    return jax.jit(lambda key: _flax_init(module, context_length, key), compiler_options=options)
+    return jax.jit(
+        lambda key: _flax_init(module, context_length, key), compiler_options=RUNS_BRIEFLY
+    )
 
 
 def _flax_init(module: Module, context_length: int, key: jax.Array) -> Any:

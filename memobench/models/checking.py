@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import own_code, settings
+from memobench import own_code, precision, settings
 from memobench.columns import require, shown, whole
 from memobench.errors import UserError
 from memobench.models import base as models
@@ -251,15 +251,9 @@ def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any
             outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
         ).sum(), outputs
 
-    def double(x: Any) -> jax.Array:
-        return jnp.asarray(x, np.float64 if np.issubdtype(x.dtype, np.floating) else x.dtype)
-
     with jax.enable_x64(True):
         params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
-        run = jax.jit(
-            jax.value_and_grad(mixed, has_aux=True),
-            compiler_options={"xla_backend_optimization_level": 0},
-        )
-        (_, outputs), gradient = run(*jax.tree.map(double, (params, rest, data)))
+        run = jax.jit(jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
+        (_, outputs), gradient = run(*precision.cast((params, rest, data)))
         require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
         return np.asarray(outputs), jax.tree.map(np.asarray, gradient)

@@ -202,8 +202,8 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
     if shown.y == "slope":
         slopes = claims.slopes_in_heads(table)
         named = slopes.rename(columns={"slope": "y", "d_model": "x"})
-        points = named.assign(row=0, hue="attention_only").sort_values(["variant", "steps", "x"])
-        return _with_budget(points)
+        hue = summary[shown.hue].iloc[0]
+        return _with_budget(named.assign(row=0, hue=hue).sort_values(["variant", "steps", "x"]))
     y = summary[shown.y]
     ends = possible(shown.y, summary) if shown.y in MEASURES else ()
     down, up = arms(y, summary[f"{shown.y}_interval"], *ends)

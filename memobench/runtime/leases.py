@@ -1,6 +1,6 @@
 """Leases: which runs somebody is training, so that drivers and workers do no work twice.
 
-Imports no JAX. A lease is a file of its own in the folder `.leases` of a results folder, replaced
+A lease is a file of its own in the folder `.leases` of a results folder, replaced
 whole every BEAT_SECONDS by its holder. It lapses once its process is gone from this machine or, on
 another machine, once its file has not changed for STALE_SECONDS of the reader's own monotonic
 clock. Clocks of two machines are never compared, and a clock that jumps changes nothing.

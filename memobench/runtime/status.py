@@ -1,4 +1,4 @@
-"""What is going on in a results folder, for whoever asks from another shell. Imports no JAX."""
+"""What is going on in a results folder, for whoever asks from another shell."""
 
 import collections
 

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import constructions, executors, plugins, settings, theory
+from memobench import executors, plugins, settings, theory
 from memobench.columns import matching, require, shown
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
@@ -176,8 +176,7 @@ def _check(runs: Iterable[Run]) -> None:
     padding.require_sound(spec for spec in specs if isinstance(spec, Optimizer))
     for run in runs:
         run.check_code()
-        run.method.check_module(run.module())
-        constructions.check(run)
+        run.method.check_model(run)
     of_kinds = {tuple(map(type, run.method.with_nested())): run.method for run in runs}
     for method in of_kinds.values():
         method.cells()  # Fields of a user's optimizer may be columns of the method already.

@@ -37,7 +37,6 @@ class Unchecked(UserError):
 
 def _check_model(run: Run, row: Row) -> None:
     """Raises UserError unless the run can be made and its model has the row's parameter counts."""
-    from memobench import constructions
     from memobench.models import base as models
 
     length = run.task.context_length
@@ -46,8 +45,7 @@ def _check_model(run: Run, row: Row) -> None:
         raise Unchecked(
             f"context_length={length} is too long for this model to be checked; lower it"
         )
-    run.method.check_module(module)
-    constructions.check(run)
+    run.method.check_model(run)
     counts = models.counts(module, length)
     # Rows may be older than a column of counts.
     check_derived(row, {name: x for name, x in counts.items() if row[name] is not None}, 0)

@@ -93,7 +93,7 @@ def registered() -> dict[str, Measure]:
 
 def of(task: Task) -> dict[str, Measure]:
     """The measures that a task's runs have."""
-    return {name: each for name, each in _MEASURES.items() if task.is_one_of(each.tasks)}
+    return {name: each for name, each in _MEASURES.items() if isinstance(task, each.tasks)}
 
 
 def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:

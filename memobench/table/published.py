@@ -1,4 +1,4 @@
-"""The rows that memobench has published, which come with the package. Imports no JAX.
+"""The rows that memobench has published, which come with the package.
 
 Below `results/` the quick preset of an experiment is `NAME_runs.csv`, another one
 `PRESET/NAME_runs.csv`. Numbers have six digits, but specs have all; lists that a spreadsheet cannot

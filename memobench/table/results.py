@@ -1,6 +1,6 @@
 """Results as immutable shards: one JSON file per pack, written whole or not at all.
 
-Imports no JAX. A shard is {"schema", "digest", "provenance", "rows"}; `load_results` reads a folder
+A shard is {"schema", "digest", "provenance", "rows"}; `load_results` reads a folder
 of them into one table with a row per run, which includes the shard's provenance.
 
 The digest is of everything else in the file, so every reader notices what was changed in it by hand

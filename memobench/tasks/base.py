@@ -110,10 +110,6 @@ class Task(Spec):
         """The declarations of these columns."""
         return _SHARED
 
-    def is_one_of(self, tasks: tuple[type["Task"], ...]) -> bool:
-        """Whether it is of these kinds or derives from them; a user's own measures ask this."""
-        return isinstance(self, tasks)
-
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
         """The label under which a row of the task is judged; empty to go by its method."""
