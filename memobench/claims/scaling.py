@@ -61,10 +61,12 @@ def constant(
         if not len(means.at):
             return too_few("no run whose set was large enough")
         # The first of the others tells apart what the size does not.
-        named = means.at[[size] if means.at[size].is_unique else [size, *others[:1]]]
-        at_X = (", ".join(f"{x} = {row[x]}" for x in named) for _, row in named.iterrows())
-        pairs = zip(means.mean_X, at_X, strict=True)
-        each = ", ".join(f"{rounded(mean)} ({at})" for mean, at in pairs)
+        shown = [size] if means.at[size].is_unique else [size, *others[:1]]
+        pairs = zip(means.mean_X, means.at[shown].to_dict("records"), strict=True)
+        each = ", ".join(
+            f"{rounded(mean)} ({', '.join(f'{name} = {x}' for name, x in at.items())})"
+            for mean, at in pairs
+        )
         mean_B = np.clip(means.y_BX.mean(axis=1), *possible)
         return conclude([statistic_of(name, mean_B, region, means.seeds, f"means {each}")])
 
