@@ -12,13 +12,13 @@ from memobench import engine, metrics
 from memobench.engine import initializing, program, reading
 from memobench.errors import UserError
 from memobench.methods import training
-from memobench.methods.base import PackResult
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runs import Run
+from memobench.table import curves
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
 from tests import small
@@ -269,39 +269,24 @@ def test_progress_counts_every_model_step(make_run):
 
 
 def test_the_published_estimate_skips_the_very_last_batch():
-    accuracy = np.arange(200.0)[None] * 0
-    accuracy[0, -1] = 1
-    accuracy[0, -2] = 0.99
-    accuracy[0, -101] = 1
-    result = dataclasses.replace(RESULT, step_accuracy_RxL=accuracy)
-    np.testing.assert_allclose(training.protocol_accuracy(result), [0.01])
+    accuracy_RxL = np.zeros((1, 200))
+    accuracy_RxL[0, [-1, -2, -101]] = 1, 0.99, 1
+    np.testing.assert_allclose(curves.published_accuracy(accuracy_RxL), [0.01])
 
 
 def test_a_single_step_is_a_run_too(make_run):
     result = training.train_one(make_run(method=Training(batch_size=8, n_batches=1, epochs=1)))
-    np.testing.assert_array_equal(
-        training.protocol_accuracy(result), result.step_accuracy_RxL[:, 0]
-    )
+    accuracy_RxL = result.step_accuracy_RxL
+    np.testing.assert_array_equal(curves.published_accuracy(accuracy_RxL), accuracy_RxL[:, 0])
 
 
 def test_the_curve_covers_all_steps():
     accuracy = np.linspace(0, 1, 1000)
-    stops, means, losses = training.spaced_curve(accuracy, np.where(accuracy > 0.99, np.inf, 1))
+    stops, means, losses = curves.points(accuracy, np.where(accuracy > 0.99, np.inf, 1))
     assert stops[-1] == 1000
     np.testing.assert_allclose(np.average(means, weights=np.diff([0, *stops])), 0.5)
     assert losses[0] == 1
     assert losses[-1] is None
-
-
-RESULT = PackResult(
-    accuracy_R=np.zeros(1),
-    loss_R=np.zeros(1),
-    step_accuracy_RxL=np.zeros((1, 1)),
-    step_loss_RxL=np.zeros((1, 1)),
-    compile_seconds=0,
-    run_seconds=0,
-    variables={},
-)
 
 
 def test_a_chunk_divides_an_epoch_and_does_not_collapse():

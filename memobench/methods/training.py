@@ -27,7 +27,6 @@ from memobench.planner import packing
 from memobench.precision import COARSE
 from memobench.runtime.checkpoints import Checkpoints
 from memobench.spec import as_text, kind, nested
-from memobench.table import curves
 
 if TYPE_CHECKING:
     from memobench.planner.packing import Pack
@@ -381,31 +380,4 @@ def _course(run: Run, method: Training) -> _Course:
         epochs=method.epochs,
         schedule=method.rates,
         curve_2xL=np.zeros((2, method.steps), np.float32),
-    )
-
-
-def protocol_accuracy(result: PackResult) -> np.ndarray:
-    """accuracy_R as the published code reports it: mean over the last 100 steps but the very last.
-
-    Of each step's batch before its update, on the sampled set (Dana et al. 2025, released code).
-    A single step counts itself.
-    """
-    steps = curves.reported(result.step_accuracy_RxL.shape[1])
-    return result.step_accuracy_RxL[:, steps.start : steps.stop].mean(axis=1)
-
-
-def spaced_curve(
-    accuracy_L: np.ndarray, loss_L: np.ndarray
-) -> tuple[list[int], list[float], list[float | None]]:
-    """`curves.stops`, and the mean batch accuracy and loss since the one before.
-
-    A loss that is not finite is None.
-    """
-    stops = curves.stops(len(accuracy_L))
-    spans = [slice(span.start, span.stop) for span in curves.spans(stops)]
-    losses = [float(loss_L[span].mean()) for span in spans]
-    return (
-        stops,
-        [float(accuracy_L[span].mean()) for span in spans],
-        [loss if math.isfinite(loss) else None for loss in losses],
     )

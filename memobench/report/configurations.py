@@ -61,8 +61,8 @@ Written by `memobench leaderboard`; never edited by hand.
 def build(table: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration, best bits per parameter first within its section.
 
-    Only what was trained on associations or constructed for them competes: nothing else has bits.
-    Constructions compete at the number of associations that they promise, and on all.
+    Only what was trained on associations or constructed for them competes: bits of other tasks are
+    of other sets. Constructions compete at the number of associations that they promise, and on all.
 
     Raises theory.Violation where a run is beyond what is possible.
     """

@@ -23,7 +23,6 @@ from memobench.columns import require
 from memobench.engine import lanes
 from memobench.errors import DoesNotFit, UserError
 from memobench.executors import Shard
-from memobench.methods import training
 from memobench.methods.base import OnSteps, PackResult, Weights
 from memobench.models import base as models
 from memobench.notation import plural
@@ -32,7 +31,7 @@ from memobench.runs import Run
 from memobench.runtime import checkpoints
 from memobench.runtime.leases import Leases
 from memobench.runtime.provenance import device_name, provenance
-from memobench.table import measures
+from memobench.table import curves, measures
 from memobench.table import results as store
 from memobench.table.rows import require_whole
 
@@ -261,7 +260,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
     """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
-    accuracy_protocol_R = training.protocol_accuracy(result)
+    accuracy_protocol_R = curves.published_accuracy(result.step_accuracy_RxL)
     own_columns = result.columns or ({},) * len(pack.runs)
     rows = []
     for i, run in enumerate(pack.runs):
@@ -278,9 +277,7 @@ def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
             "loss": result.loss_R[i],
         }
         known = () if diverged else task.measures
-        steps, accuracy, loss = training.spaced_curve(
-            result.step_accuracy_RxL[i], result.step_loss_RxL[i]
-        )
+        steps, accuracy, loss = curves.points(result.step_accuracy_RxL[i], result.step_loss_RxL[i])
         rows.append(
             {
                 **runs.cells(run),

@@ -46,6 +46,32 @@ def spans(steps: Sequence[int]) -> list[range]:
     return [range(*span) for span in itertools.pairwise([0, *steps])]
 
 
+def published_accuracy(accuracy_RxL: np.ndarray) -> np.ndarray:
+    """accuracy_R as the published code reports it, from each step's batch before its update.
+
+    On the sampled set (Dana et al. 2025, released code).
+    """
+    steps = reported(accuracy_RxL.shape[1])
+    return accuracy_RxL[:, steps.start : steps.stop].mean(axis=1)
+
+
+def points(
+    accuracy_L: np.ndarray, loss_L: np.ndarray
+) -> tuple[list[int], list[float], list[float | None]]:
+    """`stops`, and the mean batch accuracy and loss since the one before.
+
+    A loss that is not finite is None.
+    """
+    steps = stops(len(accuracy_L))
+    of_spans = [slice(span.start, span.stop) for span in spans(steps)]
+    losses = [float(loss_L[span].mean()) for span in of_spans]
+    return (
+        steps,
+        [float(accuracy_L[span].mean()) for span in of_spans],
+        [loss if math.isfinite(loss) else None for loss in losses],
+    )
+
+
 def bounds(steps: Sequence[int], mean_P: Sequence[float]) -> tuple[float, float]:
     """The least and the largest accuracy that the published code can report, given the points.
 
