@@ -62,7 +62,8 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration, best bits per parameter first within its section.
 
     Only what was trained on associations or constructed for them competes: bits of other tasks are
-    of other sets. Constructions compete at the number of associations that they promise, and on all.
+    of other sets. Constructions compete at the number of associations that they promise, and on
+    all.
 
     Raises theory.Violation where a run is beyond what is possible.
     """
