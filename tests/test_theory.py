@@ -10,6 +10,7 @@ import memobench
 from memobench import metrics, theory
 from memobench.constructions.dana2025 import Dana2025
 from memobench.constructions.mahdavi2024 import Mahdavi2024
+from memobench.errors import UserError
 from memobench.executors import local
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
@@ -372,3 +373,36 @@ def test_bounds_of_a_table_count_their_runs(table):
     assert bounds.loc[theory.THEOREM_1.name, "runs"] == 2
     assert bounds.loc[theory.PROPOSITION_2.name, "runs"] == 1
     assert (bounds.loc[bounds["says"] == "at most", "most"] <= 1).all()
+
+
+SIZES = {"d_model": 3, "d_mlp": 2, "architecture": "mlp"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"value": 3}, "value=3 is no function of sizes"),
+        ({"about": "architecture"}, "about='architecture' is no tuple"),
+        ({"about": ("architectur",)}, "about 'architectur'; did you mean architecture?"),
+        ({"value": lambda sizes: 1 / 0}, "its value raises ZeroDivisionError: division by zero"),
+        ({"where": lambda sizes: [][1]}, "its where raises IndexError"),
+    ],
+)
+def test_a_mistake_in_a_theorem_is_one_line_that_names_it(changes, said):
+    given = {"name": "mine", "source": "me", "value": lambda sizes: sizes["d_mlp"]}
+
+    def use():
+        bound = theory.Bound(**given | changes)
+        assert bound.applies(SIZES)
+        bound.value(SIZES)
+
+    with pytest.raises(UserError, match=f"^theorem 'mine': .*{said}") as error:
+        use()
+    assert "\n" not in str(error.value)
+
+
+def test_a_column_that_a_table_lacks_stays_a_key_error():
+    """So that tables of other rows are passed over."""
+    bound = theory.Bound(name="mine", source="me", value=lambda sizes: sizes["d_head"])
+    with pytest.raises(KeyError, match="d_head"):
+        bound.value(SIZES)

@@ -87,7 +87,7 @@ class Certificate:
             f"first={self.first}: the task has {n_examples} examples"
             f"{'' if self.task.parts else ', and none of its parts is a task'}; leave first out",
         )
-        _require_shapes(self.params, shapes(self.module(), self.task.context_length))
+        require_shapes(self.params, shapes(self.module(), self.task.context_length))
         for name, x in self.params.items():
             require(np.isfinite(x).all(), f"the parameter {shown(name)} is not finite")
 
@@ -132,6 +132,8 @@ def of(task: Task, architecture: Architecture, params: Any, **more: Any) -> Cert
     Raises UserError for parameters that are not finite or not those of the architecture's model.
     """
     flat = traverse_util.flatten_dict(params, sep="/")
+    for name, x in flat.items():
+        require(np.isrealobj(x), f"the parameter {shown(name)} is complex; give real numbers")
     arrays = {name: np.ascontiguousarray(x, np.float32) for name, x in flat.items()}
     return Certificate(task=task, architecture=architecture, params=arrays, **more)
 
@@ -252,9 +254,10 @@ def shapes(module: Module, context_length: int) -> dict[str, tuple[int, ...]]:
     return {name: x.shape for name, x in traverse_util.flatten_dict(params, sep="/").items()}
 
 
-def _require_shapes(
+def require_shapes(
     params: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]
 ) -> None:
+    """Raises UserError unless the parameters, by flat names, are those of a model."""
     for name in expected.keys() - params:
         raise UserError(f"the parameter {name} is missing; put it in")
     for name, x in params.items():

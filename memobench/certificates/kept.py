@@ -30,6 +30,11 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     )
     store.require_folder(results, store.first(results), "results=")
     run_id = run if isinstance(run, str) else run.run_id
+    require(
+        isinstance(run, str) or not run.method.solves,
+        f"run {run_id} is a construction, which keeps no weights: "
+        "constructions.as_judged(run) makes them again",
+    )
     path = store.weights_path(results, NAME.checked("run", run_id))
     require(
         path.exists(),

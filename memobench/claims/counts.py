@@ -90,6 +90,8 @@ def every_run(
 ) -> Test:
     """A value lies in the region for every run that did not diverge, without exception.
 
+    A construction that could not be made is such an exception.
+
     Args:
       name: of the value.
       value: from the rows to a number each.
@@ -98,10 +100,15 @@ def every_run(
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        table = table[table["status"] == "ok"]
         if where is not None:
             table = table[where(table)]
+        ok = table["status"] == "ok"
+        n_unmade = int((~ok & table["theorem"].notna()).sum()) if "theorem" in table else 0
+        table = table[ok]
         values = value(table).astype(float).dropna()
+        if n_unmade:
+            made = f"{n_unmade} of {plural(n_unmade + len(values), 'run')} could not be made"
+            return Finding(FAILS, f"{name}: {made}")
         if values.empty:
             return too_few("no run that the claim speaks of")
         inside = values.between(*region)

@@ -11,6 +11,7 @@ import scipy.stats
 
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
 from memobench.claims.statistics import MIN_SEEDS, NORMAL, interval, wider
+from memobench.columns import require
 from memobench.notation import plural
 
 SEVERITY = (FAILS, UNDECIDED, HOLDS)
@@ -235,6 +236,7 @@ def region_text(region: Region) -> str:
     >>> region_text((2 / 3, 3 / 2)), region_text((0.05, np.inf)), region_text(POSITIVE)
     ('2/3 to 1.5', 'at least 0.05', 'above 0')
     """
+    require(region[0] <= region[1], f"region={region} ends before it begins; give (least, largest)")
     low, high = map(_limit_text, region)
     if region == POSITIVE:
         return "above 0"

@@ -16,11 +16,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import traverse_util
 
 from memobench import precision, runs
-from memobench.constructions import evaluation, linear
+from memobench.columns import require
+from memobench.constructions import checking, evaluation, linear
 from memobench.constructions.problem import Constructed, Problem
-from memobench.errors import UserError
+from memobench.errors import UserError, closest
 from memobench.methods.base import PackResult
 from memobench.methods.construction import Construction
 from memobench.models import base as models
@@ -71,7 +73,7 @@ def _at(run: Run, scale: float | None) -> Constructed:
     method = _method(run)
     if scale != method.scale:
         method = method.replace(scale=scale)
-    return method.construct(_problem(dataclasses.replace(run, method=method)))
+    return checking.constructed(_problem(dataclasses.replace(run, method=method)))
 
 
 def _advice(run: Run, lost: linear.NotExact) -> str:
@@ -152,17 +154,37 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
 
 
 def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
-    """Variables rounded as stored, output_TxC, and the scale at which logits are judged."""
-    task, weights = run.task, _method(run).weights
+    """Parameters rounded as stored, output_TxC, and the scale at which logits are judged."""
+    task, method = run.task, _method(run)
     data = task.sample()
-    held = {name: precision.stored(x, weights) for name, x in made.params.items()}
-    variables = {"params": held, "constants": _constants(run)}
-    double = weights == "float64"
-    output_TxC = evaluation.outputs(run.module(), variables, task, data, double)
+
+    def outputs(params: dict[str, np.ndarray]) -> np.ndarray:
+        double = method.weights == "float64"
+        return evaluation.outputs(run.module(), _variables(run, params), task, data, double)
+
+    held = {name: precision.stored(x, method.weights) for name, x in made.params.items()}
+    output_TxC = outputs(held)
+    require(np.isfinite(output_TxC).all(), f"theorem={method.name!r}: outputs are not finite")
     if not made.read_out:
-        return variables, output_TxC, 1.0
+        return held, output_TxC, 1.0
+    doubled_TxC = outputs(_scaled(held, made, 2.0))
+    tolerance = 1e-5 * np.abs(output_TxC).max(initial=0)
+    require(
+        np.allclose(doubled_TxC, 2 * output_TxC, rtol=0, atol=tolerance),
+        f"theorem={method.name!r}: twice the parameters that read_out={made.read_out} names are "
+        "not twice the logits; name those of which this is true, or none",
+    )
     k = evaluation.doublings(task, data, output_TxC, task.prior(data))
-    return variables, output_TxC, 2.0**k
+    return held, output_TxC, 2.0**k
+
+
+def _scaled(params: dict[str, np.ndarray], made: Constructed, scale: float) -> dict[str, Any]:
+    return params | {name: params[name] * scale for name in made.read_out}
+
+
+def _variables(run: Run, params: dict[str, np.ndarray]) -> dict[str, Any]:
+    nested = traverse_util.unflatten_dict(params, sep="/")
+    return {"params": nested, "constants": _constants(run)}
 
 
 def initial(pack: packing.Pack) -> Any:
@@ -182,10 +204,9 @@ def as_judged(run: Run) -> Any:
     Otherwise the examples not aimed at decide the best scale, which is then often close to zero.
     """
     made = construct(run)
-    variables, _, scale = _loaded(run, made)
-    if len(aimed(run)) == run.task.n_examples:
-        variables["params"] |= {name: variables["params"][name] * scale for name in made.read_out}
-    return variables
+    params, _, scale = _loaded(run, made)
+    whole = len(aimed(run)) == run.task.n_examples
+    return _variables(run, _scaled(params, made, scale) if whole else params)
 
 
 def aimed(run: Run) -> np.ndarray:
@@ -216,7 +237,20 @@ def _problem(run: Run) -> Problem:
 def promises(run: Run) -> int | None:
     """How many examples the theorem promises; None where it says nothing about these sizes."""
     bound, sizes = _method(run).bound, runs.cells(run)
-    return int(bound.value(sizes)) if bound.applies(sizes) else None
+    try:
+        if not bound.applies(sizes):
+            return None
+        value = float(bound.value(sizes))
+    except KeyError as error:
+        name = str(error.args[0])
+        raise UserError(
+            f"theorem {bound.name!r} reads {name!r}, no size of a run{closest(name, sizes)}"
+        ) from error
+    require(
+        0 <= value < math.inf,
+        f"theorem {bound.name!r}: its value is {value:g} at these sizes; give a number of examples",
+    )
+    return int(value)
 
 
 def _method(run: Run) -> Construction:

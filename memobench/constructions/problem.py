@@ -67,7 +67,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Constructed:
-    """Weights, float64, at the module's true size.
+    """Weights, float64, at the module's true size; names as Flax nests them, or flat with "/".
 
     certificate: columns for the run's row, such as `feature_rank`, `condition`, `fit_error`.
     read_out: parameters such that scaling all of them scales the logits, which changes no answer.

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from memobench.errors import UserError
+from memobench.columns import require, shown
+from memobench.errors import UserError, closest, in_a_line
 
 # Papers of several theorems.
 DANA = "Dana, Pydi & Chevaleyre 2025"
@@ -37,6 +38,24 @@ def number(value: Any) -> Any:
     return math.nan if value is None else np.asarray(value, np.float64)
 
 
+def _told(theorem: str, what: str, function: Callable[[Sizes], Any]) -> Callable[[Sizes], Any]:
+    """The function, which says whose it is where it raises anything but KeyError."""
+
+    @functools.wraps(function)
+    def told(sizes: Sizes) -> Any:
+        try:
+            return function(sizes)
+        except (KeyError, UserError):  # A table may lack a column.
+            raise
+        except Exception as error:
+            raise UserError(
+                f"theorem {theorem!r}: its {what} raises {in_a_line(error)}; it is given the sizes "
+                "of a run, or a table with a column for each"
+            ) from error
+
+    return told
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Theorem:
     """A number that a theorem gives.
@@ -53,6 +72,24 @@ class Theorem:
     about: tuple[str, ...] = ()
     where: Condition = always
 
+    def __post_init__(self) -> None:
+        functions = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name in ("value", "where", "measure")
+        }
+        for name, function in functions.items():
+            require(
+                callable(function),
+                f"theorem {self.name!r}: {name}={shown(function)} is no function of sizes",
+            )
+            # What it raises names the theorem, whoever calls it.
+            object.__setattr__(self, name, _told(self.name, name, function))
+        require(
+            isinstance(self.about, tuple),
+            f"theorem {self.name!r}: about={shown(self.about)} is no tuple, as ('architecture',)",
+        )
+
     def applies(self, sizes: Sizes) -> Any:
         """Whether the theorem is about runs of these sizes."""
         named = (self._named(noun, sizes) for noun in self.about)
@@ -62,7 +99,9 @@ class Theorem:
         """Whether the kinds of a family name it, where they say that it holds."""
         from memobench.kinds import FAMILIES
 
-        (family,) = (family for family in FAMILIES if family.noun == noun)
+        families = {family.noun: family for family in FAMILIES}
+        require(noun in families, f"theorem {self.name!r}: about {noun!r}{closest(noun, families)}")
+        family = families[noun]
         named = (
             (sizes[noun] == name) & kind.theorems[self](sizes)
             for name, kind in family.kinds().items()

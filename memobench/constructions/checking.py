@@ -1,0 +1,78 @@
+"""What a kind's `construct` gave, checked before it is judged: a mistake is one line.
+
+Without it, weights of other shapes, columns that the row has already, or a read-out that does not
+scale the logits would become numbers of the row.
+"""
+
+import dataclasses
+import numbers
+from typing import Any
+
+import numpy as np
+from flax import traverse_util
+
+from memobench import certificates, own_code
+from memobench.columns import require, shown
+from memobench.constructions.problem import Constructed, Problem
+from memobench.errors import UserError, closest, in_a_line
+
+
+def constructed(problem: Problem) -> Constructed:
+    """What the run's method constructs, its parameters by flat names.
+
+    Raises UserError, one line that names the theorem: what a user's own kind raises, and weights or
+    columns that are none of the run's.
+    """
+    method = problem.method
+    try:
+        made = method.construct(problem)
+    except UserError:
+        raise
+    except Exception as error:
+        if own_code.in_tree(type(method)):
+            raise
+        raise UserError(
+            f"theorem={method.name!r}: its construct raises {in_a_line(error)}"
+        ) from error
+    try:
+        require(isinstance(made, Constructed), f"{shown(made)} is no Constructed; return one")
+        return _sound(problem, made)
+    except UserError as error:
+        raise UserError(f"theorem={method.name!r}, from its construct: {error}") from error
+
+
+def _sound(problem: Problem, made: Constructed) -> Constructed:
+    run = problem.run
+    require(isinstance(made.params, dict), f"params={shown(made.params)} is no dict of arrays")
+    flat = traverse_util.flatten_dict(made.params, sep="/")
+    params = {name: _weights(name, x) for name, x in flat.items()}
+    certificates.require_shapes(params, certificates.shapes(run.module(), run.task.context_length))
+    columns = type(problem.method).columns_of_rows()
+    for name in made.certificate:
+        require(
+            name in columns,
+            f"certificate has {shown(name)}, no column of this method's rows"
+            f"{closest(str(name), columns)}",
+        )
+    given = made.read_out
+    require(isinstance(given, tuple), f"read_out={shown(given)} is no tuple of parameters' names")
+    for name in given:
+        require(name in params, f"read_out names {shown(name)}{closest(str(name), params)}")
+    certificate = {name: _plain(name, x) for name, x in made.certificate.items()}
+    return dataclasses.replace(made, params=params, certificate=certificate)
+
+
+def _weights(name: str, weights: Any) -> np.ndarray:
+    x = np.asarray(weights)
+    real = np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)
+    require(real, f"the parameter {shown(name)} is of {x.dtype}; give real numbers")
+    require(bool(np.isfinite(x).all()), f"the parameter {shown(name)} is not finite")
+    return x.astype(np.float64)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A number of NumPy's or JAX's as Python's."""
+    plain = np.asarray(value).item() if np.ndim(value) == 0 else value
+    allowed = plain is None or isinstance(plain, numbers.Real | str)
+    require(allowed, f"certificate has {name}={shown(value)}; give a number")
+    return plain
