@@ -12,8 +12,9 @@ One thing differs: a check asks every fact once, where theirs asks 1,024 facts d
 repetitions, about 63% of them.
 
 `quick` are two sizes on the line and one below it, at 0.78 of what it asks for; `line` four and
-three; `coarse` 36 sizes of their map (one seed: --seeds=1); `paper` their grid of 169 sizes (one seed: --seeds=1). By --dry-run on two cores, from rates
-of other runs, `quick` takes 60 minutes and `paper` 55 hours.
+three; `coarse` 36 sizes of their map (one seed: --seeds=1); `paper` their grid of 169 sizes (one
+seed: --seeds=1). By --dry_run on two cores, from rates of other runs, `quick` takes 60 minutes and
+`paper` 55 hours.
 
     memobench run capacity/recall-trade-off --preset=quick
     memobench report capacity/recall-trade-off --preset=quick
