@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import claims, notation
+from memobench import claims, notation, theory
 from memobench.columns import require, shown
 from memobench.errors import arguments_checked, closest
 from memobench.report.drawing import (
@@ -49,6 +49,8 @@ BOUND_STYLES: dict[Bound, Any] = {
     RANDOM_FEATURES: (0, (5, 2, 1, 2, 1, 2)),
     BUBECK: (0, (8, 2)),
 }
+# Of bounds that users' kinds bring.
+_OWN_BOUND = (0, (4, 1))
 GUESSING = (0, (1, 3))
 _THEOREM_2 = "Theorem 2's bound"
 FIT_ALPHA = 0.35
@@ -140,7 +142,7 @@ class Figure(Drawing):
                 whole_numbers(axis)
         _scaled(axes[0, 0], self, points, experiment)
         figure.suptitle(notation.typeset(experiment.title))
-        bounds = [bound for bound in BOUND_STYLES if bound.applies(summary).any()]
+        bounds = [bound for bound in _bound_styles() if bound.applies(summary).any()]
         bounded = any(line.get_label() == _THEOREM_2 for axis in axes.flat for line in axis.lines)
         handles = _legend(
             experiment, self, points, colors, {} if self.row else fits, bounds, bounded
@@ -263,7 +265,7 @@ def _theory(axis: "Axes", shown: Figure, summary: pd.DataFrame, colors: dict[Any
     if shown.x == "load":
         axis.axvline(1, color="black", linewidth=1, linestyle="-.")
     if shown.bounds and shown.y == "accuracy":
-        for bound, style in BOUND_STYLES.items():
+        for bound, style in _bound_styles().items():
             bounded = summary[bound.applies(summary)].drop_duplicates([shown.hue, shown.x])
             for hue, line in bounded.groupby(shown.hue):
                 line = line.sort_values(shown.x)
@@ -365,6 +367,11 @@ def _published(
         )
 
 
+def _bound_styles() -> dict[Bound, Any]:
+    own = set(theory.lower_bounds()) - {*theory.LOWER_BOUNDS}
+    return BOUND_STYLES | dict.fromkeys(sorted(own, key=lambda bound: bound.name), _OWN_BOUND)
+
+
 def _legend(
     experiment: "Experiment",
     shown: Figure,
@@ -391,7 +398,7 @@ def _legend(
     elif shown.bounds:
         for bound in bounds:
             label = f"lower bound, {bound.name}"
-            keys.append(key(label, color="0.4", linestyle=BOUND_STYLES[bound]))
+            keys.append(key(label, color="0.4", linestyle=_bound_styles()[bound]))
     if shown.y == "accuracy" and points["low"].min() <= FAR_ABOVE:
         keys.append(key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":

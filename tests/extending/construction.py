@@ -56,5 +56,5 @@ class RandomUnits(Solved):
 
 MODELS = [Units(d_model=1, d_mlp=d_mlp) for d_mlp in (12, 16)]
 RUNS = grid([Associations(vocab_size=5, n_sequences=12)], MODELS, [RandomUnits()], seeds=3)
-FIGURE = Figure(x="d_mlp", hue="architecture", bounds=False)
+FIGURE = Figure(x="d_mlp", hue="architecture")
 EXPERIMENT = Experiment(name="mine/units", title="Units", presets={"quick": RUNS}, figure=FIGURE)
