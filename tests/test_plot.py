@@ -69,6 +69,7 @@ def test_it_draws_into_axes_and_is_saved(heads, tmp_path: pathlib.Path):
         ({"y": "acuracy"}, "'acuracy' is no column here; did you mean accuracy?"),
         ({"x": "seed"}, "'seed' does not tell configurations apart"),
         ({"hue": "accuracy"}, "'accuracy' does not tell configurations apart"),
+        ({"y": "device"}, "no row has numbers in 'n_params' and 'device'"),
         ({"y": "complete_99"}, "no row has numbers in 'n_params' and 'complete_99'"),
     ],
 )

@@ -19,7 +19,7 @@ import numpy as np
 from flax import traverse_util
 
 from memobench import precision, runs
-from memobench.columns import require
+from memobench.columns import require, shown
 from memobench.constructions import checking, evaluation, linear
 from memobench.constructions.problem import Constructed, Problem
 from memobench.errors import UserError, closest
@@ -254,9 +254,8 @@ def promises(run: Run) -> int | None:
 
 
 def _method(run: Run) -> Construction:
-    if not run.method.solves:
-        raise ValueError(f"a run by protocol {run.method.protocol!r} is not constructed")
     method: Any = run.method
+    require(method.solves, f"method={shown(method.row_name)} is no construction; give a run of one")
     return method
 
 

@@ -104,11 +104,13 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     require(measure in table, f"{measure!r} is no column here{closest(measure, measures(), 0.6)}")
     rows = table[table["status"] == "ok"]
     rows = rows.assign(**{measure: pd.to_numeric(rows[measure], errors="coerce")})
+    none = f"no row has numbers in {x!r} and {measure!r}; choose other columns"
+    require(rows[measure].notna().any(), none)
     found = _means_and_intervals(rows, measure)
     if "family" in (x, hue):
         found["family"] = [typical.family(row) for row in found.to_dict("records")]
     found = found.dropna(subset=[x, hue, measure])
-    require(len(found), f"no row has numbers in {x!r} and {measure!r}; choose other columns")
+    require(len(found), none)
     per = found["n_params"] if y != measure else 1
     least, most = possible(measure, found)
     down, up = arms(found[measure], found[f"{measure}_interval"], least, most) / np.asarray(per)
