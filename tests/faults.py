@@ -13,7 +13,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from multiprocessing.process import BaseProcess
 
 import numpy as np
@@ -137,6 +137,9 @@ def _round(folder: pathlib.Path, kills: int, chance: random.Random) -> Counts:
             drivers.remove(driver)
         if len(killed) < kills and drivers:
             victim = drivers.pop(chance.randrange(len(drivers)))
+            # On a slow machine no moment by chance may be one at which it trains.
+            if not killed:
+                _stop_in_flight(victim, notes)
             victim.kill()
             victim.join()
             if victim.exitcode == -signal.SIGKILL:
@@ -144,6 +147,27 @@ def _round(folder: pathlib.Path, kills: int, chance: random.Random) -> Counts:
             drivers.append(start())
             torn |= _tear(shards, chance)
     return _counts(shards, notes, killed, torn)
+
+
+def _stop_in_flight(driver: BaseProcess, notes: pathlib.Path) -> None:
+    """Suspends a driver while it trains runs that it has not kept, unless it ends before."""
+    assert driver.pid is not None
+    while driver.is_alive():
+        os.kill(driver.pid, signal.SIGSTOP)
+        if +_hit(notes, [driver.pid]):
+            return
+        os.kill(driver.pid, signal.SIGCONT)
+        time.sleep(0.005)
+
+
+def _hit(notes: pathlib.Path, pids: Container[int]) -> Counter[str]:
+    """How many times drivers began each run and did not keep it."""
+    hit: Counter[str] = Counter()
+    for line in notes.read_text().splitlines() if notes.exists() else ():
+        what, pid, *run_ids = line.split()
+        if int(pid) in pids:
+            (hit.update if what == "begin" else hit.subtract)(run_ids)
+    return hit
 
 
 def _shards(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -163,14 +187,11 @@ def _tear(shards: pathlib.Path, chance: random.Random) -> set[str]:
 
 def _counts(shards: pathlib.Path, notes: pathlib.Path, killed: list[int], torn: set[str]) -> Counts:
     begun: Counter[str] = Counter()
-    hit: Counter[str] = Counter()
     for line in notes.read_text().splitlines():
-        what, pid, *run_ids = line.split()
+        what, _, *run_ids = line.split()
         if what == "begin":
             begun.update(run_ids)
-        # Of a driver that was killed: in flight is what it began and did not keep.
-        if int(pid) in killed:
-            (hit.update if what == "begin" else hit.subtract)(run_ids)
+    hit = _hit(notes, killed)
     times: Counter[str] = Counter()
     accepted = 0
     for path in _shards(shards):
