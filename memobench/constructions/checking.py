@@ -15,6 +15,7 @@ from memobench import certificates, own_code
 from memobench.columns import require, shown
 from memobench.constructions.problem import Constructed, Problem
 from memobench.errors import UserError, closest, in_a_line
+from memobench.table import measures
 
 
 def constructed(problem: Problem) -> Constructed:
@@ -58,7 +59,10 @@ def _sound(problem: Problem, made: Constructed) -> Constructed:
     require(isinstance(given, tuple), f"read_out={shown(given)} is no tuple of parameters' names")
     for name in given:
         require(name in params, f"read_out names {shown(name)}{closest(str(name), params)}")
-    certificate = {name: _plain(name, x) for name, x in made.certificate.items()}
+    certificate = {name: measures.plain(x) for name, x in made.certificate.items()}
+    for name, x in certificate.items():
+        allowed = x is None or isinstance(x, numbers.Real | str)
+        require(allowed, f"certificate has {name}={shown(x)}; give a number")
     return dataclasses.replace(made, params=params, certificate=certificate)
 
 
@@ -68,11 +72,3 @@ def _weights(name: str, weights: Any) -> np.ndarray:
     require(real, f"the parameter {shown(name)} is of {x.dtype}; give real numbers")
     require(bool(np.isfinite(x).all()), f"the parameter {shown(name)} is not finite")
     return x.astype(np.float64)
-
-
-def _plain(name: str, value: Any) -> Any:
-    """A number of NumPy's or JAX's as Python's."""
-    plain = np.asarray(value).item() if np.ndim(value) == 0 else value
-    allowed = plain is None or isinstance(plain, numbers.Real | str)
-    require(allowed, f"certificate has {name}={shown(value)}; give a number")
-    return plain

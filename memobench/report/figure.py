@@ -142,7 +142,7 @@ class Figure(Drawing):
                 whole_numbers(axis)
         _scaled(axes[0, 0], self, points, experiment)
         figure.suptitle(notation.typeset(experiment.title))
-        bounds = [bound for bound in _bound_styles() if bound.applies(summary).any()]
+        bounds = {x: style for x, style in _bound_styles().items() if x.applies(summary).any()}
         bounded = any(line.get_label() == _THEOREM_2 for axis in axes.flat for line in axis.lines)
         handles = _legend(
             experiment, self, points, colors, {} if self.row else fits, bounds, bounded
@@ -378,7 +378,7 @@ def _legend(
     points: pd.DataFrame,
     colors: dict[Any, Any],
     fits: Mapping[str, Sequence[claims.Fit]],
-    bounds: Sequence[Bound],
+    bounds: Mapping[Bound, Any],
     bounded: bool,
 ) -> list["Line2D"]:
     keys = [
@@ -396,9 +396,8 @@ def _legend(
     if shown.x == "load" or (shown.bounds and shown.y == "known"):
         keys.append(key(THEOREM_1.name, linestyle="-.", linewidth=1))
     elif shown.bounds:
-        for bound in bounds:
-            label = f"lower bound, {bound.name}"
-            keys.append(key(label, color="0.4", linestyle=_bound_styles()[bound]))
+        for bound, style in bounds.items():
+            keys.append(key(f"lower bound, {bound.name}", color="0.4", linestyle=style))
     if shown.y == "accuracy" and points["low"].min() <= FAR_ABOVE:
         keys.append(key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":

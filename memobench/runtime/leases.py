@@ -1,9 +1,9 @@
 """Leases: which runs somebody is training, so that drivers and workers do no work twice.
 
-A lease is a file of its own in the folder `.leases` of a results folder, replaced
-whole every BEAT_SECONDS by its holder. It lapses once its process is gone from this machine or, on
-another machine, once its file has not changed for STALE_SECONDS of the reader's own monotonic
-clock. Clocks of two machines are never compared, and a clock that jumps changes nothing.
+A lease is a file of its own in the folder `.leases` of a results folder, replaced whole every
+BEAT_SECONDS by its holder. It lapses once its process is gone from this machine or, on another
+machine, once its file has not changed for STALE_SECONDS of the reader's own monotonic clock. Clocks
+of two machines are never compared, and a clock that jumps changes nothing.
 
 Each holder writes its lease before it looks for others', so of two that overlap at least one sees
 the other and steps back: no two have one run, where a folder shows at once what is written to it.

@@ -109,7 +109,7 @@ def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
 
 def _value(name: str, each: Measure, *arguments: Any) -> Any:
     try:
-        return _plain(each.value(*arguments))
+        return plain(each.value(*arguments))
     except Exception as error:  # Whatever a user's function may raise.
         raise UserError(f"measure {name} raises {in_a_line(error)}; fix it") from error
 
@@ -128,7 +128,7 @@ def require_sound(runs: Iterable[Any]) -> None:
             _value(name, each, run.task, data, outputs_TxC)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """An array of one number as that number."""
     return np.asarray(value).item() if np.ndim(value) == 0 else value
 

@@ -73,12 +73,8 @@ class Theorem:
     where: Condition = always
 
     def __post_init__(self) -> None:
-        functions = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name in ("value", "where", "measure")
-        }
-        for name, function in functions.items():
+        for name in sorted({"value", "where", "measure"} & vars(self).keys()):
+            function = getattr(self, name)
             require(
                 callable(function),
                 f"theorem {self.name!r}: {name}={shown(function)} is no function of sizes",
