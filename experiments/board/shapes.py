@@ -15,7 +15,7 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
     memobench run board/shapes --preset=quick
     memobench report board/shapes --preset=quick
 
-Preset `narrow` has heads of fewer dimensions than the residual stream, up to 2,048 parameters.
+Preset `narrow` has heads of fewer dimensions than the residual stream, up to 4,096 parameters.
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
 attention without one, mixtures of experts and product-key memories.
 """
@@ -64,8 +64,9 @@ SHAPES = {
     "blocks": families.blocks,
     "sparse": families.sparse,
 }
-# Budgets at which narrow heads are tried, and today's blocks.
-NARROW = BLOCKS = (256, 512, 1024, 2048)
+# Budgets at which today's blocks are tried, and narrow heads.
+BLOCKS = (256, 512, 1024, 2048)
+NARROW = (*BLOCKS, 4096)
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 # Shapes that were measured as entries and do not stand.
 PASSED = pathlib.Path(__file__).with_name("passed.csv")

@@ -45,14 +45,16 @@ def best(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 class Scaling(Drawing):
     """What was memorized against a size, on logarithmic axes, with what others found or guess.
 
-    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. rows: those
-    that are shown, by default all. best_of: columns, the learning rate's, of whose values the one
-    with the best mean is shown. guides: a name and y as a function of x each.
+    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. per: a column
+    by which `y` is divided, on a linear axis. rows: those that are shown, by default all. best_of:
+    columns, the learning rate's, of whose values the one with the best mean is shown. guides: a
+    name and y as a function of x each.
     """
 
     x: str
     y: str
     hue: str = "architecture"
+    per: str | None = None
     rows: Callable[[pd.DataFrame], pd.DataFrame] = pd.DataFrame
     best_of: tuple[str, ...] = ()
     guides: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
@@ -63,6 +65,8 @@ class Scaling(Drawing):
 
         shown = self.rows(table)
         rows = shown.assign(y=pd.to_numeric(shown[self.y])).dropna(subset=["y"])
+        if self.per:
+            rows["y"] /= rows[self.per]
         if self.best_of:
             rows = best(rows, list(self.best_of))
         # On a logarithmic axis nothing reaches zero: what would ends at the panel's edge.
@@ -91,11 +95,15 @@ class Scaling(Drawing):
         for style, (name, guide) in zip(("--", ":", "-.", "-"), self.guides, strict=False):
             axis.plot(x, guide(x), color="black", linewidth=1, linestyle=style, label=name)
         axis.set_xscale("log", base=2)
-        axis.set_yscale("log", base=2)
-        for side in (axis.xaxis, axis.yaxis):
-            side.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        if self.per:
+            axis.set_ylim(bottom=0)
+        else:
+            axis.set_yscale("log", base=2)
+            axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axis.set_xlabel(notation.name(self.x))
-        axis.set_ylabel(notation.name(self.y))
+        per = f", divided by {notation.name(self.per)}" if self.per else ""
+        axis.set_ylabel(notation.name(self.y) + per)
         axis.set_title(notation.typeset(experiment.title))
         handles = axis.get_legend_handles_labels()[0]
         if rows["lower_bound"].eq(True).any():
