@@ -11,7 +11,7 @@ they draw m d = 0.35 N ln N. With 32 answers instead of as many as tokens,
 `capacity/mlp-memory-values`, they draw m d = 1.2 N. Their grid is d = 8 .. 90 with m = d .. 8 d,
 preset `paper`, 84,000 core-hours by --dry_run for bijections and 1,900 for 32 answers; `quick`
 takes minutes. They search among sets of at most m d facts, which m d = 1.2 N nearly reaches. In
-preset `small`, of six sizes, sets may be twice as large.
+preset `small`, of the smallest sizes, sets may be twice as large.
 
     memobench run capacity/mlp-memory --preset=quick
     memobench report capacity/mlp-memory --preset=quick
@@ -115,11 +115,13 @@ def _of_authors(
     value: Callable[[pd.DataFrame], pd.Series],
     constant: float,
     n_values: int | None,
+    small: Iterable[tuple[int, int]],
     most: int,
 ) -> Experiment:
     """The authors' sizes, initial weights and steps, and whether their constant is found.
 
-    most: facts for each weight of a layer that sets of preset `small` have at most.
+    small, most: sizes of preset `small`, and facts for each weight of a layer that its sets have at
+    most.
     """
     method = _method(512, 0.01)
 
@@ -132,7 +134,7 @@ def _of_authors(
         title=title,
         presets={
             "quick": runs(((8, 8), (8, 16), (11, 11), (16, 16)), 3),
-            "small": runs(_SMALL, 3, most),
+            "small": runs(small, 3, most),
             "paper": runs([(d, factor * d) for d in _WIDTHS for factor in (1, 2, 4, 8)], 5),
         },
         left_out="4 sizes of 32, d up to 16 of 90; 3 seeds of 5",
@@ -162,7 +164,7 @@ def _of_authors(
     )
 
 
-_SMALL = ((8, 8), (8, 16), (8, 32), (11, 11), (11, 22), (16, 16))
+_SMALL = ((8, 8), (8, 16), (8, 32), (11, 11), (11, 22), (16, 16), (16, 32), (22, 22))
 _WIDTHS = tuple(int(2 ** (i / 2)) for i in range(6, 14))
 
 
@@ -184,9 +186,17 @@ EXPERIMENTS = (
         _over_n_log_n,
         0.35,
         None,
+        _SMALL,
         1,
     ),
     _of_authors(
-        "values", "Facts of 32 answers in the neurons of an MLP", "m d = 1.2 N", _over_n, 1.2, 32, 2
+        "values",
+        "Facts of 32 answers in the neurons of an MLP",
+        "m d = 1.2 N",
+        _over_n,
+        1.2,
+        32,
+        (*_SMALL, (16, 64), (22, 44)),
+        2,
     ),
 )
