@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 import memobench
 from memobench.errors import UserError
+from memobench.experiments import EXPERIMENTS
 from memobench.report.drawing import arms, colors_of
 from memobench.table import analysis
 
@@ -54,6 +55,20 @@ def test_published_capacities_have_the_intervals_of_their_tables(typical):
     assert sum(len(y) for _, _, y, _ in points) == len(typical)
     assert all((ends[:, 1] > ends[:, 0]).all() for _, _, _, ends in points)
     assert axes.get_xscale() == "log"
+
+
+def test_what_was_memorized_is_drawn_per_parameter_at_the_best_rate():
+    table = memobench.published("capacity/bits-steps", "full")
+    experiment = EXPERIMENTS["capacity/bits-steps"]
+    (axes,) = experiment.figure.draw(experiment, "full", table).axes
+    per_parameter = table.assign(y=table["bits"] / table["n_params"])
+    means = per_parameter.groupby(["n_params", "steps", "learning_rate"])["y"].mean()
+    best = means.groupby(["n_params", "steps"]).max()
+    lines = {label: (x, y) for label, x, y, _ in _drawn(axes)}
+    assert len(lines) == table["n_params"].nunique() == 2
+    for n_params in set(table["n_params"]):
+        x, y = lines[f"parameters = {n_params:,}"]
+        np.testing.assert_allclose(y.astype(float), best[n_params].loc[x].astype(float))
 
 
 def test_it_draws_into_axes_and_is_saved(heads, tmp_path: pathlib.Path):

@@ -9,7 +9,7 @@ left out.
 
 They bisect S. Here every S of a grid is trained, from 81 facts up to twice what the line promises,
 so that each training is a row; a capacity is between the largest set that was known and the next,
-their geometric mean. Preset `small` has 14 sizes of d = 8, 11 and 16, from 600 to 6,000 parameters,
+their geometric mean. Preset `small` has 15 sizes of d = 8, 11 and 16, from 400 to 6,200 parameters,
 at a rate of 1e-2 alone, which can only lower what is found.
 
     memobench run capacity/recall-scaling --preset=quick

@@ -24,12 +24,14 @@ class Picture(Drawing):
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`; two panels for every size.
 
-        Left, for the first seed: rows are heads, columns examples, sorted by the head that is the
-        least saturated on them. Right, for all seeds: how many examples are served by how many
-        heads. A head serves an example if it is not saturated on it.
+        Left, for the first seed whose weights are in the folder: rows are heads, columns examples,
+        sorted by the head that is the least saturated on them. Right, for all seeds: how many
+        examples are served by how many heads. A head serves an example if it is not saturated on
+        it.
         """
-        sizes = table[table["status"] == "ok"].dropna(subset=["largest_attention"])
-        groups: list[Any] = list(sizes.sort_values("seed").groupby(["n_heads", "n_examples"]))
+        runs = table[table["status"] == "ok"].dropna(subset=["examples_by_serving_heads"])
+        sizes = runs.sort_values("seed").groupby(["n_heads", "n_examples"])
+        groups: list[Any] = [x for x in sizes if x[1]["largest_attention"].notna().any()]
         figure, axes = subplots(
             max(len(groups), 1),
             2,
@@ -38,7 +40,7 @@ class Picture(Drawing):
             width_ratios=(5, 2),
         )
         for (left, right), ((n_heads, n_examples), runs) in zip(axes, groups, strict=False):
-            shown = runs.iloc[0]
+            shown = runs.dropna(subset=["largest_attention"]).iloc[0]
             picture = _weights(left, np.array(shown["largest_attention"]))
             figure.colorbar(picture, ax=left, label="largest attention weight", pad=0.01)
             left.set_title(
@@ -68,7 +70,7 @@ def _histogram(axis: "Axes", runs: pd.DataFrame) -> None:
     axis.bar(range(share_RxS.shape[1]), share_RxS.mean(axis=0), color="0.6")
     for share_S in share_RxS:
         axis.plot(range(len(share_S)), share_S, "o", color="black", markersize=3)
-    axis.set_xlabel("heads that serve an example")
+    axis.set_xlabel("heads that serve an example", fontsize="small")
     axis.set_ylabel("share of examples")
     axis.set_xticks(range(share_RxS.shape[1]))
     axis.set_title(f"mean of {len(runs)} seeds, dots each", fontsize="small")
