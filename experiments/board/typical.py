@@ -9,7 +9,7 @@ Where the interval of a mean is wider than 2% of it, more initial weights of eac
 `python -m memobench.experiments.board.typical` finds in the published rows how many, and writes
 `inits.csv`.
 
-Preset `narrow` has heads of fewer dimensions than the residual stream, up to 2,048 parameters.
+Preset `narrow` has heads of fewer dimensions than the residual stream, up to 4,096 parameters.
 Preset `blocks` has today's feed-forward blocks instead, plain, gated and sparse, up to 2,048.
 
 Expected: MLP and mixed layers know more bits of an overfull set than attention alone.
@@ -118,8 +118,7 @@ def _standard(budgets: Iterable[int], *kinds: str) -> tuple[Run, ...]:
 
 _PRESETS = {
     **{preset: tuple(_runs(budgets)) for preset, budgets in shapes.PRESETS.items()},
-    # Those of 4,096 parameters are searched, and are not measured yet.
-    "narrow": _standard(shapes.BLOCKS, "narrow"),
+    "narrow": _standard(shapes.NARROW, "narrow"),
     "blocks": _standard(shapes.BLOCKS, "blocks", "sparse"),
     "bench": tuple(_bench()),
 }
