@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import memobench
 from memobench import saturation
+from memobench.experiments import EXPERIMENTS
 from memobench.methods.annealing import Annealing
 from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
@@ -162,3 +164,20 @@ def test_an_architecture_without_attention_has_none():
     )
     with pytest.raises(ValueError, match="sequence_encoder has no attention"):
         saturation.largest_attention(run, {})
+
+
+def test_the_picture_is_of_kept_weights_and_its_histogram_of_all_seeds():
+    table = memobench.published("mahdavi2024/saturation", "full")
+    kept = table["seed"] == 3
+    random = np.random.default_rng(0)
+    table["largest_attention"] = [
+        random.random((row.n_heads, row.n_examples)).tolist() if row.seed == 3 else None
+        for row in table.itertuples()
+    ]
+    experiment = EXPERIMENTS["mahdavi2024/saturation"]
+    figure = experiment.figure.draw(experiment, "full", table)
+    titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
+    assert sum("(seed 3)" in title for title in titles) == kept.sum() == 2
+    n_seeds = table["seed"].nunique()
+    assert titles.count(f"mean of {n_seeds} seeds, dots each") == 2
+    assert n_seeds == 6

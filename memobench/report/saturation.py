@@ -29,8 +29,8 @@ class Picture(Drawing):
         examples are served by how many heads. A head serves an example if it is not saturated on
         it.
         """
-        runs = table[table["status"] == "ok"].dropna(subset=["examples_by_serving_heads"])
-        sizes = runs.sort_values("seed").groupby(["n_heads", "n_examples"])
+        counted = table[table["status"] == "ok"].dropna(subset=["examples_by_serving_heads"])
+        sizes = counted.sort_values("seed").groupby(["n_heads", "n_examples"])
         groups: list[Any] = [x for x in sizes if x[1]["largest_attention"].notna().any()]
         figure, axes = subplots(
             max(len(groups), 1),
