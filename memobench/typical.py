@@ -3,6 +3,7 @@
 From a table of runs whose method is a Capacity. No files, no arithmetic by JAX.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from memobench.table.rows import listed
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
 _SAID = {True: "yes", False: "no", None: "undecided"}
 ATTENTION, MLP = "attention-only, full heads", "MLP"
+# The sides that are compared, each by the best of its forms (`Architecture.side`).
+SIDES = ("attention alone", "MLP", "attention + MLP")
 # A power law less likely than this is rejected.
 REJECTED = 0.05
 
@@ -62,13 +65,13 @@ def models(run: Any, value: str) -> np.ndarray:
 def _row(run: Any) -> dict[str, Any]:
     bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
     bits, known_TxS = capacity.typical(bits_KxTxS[-1]), models(run, "rung_known")[-1]
-    architecture, n = _architecture(run), int(run["n_examples"])
+    known_as, n = architecture(run), int(run["n_examples"])
     guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
     found: dict[str, Any] = {
         "run_id": run["run_id"],
         "by": run.get("by"),
         "family": family(run),
-        "entry": " ".join(architecture.shown_sizes) if architecture else "",
+        "entry": " ".join(known_as.shown_sizes) if known_as else "",
         "budget": budget(int(run["n_params"])),
         **{name: run[name] for name in SET},
         "n_params": int(run["n_params"]),
@@ -104,8 +107,8 @@ def _row(run: Any) -> dict[str, Any]:
 
 def family(run: Any) -> str:
     """The family of a row's architecture; its name and depth, where it is not registered here."""
-    architecture = _architecture(run)
-    return architecture.family if architecture else in_words(str(run["architecture"]), run)
+    known_as = architecture(run)
+    return known_as.family if known_as else in_words(str(run["architecture"]), run)
 
 
 def budget(n_params: int) -> int:
@@ -158,16 +161,68 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
     return rejected
 
 
+@dataclasses.dataclass(frozen=True)
+class Contest:
+    """The runs of one budget, set and number of steps that have learnt the same label tables.
+
+    best: of each side the run of most bits per parameter. wide: the best run of attention alone
+    whose heads are as wide as the model. forms: the sides and forms of heads that were measured.
+    """
+
+    budget: int
+    best: dict[str, Any]
+    wide: Any | None
+    forms: frozenset[tuple[str, str]]
+
+
+def contests(table: pd.DataFrame) -> list[Contest]:
+    """Attention against MLP by the exact gradient, at each budget that has both, least first.
+
+    Where a budget has several sets, numbers of steps or label tables, those of most runs count.
+    """
+    runs = measured(table)
+    exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
+    like: dict[Any, list[tuple[str, str, Any]]] = {}
+    for run in exact:
+        made = architecture(run)
+        side, heads = made.side if made else ("", "")
+        if side:
+            same = *(run[name] for name in SET), run["tables"], run["task_seed"]
+            like.setdefault((budget(run["n_params"]), *same), []).append((side, heads, run))
+    found: dict[int, Contest] = {}
+    for (of, *_), group in sorted(like.items(), key=lambda item: len(item[1])):
+        forms = frozenset((side, heads) for side, heads, _ in group)
+        if {*SIDES[:2]} <= {side for side, _ in forms}:
+            group.sort(key=lambda each: _bits_per_parameter(each[2]))
+            wide = [run for *form, run in group if form == [SIDES[0], "full"]]
+            best = {side: run for side, _, run in group}
+            found[of] = Contest(of, best, wide[-1] if wide else None, forms)
+    return [found[each] for each in sorted(found)]
+
+
+def _bits_per_parameter(run: Any) -> float:
+    return float(models(run, "rung_bits")[-1].mean() / run["n_params"])
+
+
+def with_all_forms(contests: Sequence[Contest], sides: Sequence[str] = SIDES) -> list[Contest]:
+    """Those at which every form of these sides was measured that was measured at any budget."""
+    known = frozenset().union(*(each.forms for each in contests))
+    wanted = {form for form in known if form[0] in sides}
+    return [each for each in contests if wanted <= each.forms]
+
+
 def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capacity.Estimate]]:
-    """Steps, and one run's bits per parameter over another's, for every rung.
+    """Steps, and one run's bits per parameter over another's, for every rung that both have.
 
     per: the column that counts parameters. Both have learnt the same label tables; the interval is
     Student's of what follows from the means over them.
     """
     found = []
+    rungs = [listed(each["rung_steps"]) for each in (run, other)]
     both = [models(each, "rung_bits").mean(axis=2) / each[per] for each in (run, other)]
-    for k, steps in enumerate(listed(run["rung_steps"])):
-        run_TxX = np.stack([of_run[k] for of_run in both], axis=1)
+    for steps in (x for x in rungs[0] if x in rungs[1]):
+        places = [of_run.index(steps) for of_run in rungs]
+        run_TxX = np.stack([x[k] for x, k in zip(both, places, strict=True)], axis=1)
         mean_BxX = statistics.replicates(run_TxX)
         ratio_B = mean_BxX[:, 0] / mean_BxX[:, 1]
         found.append((int(steps), _estimate(ratio_B, len(run_TxX))))
@@ -236,7 +291,7 @@ def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def _architecture(run: Any) -> Architecture | None:
+def architecture(run: Any) -> Architecture | None:
     """The architecture of a row; None for one that is not registered here."""
     try:
         return Architecture.of_row(run)

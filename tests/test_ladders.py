@@ -15,7 +15,6 @@ from memobench.certificates import counting
 from memobench.engine import initializing, lanes, loop
 from memobench.engine.program import compile_program
 from memobench.errors import UserError
-from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import certified
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
@@ -26,7 +25,6 @@ from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
-from memobench.report.typical import answer
 from memobench.runs import Run, from_cells
 from memobench.runtime import worker
 from memobench.table import results, verify
@@ -329,22 +327,6 @@ def test_rows_of_published_tables_are_summarised(rows, tmp_path):
     assert set(summary["family"]) == {"MLP"}
 
 
-@pytest.mark.parametrize("families", [(), (typical.ATTENTION,), (typical.MLP, "attention + MLP")])
-def test_a_report_of_some_families_has_no_answer(families, tmp_path):
-    table = pd.read_csv(TABLE)
-    family = [typical.family(run) for run in table.to_dict("records")]
-    some = table[[found in families for found in family]]
-    experiment = EXPERIMENTS["board/typical"]
-    drawing = experiment.figure
-    sections = drawing.sections(some)
-    assert "## The answer" not in sections
-    assert bool(sections) == bool(families)
-    drawing.draw(experiment, "quick", some).savefig(tmp_path / "typical.png")
-    assert (tmp_path / "typical.png").stat().st_size > 0
-    with pytest.raises(ValueError, match="attention alone and an MLP"):
-        answer(some)
-
-
 def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path):
     """From nothing but the row; what a certificate counts is near what the row says."""
     row = rows[0]
@@ -469,12 +451,3 @@ def test_means_of_tables_are_what_a_row_has(rows):
             assert len(value_T) == METHOD.tables
             assert value_T.mean() == pytest.approx(row[measure])
         assert METHOD.of_tables(row, "loss") is None
-
-
-def test_attention_and_an_mlp_of_unlike_label_tables_are_not_compared():
-    table = pd.read_csv(TABLE)
-    drawing = EXPERIMENTS["board/typical"].figure
-    assert drawing.answer(table)
-    is_mlp = table["architecture"] == "mlp"
-    for name in ("tables", "task_seed"):
-        assert not drawing.answer(table.assign(**{name: table[name] + is_mlp}))

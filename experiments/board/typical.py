@@ -91,7 +91,7 @@ def _given() -> pd.DataFrame:
     return pd.read_csv(INITS, dtype={"pilots": "Int64"})
 
 
-# A minute of `make bench`: attention alone and an MLP, a quarter of the steps.
+# A minute of `make bench`: wide and narrow heads, an MLP and both, a quarter of the steps.
 BENCH = Capacity(
     training=Training(protocol="exact", batch_size=None, epochs=16),
     rate_factors=(3.0, 10.0),
@@ -103,9 +103,10 @@ BENCH = Capacity(
 
 def _bench() -> Iterator[Run]:
     for budget in (256, 512, 1024):
-        for shape in shapes.standard(budget):
-            if shape.family in (typical.ATTENTION, typical.MLP):
-                yield Run(task=families.task(budget), architecture=shape, method=BENCH)
+        wide = [x for x in shapes.standard(budget) if x.family in _MAIN[:2]]
+        narrow = [x for x in shapes.standard(budget, "narrow") if x.side[0] != typical.MLP]
+        for shape in wide + narrow:
+            yield Run(task=families.task(budget), architecture=shape, method=BENCH)
 
 
 def _standard(budgets: Iterable[int], *kinds: str) -> tuple[Run, ...]:

@@ -91,6 +91,11 @@ class Architecture(Spec):
         return in_words(self.name, self.shared_cells())
 
     @property
+    def side(self) -> tuple[str, str]:
+        """The side of *attention or MLP* that it is a form of, and its heads; empty if neither."""
+        return "", ""
+
+    @property
     def shown_sizes(self) -> list[str]:
         """What tells architectures of a family apart, in short; options that are not default."""
         cells = self.shared_cells()

@@ -367,9 +367,10 @@ class _Dana(WithHeads):
         return row["heads"] or ""
 
     @property
-    def narrow(self) -> bool:
-        """Whether heads are full and have fewer dimensions than the residual stream."""
-        return self.heads == "full" and self.d_head < self.d_model
+    def head_form(self) -> str:
+        """`compressed`, `full`, or `narrow`: full with fewer dimensions than the stream has."""
+        is_narrow = self.heads == "full" and self.d_head < self.d_model
+        return "narrow" if is_narrow else self.heads
 
     def transformer(self, task: Any, d_mlp: int, activation: str) -> Transformer:
         """The module of these sizes."""
@@ -393,8 +394,11 @@ class AttentionOnly(_Dana):
 
     @property
     def family(self) -> str:
-        heads = "narrow" if self.narrow else self.heads
-        return in_words(f"attention-only, {heads} heads", self.shared_cells())
+        return in_words(f"attention-only, {self.head_form} heads", self.shared_cells())
+
+    @property
+    def side(self) -> tuple[str, str]:
+        return "attention alone", self.head_form
 
     @property
     def shown_sizes(self) -> list[str]:
@@ -428,9 +432,13 @@ class MLP(_Dana):
     def family(self) -> str:
         name = "MLP" if self.n_heads == 1 else "attention + MLP"
         name += f" ({self.activation})" if self.activation != "gelu" else ""
-        if self.narrow:
+        if self.head_form == "narrow":
             name += ", narrow head" if self.n_heads == 1 else ", narrow heads"
         return in_words(name, self.shared_cells())
+
+    @property
+    def side(self) -> tuple[str, str]:
+        return "MLP" if self.n_heads == 1 else "attention + MLP", self.head_form
 
     @property
     def shown_sizes(self) -> list[str]:

@@ -130,6 +130,38 @@ def arms(mean: Any, half: Any, least: Any = -np.inf, most: Any = np.inf) -> np.n
     return np.stack([np.clip(half, 0, np.maximum(x, 0)) for x in (low, high)])
 
 
+def directly_labelled(
+    axis: "Axes", lines: dict[str, list[Any]], looks: dict[str, tuple[int, str]]
+) -> None:
+    """Lines over a logarithmic axis, each with its name at its right end instead of a legend.
+
+    Args:
+      axis: to draw on.
+      lines: of each name the points: x, y, and the low and high end of y's interval.
+      looks: of each name its place in the palette, and its marker and line as one format.
+    """
+    colors, ends, every_x = palette(10), [], set()
+    for name, points in lines.items():
+        shown = sorted(point for point in points if not np.isnan(point[1]))
+        if not shown:
+            continue
+        x, y, low, high = np.array(shown).T
+        place, style = looks[name]
+        error = np.nan_to_num([y - low, high - y])
+        axis.errorbar(x, y, yerr=error, fmt=style, color=colors[place], capsize=2)
+        ends.append([y[-1], x[-1], name, colors[place]])
+        every_x |= set(2.0 ** np.round(np.log2(x)))
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(sorted(every_x), [f"{n:,.0f}" for n in sorted(every_x)], fontsize="x-small")
+    axis.minorticks_off()
+    axis.set_ylim(0)
+    # Names that would overlap move up, the lowest first.
+    height, least = 0.055 * axis.get_ylim()[1], -np.inf
+    for y, x, name, color in sorted(ends):
+        least = max(y, least + height)
+        axis.annotate(name, (x * 1.12, least), color=color, va="center", fontsize="small")
+
+
 def key(label: str, **style: Any) -> "Line2D":
     """An entry of a legend; black unless its style says otherwise."""
     from matplotlib.lines import Line2D

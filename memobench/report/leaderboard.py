@@ -1,6 +1,5 @@
 """The leaderboard: the standard board as Markdown, CSV, LaTeX and one HTML page."""
 
-import contextlib
 import logging
 import os
 import pathlib
@@ -13,7 +12,8 @@ from memobench import board as standard
 from memobench import families, folders, submissions
 from memobench.certificates import counting
 from memobench.errors import UserError
-from memobench.report import configurations, html, latex, tables, typical
+from memobench.report import answer, configurations, html, latex, tables
+from memobench.report.drawing import save
 from memobench.table import published as tables_of
 from memobench.table import results
 from memobench.typical import measured
@@ -50,25 +50,23 @@ Written by `memobench leaderboard`; never edited by hand.
 _OTHERS = """; everything else that was trained on
 associations is in [all configurations](CONFIGURATIONS.md)"""
 EMPTY = "No entry of the standard board is here; `memobench run board/typical` makes some.\n"
+_FIGURE = "![Bits, and sets that fit, per parameter](leaderboard.png)"
 # What pages link to, where it lies beside them.
 LINKS = {
     "LEADERBOARD.md": "Markdown",
     "leaderboard.csv": "CSV",
     "leaderboard.tex": "LaTeX",
-    "large/board/typical.png": "figure",
+    "leaderboard.png": "figure",
     "large/board/typical.md": "all numbers of trainings",
     "board/certified.md": "all numbers of weights",
 }
 
 
-def answer(runs: pd.DataFrame) -> str:
-    """Attention or MLP, in sentences with intervals; empty where not both were measured."""
+def compared(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that say who memorizes more: memobench's own, or all where those do not say it."""
     runs = runs[runs["steps"] == standard.TRAININGS[standard.EXACT].steps]
     published = runs[runs["by"] == standard.OWN] if "by" in runs else runs
-    for table in (published, runs):
-        with contextlib.suppress(ValueError):
-            return typical.answer(table)
-    return ""
+    return published if answer.has_answer(published) else runs
 
 
 def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
@@ -76,7 +74,7 @@ def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
 
     said: the answer in sentences. has_others: whether a page of all configurations lies beside it.
     """
-    introduction = INTRODUCTION.replace("@@answer@@", f"**{said}**\n\n" * bool(said))
+    introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
     parts = [introduction.replace("@@others@@", _OTHERS * has_others)]
     for budget in sorted(set(board["budget"])):
         of_budget = board[board["budget"] == budget]
@@ -104,7 +102,7 @@ def write(
     folder: pathlib.Path,
     certified: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """Writes LEADERBOARD.md, leaderboard.csv, .tex and .html and returns the page's text.
+    """Writes LEADERBOARD.md, leaderboard.csv, .tex, .html and .png and returns the page's text.
 
     Beside them what of the reader's runs is no entry of the board: CONFIGURATIONS.md and
     configurations.csv.
@@ -123,7 +121,11 @@ def write(
     others = configurations.build(own)
     if not others.empty:
         configurations.write(others, folder)
-    said = answer(runs)
+    of_answer = compared(runs)
+    said = ""
+    if answer.has_answer(of_answer):
+        said = answer.answer(of_answer)
+        save(answer.draw(of_answer), folder / "leaderboard.png")
     text = page(board, said, (folder / "CONFIGURATIONS.md").exists())
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")

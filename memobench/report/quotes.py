@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from memobench import board, typical
-from memobench.report import papers, tables
+from memobench.report import answer, papers, tables
 from memobench.report import typical as entries
 from memobench.table.published import published
 
@@ -23,21 +23,18 @@ _FAMILIES = (typical.ATTENTION, typical.MLP, "attention + MLP")
 
 
 def _answer() -> str:
-    return textwrap.fill(entries.answer(published(*_TYPICAL)), 100)
+    return textwrap.fill(answer.answer(published("board/typical")), 100)
+
+
+def _forms() -> str:
+    """What the answer compares: the best form of each side, and attention with wide heads."""
+    return answer.forms(published("board/typical"))
 
 
 def _budgets() -> str:
     """Attention alone, MLP and both at every budget."""
     # Without ranks: those of the board are among all entries, blocks too.
     return tables.markdown(_quoted().drop(columns=["budget", "rank"]), {})
-
-
-def _largest() -> str:
-    """The same at the largest budget, in fewer columns."""
-    quoted = _quoted()
-    budget = quoted["budget"].max()
-    at_largest = quoted[quoted["budget"] == budget].drop(columns=["budget", "parameters", "rank"])
-    return tables.markdown(at_largest.rename(columns={"entry": f"{budget:,} parameters"}), {})
 
 
 def _quoted() -> pd.DataFrame:
@@ -141,7 +138,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
     "blocks": _blocks,
     "budgets": _budgets,
-    "largest": _largest,
+    "forms": _forms,
     "narrow": _narrow,
     "laws": _laws,
     "precision": _precision,

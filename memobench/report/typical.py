@@ -11,7 +11,7 @@ import pandas as pd
 
 from memobench import notation, typical
 from memobench.families import TOLERANCE
-from memobench.report import tables
+from memobench.report import answer, tables
 from memobench.report.drawing import (
     MARKERS,
     Drawing,
@@ -68,8 +68,8 @@ class Typical(Drawing):
         families = list(dict.fromkeys(found["family"]))
         colors, markers = colors_of(families), itertools.cycle(MARKERS)
         looks = {x: {"color": colors[x], "marker": next(markers)} for x in families}
-        pairs = _pairs(table)
-        figure, ((bits, half, *over),) = subplots(1, 3 if pairs else 2, (13, 6))
+        contests = typical.contests(table)
+        figure, ((bits, half, *over),) = subplots(1, 3 if contests else 2, (13, 6))
         second = ("half_99", "sets that fit", "associations per parameter\nthat half know to 99%")
         if "half_99" not in found:
             second = ("accuracy", "associations", "share of all associations\nthat is known")
@@ -83,7 +83,7 @@ class Typical(Drawing):
             axis.set_ylim(0)
             _parameters(axis, sorted(set(found["budget"])))
         for axis in over:
-            _ratios(axis, pairs)
+            _ratios(axis, contests)
         figure.suptitle(notation.typeset(experiment.title))
         laws = typical.power_laws(table).to_dict("records")
         kept = [law for law in laws if law["p_value"] >= typical.REJECTED]
@@ -98,14 +98,15 @@ class Typical(Drawing):
 
     def answer(self, table: pd.DataFrame) -> str:
         """See `Drawing`: attention or MLP, where both were measured."""
-        return answer(table) if _pairs(table) else ""
+        return answer.answer(table) if answer.has_answer(table) else ""
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the answer in a sentence, and a table of every set."""
         found = typical.summary(table)
         if found.empty:
             return []
-        parts = ["## The answer", answer(table)] if _pairs(table) else []
+        said = self.answer(table)
+        parts = ["## The answer", said] if said else []
         parts += ["## Entries", DEFINITION]
         for (budget, protocol), rows in found.groupby(["budget", "protocol"]):
             steps = f"{int(rows['steps'].iloc[0]):,}"
@@ -168,88 +169,6 @@ def _below(figure: "Figure", handles: Sequence[Any]) -> None:
     legend(figure, handles, columns=2 if long else 3)
 
 
-def answer(table: pd.DataFrame) -> str:
-    """Attention or MLP, at the largest budget where both were measured: sentences with intervals.
-
-    Of sets that fit only where their learning rate was chosen for them.
-
-    Raises ValueError where they were not.
-    """
-    pairs = _pairs(table)
-    if not pairs:
-        raise ValueError("no budget has both attention alone and an MLP")
-    budget, attention, mlp = pairs[-1]
-    steps, over = typical.ratio(attention, mlp)[-1]
-    _, distinct = typical.ratio(attention, mlp, "n_params_distinct")[-1]
-    known = typical.summary(pd.DataFrame([attention, mlp]))
-    rows = {row["family"]: row for row in known.to_dict("records")}
-    each = [
-        f"{name} {row['bits'] / row['n_params']:.2f} "
-        f"[{row['bits_low'] / row['n_params']:.2f}, {row['bits_high'] / row['n_params']:.2f}]"
-        for name, row in (
-            ("an MLP", rows[typical.MLP]),
-            ("attention alone, its heads as wide as the model,", rows[typical.ATTENTION]),
-        )
-    ]
-    verdict = (
-        "the MLP memorizes more bits"
-        if over.high < 1
-        else "attention memorizes more bits"
-        if over.low > 1
-        else "neither memorizes more bits"
-    )
-    return (
-        f"At {budget:,} parameters {verdict}: after {steps:,} steps of the exact gradient "
-        f"{' and '.join(each)} bits per parameter of an overfull set; attention over MLP is "
-        f"{over.value:.2f} [{over.low:.2f}, {over.high:.2f}] (means over label tables, 95% "
-        "intervals). Per degree of freedom, without what the products of such heads make "
-        f"redundant, it is {distinct.value:.2f} [{distinct.low:.2f}, {distinct.high:.2f}]. "
-        f"{_threshold(rows)}"
-    ).strip()
-
-
-def _threshold(rows: dict[str, Any]) -> str:
-    both = attention, mlp = rows[typical.ATTENTION], rows[typical.MLP]
-    if any(pd.isna(row.get("rate_of_sets")) for row in both):
-        return ""
-    more = attention["half_99_low"] > mlp["half_99_high"]
-    less = attention["half_99_high"] < mlp["half_99_low"]
-    who = "attention alone learns a larger one" if more else "the MLP learns a larger one"
-    verdict = who if more or less else "neither learns a significantly larger one"
-    shown = [
-        f"{row['half_99']:,.0f} [{row['half_99_low']:,.0f}, {row['half_99_high']:,.0f}]"
-        for row in both
-    ]
-    return (
-        f"Of sets that fit, {verdict}: half of the trainings come to know 99% of {shown[0]} "
-        f"associations with attention alone, of {shown[1]} with the MLP."
-    )
-
-
-def _pairs(table: pd.DataFrame) -> list[tuple[int, Any, Any]]:
-    """Budgets, and the rows of attention alone and of an MLP there, by the exact gradient.
-
-    Of the same label tables, which alone are compared.
-    """
-    runs = typical.measured(table)
-    runs = runs[runs["protocol"] == "exact"]
-    rows: dict[int, dict[str, Any]] = {}
-    for run in runs.to_dict("records"):
-        family = typical.family(run)
-        rows.setdefault(typical.budget(int(run["n_params"])), {})[family] = run
-    wanted = (typical.ATTENTION, typical.MLP)
-    pairs = [
-        (budget, *(of_budget[family] for family in wanted))
-        for budget, of_budget in sorted(rows.items())
-        if set(wanted) <= of_budget.keys()
-    ]
-    return [
-        (budget, attention, mlp)
-        for budget, attention, mlp in pairs
-        if all(attention[name] == mlp[name] for name in ("tables", "task_seed"))
-    ]
-
-
 def laws(table: pd.DataFrame) -> pd.DataFrame:
     """What pages show of the power law of every family that has one, that of most bits first."""
     found = typical.power_laws(table)
@@ -295,8 +214,9 @@ def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, aside: float
     axis.errorbar(x, value, yerr=[value - low, high - value], capsize=2, linewidth=1, **look)
 
 
-def _ratios(axis: "Axes", pairs: Sequence[tuple[int, Any, Any]]) -> None:
-    ratios = [(budget, typical.ratio(attention, mlp)) for budget, attention, mlp in pairs]
+def _ratios(axis: "Axes", contests: Sequence[typical.Contest]) -> None:
+    attention, mlp, _ = typical.SIDES
+    ratios = [(x.budget, typical.ratio(x.best[attention], x.best[mlp])) for x in contests]
     all_steps = sorted({steps for _, of_budget in ratios for steps, _ in of_budget})
     for place, (steps, color) in enumerate(
         zip(all_steps, palette(len(all_steps), "viridis"), strict=True)
@@ -314,7 +234,7 @@ def _ratios(axis: "Axes", pairs: Sequence[tuple[int, Any, Any]]) -> None:
             label=f"{steps:,} steps",
         )
     axis.axhline(1, color="black", linewidth=1, linestyle=":")
-    axis.set_title("attention over MLP, overfull sets")
+    axis.set_title("attention alone over MLP, best forms here")
     axis.set_ylabel("ratio of bits per parameter")
     axis.set_ylim(0, 1.3)
     _parameters(axis, [budget for budget, _ in ratios])

@@ -1,0 +1,140 @@
+"""Attention or MLP: each side by its best measured form, at a budget that has all of them."""
+
+import ast
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench import typical
+from memobench.experiments import EXPERIMENTS
+from memobench.report import answer, leaderboard
+from memobench.table.published import published
+
+ATTENTION, MLP, BOTH = typical.SIDES
+
+
+@pytest.fixture(scope="module")
+def board():
+    """The published runs of up to 2,048 parameters, where every form was measured."""
+    table = published("board/typical")
+    return table[table["n_params"] < 3000].reset_index(drop=True)
+
+
+def families(table):
+    return np.array([typical.family(run) for run in table.to_dict("records")])
+
+
+def scaled(bits, factor):
+    """The same list of lists as a row has it, every number times a factor."""
+    lists = ast.literal_eval(bits) if isinstance(bits, str) else bits
+    return (factor * np.array(lists)).tolist()
+
+
+def with_bits(table, where, factor):
+    table = table.copy()
+    table["rung_bits"] = [
+        scaled(bits, factor) if chosen else bits
+        for bits, chosen in zip(table["rung_bits"], where, strict=True)
+    ]
+    return table
+
+
+def test_each_side_is_its_best_form_at_every_budget(board):
+    for contest in typical.contests(board):
+        exact = board[(board["protocol"] == "exact")]
+        for side, best in contest.best.items():
+            bits = [
+                np.mean(typical.models(run, "rung_bits")[-1]) / run["n_params"]
+                for run in exact.to_dict("records")
+                if typical.budget(run["n_params"]) == contest.budget
+                and typical.architecture(run).side[0] == side
+            ]
+            mean = np.mean(typical.models(best, "rung_bits")[-1]) / best["n_params"]
+            assert len(bits) > 1
+            assert mean == max(bits)
+
+
+def test_the_answer_names_the_largest_budget_with_every_form(board):
+    assert answer.answer(board).startswith("At 2,048 parameters ")
+    largest = board["n_params"] > 1500
+    for family in ("attention-only, narrow heads", "MLP, narrow head"):
+        some = board[~(largest & (families(board) == family))]
+        assert answer.answer(some).startswith("At 1,024 parameters "), family
+
+
+def test_a_better_form_turns_the_answer_round(board):
+    said = answer.answer(board)
+    assert "attention and MLP in one layer memorize the most" in said
+    narrow = families(board) == "attention-only, narrow heads"
+    turned = answer.answer(with_bits(board, narrow, 1.4))
+    assert "attention alone memorizes the most" in turned
+    over = [float(re.search(r"over the MLP is (\S+)", text)[1]) for text in (said, turned)]
+    assert over[1] / over[0] == pytest.approx(1.4, abs=0.02)
+    # Wide heads are one form: as long as narrow ones know more, they move their own ratio alone.
+    wide = families(board) == typical.ATTENTION
+    slower = answer.answer(with_bits(board, wide, 0.5))
+    assert slower.split(" It takes ")[0] == said.split(" It takes ")[0]
+    assert slower != said
+
+
+def test_runs_without_narrow_heads_say_so(board):
+    wide = board[["narrow" not in family for family in families(board)]]
+    assert "narrower than the model" in answer.answer(wide)
+    assert "narrower than the model" not in answer.answer(board)
+
+
+def test_equal_sides_are_not_ranked(board):
+    mlp = board[(families(board) == "MLP") & (board["protocol"] == "exact")]
+    changes = {"architecture": "attention_only", "d_mlp": 0, "activation": None}
+    attention = mlp.assign(run_id="f" + mlp["run_id"].str[1:], **changes)
+    equal = pd.concat([mlp, attention], ignore_index=True)
+    assert "memorizes as much as any other" in answer.answer(equal)
+
+
+@pytest.mark.parametrize("kept", [(), (typical.ATTENTION,), ("MLP", "attention + MLP")])
+def test_runs_of_one_side_have_no_answer(board, kept, tmp_path):
+    some = board[[family in kept for family in families(board)]]
+    experiment = EXPERIMENTS["board/typical"]
+    sections = experiment.figure.sections(some)
+    assert "## The answer" not in sections
+    assert bool(sections) == bool(kept)
+    experiment.figure.draw(experiment, "quick", some).savefig(tmp_path / "typical.png")
+    assert (tmp_path / "typical.png").stat().st_size > 0
+    assert not answer.has_answer(leaderboard.compared(some))
+    with pytest.raises(ValueError, match="attention alone and an MLP"):
+        answer.answer(some)
+
+
+@pytest.mark.parametrize("name", ["tables", "task_seed"])
+def test_sides_of_unlike_label_tables_are_not_compared(board, name):
+    is_mlp = board["architecture"] == "mlp"
+    assert not answer.has_answer(board.assign(**{name: board[name] + is_mlp}))
+
+
+def test_runs_of_fewer_rungs_are_compared_at_the_steps_that_both_have(board):
+    narrow = families(board) == "attention-only, narrow heads"
+    table = board.copy()
+    for name in ("rung_bits", "rung_known", "rung_steps", "rung_rates"):
+        table[name] = [
+            typical.listed(value)[-1:] if chosen else value
+            for value, chosen in zip(table[name], narrow, strict=True)
+        ]
+    first = answer.answer(board)
+    assert answer.answer(table).split(" Sets ")[0] == first.split(" Sets ")[0]
+
+
+def test_the_key_figure_has_a_line_and_a_name_for_each_form(board):
+    figure = answer.draw(board)
+    for axis in figure.axes:
+        names = {text.get_text() for text in axis.texts}
+        assert names == {ATTENTION, MLP, BOTH, answer.WIDE}
+        assert len(axis.containers) == 4
+    assert re.search(r"\d\.\d\d to \d\.\d\d times the MLP's bits", figure.get_suptitle())
+
+
+def test_the_table_of_forms_has_a_row_for_each_side_and_for_wide_heads(board):
+    rows = answer.forms(board).splitlines()[2:]
+    assert len(rows) == 4
+    assert rows[-1].startswith("| attention-only, full heads (")
