@@ -178,7 +178,7 @@ def _known(contest: typical.Contest) -> dict[str, Any]:
     runs = dict(contest.best)
     if contest.wide is not None and contest.wide["run_id"] != runs[_ATTENTION]["run_id"]:
         runs[WIDE] = contest.wide
-    found: dict[str, Any] = (
+    found: dict[Any, Any] = (
         typical.summary(pd.DataFrame(runs.values())).set_index("run_id").to_dict("index")
     )
     return {name: found[run["run_id"]] for name, run in runs.items()}

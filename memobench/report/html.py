@@ -22,7 +22,12 @@ from memobench import typical
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")
 # Families that curves show first.
-SHOWN = (typical.ATTENTION, typical.MLP)
+SHOWN = (
+    "attention + MLP, narrow heads",
+    "attention-only, narrow heads",
+    typical.MLP,
+    typical.ATTENTION,
+)
 
 
 def page(board: pd.DataFrame, answer: str = "", links: Mapping[str, str] | None = None) -> str:
