@@ -13,7 +13,9 @@ from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
+from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
+from memobench.runs import Run
 from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
@@ -216,3 +218,38 @@ def test_cuts_are_those_of_the_plain_recurrence(make_run, platform, steps):
     total = [chance.randint(1, 9) * steps for _ in modules]
     cuts = packing._cuts(modules, work, total, longest, platform, 1)
     assert cuts == _plain_cuts(modules, work, total, longest, platform)
+
+
+def _sizes(n_heads, d_models, seeds=2):
+    return [
+        Run(
+            task=Associations(vocab_size=50),
+            architecture=AttentionOnly(d_model=d_model, d_head=d_model, n_heads=n, heads="full"),
+            method=Training(batch_size=256, n_batches=16, epochs=64),
+            seed=seed,
+        )
+        for d_model in d_models
+        for n in n_heads
+        for seed in range(seeds)
+    ]
+
+
+def test_what_is_left_trains_in_the_packs_that_were_planned_first():
+    """A sweep that was killed ends in the bits of one that was not."""
+    runs = _sizes([7, 17, 35], [10, 15, 20, 34, 36, 39])
+    packs = packing.plan(runs, "cpu")
+    anew = 0
+    for i in range(len(packs)):
+        others = packs[:i] + packs[i + 1 :]
+        left = {run.run_id for pack in others for run in pack.runs}
+        assert packing.plan_rest(runs, left, "cpu") == others
+        anew += packing.plan([run for run in runs if run.run_id in left], "cpu") != others
+    assert anew, "planning what is left alone would have done"
+
+
+@pytest.mark.parametrize("part", [0, 1, 7, 20, 36])
+def test_each_run_that_is_left_is_planned_once(part):
+    runs = _sizes([7, 17, 35], [10, 15, 20, 34, 36, 39])
+    left = {run.run_id for run in np.random.default_rng(part).permutation(np.array(runs))[:part]}
+    planned = [run.run_id for pack in packing.plan_rest(runs, left, "cpu") for run in pack.runs]
+    assert sorted(planned) == sorted(left)

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,6 +139,30 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
         groups[_structure(module, run)].append((module, run))
     packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
     return sorted(packs, key=lambda pack: -pack.seconds)
+
+
+def plan_rest(
+    runs: Sequence[Run], left: Collection[str], platform: str, n_devices: int = 1
+) -> list[Pack]:
+    """The packs in which those of the runs train that are left.
+
+    A pack of which nothing is done stays as all runs were planned: in another one a run would round
+    differently, which some trainings amplify. What is left of the others is planned anew.
+
+    Args:
+      runs: all runs of the sweep.
+      left: the ids of those that are to be trained.
+      platform: see `plan`.
+      n_devices: see `plan`.
+    """
+    if not left:
+        return []
+    packs = plan(runs, platform, n_devices)
+    whole = [pack for pack in packs if all(run.run_id in left for run in pack.runs)]
+    kept = {run.run_id for pack in whole for run in pack.runs}
+    rest = [run for run in runs if run.run_id in left and run.run_id not in kept]
+    found = whole + plan(rest, platform, n_devices)
+    return sorted(found, key=lambda pack: -pack.seconds)
 
 
 def predicted_work(run: Run, module: Module) -> float:

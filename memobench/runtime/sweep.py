@@ -148,8 +148,8 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     for x in done:
         require(_ID.holds(x), f"done: {shown(x)} is no id of a run; give table['run_id']")
     _check(runs)
-    missing = [run for run in runs if run.run_id not in done]
-    return packing.plan(missing, jax.default_backend(), local.n_devices())
+    left = {run.run_id for run in runs} - done
+    return packing.plan_rest(runs, left, jax.default_backend(), local.n_devices())
 
 
 def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
@@ -211,7 +211,7 @@ def _done(
         interrupted = stack.enter_context(_interrupts())
         pool = executor.start(_work(executor, workspace), folder, bar.steps_done)
         stack.enter_context(contextlib.closing(pool))
-        driver = _Driver(missing, workspace, executor, pool, bar)
+        driver = _Driver(wanted.values(), missing, workspace, executor, pool, bar)
         try:
             for rows in driver.rows():
                 if interrupted.is_set():
@@ -311,18 +311,19 @@ def _work(executor: executors.Executor, workspace: worker.Workspace | None) -> e
 class _Driver:
     """Hands missing runs to an executor until shards have them.
 
-    missing: what no shard has. lost: what cannot be trained here, with the reason.
+    wanted: all runs of the sweep. missing: what no shard has. lost: what cannot be trained here, with the reason.
     """
 
     def __init__(
         self,
+        wanted: Iterable[Run],
         missing: dict[str, Run],
         workspace: worker.Workspace | None,
         executor: executors.Executor,
         pool: executors.Pool,
         bar: Progress,
     ) -> None:
-        self.missing, self.lost = missing, dict[str, str]()
+        self._wanted, self.missing, self.lost = tuple(wanted), missing, dict[str, str]()
         self._workspace, self._executor, self._pool, self._bar = workspace, executor, pool, bar
         self._packs_out, self._awaits_lost = 0, False
         self._tries = collections.Counter[str]()
@@ -382,7 +383,8 @@ class _Driver:
             self._workspace.leases.clear()
             others = self._others()
             runs = [run for run in runs if run.run_id not in others]
-        packs = packing.plan(runs, self._pool.platform, self._pool.n_devices)
+        left = {run.run_id for run in runs}
+        packs = packing.plan_rest(self._wanted, left, self._pool.platform, self._pool.n_devices)
         self._bar.add(packs, predict(packs))
         self._pool.submit(packs)
         self._packs_out += len(packs)
