@@ -13,6 +13,7 @@ import scipy.stats
 
 from memobench import capacity, families, metrics
 from memobench.claims import statistics
+from memobench.columns import printable
 from memobench.errors import UserError
 from memobench.methods.capacity import Capacity
 from memobench.models.base import Architecture, in_words
@@ -105,7 +106,8 @@ def _row(run: Any) -> dict[str, Any]:
 def family(run: Any) -> str:
     """The family of a row's architecture; its name and depth, where it is not registered here."""
     architecture = _architecture(run)
-    return architecture.family if architecture else in_words(str(run["architecture"]), run)
+    name = architecture.family if architecture else in_words(str(run["architecture"]), run)
+    return printable(name)
 
 
 def budget(n_params: int) -> int:
