@@ -14,7 +14,6 @@ import scipy.stats
 from memobench import capacity, families, metrics
 from memobench.claims import statistics
 from memobench.columns import printable
-from memobench.errors import UserError
 from memobench.methods.capacity import Capacity
 from memobench.models.base import Architecture, in_words
 from memobench.table import analysis
@@ -239,8 +238,10 @@ def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
 
 
 def _architecture(run: Any) -> Architecture | None:
-    """The architecture of a row; None for one that is not registered here."""
+    """The architecture of a row; None for one that is not registered here, or has no name."""
     try:
-        return Architecture.of_row(run)
-    except UserError:
+        found = Architecture.of_row(run)
+        str(found.full_name)
+    except Exception:  # A user's own code may raise anything.
         return None
+    return found

@@ -112,7 +112,11 @@ class _Check:
         self.errors: list[str] = []
         # What lies among weights; runs whose own were kept and are gone, and those that never had
         # any though their method keeps them.
-        self._files = results.weights_names(folder)
+        self._files: set[str] = set()
+        try:
+            self._files = results.weights_names(folder)
+        except OSError as error:
+            self.errors.append(f"the weights cannot be listed: {reason(error)}")
         self._deleted: list[str] = []
         self._never_kept: list[str] = []
         # Runs whose weights are here.
