@@ -395,8 +395,10 @@ def test_verify_notices_weights_that_are_others_or_gone(kept, tmp_path):
     (error,) = verify.verify(folder).errors
     assert "the row or the file was changed" in error
     second.write_bytes(b"?")
-    (error,) = verify.verify(folder).errors
+    found = verify.verify(folder)
+    (error,) = found.errors
     assert "is not a certificate" in error
+    assert (found.runs, found.without_weights) == (3, 2)
 
 
 def _reseal_all(folder, change):

@@ -119,7 +119,7 @@ class _Check:
             self.errors.append(f"the weights cannot be listed: {reason(error)}")
         self._deleted: list[str] = []
         self._never_kept: list[str] = []
-        # Runs whose weights are here.
+        # Runs whose weights are here and can be run.
         self._kept: set[str] = set()
         self._misdated: list[str] = []
         self.n_shards = 0
@@ -214,8 +214,8 @@ class _Check:
             elif run.method.keeps_weights and row["status"] == "ok":
                 self._never_kept.append(run.run_id)
             return
-        self._kept.add(run.run_id)
         certificate, digest = certificates.read(path)
+        self._kept.add(run.run_id)
         require(
             digest == row["weights_digest"],
             f"weights_digest={shown(row['weights_digest'])} is not that of {path.name}, "
