@@ -18,7 +18,7 @@ from memobench import columns as col
 from memobench import families, theory, typical
 from memobench.capacity import complete
 from memobench.columns import Column, by_name, require, shown
-from memobench.errors import UserError
+from memobench.errors import in_a_line
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
 from memobench.models import base as models
@@ -345,10 +345,10 @@ _SAME = ["run_id", "by"]
 
 def _row(key: _Key, values: Mapping[str, Any]) -> dict[str, Any]:
     architecture = key.architecture
-    sizes = {"architecture": architecture.name, "family": architecture.family}
+    sizes = {"architecture": architecture.name, "family": col.printable(architecture.family)}
     sizes |= {**architecture.shared_cells(), **architecture.cells()}
     own = {"track": key.track, "budget": key.budget, "by": key.by, "version": VERSION}
-    own |= {"entry": architecture.full_name}
+    own |= {"entry": col.printable(architecture.full_name)}
     return {**values, **sizes, **own, "vocab_size": families.VOCAB_SIZES[key.budget]}
 
 
@@ -417,8 +417,10 @@ def unreadable(row: Mapping[str, Any]) -> str | None:
         made = from_cells(row)
         method: Any = made.method
         method.check_lists(made, {name: listed(row[name]) for name in method.filled()})
-    except UserError as error:
-        return str(error)
+        # A user's own, whose code may raise anything.
+        str(made.architecture.full_name)
+    except Exception as error:
+        return in_a_line(error)
     return None
 
 
@@ -460,8 +462,9 @@ def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
         try:
             architecture = Architecture.of_row(row)
             reason = off_board(*task_and_size(row))
-        except UserError as error:
-            reason = str(error)
+            str(architecture.full_name)
+        except Exception as error:
+            reason = in_a_line(error)
         if reason:
             _log.warning("left out of the board: %s: %s", row["file"], reason)
             continue

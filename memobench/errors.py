@@ -1,12 +1,15 @@
 """The exceptions that tell users what to do. Imports no part of memobench."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 _Class = TypeVar("_Class", bound=type)
+# Longer messages, as of XLA, are cut.
+_LONGEST = 300
 
 
 class UserError(ValueError):
@@ -30,13 +33,31 @@ class Lost(UserError):
 
 
 def in_a_line(error: BaseException) -> str:
-    """What was raised, with its kind where it is no UserError.
+    """What was raised; where it is no UserError, with its kind and no longer than a line.
 
     >>> in_a_line(KeyError("bit")), in_a_line(UserError("steps=0 is too few; give more"))
     ("KeyError: 'bit'", 'steps=0 is too few; give more')
     """
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return kind + " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    if isinstance(error, UserError):
+        return text
+    text = text if text.isprintable() else repr(text)[1:-1]
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"{type(error).__name__}: {text}"
+
+
+@contextlib.contextmanager
+def within(place: str) -> Iterator[None]:
+    """Turns whatever is raised inside into a UserError: one line that begins with the place.
+
+    At borders where others' files are read: what nobody foresaw costs that file alone. A kind of
+    UserError stays that kind.
+    """
+    try:
+        yield
+    except Exception as error:
+        kind = type(error) if isinstance(error, UserError) else UserError
+        raise kind(f"{place}: {in_a_line(error)}") from error
 
 
 def reason(error: BaseException) -> str:
@@ -45,7 +66,7 @@ def reason(error: BaseException) -> str:
     >>> reason(FileNotFoundError(2, "No such file or directory", "a.json"))
     'No such file or directory'
     """
-    return str(getattr(error, "strerror", None) or error)
+    return getattr(error, "strerror", None) or in_a_line(error)
 
 
 def closest(name: str, names: Iterable[str], cutoff: float = 0.4, others: str = "") -> str:

@@ -62,6 +62,8 @@ def contents(path: pathlib.Path, most: int, follow: bool = True) -> bytes:
             data = file.read(most + 1)
     finally:
         os.close(handle)
+    # Files of /proc are regular, and some have nothing to read for now.
+    require(data is not None, _NOT_REGULAR)
     require_small(len(data), most)
     return data
 
@@ -76,6 +78,8 @@ def require_small(size: int, most: int) -> None:
 
 # A string, or what is left of the text where it does not end.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?', re.DOTALL)
+# An escape of half a character, alone or with its other half after it.
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -95,16 +99,19 @@ def parsed(data: bytes) -> Any:
     depth = np.cumsum(np.where(opens, 1, -1), dtype=np.int64).max(initial=0)
     require(depth <= MAX_DEPTH, f"lists within lists {depth} deep; memobench writes none")
     try:
-        return json.loads(
+        found = json.loads(
             data.decode(),
             parse_constant=_no_constant,
             parse_int=_whole_number,
             parse_float=_finite,
             object_pairs_hook=_distinct,
         )
+        if _HALF.search(data):
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
     except UserError:
         raise
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise UserError("is not UTF-8; it is not a file of memobench, or damaged") from error
     except json.JSONDecodeError as error:
         raise UserError(

@@ -14,7 +14,7 @@ import scipy.stats
 
 from memobench import capacity, families, metrics
 from memobench.claims import statistics
-from memobench.errors import UserError
+from memobench.columns import printable
 from memobench.methods.capacity import Capacity
 from memobench.models.base import Architecture, in_words
 from memobench.table import analysis
@@ -108,7 +108,8 @@ def _row(run: Any) -> dict[str, Any]:
 def family(run: Any) -> str:
     """The family of a row's architecture; its name and depth, where it is not registered here."""
     known_as = architecture(run)
-    return known_as.family if known_as else in_words(str(run["architecture"]), run)
+    name = known_as.family if known_as else in_words(str(run["architecture"]), run)
+    return printable(name)
 
 
 def budget(n_params: int) -> int:
@@ -292,8 +293,10 @@ def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
 
 
 def architecture(run: Any) -> Architecture | None:
-    """The architecture of a row; None for one that is not registered here."""
+    """The architecture of a row; None for one that is not registered here, or has no name."""
     try:
-        return Architecture.of_row(run)
-    except UserError:
+        found = Architecture.of_row(run)
+        str(found.full_name)
+    except Exception:  # A user's own code may raise anything.
         return None
+    return found

@@ -128,7 +128,6 @@ def checked_row(row):
         if value is not None:
             check_domain(name, known[name].domain, value)
     row = {name: row.get(name) for name in known}
-    checks.check_date(row["date"])
     run = from_cells(row)
     for check in checks.CONSISTENCY:
         check(run, row)

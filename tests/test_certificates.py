@@ -189,6 +189,53 @@ def test_other_weights_are_refused(tensors, says):
     assert says in _refused(_rewritten(lambda head: None, tensors))
 
 
+def _of_header(header):
+    """The bytes of a file of this header."""
+    return len(header).to_bytes(8, "little") + header
+
+
+HALF = _of_header(rb'{"__metadata__":{"memobench":"\ud800"}}')
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HALF,
+        _of_header(rb'{"__metadata__":{"memobench":"{\"by\":\"\\ud800\"}"}}'),
+        _of_header(rb'{"\udfff":{"dtype":"F32"},"__metadata__":{"memobench":"{}"}}'),
+    ],
+    ids=["metadata", "specs", "parameter"],
+)
+def test_half_a_character_is_refused_in_one_line(data):
+    assert "is not UTF-8" in _refused(data)
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [RecursionError("too deep"), MemoryError(), KeyError("\ud800\n"), OSError(5, "broken")],
+)
+@pytest.mark.parametrize("where", ["decode", "count"])
+def test_whatever_one_file_raises_the_others_are_counted(
+    tmp_path, capsys, monkeypatch, raised, where
+):
+    good, bad = (certificates.save(drawn(of_weights=i), tmp_path) for i in (1, 2))
+    module = {"decode": certificates, "count": counting}[where]
+    done = getattr(module, where)
+
+    def failing(what, *more):
+        data = what if where == "decode" else certificates.encode(what)
+        if data == bad.read_bytes():
+            raise raised
+        return done(what, *more)
+
+    monkeypatch.setattr(module, where, failing)
+    with pytest.raises(UserError) as refused:
+        _command("--json", bad, good)
+    assert str(refused.value).startswith(f"{bad}: {type(raised).__name__}: ")
+    assert str(refused.value).isprintable()
+    assert json.loads(capsys.readouterr().out)["file"] == good.name
+
+
 def test_a_part_counts_its_first_examples_only():
     whole, part = (counting.count(drawn(first=n), ["float32"]) for n in (None, 5))
     all_of_it = counting.count(drawn(first=12), ["float32"])
@@ -346,10 +393,124 @@ def test_verify_notices_weights_that_are_others_or_gone(kept, tmp_path):
     params = {name: 2 * x for name, x in certificate.params.items()}
     second.write_bytes(certificates.encode(dataclasses.replace(certificate, params=params)))
     (error,) = verify.verify(folder).errors
-    assert "was changed after it was written" in error
+    assert "the row or the file was changed" in error
     second.write_bytes(b"?")
-    (error,) = verify.verify(folder).errors
+    found = verify.verify(folder)
+    (error,) = found.errors
     assert "is not a certificate" in error
+    assert (found.runs, found.without_weights) == (3, 2)
+
+
+def _reseal_all(folder, change):
+    """Changes all rows of a folder, and the digests of their shards."""
+    for path in results.shard_paths(folder):
+        small.reseal(path, lambda shard: [change(row) for row in shard["rows"]])
+
+
+def _of_weights(found):
+    """Notes on weights; others are on the checkout."""
+    return [line for line in found.notes if "weights" in line]
+
+
+@pytest.mark.parametrize(
+    "claim", [lambda row: row.pop("weights_digest"), lambda row: row.update(weights_digest=None)]
+)
+def test_weights_that_a_row_does_not_name_count_all_the_same(kept, tmp_path, claim):
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    _reseal_all(folder, claim)
+    errors = verify.verify(folder).errors
+    assert len(errors) == 3
+    assert all("weights_digest=None is not that of" in error for error in errors)
+
+
+def test_rows_without_weights_and_weights_without_rows_are_named(kept, tmp_path):
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    found = verify.verify(folder, recompute=True)
+    assert (found.errors, _of_weights(found)) == ((), [])
+    assert found.summary.endswith("; nothing could check the measures of 0 runs")
+    path = results.weights_path(folder, RUNS[0].run_id)
+    path.rename(path.with_stem("0" * 16))
+    _reseal_all(
+        folder, lambda row: row.update(weights_digest=None) if row["run_id"] == path.stem else None
+    )
+    found = verify.verify(folder, recompute=True)
+    without, no_run = _of_weights(found)
+    assert found.errors == ()
+    assert f"1 run without weights, though their method keeps them: {path.stem}" in without
+    assert f"1 file among weights of no run that is here: {'0' * 16}.safetensors" in no_run
+    assert found.summary.endswith("; nothing could check the measures of 1 run")
+    (folder / "weights" / "\udcff\n").write_bytes(b"?")
+    assert all(line.isprintable() for line in verify.verify(folder).notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [({"seed": 7}, "of another run"), ({"first": 1}, "of the first 1 examples")],
+)
+def test_weights_of_other_runs_and_of_a_part_are_no_evidence(kept, tmp_path, changes, told):
+    """One example that is known has the accuracy of all."""
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    path = results.weights_path(folder, RUNS[0].run_id)
+    data = certificates.encode(dataclasses.replace(certificates.load(path), **changes))
+    path.write_bytes(data)
+    digest = certificates.digest(data)
+    _reseal_all(
+        folder, lambda row: row["run_id"] == path.stem and row.update(weights_digest=digest)
+    )
+    (error,) = verify.verify(folder, recompute=True).errors
+    assert told in error
+
+
+@pytest.mark.parametrize("name", ["{}-0", "0{}", "{}-from-0"])
+@pytest.mark.parametrize("digest", [None, 64 * "0"])
+def test_a_forged_row_beside_that_of_the_weights_is_an_error_and_not_read(
+    kept, tmp_path, name, digest
+):
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    before = results.load_rows(folder)
+    for path in results.shard_paths(folder):
+        forged = shutil.copy(path, path.with_stem(name.format(path.stem)))
+        small.reseal(
+            forged,
+            lambda shard: [
+                row.update(accuracy=1.0, weights_digest=digest) for row in shard["rows"]
+            ],
+        )
+    assert results.load_rows(folder) == before
+    assert memobench.run(RUNS, folder, progress=False)["accuracy"].tolist() == [
+        before[run.run_id]["accuracy"] for run in RUNS
+    ]
+    errors = verify.verify(folder).errors
+    assert sum("which is more than rounding" in error for error in errors) == 3
+    assert any("weights_digest=" in error for error in errors)
+
+
+def test_of_rows_without_weights_the_first_name_counts(kept, tmp_path):
+    """STEM.json is before STEM-0.json."""
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    shutil.rmtree(folder / "weights")
+    before = results.load_rows(folder)
+    for path in results.shard_paths(folder):
+        forged = shutil.copy(path, path.with_stem(f"{path.stem}-0"))
+        small.reseal(forged, lambda shard: [row.update(accuracy=1.0) for row in shard["rows"]])
+    assert results.load_rows(folder) == before
+    assert len(verify.verify(folder).errors) >= 3
+
+
+def test_no_exception_of_one_file_or_row_keeps_verify_from_the_others(kept, tmp_path, monkeypatch):
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    results.weights_path(folder, RUNS[0].run_id).write_bytes(HALF)
+
+    def failing(*_):
+        raise ZeroDivisionError("\ud800")
+
+    monkeypatch.setattr(verify.theory, "violations", failing)
+    monkeypatch.setattr(Annealing, "check_weights", failing)
+    errors = verify.verify(folder, recompute=True).errors
+    assert len(errors) == 4
+    assert all(line.isprintable() for line in errors)
+    assert sum("is not UTF-8" in line for line in errors) == 1
+    assert sum("ZeroDivisionError" in line for line in errors) == 3
 
 
 def test_verify_counts_again(kept, tmp_path):

@@ -98,6 +98,7 @@ SPOILED = {
     "a row twice": lambda text: _changed(text, rows=2 * json.loads(text)["rows"]),
     "a list as id": lambda text: _cell(text, "run_id", ["a"]),
     "half a character as id": lambda text: _cell(text, "run_id", "\ud800"),
+    "half a character of no column": lambda text: _cell(text, "mine", ["\udfff"]),
     "a list as rates": lambda text: _cell(text, "rate_factors", [1.0]),
     "no device": lambda text: text.replace('"device"', '"divice"'),
     "device none": lambda text: _provenance(text, device=None),
@@ -141,6 +142,27 @@ def test_a_spoiled_file_is_named_and_skipped(tmp_path, caplog, spoil):
         assert path.name in line
         assert line.isprintable()
         assert len(line) < 500 + len(str(path))
+
+
+@pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError(), TypeError("\ud800\n")])
+def test_whatever_one_file_raises_the_others_are_read(tmp_path, caplog, monkeypatch, error):
+    results.write_shard(tmp_path, [_row("good")], PROVENANCE)
+    path = results.write_shard(tmp_path, [_row("bad")], PROVENANCE)
+    read_shard = results.read_shard
+
+    def failing(file, *more, **named):
+        if file == path:
+            raise error
+        return read_shard(file, *more, **named)
+
+    monkeypatch.setattr(results, "read_shard", failing)
+    assert set(results.load_rows(tmp_path)) == {_id("good")}
+    (line,) = [record.getMessage() for record in caplog.records]
+    (migrated,) = migrate.migrate_folder(tmp_path).errors
+    (verified,) = [x for x in verify.verify(tmp_path).errors if "none of its rows is read" in x]
+    for each in (line, migrated, verified):
+        assert f"{path.name}: {type(error).__name__}: " in each
+        assert each.isprintable()
 
 
 def test_any_change_of_what_was_written_is_refused(tmp_path):

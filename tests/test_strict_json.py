@@ -1,6 +1,8 @@
 """Strict JSON: what memobench reads of others' files."""
 
 import json
+import os
+import stat
 
 import pytest
 
@@ -33,6 +35,8 @@ HOSTILE = {
     "a million rows": (lambda d: b'{"rows": [' + b"{}," * 10**6 + b"{}]}", "than 100,000 rows"),
     "many lists": (lambda d: b'{"rows": [' + b"[]," * 4_000_001 + b"[]]}", "than 4,000,000 lists"),
     "a key twice": (lambda d: b'{"board": "v1", "board": "v1"}', "'board' is there twice"),
+    "half a character": (lambda d: rb'{"name": "\ud800"}', "is not UTF-8"),
+    "half a key": (lambda d: rb'{"a": [{"\uDFFFx": 1}]}', "is not UTF-8"),
     "an open string": (lambda d: b'"' + rb"\"" * 500_000, "is not JSON"),
 }
 
@@ -55,3 +59,17 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
         file.truncate(200 * 2**20)
     with pytest.raises(UserError, match="209,715,200 bytes are more than 67,108,864"):
         strict_json.contents(path, 2**26)
+
+
+def test_a_character_in_two_halves_is_one():
+    assert strict_json.parsed(rb'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", r"\ud800"]
+
+
+def test_a_regular_file_with_nothing_to_read_for_now_is_refused(tmp_path, monkeypatch):
+    """As /proc/kmsg is."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with open(path, "rb+", buffering=0):
+        monkeypatch.setattr(stat, "S_ISREG", lambda mode: True)
+        with pytest.raises(UserError, match="is not a regular file"):
+            strict_json.contents(path, 2**20)

@@ -15,7 +15,7 @@ from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run
 from tests.command_line import command_line
-from tests.test_certificates import drawn
+from tests.test_certificates import HALF, drawn
 
 HEADS = AttentionOnly(d_model=2, d_head=2, n_heads=2, heads="full")
 # Of a budget of the board.
@@ -151,6 +151,20 @@ def test_no_file_can_be_changed_added_renamed_or_linked(copied):
     assert "changed or renamed" in refused(copied.rename(copied.with_name("mine")))
 
 
+def test_a_certificate_with_half_a_character_costs_its_submission_alone(made, tmp_path, caplog):
+    good = shutil.copytree(made, tmp_path / made.name)
+    bad = shutil.copytree(made, tmp_path / "bad")
+    name = f"mlp-{certificates.digest(HALF)[:16]}.safetensors"
+    (bad / name).write_bytes(HALF)
+    bad = _with_head(bad, lambda head: head.update(certificates=[name]))
+    for path in bad.glob("*-*.safetensors"):
+        if path.name != name:
+            path.unlink()
+    assert f"{name}: is not UTF-8" in refused(bad)
+    assert [x.name for x in submissions.load_folder(tmp_path)] == [good.name]
+    assert f"skipped {bad}" in caplog.text
+
+
 def test_what_is_no_submission_is_named_and_skipped(made, tmp_path, caplog):
     good = shutil.copytree(made, tmp_path / made.name)
     (tmp_path / "link").symlink_to(good)
@@ -198,7 +212,8 @@ def test_a_hostile_name_is_refused_and_writes_nothing(copied, tmp_path, name):
     (copied / "submission.json").write_text(
         json.dumps(json.loads((copied / "submission.json").read_text()) | {"submitter": name})
     )
-    assert "submitter=" in refused(copied)
+    said = "is not UTF-8" if name == "a\ud800b" else "submitter="
+    assert said in refused(copied)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,17 @@
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import memobench
-from memobench import certificates, families, plugins, submissions
+from memobench import board, certificates, families, plugins, submissions
 from memobench.errors import UserError
 from memobench.methods.training import Training
+from memobench.report import leaderboard
 from memobench.runs import Run
+from memobench.table import results
+from tests import entries
 from tests.command_line import command_line
 from tests.test_certificates import drawn
 from tests.test_submissions import SET, STANDARD, refused
@@ -152,3 +156,23 @@ def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
     copy = shutil.copy(file, tmp_path / "copy.py")
     done = command_line(*line, f"--plugin={copy}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"), [(r"'\ud800'", [r"\ud800"]), ("1 / 0", [])], ids=["half", "none"]
+)
+def test_no_name_of_a_family_keeps_pages_from_being_written(tmp_path, caplog, name, listed):
+    """Half a character is written as Python writes it; code that raises costs its entry."""
+    file = tmp_path / "own.py"
+    file.write_text(f"{OWN}\n    @property\n    def family(self):\n        return {name}\n")
+    plugins.load(file)
+    table = memobench.OwnTable(d_model=1)
+    row = entries.made(board.run(table, 256))
+    certified = [entries.counted(table), entries.counted()]
+    leaderboard.write([], results.to_table([row]), tmp_path / "pages", certified)
+    found = pd.read_csv(tmp_path / "pages" / "leaderboard.csv")
+    own = found[found["architecture"] == "own_table"]
+    assert sorted(set(own["family"])) == listed
+    assert len(found) == len(own) + 1
+    assert ("ZeroDivisionError" in caplog.text) == (not listed)
+    type(table).registry.pop("own_table")

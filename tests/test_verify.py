@@ -45,6 +45,11 @@ def _write(folder, *rows, **provenance):
     return results.write_shard(folder, rows, {**PROVENANCE, "commit": "0123abc", **provenance})
 
 
+def _notes(found):
+    """All but that these rows, which are made up, have no weights."""
+    return [line for line in found.notes if "without weights" not in line]
+
+
 def _only(lines):
     assert len(lines) == 1, lines
     assert lines[0].isprintable()
@@ -55,8 +60,11 @@ def test_a_sound_folder_has_no_errors_and_stays_as_it_is(tmp_path):
     paths = [_write(tmp_path, _trained(), _trained(1)), _write(tmp_path, _constructed())]
     before = [path.read_bytes() for path in paths]
     found = verify.verify(tmp_path)
-    assert found.errors == found.notes == ()
-    assert found.summary == "2 shards, 3 runs, 0 errors, 0 notes"
+    assert (found.errors, _notes(found)) == ((), [])
+    assert found.summary == (
+        "2 shards, 3 runs, 0 errors, 1 note; nothing could check the measures of 2 runs, "
+        "--recompute checks those of 1"
+    )
     assert [path.read_bytes() for path in paths] == before
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -146,23 +154,25 @@ def test_a_run_that_is_there_twice_is_a_note(tmp_path):
     _write(tmp_path, _trained())
     found = verify.verify(tmp_path)
     assert (found.errors, found.runs) == ((), 2)
-    assert "1 runs are in several shards" in _only(found.notes)
-    assert "alike" in found.notes[0]
+    assert "1 runs are in several shards" in _only(_notes(found))
 
 
-def test_training_twice_may_differ_and_solving_twice_may_not(tmp_path):
-    other = _bare(_trained_row(accuracy=0.3, loss=1.9)) | {"accuracy_protocol": 0.3}
-    _write(tmp_path, _trained(), _trained(1))
-    _write(tmp_path, other)
+@pytest.mark.parametrize("constructed", [False, True])
+@pytest.mark.parametrize("apart", [0, 1e-6, 1e-2])
+def test_two_rows_of_a_run_differ_by_no_more_than_rounding(tmp_path, constructed, apart):
+    loss = 2.0 * (1 - apart)
+    other = _bare(_trained_row(loss=loss)) | {"accuracy_protocol": 0.25}
+    if constructed:
+        changed = {name: other[name] for name in rows.MEASURES}
+        other = _constructed(**changed, aimed_loss=loss)
+    first = _write(tmp_path, _constructed() if constructed else _trained(), _trained(1))
+    second = _write(tmp_path, other)
     found = verify.verify(tmp_path)
-    assert found.errors == ()
-    assert "differing, by at most 0.1 in" in _only(found.notes)
-
-    changed = {name: other[name] for name in rows.MEASURES}
-    changed |= {"aimed_accuracy": 0.3, "aimed_loss": 1.9}
-    _write(tmp_path, _constructed(), _trained(2))
-    _write(tmp_path, _constructed(**changed))
-    assert "weights do not depend on chance" in _only(verify.verify(tmp_path).errors)
+    if apart < 1e-4:
+        assert (found.errors, "by rounding alone" in _only(_notes(found))) == ((), True)
+        return
+    assert "which is more than rounding" in _only(found.errors)
+    assert all(path.name in found.errors[0] for path in (first, second))
 
 
 @pytest.mark.parametrize(
@@ -172,6 +182,7 @@ def test_training_twice_may_differ_and_solving_twice_may_not(tmp_path):
         ({"jax": "new"}, "jax='new', not a version"),
         ({"instruction_set": "fast!"}, "instruction_set='fast!', not an instruction set"),
         ({"date": "2026-13-01T00:00:00+00:00"}, "is not a date"),
+        ({"date": "2026-02-31T00:00:00+00:00"}, "is not a date"),
         ({"spec_version": 99}, "spec_version=99"),
     ],
 )
@@ -180,6 +191,14 @@ def test_provenance_that_is_missing_or_odd_is_an_error(tmp_path, changes, told):
     error = _only(verify.verify(tmp_path).errors)
     assert error.startswith(path.name)
     assert told in error
+
+
+@pytest.mark.parametrize("year", [1970, 2999])
+def test_a_clock_that_was_wrong_is_a_note(tmp_path, year):
+    path = _write(tmp_path, _trained(), date=f"{year}-01-01T00:00:00+00:00")
+    found = verify.verify(tmp_path)
+    assert found.errors == ()
+    assert f"a clock was wrong: {path.name} ({year}" in _only(_notes(found))
 
 
 def test_constructed_weights_are_made_again_and_compared(tmp_path):
@@ -246,7 +265,7 @@ def test_several_commits_and_devices_are_notes(tmp_path):
     _write(tmp_path, _trained(1), _trained(2), commit="4567def+", device="NVIDIA H200")
     found = verify.verify(tmp_path)
     assert found.errors == ()
-    commits, devices, changed = found.notes
+    commits, devices, changed = _notes(found)
     assert "2 values of commit: 4567def+ (2 runs), None (1 runs)" in commits
     assert "NVIDIA H200 (2 runs)" in devices
     assert "2 runs are by code that differed from its commit" in changed
@@ -271,8 +290,8 @@ def test_working_files_are_passed_over_and_old_temporary_ones_noted(tmp_path):
     os.utime(old, (time.time() - 2 * verify.LEFTOVER_SECONDS,) * 2)
     found = verify.verify(tmp_path)
     assert found.errors == ()
-    assert "1 temporary files" in _only(found.notes)
-    assert ".old.tmp" in found.notes[0]
+    assert "1 temporary files" in _only(_notes(found))
+    assert ".old.tmp" in _notes(found)[0]
 
 
 @pytest.mark.parametrize("name", ["none", ""])
@@ -290,6 +309,7 @@ def test_the_command_tells_all_and_fails(tmp_path):
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         "error: foreign.json: not a memobench shard; none of its rows is read",
-        "0 shards, 0 runs, 1 error, 0 notes",
+        "0 shards, 0 runs, 1 error, 0 notes; nothing could check the measures of 0 runs, "
+        "--recompute checks those of 0",
     ]
     assert done.stderr == f"memobench: {tmp_path} is not sound; every error is named above\n"

@@ -28,7 +28,7 @@ from flax import traverse_util
 
 from memobench import atomic, columns, folders, strict_json
 from memobench.columns import require, shown
-from memobench.errors import UserError, reason
+from memobench.errors import UserError, reason, within
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
 from memobench.spec import MOST_SEED, SPEC_VERSION
@@ -220,7 +220,7 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
     """
     folders.require_path(path, "path")
     path = pathlib.Path(path)
-    try:
+    with within(columns.printable(path)):
         try:
             data = strict_json.contents(path, MAX_BYTES, follow)
         except UserError:
@@ -233,9 +233,6 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
             named is None or found.startswith(named[1]),
             "its name is not that of its content: it was changed or renamed after it was written",
         )
-    except UserError as error:
-        # One of an unknown kind stays one.
-        raise type(error)(f"{columns.printable(path)}: {error}") from error
     return certificate, found
 
 

@@ -49,6 +49,7 @@ class Annealing(Method):
 
     protocol: ClassVar[str] = "annealed"
     queues: ClassVar[bool] = True
+    keeps_weights: ClassVar[bool] = True
 
     batch_size: int = integer("examples of a step", 1, default=256, most=2**24)
     steps: int = integer("optimiser steps at most", 1, default=50_000)

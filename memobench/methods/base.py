@@ -98,6 +98,8 @@ class Method(Spec):
     accuracy_of_final_weights: ClassVar[bool] = True
     # What one weight can hold.
     bits_per_weight: ClassVar[float] = 32.0
+    # Whether a run's weights are kept, where they are finite.
+    keeps_weights: ClassVar[bool] = False
     # Whether its time is spent on its steps.
     stepwise: ClassVar[bool] = True
     # Whether it records accuracy and loss of every step.
@@ -259,6 +261,12 @@ class Method(Spec):
     def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
         """Raises UserError where a run's row says other than was counted of its weights."""
         del run
+        first = counted["first"]
+        require(
+            first is None,
+            f"the weights that were kept are of the first {first} examples, and the row of all; "
+            "delete them",
+        )
         # An example may be on the edge: rows are measured in float32, weights in double precision.
         edge = 1.5 / counted["n_examples"]
         for name, within in (("accuracy", {"zero": edge}), ("loss", {"zero": 1e-5})):

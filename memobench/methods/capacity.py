@@ -60,6 +60,7 @@ class Capacity(OfParts):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("accuracy", "bits")
+    keeps_weights: ClassVar[bool] = True
 
     training: Training = nested(Training, "of every model", Training().exact())
     rate_factors: tuple[float, ...] = declared(

@@ -70,6 +70,7 @@ class Training(Method):
     """
 
     has_curve: ClassVar[bool] = True
+    keeps_weights: ClassVar[bool] = True
 
     protocol: str = choice(  # type: ignore[misc]
         "whose rules the method follows", "published", "passes", "exact", default="published"

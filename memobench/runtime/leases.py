@@ -26,6 +26,7 @@ from typing import Any
 from memobench import atomic, strict_json
 from memobench import columns as col
 from memobench.columns import printable, require, shown
+from memobench.errors import in_a_line
 from memobench.table import results as store
 
 BEAT_SECONDS = 5.0
@@ -150,8 +151,8 @@ class Leases:
                 )
             except FileNotFoundError:  # Released in this moment.
                 continue
-            except (OSError, ValueError) as error:
-                _log.warning("skipped lease %s: %s", printable(path), error)
+            except Exception as error:
+                _log.warning("skipped lease %s: %s", printable(path), in_a_line(error))
                 continue
             found.append(held)
         self._seen = seen

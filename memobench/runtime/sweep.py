@@ -311,7 +311,8 @@ def _work(executor: executors.Executor, workspace: worker.Workspace | None) -> e
 class _Driver:
     """Hands missing runs to an executor until shards have them.
 
-    wanted: all runs of the sweep. missing: what no shard has. lost: what cannot be trained here, with the reason.
+    wanted: all runs of the sweep. missing: what no shard has. lost: what cannot be trained here,
+    with the reason.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from memobench import atomic, certificates, columns, own_code, strict_json
 from memobench.board import OWN, YOURS
 from memobench.certificates import Certificate, counting
 from memobench.columns import printable, require, shown
-from memobench.errors import UnknownKind, UserError, reason
+from memobench.errors import UnknownKind, UserError, reason, within
 from memobench.spec import Spec
 from memobench.submissions import names
 from memobench.table import results as store
@@ -191,7 +191,7 @@ def read(path: store.Path) -> Submission:
       UserError: the first thing that is wrong with it: folder, file, and what to do.
     """
     path = pathlib.Path(path)
-    try:
+    with within(printable(path)):
         require(
             "\0" not in str(path) and path.is_dir() and not path.is_symlink(),
             "is not a folder; name that of a submission",
@@ -209,8 +209,6 @@ def read(path: store.Path) -> Submission:
             same = certificates.digest(_contents(path / name, _MAX_CODE)) == digest
             require(same, f"{name} was changed after it was written")
         rows = tuple(_counted(path / name, head) for name in head["certificates"])
-    except UserError as error:
-        raise UserError(f"{printable(path)}: {error}") from error
     return Submission(
         name=path.resolve().name,
         submitter=head["submitter"],

@@ -4,14 +4,13 @@ Whatever can be derived is derived again: the run and its id, the number of para
 from another, all that a method says about its runs.
 """
 
-import datetime
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from memobench import metrics
 from memobench.columns import require, shown
-from memobench.errors import UserError
+from memobench.errors import UserError, within
 from memobench.runs import Run
 from memobench.table import curves, measures, rows
 from memobench.table.consistency import (
@@ -21,12 +20,10 @@ from memobench.table.consistency import (
     agree,
     check_derived,
     check_loss,
-    within,
 )
 
 # The precision of means over steps in float32.
 _OF_STEPS = 1e-5
-FIRST_YEAR = 2025
 # With more cells to trace, even counting parameters takes seconds.
 MAX_CELLS = 2**22
 
@@ -49,18 +46,6 @@ def _check_model(run: Run, row: Row) -> None:
     counts = models.counts(module, length)
     # Rows may be older than a column of counts.
     check_derived(row, {name: x for name, x in counts.items() if row[name] is not None}, 0)
-
-
-def check_date(text: str) -> None:
-    try:
-        date = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UserError(f"date={text!r} is not a date ({error}); fix it") from error
-    latest = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
-    require(
-        date.year >= FIRST_YEAR and date <= latest,
-        f"date={text!r} is before {FIRST_YEAR} or in the future; fix it",
-    )
 
 
 def _check_measures(run: Run, row: Row) -> None:

@@ -4,9 +4,8 @@ A row has all columns, None where a run has no value. Each check raises UserErro
 inconsistent.
 """
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from memobench.columns import Domain, require, shown
@@ -17,15 +16,6 @@ MEASURED = 1e-4
 REPEATED = 1e-6
 
 Row = Mapping[str, Any]
-
-
-@contextlib.contextmanager
-def within(place: str) -> Iterator[None]:
-    """Puts a place in front of the messages of UserErrors raised inside."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{place}: {error}") from error
 
 
 def check_domain(name: str, domain: Domain, value: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from memobench import strict_json
 from memobench.columns import printable, require, shown
-from memobench.errors import UserError, reason
+from memobench.errors import UserError, in_a_line, reason
 from memobench.methods.base import Method
 from memobench.methods.construction import Construction
 from memobench.models.base import Architecture
@@ -114,7 +114,7 @@ def migrate_folder(folder: results.Path) -> Report:
         name = printable(path.name)
         try:
             rows, provenance, sealed = results.read_shard(path, oldest=_VERSION)
-        except (OSError, ValueError) as error:
+        except Exception as error:
             errors.append(f"{name}: {reason(error)}; none of its rows is read")
             continue
         old = provenance["spec_version"] == _VERSION
@@ -124,8 +124,8 @@ def migrate_folder(folder: results.Path) -> Report:
         for i, row in enumerate(rows, start=1):
             try:
                 new.append(migrate_row(row) if old else row)
-            except UserError as error:
-                errors.append(f"{name}, row {i} ({row['run_id']}): {error}")
+            except Exception as error:
+                errors.append(f"{name}, row {i} ({row['run_id']}): {in_a_line(error)}")
         if new:
             provenance = {**provenance, "spec_version": SPEC_VERSION}
             results.write_shard(folder, new, provenance, migrated=path.name)

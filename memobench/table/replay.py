@@ -7,9 +7,9 @@ from typing import Any
 from memobench import bisection
 from memobench.bisection import Proposal, Trial
 from memobench.columns import or_null, real, require, shown, whole
-from memobench.errors import UserError
+from memobench.errors import UserError, within
 from memobench.methods.search import Search
-from memobench.table.consistency import REPEATED, Row, check_derived, check_loss, within
+from memobench.table.consistency import REPEATED, Row, check_derived, check_loss
 
 _LOSS = or_null(real(-1e-5))
 _TRIAL = (whole(1), whole(1), real(0), whole(0), whole(0), _LOSS)

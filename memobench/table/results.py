@@ -24,7 +24,7 @@ import pandas as pd
 
 from memobench import atomic, folders, strict_json
 from memobench.columns import printable, require, shown
-from memobench.errors import Unwritable, UserError, reason
+from memobench.errors import Unwritable, UserError, in_a_line, reason
 from memobench.spec import SPEC_VERSION
 from memobench.table import rows as schema
 from memobench.table.rows import all_columns, measures
@@ -46,7 +46,7 @@ Path = str | os.PathLike[str]
 _log = logging.getLogger("memobench")
 
 
-class OldSpecs(ValueError):
+class OldSpecs(UserError):
     """A shard of specs of an earlier version, whose runs have other ids."""
 
 
@@ -132,7 +132,7 @@ def write_shard(
         except FileExistsError:
             try:
                 read_shard(path)
-            except (OSError, ValueError):
+            except Exception:
                 continue
             _log.warning("%s already exists and was kept", path)
             return path
@@ -181,9 +181,9 @@ def shard_name(run_ids: Iterable[str]) -> str:
 def load_results(folder: Path) -> pd.DataFrame:
     """The table of a results folder: one row per run, with its provenance in further columns.
 
-    A file that is torn, changed, foreign or outdated is named in a warning and skipped; where two
-    shards hold the same run, the first by name counts. Raises UserError for a folder that does not
-    exist.
+    A file that is torn, changed, foreign or outdated is named in a warning and skipped. Where two
+    shards hold the same run, the row counts whose weights lie in the folder; of equal ones the
+    first by name. Raises UserError for a folder that does not exist.
     """
     inner = require_folder(folder, first(folder), "results=")
     inner /= pathlib.PurePath(folders.SHARDS).name
@@ -241,20 +241,47 @@ class Reader:
                 # It may be gone the next time.
                 _log.warning("skipped %s: %s", printable(path), error.strerror or error)
                 continue
-            except ValueError as error:
-                _log.warning("skipped %s: %s", printable(path), error)
+            except Exception as error:
+                _log.warning("skipped %s: %s", printable(path), in_a_line(error))
                 self._skipped[path.name] = stat.st_size
                 continue
             if not shard.sealed:
                 self._unsealed.add(path.name)
             for row in with_provenance(shard.rows, shard.provenance):
-                self._rows.setdefault(row["run_id"], _shared(row))
+                self._add(_shared(row))
             # At last: Ctrl-C may come in between, and who resumes reads what is not marked.
             self._read.add(path.name)
             self.newest = max(self.newest, stat.st_mtime)
         if len(self._old) + len(self._unsealed) > n_old:
             for line in how_to_migrate(self._folder, self._old, self._unsealed):
                 _log.warning("%s", line)
+
+    def _add(self, row: dict[str, Any]) -> None:
+        before = self._rows.setdefault(row["run_id"], row)
+        if before.get("weights_digest") != row.get("weights_digest") and (
+            has_weights(self._folder, row) and not has_weights(self._folder, before)
+        ):
+            self._rows[row["run_id"]] = row
+
+
+def has_weights(folder: Path, row: Mapping[str, Any]) -> bool:
+    """Whether the file of weights that a row names by its digest lies in the folder."""
+    if row.get("weights_digest") is None:
+        return False
+    try:
+        data = strict_json.contents(weights_path(folder, row["run_id"]), MAX_BYTES)
+    except (OSError, UserError):
+        return False
+    return hashlib.sha256(data).hexdigest() == row["weights_digest"]
+
+
+def weights_names(folder: Path) -> set[str]:
+    """The names of all that lies where weights are kept, but what is hidden."""
+    try:
+        names = os.listdir(pathlib.Path(folder, _WEIGHTS))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    return {name for name in names if not name.startswith(".")}
 
 
 def weights_path(folder: Path, run_id: str) -> pathlib.Path:
@@ -263,12 +290,16 @@ def weights_path(folder: Path, run_id: str) -> pathlib.Path:
 
 
 def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:
-    """All entries but weights, hidden ones and `besides`, sorted: these should be shards."""
+    """All entries but weights, hidden ones and `besides`, sorted: these should be shards.
+
+    By their names without endings, so that STEM.json comes before STEM-0.json.
+    """
     try:
         names = set(os.listdir(folder)).difference(besides, [_WEIGHTS])
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [pathlib.Path(folder, name) for name in sorted(names) if not name.startswith(".")]
+    shown = (name for name in names if not name.startswith("."))
+    return [pathlib.Path(folder, name) for name in sorted(shown, key=os.path.splitext)]
 
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:

@@ -3,15 +3,16 @@
 Whatever can be derived is derived again. An error is what no sweep writes: a file or the code is
 wrong. A note is what a reader of the table should know.
 
-The same run in two shards is a note: readers take the first by name. Its measures may differ,
-since packs, devices and versions round differently and training amplifies that. What is solved or
-written down in one go does not drift: there a difference is an error.
+Numbers of a row that nothing else determines are checked by weights: those that were kept, and
+those of constructions, which can be made again. Whoever writes a row decides whether it names its
+weights, so every file of weights is held against its run, and the summary says how many runs have
+none. Whatever is raised by one file or row costs that file or row.
 """
 
 import collections
 import contextlib
 import dataclasses
-import math
+import datetime
 import pathlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,8 +24,7 @@ import pandas as pd
 from memobench import atomic, certificates, settings, theory
 from memobench.certificates import counting
 from memobench.columns import printable, require, shown
-from memobench.errors import UnknownKind, UserError, reason
-from memobench.methods.base import Method
+from memobench.errors import UnknownKind, in_a_line, reason
 from memobench.notation import plural
 from memobench.runs import Run, from_cells
 from memobench.table import analysis, checks, results, rows
@@ -34,8 +34,10 @@ from memobench.table.consistency import agree
 ROWS_AT_ONCE = 4096
 # A temporary file older than this was left by a writer that was killed.
 LEFTOVER_SECONDS = 3600.0
-# How far two measurements of a run may differ: relatively, or absolutely close to zero.
+# How far rounding takes two measurements of a run apart: relatively, or absolutely close to zero.
 SAME = {"within": 1e-4, "zero": 1e-6}
+# A date before is that of a clock that was not set.
+FIRST_YEAR = 2025
 # How many items of a long list are shown.
 _SHOWN = 5
 
@@ -45,12 +47,18 @@ _Violation = tuple[theory.Limit, pd.Series, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What is wrong with a folder, and what readers should know about it, a line each."""
+    """What is wrong with a folder, and what readers should know about it, a line each.
+
+    without_weights: runs of which no weights are here or can be made again. recomputed: whether
+    those of the others were held against their rows.
+    """
 
     shards: int
     runs: int
     errors: tuple[str, ...]
     notes: tuple[str, ...]
+    without_weights: int
+    recomputed: bool
 
     @property
     def summary(self) -> str:
@@ -60,7 +68,10 @@ class Report:
             "error": len(self.errors),
             "note": len(self.notes),
         }
-        return ", ".join(f"{n:,} {name}{'s' * (n != 1)}" for name, n in counts.items())
+        text = ", ".join(f"{n:,} {name}{'s' * (n != 1)}" for name, n in counts.items())
+        text += f"; nothing could check the measures of {plural(self.without_weights, 'run')}"
+        others = self.runs - self.without_weights
+        return text if self.recomputed else f"{text}, --recompute checks those of {others:,}"
 
 
 @settings.pinned
@@ -88,6 +99,8 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
         runs=len(check.first),
         errors=tuple(check.errors),
         notes=(*check.notes(), *_leftovers(folder)),
+        without_weights=check.without_weights,
+        recomputed=recompute,
     )
 
 
@@ -97,8 +110,18 @@ class _Check:
     def __init__(self, folder: pathlib.Path, recompute: bool) -> None:
         self._folder, self._recompute = folder, recompute
         self.errors: list[str] = []
-        # Runs whose weights were kept and are gone.
+        # What lies among weights; runs whose own were kept and are gone, and those that never had
+        # any though their method keeps them.
+        self._files: set[str] = set()
+        try:
+            self._files = results.weights_names(folder)
+        except OSError as error:
+            self.errors.append(f"the weights cannot be listed: {reason(error)}")
         self._deleted: list[str] = []
+        self._never_kept: list[str] = []
+        # Runs whose weights are here and can be run.
+        self._kept: set[str] = set()
+        self._misdated: list[str] = []
         self.n_shards = 0
         # Shards of earlier versions, shards without a digest, and shards that were migrated.
         self.old: list[str] = []
@@ -106,7 +129,7 @@ class _Check:
         self._migrated = results.migrated(folder)
         # The place and the measures of every run, where it was found first.
         self.first: dict[str, tuple[str, _Row]] = {}
-        self._again: dict[str, list[tuple[str, str, float]]] = collections.defaultdict(list)
+        self._again: list[tuple[str, str]] = []
         self._waiting: list[tuple[str, _Row]] = []
         self._judged: list[pd.DataFrame] = []
         # Runs whose weights are solved for: where they were found first, and their measures.
@@ -124,7 +147,7 @@ class _Check:
         except results.OldSpecs:
             self.old.append(path.name)
             return
-        except (OSError, ValueError) as error:
+        except Exception as error:
             self.errors.append(f"{name}: {reason(error)}; none of its rows is read")
             return
         if not sealed:
@@ -132,7 +155,7 @@ class _Check:
             if path.stem in self._migrated:
                 return
         self.n_shards += 1
-        self._wrong(name, _date_errors(provenance["date"]))
+        self._date(name, provenance["date"])
         for column in ("commit", "device", "memobench", "jax"):
             self._provenance[column][str(provenance.get(column))] += len(read)
         stem = results.shard_name(row["run_id"] for row in read)
@@ -168,8 +191,8 @@ class _Check:
             # Only with the file that defines the kind can it be checked.
             self._unchecked[str(error)].append(row["run_id"])
             return
-        except UserError as error:
-            yield str(error)
+        except Exception as error:
+            yield in_a_line(error)
             return
         place, measures = self.first[row["run_id"]]
         if run.method.solves and run.run_id not in self._solved:
@@ -179,55 +202,68 @@ class _Check:
                 check(run, row)
             except checks.Unchecked as unchecked:
                 self._unchecked[str(unchecked)].append(row["run_id"])
-            except UserError as error:
-                yield str(error)
+            except Exception as error:
+                yield in_a_line(error)
 
     def _check_weights(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError where the file of a run's weights is not what its row says."""
         path = results.weights_path(self._folder, run.run_id)
-        if row["weights_digest"] is None:
-            return
-        if not path.exists():
-            self._deleted.append(run.run_id)
+        if path.name not in self._files:
+            if row["weights_digest"] is not None:
+                self._deleted.append(run.run_id)
+            elif run.method.keeps_weights and row["status"] == "ok":
+                self._never_kept.append(run.run_id)
             return
         certificate, digest = certificates.read(path)
+        self._kept.add(run.run_id)
         require(
-            digest == row["weights_digest"]
-            and certificate.task in run.method.tasks(run)
-            and certificate.architecture == run.architecture,
-            f"weights_digest is not that of {path.name}: it was changed after it was written",
+            digest == row["weights_digest"],
+            f"weights_digest={shown(row['weights_digest'])} is not that of {path.name}, "
+            f"{digest!r}: the row or the file was changed; delete the wrong one",
+        )
+        require(
+            certificate.task in run.method.tasks(run)
+            and certificate.architecture == run.architecture
+            and certificate.seed == run.seed,
+            f"{path.name} holds weights of another run; delete it",
         )
         if self._recompute:
             run.method.check_weights(run, row, counting.count(certificate, ["float32"]))
 
     def _twice(self, place: str, run_id: str, measures: _Row) -> None:
-        before, kept = self.first[run_id]
-        same = all(agree(measures[name], kept[name], **SAME) for name in measures)
-        kind = "alike" if same else "differing"
-        apart = _apart(measures, kept)
-        # What is not trained step by step does not drift.
-        known = Method.kinds().get(measures["method"], Method)
-        if not same and not known.stepwise:
-            self.errors.append(
-                f"{place}: differs from {before} by {apart:.3g} in accuracy or loss, though "
-                f"{measures['method']} weights do not depend on chance; delete the wrong one"
-            )
-            return
-        self._again[kind].append((place, before, apart))
+        before, first = self.first[run_id]
+        for name, value in measures.items():
+            if not agree(value, first[name], **SAME):
+                self.errors.append(
+                    f"{place}: {name}={shown(value)}, and {shown(first[name])} in {before}, which "
+                    "is more than rounding; keep the shard whose weights are here, or delete both "
+                    "and run it again"
+                )
+                return
+        self._again.append((place, before))
 
     def theory(self) -> None:
         """Compares the waiting rows with theorems, and keeps of them what floors are about."""
-        table = results.to_table([row for _, row in self._waiting])
-        table = table.assign(place=[place for place, _ in self._waiting])
-        self._beyond(table, theory.violations(table))
-        # Of one type, whatever a column holds in these rows.
-        self._judged.append(table[["place", *analysis.of_floors()]].astype(object))
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, []
+        with self._compared("theorems"):
+            table = results.to_table([row for _, row in waiting])
+            table = table.assign(place=[place for place, _ in waiting])
+            # Of one type, whatever a column holds in these rows.
+            self._judged.append(table[["place", *analysis.of_floors()]].astype(object))
+            self._beyond(table, theory.violations(table))
 
     def floors(self) -> None:
         """Compares all runs with certified optima, whichever shards these are in."""
-        table = analysis.with_floors(pd.concat(self._judged, ignore_index=True))
-        self._beyond(table, theory.violations(table, [theory.PROPOSITION_1]))
+        with self._compared("optima"):
+            table = analysis.with_floors(pd.concat(self._judged, ignore_index=True))
+            self._beyond(table, theory.violations(table, [theory.PROPOSITION_1]))
+
+    @contextlib.contextmanager
+    def _compared(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.errors.append(f"not all rows could be compared with {what}: {in_a_line(error)}")
 
     def _beyond(self, table: pd.DataFrame, found: Iterable[_Violation]) -> None:
         for limit, measured, beyond in found:
@@ -236,34 +272,41 @@ class _Check:
 
     def recompute(self) -> None:
         """Makes weights again that are solved for, and compares what they know."""
-        from memobench.planner import packing
-        from memobench.runtime import worker
-
         for place, run, measures in self._solved.values():
-            pack = packing.make_pack([run])
-            (row,) = worker.rows_of(pack, run.method.train(pack, lambda steps: None))
-            # Some cannot be made, and their rows say so.
-            same = measures["status"] == row["status"]
-            for name in rows.MEASURES if same else ("status",):
-                if not agree(measures[name], row[name], **SAME):
-                    self.errors.append(
-                        f"{place}: {name}={shown(measures[name])}, but weights that were made "
-                        f"again have {shown(row[name])}"
-                    )
+            try:
+                self._wrong(place, _differences(run, measures))
+            except Exception as error:
+                self.errors.append(f"{place}: cannot be made again: {in_a_line(error)}")
+
+    @property
+    def without_weights(self) -> int:
+        """How many runs have no weights here and none that can be made again."""
+        return len(self.first.keys() - self._kept - self._solved.keys())
+
+    def _date(self, name: str, date: str) -> None:
+        try:
+            found = datetime.datetime.fromisoformat(date)
+        except ValueError as error:
+            self.errors.append(f"{name}: date={date!r} is not a date ({error}); fix it")
+            return
+        latest = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+        if found.year < FIRST_YEAR or found > latest:
+            self._misdated.append(f"{name} ({date})")
 
     def _wrong(self, place: str, messages: Iterable[str]) -> None:
         self.errors.extend(f"{place}: {message}" for message in messages)
 
     def notes(self) -> Iterator[str]:
-        for kind, found in self._again.items():
-            place, before, _ = max(found, key=lambda x: x[2])
-            apart = max(apart for _, _, apart in found)
-            note = f"their measures are {kind}"
-            if kind == "differing":
-                note += f", by at most {apart:.3g} in accuracy or loss, as rounding in training may"
+        if self._again:
+            place, before = self._again[0]
             yield (
-                f"{len(found):,} runs are in several shards, and readers take the first by name; "
-                f"{note} ({place}, and {before})"
+                f"{len(self._again):,} runs are in several shards, with measures that differ by "
+                f"rounding alone ({place}, and {before})"
+            )
+        if self._misdated:
+            yield (
+                f"{plural(len(self._misdated), 'shard')} of a date before {FIRST_YEAR} or to come, "
+                f"so that a clock was wrong: {_some(self._misdated)}"
             )
         for name, counts in self._provenance.items():
             if len(counts) > 1:
@@ -285,23 +328,35 @@ class _Check:
                 f"the weights of {plural(len(self._deleted), 'run')} were kept and are deleted by "
                 f"now, which saves space: {_some(self._deleted)}"
             )
+        if self._never_kept:
+            yield (
+                f"{plural(len(self._never_kept), 'run')} without weights, though their method "
+                f"keeps them: {_some(self._never_kept)}"
+            )
+        if no_runs := self._files - {f"{x}{certificates.SUFFIX}" for x in self.first}:
+            yield (
+                f"{plural(len(no_runs), 'file')} among weights of no run that is here: "
+                f"{_some(map(printable, sorted(no_runs)))}"
+            )
         for message, runs in self._unchecked.items():
             yield f"{len(runs):,} runs were not checked, {_some(runs)}: {message}"
 
 
-def _date_errors(date: str) -> Iterator[str]:
-    try:
-        checks.check_date(date)
-    except UserError as error:
-        yield str(error)
+def _differences(run: Run, measures: _Row) -> Iterator[str]:
+    """How the measures of a run differ from those of its weights, which are made again."""
+    from memobench.planner import packing
+    from memobench.runtime import worker
 
-
-def _apart(a: _Row, b: _Row) -> float:
-    """How far two measurements of a run are apart; infinite where only one diverged."""
-    if a["status"] != b["status"]:
-        return math.inf
-    pairs = ((a[name], b[name]) for name in ("accuracy", "loss"))
-    return max((abs(x - y) for x, y in pairs if None not in (x, y)), default=0.0)
+    pack = packing.make_pack([run])
+    (row,) = worker.rows_of(pack, run.method.train(pack, lambda steps: None))
+    # Some cannot be made, and their rows say so.
+    same = measures["status"] == row["status"]
+    for name in rows.MEASURES if same else ("status",):
+        if not agree(measures[name], row[name], **SAME):
+            yield (
+                f"{name}={shown(measures[name])}, but weights that were made again have "
+                f"{shown(row[name])}"
+            )
 
 
 def _some(texts: Iterable[str]) -> str:
@@ -313,7 +368,8 @@ def _some(texts: Iterable[str]) -> str:
 
 def _leftovers(folder: pathlib.Path) -> Iterator[str]:
     latest, old = time.time() - LEFTOVER_SECONDS, []
-    for path in atomic.leftovers(folder):
+    weights = results.weights_path(folder, "").parent
+    for path in (*atomic.leftovers(folder), *atomic.leftovers(weights)):
         # One that was just being written may be gone by now.
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime < latest:
