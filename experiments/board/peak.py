@@ -1,0 +1,190 @@
+"""board/peak: capacity as the maximum over set sizes, attention against MLP.
+
+`board/typical` measures all entries on sets of as many associations as parameters, more than any
+model holds: there training settles for fewer bits than at its best size. Here the six main families
+learn sets of nine sizes, each size at a learning rate of its own, and the most is their capacity.
+Shapes are those of `board/typical`, which were chosen on sets as large as the budget.
+
+Expected: the most lies where some 95% are known, at half to three quarters of the parameters, and
+attention alone gains more by it than the MLP.
+
+    memobench run board/peak --preset=quick
+    memobench report board/peak --preset=quick
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from memobench import board, families, peak, typical
+from memobench.capacity import Estimate
+from memobench.experiment import Experiment
+from memobench.experiments.board import shapes
+from memobench.methods.capacity import Capacity
+from memobench.models.base import Architecture
+from memobench.report import tables
+from memobench.report.drawing import Drawing, key, legend, palette, subplots
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Sizes of sets over parameters: finer where the peak was found to lie.
+SHARES = (0.3125, 0.375, 0.4375, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0)
+# Label tables of each budget.
+TABLES = {256: 24, 512: 16, 1024: 12, 2048: 10, 4096: 8, 8192: 6}
+PRESETS = {
+    "quick": (256, 512),
+    "full": (256, 512, 1024, 2048),
+    "large": (256, 512, 1024, 2048, 4096),
+}
+# A colour for each side; wide heads are dashed.
+_COLORS = dict(zip(typical.SIDES, (0, 1, 2), strict=True))
+_MARKERS = dict(zip(typical.SIDES, "os^", strict=True))
+
+
+def _shapes(budget: int) -> Iterator[Architecture]:
+    """One layer, with wide and with narrow heads: the six main families."""
+    found = [*shapes.standard(budget), *shapes.standard(budget, "narrow")]
+    for shape in found:
+        side, heads = shape.side
+        plain = getattr(shape, "activation", "gelu") == "gelu" and shape.shared_cells()
+        if side and heads in ("full", "narrow") and plain and plain["n_layers"] == 1:
+            yield shape
+
+
+def runs(budgets: Iterable[int]) -> Iterator[Run]:
+    """Every main family on sets of every size."""
+    for budget in budgets:
+        method = Capacity(
+            training=board.TRAININGS[board.EXACT],
+            rate_factors=board.RATE_FACTORS,
+            tables=TABLES[budget],
+            pilots=3,
+            rungs=1,
+        )
+        for shape in _shapes(budget):
+            for share in SHARES:
+                task = Associations(
+                    vocab_size=families.VOCAB_SIZES[budget], n_sequences=round(share * budget)
+                )
+                yield Run(task=task, architecture=shape, method=method)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Peaks(Drawing):
+    """Bits per parameter against the size of the set, a panel for each budget."""
+
+    def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
+        """See `Drawing`; a ring is where the mean over all label tables is most."""
+        found = peak.peaks(table)
+        budgets = sorted(set(found["budget"])) or [0]
+        figure, (axes,) = subplots(1, len(budgets), (2 + 5 * len(budgets), 5), sharey=True)
+        colors = palette(3)
+        for axis, budget in zip(axes, budgets, strict=True):
+            for row in found[found["budget"] == budget].to_dict("records"):
+                per = row["n_params"]
+                x, y = ([value / per for value in row[name]] for name in ("sizes", "means"))
+                axis.errorbar(
+                    x,
+                    y,
+                    yerr=[error / per for error in row["errors"]],
+                    color=colors[_COLORS[row["side"]]],
+                    marker=_MARKERS[row["side"]],
+                    linestyle="--" if row["heads"] == "full" else "-",
+                    markersize=4,
+                    capsize=2,
+                )
+                top = row["n_examples"] / per, max(y)
+                axis.plot(*top, "o", markersize=13, fillstyle="none", color="black")
+            axis.set_title(f"{budget:,} parameters")
+            axis.set_xlabel("associations of the set / parameters")
+        axes[0].set_ylabel("bits per parameter")
+        axes[0].set_ylim(1)
+        handles = [
+            key(side, color=colors[_COLORS[side]], marker=_MARKERS[side]) for side in _COLORS
+        ]
+        handles += [key("narrow heads"), key("heads as wide as the model", linestyle="--")]
+        legend(figure, handles, columns=5)
+        figure.suptitle(experiment.title)
+        return figure
+
+    def answer(self, table: pd.DataFrame) -> str:
+        """See `Drawing`: attention over MLP at their best sizes of sets, at the largest budget."""
+        return " ".join(_ratios(peak.peaks(table))[-1:])
+
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """See `Drawing`: the ratios, and every entry's peak."""
+        found = peak.peaks(table)
+        if found.empty:
+            return []
+        return [
+            "## Attention over MLP at the peak",
+            "\n".join(f"- {line}" for line in _ratios(found)),
+            "## Peaks",
+            "Half of the label tables choose the size at which the other half is measured, and the "
+            "reverse. The interval covers that choice (95%); it does not cover the choice of "
+            "shapes, of steps, or of learning rates, which pilots chose for each size.",
+            tables.markdown(_shown(found), {}),
+        ]
+
+
+def _per(row: Any) -> Estimate:
+    return Estimate(*(row[f"bits{end}"] / row["n_params"] for end in ("", "_low", "_high")))
+
+
+def _ratios(found: pd.DataFrame) -> list[str]:
+    """Attention over MLP at each budget, by the best form of each and by wide heads."""
+    lines = []
+    attention, mlp, _ = typical.SIDES
+    for budget, rows in found.groupby("budget"):
+        by_side: dict[str, Any] = {}
+        for row in rows.to_dict("records"):  # The most bits come first.
+            by_side.setdefault(row["side"], row)
+            by_side.setdefault((row["side"], row["heads"]), row)
+        if {attention, mlp} <= by_side.keys():
+            over = peak.ratio(_per(by_side[attention]), _per(by_side[mlp]))
+            at_budget = _last(by_side[attention]) / _last(by_side[mlp])
+            line = (
+                f"At {budget:,} parameters the best attention alone holds "
+                f"{tables.interval(*over, digits=2)} times the bits of the best MLP, each at its "
+                f"best size of set; on sets as large as the budget {at_budget:.2f} times"
+            )
+            if (attention, "full") in by_side:
+                wide = peak.ratio(_per(by_side[attention, "full"]), _per(by_side[mlp]))
+                line += f". With wide heads it holds {tables.interval(*wide, digits=2)} times"
+            lines.append(f"{line}.")
+    return lines
+
+
+def _last(row: Any) -> float:
+    """Mean bits per parameter of the largest set."""
+    return row["means"][-1] / row["n_params"]
+
+
+def _shown(found: pd.DataFrame) -> pd.DataFrame:
+    rows = found.to_dict("records")
+    return pd.DataFrame(
+        {
+            "budget": [f"{row['budget']:,}" for row in rows],
+            "entry": [f"{row['family']} ({row['entry']})" for row in rows],
+            "bits / parameter at the peak": [tables.interval(*_per(row), digits=3) for row in rows],
+            "set size there": [f"{row['n_examples']:,}" for row in rows],
+            "over parameters": [f"{row['n_examples'] / row['n_params']:.2f}" for row in rows],
+            "known there": [f"{row['known']:.1%}" for row in rows],
+            "bits / parameter of the largest set": [f"{_last(row):.3f}" for row in rows],
+            "label tables": [row["tables"] for row in rows],
+        }
+    )
+
+
+EXPERIMENT = Experiment(
+    name="board/peak",
+    title="Bits per parameter against the size of the set",
+    presets={preset: tuple(runs(budgets)) for preset, budgets in PRESETS.items()},
+    left_out="the budgets of 1,024 and 2,048 parameters",
+    figure=Peaks(),
+)
