@@ -141,7 +141,7 @@ def _ratios(found: pd.DataFrame) -> list[str]:
     lines = []
     attention, mlp, _ = typical.SIDES
     for budget, rows in found.groupby("budget"):
-        by_side: dict[str, Any] = {}
+        by_side: dict[Any, Any] = {}
         for row in rows.to_dict("records"):  # The most bits come first.
             by_side.setdefault(row["side"], row)
             by_side.setdefault((row["side"], row["heads"]), row)

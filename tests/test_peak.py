@@ -1,0 +1,147 @@
+"""Capacity over set sizes: the interval covers the true most, and tables are the same for all."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import memobench
+from memobench import peak
+from memobench.capacity import Estimate
+from memobench.errors import UserError
+from memobench.experiments import EXPERIMENTS
+from memobench.methods.capacity import Capacity
+from memobench.methods.training import Training
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.runs import Run
+from memobench.tasks.associations import Associations
+
+# Means over set sizes: no peak, a broad one, a sharp one.
+CURVES = {
+    "flat": [2.5] * 8,
+    "broad": [1.87, 2.1, 2.3, 2.41, 2.45, 2.43, 2.38, 2.3],
+    "sharp": [1.87, 2.19, 2.5, 2.7, 2.6, 2.5, 2.4, 2.3],
+}
+
+
+def drawn(rng, curve, n_tables, spread, shared=0.3):
+    """Values of set sizes and label tables whose deviations are partly the tables' own."""
+    own = rng.normal(size=(len(curve), n_tables)) * np.sqrt(1 - shared)
+    return np.array(curve)[:, None] + spread * (own + rng.normal(size=n_tables) * np.sqrt(shared))
+
+
+@pytest.mark.parametrize("curve", CURVES)
+@pytest.mark.parametrize("n_tables", [6, 12, 24])
+@pytest.mark.parametrize("spread", [0.08, 0.2])
+def test_the_interval_covers_the_most_of_the_true_means(curve, n_tables, spread):
+    rng, truth = np.random.default_rng(0), max(CURVES[curve])
+    found = [peak.peak(drawn(rng, CURVES[curve], n_tables, spread)).estimate for _ in range(600)]
+    value, low, high = np.array(found).T
+    # 0.93 is 95% less twice the error of 600 cases.
+    assert ((low <= truth) & (truth <= high)).mean() >= 0.93
+    assert value.mean() <= truth + 0.01
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_the_interval_of_a_ratio_covers_that_of_the_true_peaks(curve):
+    rng, covered = np.random.default_rng(1), []
+    truth = max(CURVES[curve]) / max(CURVES["broad"])
+    for _ in range(600):
+        both = (drawn(rng, CURVES[x], 12, 0.1) for x in (curve, "broad"))
+        _, low, high = peak.ratio(*(peak.peak(value_JxT).estimate for value_JxT in both))
+        covered.append(low <= truth <= high)
+    assert np.mean(covered) >= 0.93
+
+
+def test_a_table_does_not_count_where_it_chose_the_size():
+    """What one table alone makes a size look best with does not enter the estimate."""
+    value_JxT = np.ones((3, 4))
+    value_JxT[2, 1] = 100.0
+    found = peak.peak(value_JxT)
+    assert found.estimate.value == pytest.approx(1.0)
+    assert found.estimate.high > 1.0
+
+
+@pytest.mark.parametrize(("shape", "said"), [((2, 8), "3 set sizes"), ((3, 3), "4 label tables")])
+def test_too_little_for_a_peak_is_refused(shape, said):
+    with pytest.raises(UserError, match=f"{said}, got"):
+        peak.peak(np.ones(shape))
+
+
+def test_ratios_need_no_equal_intervals():
+    over = peak.ratio(Estimate(2.0, 1.8, 2.0), Estimate(1.0, 1.0, 1.25))
+    assert over.value == pytest.approx(2.0)
+    assert over.high == pytest.approx(2.0)
+    assert over.low < 1.6 + 0.01
+
+
+@pytest.fixture(scope="module")
+def table():
+    method = Capacity(
+        training=Training(n_batches=8, epochs=4, learning_rate=0.03).exact(),
+        rate_factors=(1.0,),
+        tables=4,
+        pilots=1,
+        rungs=1,
+    )
+    shapes = (
+        AttentionOnly(d_model=3, d_head=1, n_heads=6, heads="full"),
+        AttentionOnly(d_model=3, d_head=3, n_heads=2, heads="full"),
+        MLP(d_model=3, d_head=3, d_mlp=8, heads="full"),
+    )
+    return memobench.run(
+        [
+            Run(
+                task=Associations(vocab_size=8, n_sequences=n),
+                architecture=shape,
+                method=method,
+            )
+            for shape in shapes
+            for n in (8, 24, 64)
+        ],
+        progress=False,
+    )
+
+
+def test_an_entry_is_an_architecture_with_all_its_sizes(table):
+    found = peak.peaks(table)
+    assert len(found) == 3
+    for row in found.to_dict("records"):
+        assert row["sizes"] == [8, 24, 64]
+        assert row["bits_low"] <= row["bits"] <= row["bits_high"]
+        assert row["n_examples"] == row["sizes"][int(np.argmax(row["means"]))]
+        # Of eight associations there are no more than 24 bits.
+        assert row["means"][0] <= 8 * 3 + 1e-6
+    assert list(found["bits"] / found["n_params"]) == sorted(
+        found["bits"] / found["n_params"], reverse=True
+    )
+
+
+def test_fewer_sizes_are_no_entry_and_other_tables_are_refused(table):
+    assert peak.peaks(table[table["n_examples"] > 8]).empty
+    assert peak.peaks(table[:0]).empty
+    other = table.assign(task_seed=table["task_seed"] + (table["n_examples"] == 8))
+    with pytest.raises(UserError, match="must have the same label tables, got"):
+        peak.peaks(other)
+
+
+def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
+    experiment = EXPERIMENTS["board/peak"]
+    said = experiment.figure.answer(table)
+    assert "times the bits of the best MLP" in said
+    assert "With wide heads" in said
+    sections = experiment.figure.sections(table)
+    assert sections[-1].count("\n") == 4
+    figure = experiment.figure.draw(experiment, "quick", table)
+    (axis,) = figure.axes
+    assert len(axis.containers) == 3
+    figure.savefig(tmp_path / "peak.png")
+    assert not experiment.figure.sections(pd.DataFrame(table[:0]))
+
+
+def test_every_size_of_the_board_is_a_set_of_pairs():
+    for preset, runs in EXPERIMENTS["board/peak"].presets.items():
+        of_budget = {}
+        for run in runs:
+            assert 0 < run.task.n_examples <= run.task.vocab_size**2
+            of_budget.setdefault(run.architecture, set()).add(run.task.n_examples)
+        assert {len(sizes) for sizes in of_budget.values()} == {9}, preset
