@@ -34,6 +34,9 @@ ARCHITECTURES = (
     AttentionOnly(d_model=4, d_head=4, n_heads=4, heads="full"),
     AttentionOnly(d_model=4, d_head=2, n_heads=15),
     MLP(d_model=4, d_head=4, d_mlp=20, heads="full"),
+    # The best narrow heads of this budget on the board.
+    AttentionOnly(d_model=4, d_head=1, n_heads=16, heads="full"),
+    MLP(d_model=4, d_head=2, d_mlp=24, heads="full"),
 )
 RATES = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 SEEN = (16, 64, 256, 1024, 4096, 16384)
@@ -112,8 +115,8 @@ def _experiment(name: str, title: str, variant: str, notes: str, **options: Any)
         left_out="4,096 and 16,384 exposures; 3 seeds of 5",
         figure=Exposure(),
         claims=_claims("memorized", variant) + _claims("bits", variant),
-        notes="Full heads, where a claim compares families; the figure has compressed heads too. "
-        "The MLP has one head before it. " + notes,
+        notes="Full heads, wide or narrow, where a claim compares families: the best of each counts. "
+        "The figure has compressed heads too. The MLP has one head before it. " + notes,
     )
 
 

@@ -18,8 +18,8 @@ def per_parameter(table: pd.DataFrame, measure: str) -> Means:
     A fact is exposed once for every time that a step's batch contains it; a step over all facts is
     one exposure of each.
     """
-    keys = ["architecture", "heads", "d_model", "n_heads", "d_mlp", "exposures", "learning_rate"]
-    keys += ["final_learning_rate", "n_params", "n_params_memory"]
+    keys = ["architecture", "heads", "d_model", "d_head", "n_heads", "n_layers", "d_mlp"]
+    keys += ["exposures", "learning_rate", "final_learning_rate", "n_params", "n_params_memory"]
     batch_size = table["batch_size"].astype(float).fillna(table["n_examples"])
     seen = (table["steps"] * batch_size / table["n_examples"]).round()
     known = table.assign(exposures=seen.astype(int))
@@ -27,12 +27,12 @@ def per_parameter(table: pd.DataFrame, measure: str) -> Means:
 
 
 def best_rate(means: Means) -> Means:
-    """The learning rate with the best mean, for each architecture and exposure."""
-    return means.best(["architecture", "heads", "d_mlp", "exposures"])
+    """The learning rate with the best mean, for each architecture, width of heads and exposure."""
+    return means.best(["architecture", "heads", "d_head", "d_mlp", "exposures"])
 
 
 def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int]]:
-    """For every exposure the ratio of attention to MLP, with replicates, and the fewest seeds."""
+    """For every exposure attention over MLP, each by its best form, and the fewest seeds."""
     means = best_rate(per_parameter(table, measure))
     found: dict[int, tuple[np.ndarray, int]] = {}
     for exposures, at in means.by("exposures").items():
