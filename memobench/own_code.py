@@ -19,6 +19,7 @@ import os
 import pathlib
 import sys
 import tokenize
+import weakref
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
@@ -29,10 +30,22 @@ from memobench.errors import UserError
 _DIGITS = 12
 
 
+_PACKAGE = os.path.dirname(__file__) + os.sep
+_OURS: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def note_file(cls: type, file: str) -> None:
+    """Notes in which file a kind is written; what the class says, its `__module__`, is no matter.
+
+    file: that of the running code which registers it, as the interpreter knows it.
+    """
+    if file.startswith(_PACKAGE):
+        _OURS.add(cls)
+
+
 def in_tree(cls: type) -> bool:
-    """Whether a class is memobench's own, and not of a file that it loaded for a user."""
-    module = cls.__module__
-    return module.startswith("memobench.") and not module.startswith("memobench.plugins.")
+    """Whether a kind is memobench's own: registered by a file of the package."""
+    return cls in _OURS
 
 
 def of(cls: type) -> str:
