@@ -31,21 +31,22 @@ _DIGITS = 12
 
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
-_OURS: weakref.WeakSet[type] = weakref.WeakSet()
+_FILES: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 
 
 def note_file(cls: type, file: str) -> None:
-    """Notes in which file a kind is written; what the class says, its `__module__`, is no matter.
+    """Keeps the file of the code that registers a kind; `__module__` is what a kind says."""
+    _FILES[cls] = file
 
-    file: that of the running code which registers it, as the interpreter knows it.
-    """
-    if file.startswith(_PACKAGE):
-        _OURS.add(cls)
+
+def file_of(cls: type) -> str:
+    """The file that registered a kind, or what stands in its place where that is none."""
+    return _FILES.get(cls, "")
 
 
 def in_tree(cls: type) -> bool:
-    """Whether a kind is memobench's own: registered by a file of the package."""
-    return cls in _OURS
+    """Whether a kind is memobench's own: a file of the package registered it."""
+    return file_of(cls).startswith(_PACKAGE)
 
 
 def of(cls: type) -> str:

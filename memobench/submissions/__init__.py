@@ -1,7 +1,7 @@
 """Submissions: weights of others, believed for nothing but what they know when they are run.
 
 A submission is a folder: `submission.json`, the certificates that it lists, and the files of Python
-that define architectures or tasks which memobench does not have. Its name and those of certificates
+that define architectures which memobench does not have. Its name and those of certificates
 hold digests of their content, so accidental changes are noticed. `write` makes such a folder, a
 pull request adds it to `results/submissions/`, and `read` runs the weights and counts. However they
 were found, no number of a submission is anybody's word.
@@ -12,7 +12,6 @@ place of an own architecture's must know nothing, for what it knows then is in i
 
 import dataclasses
 import hashlib
-import inspect
 import itertools
 import json
 import logging
@@ -77,8 +76,7 @@ HEADER: dict[str, columns.Domain] = {
         lambda x: _are_named(x, _FILE, 1),
     ),
     "code": columns.satisfying(
-        "an object of names of Python files, code-(16 digits of its SHA-256).py, and the SHA-256 of "
-        "each",
+        "an object of names of Python files, code- and 16 digits, and the SHA-256 of each",
         lambda x: (
             isinstance(x, dict)
             and _are_named(sorted(x), _CODE, 0)
@@ -103,7 +101,7 @@ class Submission:
     url: str | None
     note: str | None
     rows: tuple[dict[str, Any], ...]
-    certificates: tuple[Certificate, ...]
+    certificates: tuple[Certificate, ...] = dataclasses.field(repr=False, compare=False)
     code: tuple[str, ...]
 
 
@@ -131,14 +129,13 @@ def write(
     """
     path, found = pathlib.Path(path), list(found)
     files: dict[str, bytes] = {}
+    code: dict[str, bytes] = {}
     for certificate in found:
         _require_place(certificate)
         _require_no_labels(certificate)
         data = certificates.encode(certificate)
         files[certificates.name_of(certificate, data)] = data
-    code: dict[str, bytes] = {}
-    for each in found:
-        code |= _code_of(each.architecture)
+        code |= _code_of(certificate.architecture)
     head = {
         "submission": SUBMISSION,
         "submitter": submitter,
@@ -168,7 +165,11 @@ def _code_of(spec: Spec) -> dict[str, bytes]:
     """
     if own_code.in_tree(type(spec)):
         return {}
-    file = pathlib.Path(inspect.getfile(type(spec)))
+    file = pathlib.Path(own_code.file_of(type(spec)))
+    require(
+        file.is_file(),
+        f"{spec.name} is defined in no file; put it into one and load it by --plugin",
+    )
     others = {pathlib.Path(each).name for each in own_code.files(type(spec))} - {file.name}
     require(
         not others,
