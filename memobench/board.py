@@ -471,18 +471,13 @@ def off_board(task: Task, n_params: int) -> str | None:
     return None
 
 
-def task_and_size(row: Mapping[str, Any]) -> tuple[Task, int]:
-    """What `off_board` asks, of a row of counted weights."""
-    return Task.of_row(row), int(row["n_params"])
-
-
 def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
     """Of every entry the most that its weights know: on their track, and on an open one."""
     found: dict[_Key, list[Mapping[str, Any]]] = {}
     for row in certified:
         try:
             architecture = Architecture.of_row(row)
-            reason = off_board(*task_and_size(row))
+            reason = off_board(Task.of_row(row), int(row["n_params"]))
         except UserError as error:
             reason = str(error)
         if reason:

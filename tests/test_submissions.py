@@ -185,6 +185,10 @@ TAMPERED = {
         lambda h: h.update(certificates=["../a-0123456789abcdef.safetensors"]),
         "names of certificates",
     ),
+    "one without a digest": (
+        lambda h: h.update(certificates=["weights.safetensors"]),
+        "names of certificates",
+    ),
     "one that is not there": (
         lambda h: h["certificates"].append("x-0123456789abcdef.safetensors"),
         "cannot be read: No such file",
@@ -194,6 +198,7 @@ TAMPERED = {
     "rows": (lambda h: h.update(rows=[{"bits": 1e6}]), "the field 'rows' is unknown"),
     "no code": (lambda h: h.pop("code"), "code is missing"),
     "code outside": (lambda h: h.update(code={"../a.py": 64 * "0"}), "names of Python files"),
+    "code without a digest": (lambda h: h.update(code={CODE: "0"}), "the SHA-256 of each"),
     "code that is not there": (lambda h: h.update(code={CODE: 64 * "0"}), f"{CODE} cannot be read"),
 }
 
