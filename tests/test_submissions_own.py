@@ -248,6 +248,17 @@ def test_an_own_architecture_of_several_files_is_refused(tmp_path, monkeypatch):
     type(made.architecture).registry.pop("own_table")
 
 
+def test_an_own_architecture_of_a_cell_is_refused(tmp_path):
+    """Nobody would have its code."""
+    code = OWN.replace(
+        "class OwnTable(Architecture):", "class OwnTable(Architecture):\n    version = '1'"
+    )
+    made = {"__name__": "cells"}
+    exec(code, made)
+    with pytest.raises(UserError, match="own_table is defined in no file; put it into one"):
+        submissions.write([drawn(made["OwnTable"](d_model=1), SET)], "me", tmp_path / "out")
+
+
 def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
     """Without the file of an own architecture, which then names `--plugin`."""
     file = tmp_path / "own.py"
