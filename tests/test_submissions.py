@@ -169,7 +169,7 @@ def test_copies_of_published_weights_are_refused_and_on_no_board(tmp_path, caplo
     folder = submissions.write([copy], "Copycat", tmp_path / "submissions")
     done = command_line("check-submission", str(folder), cwd=tmp_path)
     assert done.returncode == 1
-    assert f"computes what {path} does, up to scale; leave it out" in done.stderr
+    assert f"got the function of {path}, up to scale. Leave it out." in done.stderr
     assert leaderboard.submitted(tmp_path) == []
     assert f"it computes what {path} does" in caplog.text
 
@@ -264,13 +264,13 @@ def test_a_hostile_name_is_refused_and_writes_nothing(copied, tmp_path, name):
     inside = tmp_path / "inside"
     with pytest.raises(UserError) as error:
         submissions.write([drawn(STANDARD, SET)], name, inside)
-    assert "submitter=" in str(error.value)
+    assert "submitter" in str(error.value)
     assert str(error.value).isprintable()
     assert not inside.exists()
     (copied / "submission.json").write_text(
         json.dumps(json.loads((copied / "submission.json").read_text()) | {"submitter": name})
     )
-    assert "submitter=" in refused(copied)
+    assert "submitter" in refused(copied)
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def test_an_own_architecture_of_a_cell_is_refused(tmp_path):
     )
     made = {"__name__": "cells"}
     exec(code, made)
-    with pytest.raises(UserError, match="own_table is defined in no file; put it into one"):
+    with pytest.raises(UserError, match="own_table must be defined in a file, got "):
         submissions.write([drawn(made["OwnTable"](d_model=1), SET)], "me", tmp_path / "out")
 
 

@@ -25,7 +25,8 @@ def run(names: list[str]) -> None:
         known = copies.published({x.task for x in found.certificates}, submitted=True)
         others = [(path, other) for path, other in known if path.resolve().parent != folder]
         copied = [
-            f"{name}: {row['file']} computes what {path} does, up to scale; leave it out"
+            f"{name}: {row['file']} must compute what no other weights do, got the function of "
+            f"{path}, up to scale. Leave it out."
             for row, certificate in zip(found.rows, found.certificates, strict=True)
             if (path := copies.original(certificate, others))
         ]

@@ -168,7 +168,8 @@ def _code_of(spec: Spec) -> dict[str, bytes]:
     file = pathlib.Path(own_code.file_of(type(spec)))
     require(
         file.is_file(),
-        f"{spec.name} is defined in no file; put it into one and load it by --plugin",
+        f"{spec.name} must be defined in a file, got {shown(str(file))}. Put it into one and load "
+        "it with --plugin.",
     )
     others = {pathlib.Path(each).name for each in own_code.files(type(spec))} - {file.name}
     require(
@@ -332,8 +333,8 @@ def _check_head(head: Any) -> None:
     plain = re.sub("[^a-z0-9]", "", head["submitter"].lower()).replace("0", "o").replace("rn", "m")
     require(
         board.OWN not in plain and plain != board.YOURS,
-        f"submitter={shown(head['submitter'])} reads as {board.OWN}'s own or as a board's reader; "
-        "write your name",
+        f"submitter must be neither {board.OWN}'s name nor what a board calls its reader, got "
+        f"{shown(head['submitter'])}. Write yours.",
     )
 
 
