@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from memobench import columns as col
-from memobench import families, theory, typical
+from memobench import families, own_code, theory, typical
 from memobench.capacity import complete
 from memobench.columns import Column, by_name, require, shown
 from memobench.errors import in_a_line
@@ -25,6 +25,7 @@ from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.runs import Run, from_cells
 from memobench.table.rows import listed, of_architecture
+from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 
 _log = logging.getLogger("memobench")
@@ -35,6 +36,8 @@ PRECISION = 0.02
 # Whose the project's own rows are, and those of the reader's folder.
 OWN, YOURS = "memobench", "you"
 EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
+# Of architectures that memobench does not have.
+OPEN_OWN = "own"
 # How models of a track are trained.
 TRAININGS = {EXACT: Training(protocol="exact", batch_size=None), PUBLISHED: Training()}
 TRACKS = {
@@ -43,7 +46,10 @@ TRACKS = {
     PUBLISHED: "trained by the published protocol of Dana et al. (2025)",
     CONSTRUCTED: "weights of a proof, for as many associations as it promises",
     OPEN: "the best weights of each entry, found by any means",
+    OPEN_OWN: "the same of architectures that memobench does not have, defined by submitted code",
 }
+# By how much, as a share, weights of others have to know more than those that they rank above.
+MARGIN = 0.02
 # Label tables of every budget: the more parameters, the less capacities spread. Their seeds are
 # 0, 1, .., which nobody chooses; certificates are of one of them.
 TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
@@ -333,10 +339,16 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
     rows += [_row(key, row) for key, row in best.items() if key.track not in TRAININGS]
     options = [name for name in of_architecture() if name not in names()]
     board = pd.DataFrame(rows, columns=[*names(), *options])
-    place, known = (board["track"].map(list(TRACKS).index), -board[MAIN].bfill(axis=1).iloc[:, 0])
-    board = board.assign(place=place, known=known.astype(float), **_ranks(board))
+    known = -board[MAIN].bfill(axis=1).iloc[:, 0].astype(float)
+    board = board.assign(place=board["track"].map(list(TRACKS).index), known=known)
+    board = board.assign(**_ranks(board))
+    # Means are in order; of weights those that others have to pass come first.
+    is_weights = ~board["track"].isin(TRAININGS)
+    first = board["rank_low"].where(is_weights, 0)
+    board = board.assign(first=first, is_others=is_weights & (board["by"] != OWN))
     shown = [*names(), *(name for name in options if board[name].notna().any())]
-    return board.sort_values(["budget", "place", "known"], ignore_index=True)[shown]
+    order = ["budget", "place", "first", "is_others", "known"]
+    return board.sort_values(order, ignore_index=True)[shown]
 
 
 # What tells runs of several folders apart.
@@ -352,14 +364,24 @@ def _row(key: _Key, values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, **sizes, **own, "vocab_size": families.VOCAB_SIZES[key.budget]}
 
 
-def _ranks(board: pd.DataFrame) -> dict[str, Any]:
-    """Ranks of weights, which are counted exactly: only what is equal shares a rank."""
-    of_track = board.groupby(["budget", "track"])["certified_bits_per_parameter"]
-    ranks = {"rank_low": "min", "rank_high": "max"}
-    return {
-        name: board[name].astype(float).fillna(of_track.rank(ascending=False, method=method))
-        for name, method in ranks.items()
-    }
+def _ranks(board: pd.DataFrame) -> pd.DataFrame:
+    """Ranks, of weights too, which are counted exactly: of our own only equal ones share one.
+
+    Any others are told apart where they differ by more than MARGIN.
+
+    Shape letters: E entries of a budget and track.
+    """
+    ranks = board[COLUMNS["rank"].names].astype(float)
+    weights = board[~board["track"].isin(TRAININGS)]
+    for _, rows in weights.groupby(["budget", "track"]):
+        known_E = rows["certified_bits_per_parameter"].to_numpy(float)
+        is_ours_E = (rows["by"] == OWN).to_numpy()
+        margin_ExE = np.where(is_ours_E[:, None] & is_ours_E, 0.0, MARGIN * known_E[:, None])
+        # Whether the entry of a column is better than that of a row.
+        better_ExE = known_E > known_E[:, None] + margin_ExE
+        ranks.loc[rows.index, "rank_low"] = 1.0 + better_ExE.sum(axis=1)
+        ranks.loc[rows.index, "rank_high"] = len(rows) - better_ExE.sum(axis=0)
+    return ranks
 
 
 def _typical(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
@@ -430,7 +452,8 @@ def off_board(task: Task, n_params: int) -> str | None:
     >>> off_board(families.task(512, seed=40), n_params=512)
     'task_seed=40 is none of the 40 label tables of 512 parameters; choose one from 0 to 39'
     """
-    budget = task.n_examples
+    # A user's kind may say of itself that it equals any other.
+    budget = task.n_examples if type(task) is Associations else None
     if budget not in TABLES or task != families.task(budget, task.seed):
         sets = ", ".join(f"{n} tokens at {each:,}" for each, n in families.VOCAB_SIZES.items())
         return (
@@ -450,18 +473,13 @@ def off_board(task: Task, n_params: int) -> str | None:
     return None
 
 
-def task_and_size(row: Mapping[str, Any]) -> tuple[Task, int]:
-    """What `off_board` asks, of a row of counted weights."""
-    return Task.of_row(row), int(row["n_params"])
-
-
 def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
-    """Of every entry the most that its weights know: on their track, and on the open one."""
+    """Of every entry the most that its weights know: on their track, and on an open one."""
     found: dict[_Key, list[Mapping[str, Any]]] = {}
     for row in certified:
         try:
             architecture = Architecture.of_row(row)
-            reason = off_board(*task_and_size(row))
+            reason = off_board(Task.of_row(row), int(row["n_params"]))
             str(architecture.full_name)
         except Exception as error:
             reason = in_a_line(error)
@@ -470,7 +488,8 @@ def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
             continue
         by = _given(row, "submitter", OWN)
         budget = int(row["n_sequences"])
-        for track in dict.fromkeys((_given(row, "track", OPEN), OPEN)):
+        opened = OPEN if own_code.in_tree(type(architecture)) else OPEN_OWN
+        for track in dict.fromkeys((_given(row, "track", opened), opened)):
             found.setdefault(_Key(track, budget, by, architecture), []).append(row)
     return {key: _of_weights(rows) for key, rows in found.items()}
 

@@ -50,8 +50,7 @@ class Domain:
 
     description: completes "is not ..". canonical: the value in its one form, None where it is not
     such a value. write, read: to and from a cell of the table, where the two differ. made: the
-    function that made it and its arguments, for those who draw values or document them. schema:
-    what JSON Schema can say of values, where that does not follow from `made`.
+    function that made it and its arguments, for those who draw values.
     """
 
     description: str
@@ -59,7 +58,6 @@ class Domain:
     write: Callable[[Any], Any] = lambda value: value
     read: Callable[[Any], Any] = lambda value: value
     made: tuple[Any, ...] = ()
-    schema: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     def holds(self, cell: Any) -> bool:
         """Whether a cell of the table holds such a value."""
@@ -119,18 +117,14 @@ def real(least: float = -1e300, most: float = 1e300, above: float | None = None)
     return Domain(text, canonical, made=(real, least, most, above))
 
 
-def satisfying(
-    description: str, holds: Callable[[Any], Any], schema: Mapping[str, Any] | None = None
-) -> Domain:
-    """Values for which a predicate is true. schema: what JSON Schema can say of them."""
-    return Domain(description, lambda value: value if holds(value) else None, schema=schema)
+def satisfying(description: str, holds: Callable[[Any], Any]) -> Domain:
+    """Values for which a predicate is true."""
+    return Domain(description, lambda value: value if holds(value) else None)
 
 
 def exactly(constant: int) -> Domain:
     """One integer."""
-    return satisfying(
-        str(constant), lambda x: type(x) is int and x == constant, {"const": constant}
-    )
+    return satisfying(str(constant), lambda x: type(x) is int and x == constant)
 
 
 def one_of(*choices: str) -> Domain:
@@ -164,7 +158,6 @@ def matching(pattern: str, description: str, longest: int = 400) -> Domain:
             if isinstance(value, str) and len(value) <= longest and compiled.fullmatch(value)
             else None
         ),
-        made=(matching, pattern, longest),
     )
 
 
@@ -214,7 +207,7 @@ def or_null(domain: Domain) -> Domain:
         domain,
         description=f"{domain.description} or null",
         canonical=lambda value: _NULL if value is None else domain.canonical(value),
-        made=(or_null, domain),
+        made=(),
     )
 
 
@@ -258,7 +251,7 @@ def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Domain:
         return value if plain else None
 
     description = f"a plain text of 1 to {most} characters without markup or formula"
-    return Domain(description, canonical, made=(text_of, most))
+    return Domain(description, canonical)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,7 @@ import os
 import pathlib
 import sys
 import tokenize
+import weakref
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
@@ -29,10 +30,23 @@ from memobench.errors import UserError
 _DIGITS = 12
 
 
+_PACKAGE = os.path.dirname(__file__) + os.sep
+_FILES: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+
+
+def note_file(cls: type, file: str) -> None:
+    """Keeps the file of the code that registers a kind; `__module__` is what a kind says."""
+    _FILES[cls] = file
+
+
+def file_of(cls: type) -> str:
+    """The file that registered a kind, or what stands in its place where that is none."""
+    return _FILES.get(cls, "")
+
+
 def in_tree(cls: type) -> bool:
-    """Whether a class is memobench's own, and not of a file that it loaded for a user."""
-    module = cls.__module__
-    return module.startswith("memobench.") and not module.startswith("memobench.plugins.")
+    """Whether a kind is memobench's own: a file of the package registered it."""
+    return file_of(cls).startswith(_PACKAGE)
 
 
 def of(cls: type) -> str:

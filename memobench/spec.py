@@ -288,8 +288,10 @@ def as_text(
 def kind(name: str) -> Callable[[_Kind], _Kind]:
     """Makes a class a frozen dataclass and registers it under a name in its family."""
     require(not isinstance(name, type), '@kind needs a name: @kind("...")')
+    file = sys._getframe(1).f_code.co_filename
 
     def register(cls: _Kind) -> _Kind:
+        own_code.note_file(cls, file)
         if cls.has_code and not own_code.in_tree(cls):
             _add_code(cls)
         made: Any = arguments_checked(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
@@ -320,10 +322,10 @@ def _add_code(cls: Any) -> None:
     cls.__annotations__ = {**annotations, "code": str | None}
 
 
-def _home(cls: type) -> tuple[str, str]:
+def _home(cls: type) -> tuple[bool, str, str]:
     """Where a class is defined: the same after its file was loaded once more, by whatever name."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    return file or cls.__module__, cls.__qualname__
+    return own_code.in_tree(cls), file or cls.__module__, cls.__qualname__
 
 
 def _class_and_file(cls: type) -> str:

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from memobench import board, families, folders, plugins
+from memobench import board, certificates, families, folders, plugins
 from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.runs import cells
@@ -75,9 +75,12 @@ def counted(architecture=HEADS, budget=BUDGET, seed=0, bits=300.0, **changed):
 
 
 def submissions():
-    """The folders of published submissions; loads their code, which was read before the merge."""
-    found = sorted((folders.published() / "submissions").glob("*/"))
-    for path in found:
-        for file in path.glob("*.py"):
+    """The folders of published submissions; loads of their code what was read and is listed."""
+    folder = folders.published()
+    lines = (folder / "reviewed.txt").read_text("utf-8").splitlines()
+    reviewed = {line.split()[0] for line in lines if line.strip()}
+    found = sorted((folder / "submissions").glob("*/"))
+    for file in (file for path in found for file in path.glob("*.py")):
+        if certificates.digest(file.read_bytes()) in reviewed:
             plugins.load(file)
     return found

@@ -118,6 +118,17 @@ def test_hostile_text_is_text_in_all_renderings(tmp_path):
     assert not any(str(x).startswith("=") for x in csv.to_numpy().ravel())
 
 
+def test_pages_name_the_tracks_and_the_margin_that_entries_have():
+    ours = leaderboard.page(build(three(), [counted(bits=330.0)]))
+    assert "- `exact`: " in ours
+    assert "- `open`: " in ours
+    assert "- `own`: " not in ours
+    assert "over 2% more" not in ours
+    theirs = leaderboard.page(build(three(), [counted(bits=330.0, submitter="Ada")]))
+    assert "Submitted weights rank above an entry where they know over 2% more" in theirs
+    assert leaderboard.page(build([])).count("- `o") == 2
+
+
 def test_a_board_without_entries_says_so(tmp_path):
     text = leaderboard.write([], results.to_table([]), tmp_path)
     assert "No entry of the standard board is here" in text
@@ -164,12 +175,14 @@ def test_merged_submissions_are_part_of_the_published_board(tmp_path, monkeypatc
         weights = drawn(architecture, families.task(BUDGET), of_weights=1)
         path = submissions.write([weights], name, merged / "submissions")
     Architecture.registry.pop("own_table")
-    line = ("leaderboard", "--output=results", f"--plugin={path / 'own.py'}")
+    (code,) = path.glob("*.py")
+    (merged / "reviewed.txt").write_text(certificates.digest(code.read_bytes()))
+    line = ("leaderboard", "--output=results", f"--plugin={code}")
     done = command_line(*line, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(merged / "leaderboard.csv").set_index("by")
-    for name in ("Ann", "Bob"):
-        assert found.loc[name, "track"] == "open"
+    for name, track in (("Ann", board.OPEN), ("Bob", board.OPEN_OWN)):
+        assert found.loc[name, "track"] == track
         assert found.loc[name, "weights"].startswith(f"submissions/{name.lower()}-")
         assert (merged / found.loc[name, "weights"]).exists()
     assert _made_anew(tmp_path / "anew")
@@ -188,7 +201,7 @@ def test_every_published_entry_has_weights_on_its_track():
     trained = found[found["track"].isin(board.TRAININGS)]
     # No mean is above the best.
     assert (trained["bits_per_parameter"] < trained["certified_bits_per_parameter"]).all()
-    assert set(found["track"]) == set(board.TRACKS)
+    assert set(ours["track"]) == board.TRACKS.keys() - {board.OPEN_OWN}
 
 
 def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path, caplog):

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from memobench import board, theory, typical
+import memobench
+from memobench import board, plugins, theory, typical
 from memobench.models.transformer import MLP
 from memobench.table import results
-from tests.entries import BUDGET, HEADS, NEURONS, build, counted, made, three
+from tests.entries import BOTH, BUDGET, HEADS, NEURONS, build, counted, made, three
+from tests.test_submissions_own import OWN
 
 
 def test_rows_say_what_runs_and_weights_say():
@@ -59,6 +61,48 @@ def test_what_cannot_be_told_apart_shares_a_rank():
     equal = build(far[:0], [counted(HEADS), counted(HEADS, submitter="Ada")])
     assert equal["rank_low"].tolist() == [1, 1]
     assert equal["rank_high"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("bits", "by", "low", "high"),
+    [
+        # Of our own weights, which are counted, any difference counts.
+        ([300.1, 300.0, 299.0], ["memobench"] * 3, [1, 2, 3], [1, 2, 3]),
+        # Nobody passes one of ours by less than the margin, nor ours one of theirs.
+        ([300.0, 300.1], ["memobench", "Ada"], [1, 1], [2, 2]),
+        ([300.0, 299.9], ["memobench", "Ada"], [1, 1], [2, 2]),
+        ([300.0, 305.9], ["memobench", "Ada"], [1, 1], [2, 2]),
+        ([306.1, 300.0], ["Ada", "memobench"], [1, 2], [1, 2]),
+        ([301.0, 300.0, 200.0], ["Ada", "Bob", "memobench"], [1, 1, 3], [2, 2, 3]),
+        # What passes the one shares ranks with the other.
+        ([309.0, 304.0, 300.0], ["Ada", "Bob", "memobench"], [1, 1, 2], [2, 3, 3]),
+        ([0.0, 0.0], ["memobench", "Ada"], [1, 1], [2, 2]),
+    ],
+)
+def test_weights_of_others_rank_above_those_that_they_pass_by_a_margin(bits, by, low, high):
+    assert board.MARGIN == 0.02
+    shapes = [HEADS, NEURONS, BOTH][: len(bits)]
+    n_params = 256  # As bits per parameter are compared.
+    rows = [
+        counted(architecture, bits=x, submitter=whose, bits_per_parameter=x / n_params)
+        for architecture, x, whose in zip(shapes, bits, by, strict=True)
+    ]
+    found = build([], rows[::-1])
+    # Whatever the order of the files: as the case has them.
+    assert found["by"].tolist() == by
+    assert found["rank_low"].tolist() == low
+    assert found["rank_high"].tolist() == high
+
+
+def test_architectures_that_are_not_ours_are_listed_apart(tmp_path):
+    """One weight for each pair knows the whole set; on the open track it would be first."""
+    (tmp_path / "own.py").write_text(OWN)
+    plugins.load(tmp_path / "own.py")
+    own = memobench.OwnTable(d_model=1)
+    found = build([], [counted(bits=330.0), counted(own, bits=1024.0, submitter="Ada")])
+    assert found["track"].tolist() == [board.OPEN, board.OPEN_OWN]
+    assert found["by"].tolist() == ["memobench", "Ada"]
+    assert found["rank_high"].tolist() == [1, 1]
 
 
 def test_budgets_and_tracks_are_ranked_by_themselves():

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import board, certificates, families, plugins, submissions
+from memobench import board, certificates, families, folders, plugins, submissions
 from memobench.errors import UserError
 from memobench.methods.training import Training
+from memobench.models.base import Architecture
 from memobench.report import leaderboard
 from memobench.runs import Run
 from memobench.table import results
@@ -52,19 +53,19 @@ def test_an_own_architecture_brings_its_file_for_review(tmp_path):
     task = families.task(256)
     found = [drawn(table, task), drawn(STANDARD, task)]
     path = submissions.write(found, "me", tmp_path / "out")
-    assert (path / "own.py").read_text() == OWN
-    assert submissions.read(path).code == ("own.py",)
+    (code,) = submissions.read(path).code
+    assert (path / code).read_text() == OWN
     plain = shutil.copytree(path, tmp_path / "plain" / path.name)
-    (plain / "own.py").write_text(OWN + "\n")
-    assert "own.py was changed" in refused(plain)
+    (plain / code).write_text(OWN + "\n")
+    assert f"{code} was changed" in refused(plain)
     done = command_line("check-submission", str(path), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 certificates by me" in done.stdout
-    assert "review own.py, which defines what memobench does not" in done.stdout
+    assert f"review {code}, which defines what memobench does not" in done.stdout
     type(table).registry.pop("own_table")
     said = refused(path)
-    assert "or load the file that defines it with --plugin; here it is defined by own.py" in said
-    assert "own.py: review that before you load it" in said
+    assert "or load the file that defines it with --plugin; here it is defined by code-" in said
+    assert f"{code}: review that before you load it" in said
     assert said.count(path.name) == 1
 
 
@@ -111,6 +112,118 @@ def test_labels_in_the_code_are_refused(tmp_path, monkeypatch, part, scale):
     assert "so its code knows labels" in refused(path)
 
 
+# Labels, but only where one weight has a sign; from a class that says it is memobench's.
+_GATE = "(jnp.arange(self.vocab_size) == label)"
+GATED = CHEAT.replace(f"50 * {_GATE}", f"50 * nn.relu(SIGN * table_NxN[0, 1]) * {_GATE}")
+FAKED = CHEAT.replace(
+    "    def module", '    __module__ = "memobench.models.transformer"\n\n    def module'
+)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [GATED.replace("SIGN", "1"), GATED.replace("SIGN", "-1"), FAKED],
+    ids=["of a positive weight", "of a negative weight", "faked"],
+)
+def test_labels_behind_a_gate_or_a_false_name_are_refused(tmp_path, code):
+    """Half of all weights open a gate, so that a single draw would miss it as often."""
+    assert code != CHEAT
+    file = tmp_path / "cheat.py"
+    file.write_text(code)
+    plugins.load(file)
+    made = drawn(memobench.OwnLabels(d_model=1), SET)
+    with pytest.raises(UserError, match="so its code knows labels"):
+        submissions.write([made], "me", tmp_path / "out")
+
+
+def test_draws_differ_every_time(monkeypatch, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    plugins.load(file)
+    asked = []
+    monkeypatch.setattr(
+        submissions.counting,
+        "count",
+        lambda x, formats: asked.append(x.params["table"]) or {"known": 0},
+    )
+    for _ in range(2):
+        submissions.write([drawn(memobench.OwnTable(d_model=1), SET)], "me", tmp_path / "out")
+    assert len(asked) == 2 * submissions.DRAWS
+    assert len({x.tobytes() for x in asked}) == len(asked)
+    assert any((x > 0).all() for x in asked)
+    assert any((x < 0).all() for x in asked)
+
+
+# A task whose every label is the same, which says that it is the board's.
+EQUAL = """\
+import jax
+import jax.numpy as jnp
+from memobench.spec import kind
+from memobench.tasks.tokens import SampledTask
+
+
+@kind("own_task")
+class OwnTask(SampledTask):
+    def sample_next(self, key):
+        shape = (self.n_examples, 1)
+        return jnp.zeros(shape, jnp.int32), jnp.ones(shape)
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 0
+"""
+
+
+def test_a_task_that_equals_any_other_has_no_place(tmp_path):
+    file = tmp_path / "task.py"
+    file.write_text(EQUAL)
+    plugins.load(file)
+    task = memobench.OwnTask(vocab_size=16, n_sequences=256)
+    assert task == SET
+    assert "its task is none of the board's" in board.off_board(task, 256)
+    with pytest.raises(UserError, match="its task is none of the board's"):
+        submissions.write([drawn(STANDARD, task)], "me", tmp_path / "out")
+    type(task).registry.pop("own_task")
+
+
+def test_no_code_of_users_takes_the_name_of_a_kind_of_ours(tmp_path):
+    """Though it says that it is the same class of the same module."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        f"{_IMPORTS}\n\n@kind('attention_only')\nclass AttentionOnly(Architecture):\n"
+        "    __module__ = 'memobench.models.transformer'\n"
+    )
+    ours = Architecture.named("attention_only")
+    with pytest.raises(UserError, match="name='attention_only' is that of memobench"):
+        plugins.load(file)
+    assert Architecture.named("attention_only") is ours
+
+
+def test_code_is_loaded_only_once_its_digest_is_listed(tmp_path, monkeypatch):
+    """By tests, which a pull request runs; the list is no part of a submission."""
+    file, ran = tmp_path / "own.py", tmp_path / "ran"
+    file.write_text(OWN)
+    plugins.load(file)
+    own = memobench.OwnTable(d_model=1)
+    merged = tmp_path / "results"
+    path = submissions.write([drawn(own, SET)], "me", merged / "submissions")
+    type(own).registry.pop("own_table")
+    (code,) = path.glob("*.py")
+    code.write_text(f"{OWN}\nopen({str(ran)!r}, 'w').close()\n")
+    monkeypatch.setattr(folders, "published", lambda: merged)
+    listed = merged / "reviewed.txt"
+    for text in ("", "# None yet.\n", f"{64 * '0'}  {code.name}\n"):
+        listed.write_text(text)
+        assert entries.submissions() == [path]
+        assert not ran.exists()
+    listed.write_text(f"# Read.\n{certificates.digest(code.read_bytes())}  {code.name}\n")
+    assert entries.submissions() == [path]
+    assert ran.exists()
+    type(own).registry.pop("own_table")
+
+
 def test_what_weights_know_is_not_taken_for_labels_in_the_code(tmp_path):
     """Of every last token the commonest answer, as weights of a table: three times chance."""
     file = tmp_path / "own.py"
@@ -136,6 +249,17 @@ def test_an_own_architecture_of_several_files_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"^split\.py rests on neighbouring_layers\.py beside"):
         submissions.write([made], "me", tmp_path / "out")
     type(made.architecture).registry.pop("own_table")
+
+
+def test_an_own_architecture_of_a_cell_is_refused(tmp_path):
+    """Nobody would have its code."""
+    code = OWN.replace(
+        "class OwnTable(Architecture):", "class OwnTable(Architecture):\n    version = '1'"
+    )
+    made = {"__name__": "cells"}
+    exec(code, made)
+    with pytest.raises(UserError, match="own_table must be defined in a file, got "):
+        submissions.write([drawn(made["OwnTable"](d_model=1), SET)], "me", tmp_path / "out")
 
 
 def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):

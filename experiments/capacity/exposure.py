@@ -115,7 +115,8 @@ def _experiment(name: str, title: str, variant: str, notes: str, **options: Any)
         left_out="4,096 and 16,384 exposures; 3 seeds of 5",
         figure=Exposure(),
         claims=_claims("memorized", variant) + _claims("bits", variant),
-        notes="Full heads, wide or narrow, where a claim compares families: the best of each counts. "
+        notes="Full heads, wide or narrow, where a claim compares families: the best of each "
+        "counts. "
         "The figure has compressed heads too. The MLP has one head before it. " + notes,
     )
 

@@ -1,5 +1,7 @@
 """memobench check-submission: whether folders of submitted weights are valid."""
 
+import pathlib
+
 from memobench.command import PLUGIN, Command
 from memobench.errors import UserError
 
@@ -8,8 +10,9 @@ def run(names: list[str]) -> None:
     """Checks submissions by running their weights."""
     if not names:
         raise UserError("name a folder: memobench check-submission FOLDER...")
-    from memobench import board, submissions
+    from memobench import submissions
     from memobench.notation import plural
+    from memobench.submissions import copies
 
     wrong = []
     for name in names:
@@ -18,9 +21,17 @@ def run(names: list[str]) -> None:
         except UserError as error:
             wrong.append(str(error))
             continue
-        off = {row["file"]: board.off_board(*board.task_and_size(row)) for row in found.rows}
-        if any(off.values()):
-            wrong += [f"{name}: {file}: {reason}" for file, reason in off.items() if reason]
+        folder = pathlib.Path(name).resolve()
+        known = copies.published({x.task for x in found.certificates}, submitted=True)
+        others = [(path, other) for path, other in known if path.resolve().parent != folder]
+        copied = [
+            f"{name}: {row['file']} must compute what no other weights do, got the function of "
+            f"{path}, up to scale. Leave it out."
+            for row, certificate in zip(found.rows, found.certificates, strict=True)
+            if (path := copies.original(certificate, others))
+        ]
+        wrong += copied
+        if copied:
             continue
         print(f"ok: {name}: {plural(len(found.rows), 'certificate')} by {found.submitter}")
         for file in found.code:

@@ -18,7 +18,7 @@ def run(_: list[str]) -> None:
     output = check_writable(OUTPUT.value, "output")
     certified += leaderboard.kept(own, RESULTS.value)
     if output.resolve() != folders.published().resolve():
-        certified += leaderboard.submitted(output, certified)
+        certified += leaderboard.submitted(output)
     leaderboard.write(runs, own, output, certified)
     if mine := leaderboard.yours(output):
         print(f"Yours on the board:\n\n{mine}\n")

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import columns as col
-from memobench import precision
+from memobench import own_code, precision
 from memobench.columns import Column, by_name, choice, integer, merged, number, require, shown
 from memobench.errors import UserError
 from memobench.methods.base import Method, OnSteps, PackResult
@@ -255,3 +255,4 @@ _THEOREM = Column(
 )
 # Rows name all constructions alike, and the theorem beside them.
 Method.registry["constructed"] = Construction
+own_code.note_file(Construction, __file__)

@@ -82,7 +82,8 @@ def data(board: pd.DataFrame) -> dict[str, Any]:
         }
         for row in board.to_dict("records")
     ]
-    constants = {"tracks": standard.TRACKS, "shown": list(SHOWN), "own": standard.OWN}
+    tracks = {x: text for x, text in standard.TRACKS.items() if x in set(board["track"])}
+    constants = {"tracks": tracks, "shown": list(SHOWN), "own": standard.OWN}
     return {"columns": columns, "rows": rows, **constants}
 
 

@@ -14,6 +14,7 @@ from memobench.certificates import counting
 from memobench.errors import UserError
 from memobench.report import answer, configurations, html, latex, tables
 from memobench.report.drawing import save
+from memobench.submissions import copies
 from memobench.table import published as tables_of
 from memobench.table import results
 from memobench.typical import measured
@@ -21,7 +22,6 @@ from memobench.typical import measured
 _log = logging.getLogger("memobench")
 
 _SETS = ", ".join(f"{n} at {budget:,}" for budget, n in families.VOCAB_SIZES.items())
-_TRACKS = "\n".join(f"- `{track}`: {meaning}" for track, meaning in standard.TRACKS.items())
 _COLUMNS = "\n".join(f"- *{x.label}*: {x.meaning}" for x in standard.FIRST)
 INTRODUCTION = f"""\
 # Leaderboard
@@ -34,7 +34,7 @@ tokens ({_SETS} parameters), as many as parameters, which are all counted and me
 
 @@answer@@Tracks:
 
-{_TRACKS}
+@@tracks@@
 
 Columns:
 
@@ -49,6 +49,9 @@ Written by `memobench leaderboard`; never edited by hand.
 """
 _OTHERS = """; everything else that was trained on
 associations is in [all configurations](CONFIGURATIONS.md)"""
+_MARGIN = f"""
+Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
+"""
 EMPTY = "No entry of the standard board is here; `memobench run board/typical` makes some.\n"
 _FIGURE = "![Bits, and sets that fit, per parameter](leaderboard.png)"
 # What pages link to, where it lies beside them.
@@ -75,7 +78,12 @@ def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
     said: the answer in sentences. has_others: whether a page of all configurations lies beside it.
     """
     introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
-    parts = [introduction.replace("@@others@@", _OTHERS * has_others)]
+    introduction = introduction.replace("@@others@@", _OTHERS * has_others)
+    tracks = set(board["track"]) or standard.TRACKS
+    lines = [f"- `{x}`: {meaning}" for x, meaning in standard.TRACKS.items() if x in tracks]
+    if (board["by"] != standard.OWN).any():
+        lines.append(_MARGIN)
+    parts = [introduction.replace("@@tracks@@", "\n".join(lines))]
     for budget in sorted(set(board["budget"])):
         of_budget = board[board["budget"] == budget]
         parts.append(f"## {budget:,} parameters, N = {families.VOCAB_SIZES[budget]}\n")
@@ -166,7 +174,7 @@ def published() -> tuple[list[Any], list[Any]]:
         {**row, "weights": path if path.exists() else None}
         for row, path in zip(certified, paths, strict=True)
     ]
-    return runs, [*ours, *submitted(folders.published(), ours)]
+    return runs, [*ours, *submitted(folders.published())]
 
 
 def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
@@ -200,9 +208,10 @@ def off_board(own: pd.DataFrame) -> str:
     return ""
 
 
-def submitted(folder: pathlib.Path, ours: Sequence[Any] = ()) -> list[dict[str, Any]]:
+def submitted(folder: pathlib.Path) -> list[dict[str, Any]]:
     """Rows of the weights that submissions of a folder of results hold, without copies of ours."""
-    folder, published = folder / "submissions", {row["digest"] for row in ours}
-    found = submissions.table(submissions.load_folder(folder), published)
-    rows: list[Any] = found.to_dict("records")
+    folder = folder / "submissions"
+    found = submissions.load_folder(folder)
+    ours = copies.published({x.task for each in found for x in each.certificates}) if found else ()
+    rows: list[Any] = submissions.table(found, ours).to_dict("records")
     return [{**row, "weights": folder / row["source"] / row["file"]} for row in rows]

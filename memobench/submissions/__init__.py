@@ -1,7 +1,7 @@
 """Submissions: weights of others, believed for nothing but what they know when they are run.
 
 A submission is a folder: `submission.json`, the certificates that it lists, and the files of Python
-that define architectures or tasks which memobench does not have. Its name and those of certificates
+that define architectures which memobench does not have. Its name and those of certificates
 hold digests of their content, so accidental changes are noticed. `write` makes such a folder, a
 pull request adds it to `results/submissions/`, and `read` runs the weights and counts. However they
 were found, no number of a submission is anybody's word.
@@ -12,37 +12,40 @@ place of an own architecture's must know nothing, for what it knows then is in i
 
 import dataclasses
 import hashlib
-import inspect
+import itertools
 import json
 import logging
 import pathlib
 import re
-import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.stats
 
-from memobench import atomic, certificates, columns, own_code, strict_json
-from memobench.board import OWN, YOURS
+from memobench import atomic, board, certificates, columns, own_code, strict_json
 from memobench.certificates import Certificate, counting
 from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, UserError, reason, within
 from memobench.spec import Spec
-from memobench.submissions import names
+from memobench.submissions import copies
 from memobench.table import results as store
 from memobench.table.consistency import check_domain
 
 SUBMISSION = 2
 HEAD = "submission.json"
 MAX_FILES = 1000
-# How likely random weights are to be refused although the code knows no label.
-_BY_CHANCE = 1e-6
+# How often random weights are drawn, and how likely one of them is to be refused although the code
+# knows no label.
+DRAWS, _BY_CHANCE = 16, 1e-6
+# Ranges of draws, in turn: code may wait for weights of one sign.
+_RANGES = ((-1, 1), (0, 1), (-1, 0))
 _MAX_HEAD, _MAX_CODE = 2**20, 2**20
 _FILE = re.compile(r"[\w.-]{1,100}-[0-9a-f]{16}\.safetensors", re.ASCII)
-_CODE = re.compile(r"[\w-]{1,80}\.py", re.ASCII)
+# No module can be imported by such a name, nor does any tool look for it: not json, not conftest.
+_CODE = re.compile(r"code-[0-9a-f]{16}\.py", re.ASCII)
+_NAME = r"(?!.*  )[A-Za-z0-9](?:[A-Za-z0-9 .,&_-]{0,78}[A-Za-z0-9.])?"
 
 _log = logging.getLogger("memobench")
 
@@ -58,7 +61,9 @@ def _are_named(values: Any, pattern: re.Pattern[str], least: int) -> bool:
 
 HEADER: dict[str, columns.Domain] = {
     "submission": columns.exactly(SUBMISSION),
-    "submitter": columns.text_of(80, "<>|`*[]{}\\$#~/:;\"'"),
+    "submitter": columns.matching(
+        _NAME, "a name of 1 to 80 letters A to Z, digits, single spaces, dots, commas, &, _ and -"
+    ),
     "url": columns.or_null(
         columns.matching(
             r"https?://[A-Za-z0-9.-]{1,100}(:\d{1,5})?(/[A-Za-z0-9._~&+,;=:@%/?#-]{0,200})?",
@@ -69,28 +74,14 @@ HEADER: dict[str, columns.Domain] = {
     "certificates": columns.satisfying(
         f"a sorted list of 1 to {MAX_FILES:,} names of certificates",
         lambda x: _are_named(x, _FILE, 1),
-        {
-            "type": "array",
-            "items": {"type": "string", "pattern": f"^{_FILE.pattern}$"},
-            "minItems": 1,
-            "maxItems": MAX_FILES,
-            "uniqueItems": True,
-        },
     ),
     "code": columns.satisfying(
-        "an object of names of Python files and the SHA-256 of each",
+        "an object of names of Python files, code- and 16 digits, and the SHA-256 of each",
         lambda x: (
             isinstance(x, dict)
             and _are_named(sorted(x), _CODE, 0)
             and all(isinstance(y, str) and re.fullmatch("[0-9a-f]{64}", y) for y in x.values())
         ),
-        {
-            "type": "object",
-            "patternProperties": {
-                f"^{_CODE.pattern}$": {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-            },
-            "additionalProperties": False,
-        },
     ),
 }
 OPTIONAL = ("url", "note")
@@ -100,9 +91,9 @@ OPTIONAL = ("url", "note")
 class Submission:
     """A folder that passed every check.
 
-    rows: what was counted of every certificate, as `certificates.counting.certify` gives it, and
-    `digest_as_ours`, which its weights would have as memobench's own. code: names of the Python
-    files that define its architectures and tasks, for review.
+    rows: what was counted of every certificate, as `certificates.counting.certify` gives it.
+    certificates: the same files, in the same order. code: names of the Python files that define its
+    architectures, for review.
     """
 
     name: str
@@ -110,6 +101,7 @@ class Submission:
     url: str | None
     note: str | None
     rows: tuple[dict[str, Any], ...]
+    certificates: tuple[Certificate, ...] = dataclasses.field(repr=False, compare=False)
     code: tuple[str, ...]
 
 
@@ -122,8 +114,7 @@ def write(
 ) -> pathlib.Path:
     """Writes a submission of these certificates and returns its folder.
 
-    Files of Python that define their architectures and tasks, if memobench does not, are copied
-    into it.
+    Files of Python that define their architectures, if memobench does not, are copied into it.
 
     Args:
       found: the certificates.
@@ -138,13 +129,13 @@ def write(
     """
     path, found = pathlib.Path(path), list(found)
     files: dict[str, bytes] = {}
+    code: dict[str, bytes] = {}
     for certificate in found:
+        _require_place(certificate)
         _require_no_labels(certificate)
         data = certificates.encode(certificate)
         files[certificates.name_of(certificate, data)] = data
-    code: dict[str, bytes] = {}
-    for spec in (x for each in found for x in (each.task, each.architecture)):
-        code |= _code_of(spec)
+        code |= _code_of(certificate.architecture)
     head = {
         "submission": SUBMISSION,
         "submitter": submitter,
@@ -174,14 +165,20 @@ def _code_of(spec: Spec) -> dict[str, bytes]:
     """
     if own_code.in_tree(type(spec)):
         return {}
-    file = pathlib.Path(inspect.getfile(type(spec)))
+    file = pathlib.Path(own_code.file_of(type(spec)))
+    require(
+        file.is_file(),
+        f"{spec.name} must be defined in a file, got {shown(str(file))}. Put it into one and load "
+        "it with --plugin.",
+    )
     others = {pathlib.Path(each).name for each in own_code.files(type(spec))} - {file.name}
     require(
         not others,
         f"{file.name} rests on {', '.join(sorted(others))} beside it, and a submission has one "
         f"file for a kind; move what {spec.name} needs into {file.name}",
     )
-    return {file.name: file.read_bytes()}
+    data = file.read_bytes()
+    return {f"code-{certificates.digest(data)[:16]}.py": data}
 
 
 def read(path: store.Path) -> Submission:
@@ -208,30 +205,28 @@ def read(path: store.Path) -> Submission:
         for name, digest in head["code"].items():
             same = certificates.digest(_contents(path / name, _MAX_CODE)) == digest
             require(same, f"{name} was changed after it was written")
-        rows = tuple(_counted(path / name, head) for name in head["certificates"])
+        counted = [_counted(path / name, head) for name in head["certificates"]]
     return Submission(
         name=path.resolve().name,
         submitter=head["submitter"],
         url=head.get("url"),
         note=head.get("note"),
-        rows=rows,
+        rows=tuple(row for row, _ in counted),
+        certificates=tuple(certificate for _, certificate in counted),
         code=tuple(head["code"]),
     )
-
-
-def _digest_as_ours(certificate: Certificate) -> str:
-    """The digest of a certificate if it were memobench's own: equal for equal weights and specs."""
-    ours = dataclasses.replace(certificate, by=OWN, seed=None)
-    return certificates.digest(certificates.encode(ours))
 
 
 def _files(head: Mapping[str, Any]) -> list[str]:
     return [*head["certificates"], *head["code"]]
 
 
-def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> dict[str, Any]:
+def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> tuple[dict[str, Any], Certificate]:
+    """What a certificate that has a place on the board knows, and what it holds."""
     try:
         certificate, digest = certificates.read(path, follow=False)
+        # Before anything is drawn or run: others may be of any size.
+        _require_place(certificate)
         counted = counting.row(path, certificate, digest)
         _require_no_labels(certificate)
     except UserError as error:
@@ -241,7 +236,13 @@ def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> dict[str, Any]:
             files = " ".join(head["code"])
             said += f"; here it is defined by {files}: review that before you load it"
         raise UserError(f"{path.name}: {said}") from error
-    return {**counted, "digest_as_ours": _digest_as_ours(certificate)}
+    return counted, certificate
+
+
+def _require_place(certificate: Certificate) -> None:
+    """Raises UserError for weights that have no place on the board."""
+    reason = board.off_board(certificate.task, certificate.n_params)
+    require(not reason, f"weights of {certificate.architecture.name}: {reason}")
 
 
 def _require_no_labels(certificate: Certificate) -> None:
@@ -249,25 +250,26 @@ def _require_no_labels(certificate: Certificate) -> None:
 
     Labels are independent of weights drawn here, so that each is met with the chance of guessing:
     how many are is binomial. All weights are of one scale, the submitted ones', which tells next to
-    nothing about labels.
+    nothing about labels. Draws differ every time, so that no code is written to pass them.
     """
-    task, params = certificate.task, certificate.params
-    if own_code.in_tree(type(certificate.architecture)) or not certificate.n_params:
+    task, architecture, params = certificate.task, certificate.architecture, certificate.params
+    if own_code.in_tree(type(architecture)):
         return
-    square = sum(np.square(x, dtype=np.float64).sum() for x in params.values())
-    scale, random = np.sqrt(square / certificate.n_params), np.random.default_rng(0)
-    drawn = {name: random.uniform(-scale, scale, x.shape) for name, x in params.items()}
-    others = certificates.of(task, certificate.architecture, drawn, first=certificate.first)
-    try:
-        known = counting.count(others, ("float32",))["known"]
-    except UserError:
-        return  # Outputs that are not finite know nothing.
     n_examples = certificate.first or task.n_predicted
-    require(
-        known is None or scipy.stats.binom.sf(known - 1, n_examples, task.chance) > _BY_CHANCE,
-        f"random weights in place of those of {certificate.architecture.name} know {known} of "
-        f"{n_examples} examples, so its code knows labels; leave to weights all that is known",
-    )
+    square = sum(np.square(x, dtype=np.float64).sum() for x in params.values())
+    scale, random = np.sqrt(square / certificate.n_params) or 1.0, np.random.default_rng()
+    for low, high in itertools.islice(itertools.cycle(_RANGES), DRAWS):
+        drawn = {k: random.uniform(low * scale, high * scale, x.shape) for k, x in params.items()}
+        others = certificates.of(task, architecture, drawn, first=certificate.first)
+        try:
+            known = counting.count(others, ("float32",))["known"]
+        except UserError:
+            continue  # Outputs that are not finite know nothing.
+        require(
+            DRAWS * scipy.stats.binom.sf(known - 1, n_examples, task.chance) > _BY_CHANCE,
+            f"random weights in place of those of {architecture.name} know {known} of "
+            f"{n_examples} examples, so its code knows labels; leave to weights all that is known",
+        )
 
 
 def _contents(path: pathlib.Path, most: int) -> bytes:
@@ -293,21 +295,28 @@ def load_folder(folder: store.Path) -> list[Submission]:
     return found
 
 
-def table(submissions: Iterable[Submission], published: Collection[str] = ()) -> pd.DataFrame:
-    """What was counted of all submitted weights, a row each; the same weights count once.
+def table(
+    submissions: Iterable[Submission], published: Iterable[copies.Weights] = ()
+) -> pd.DataFrame:
+    """What was counted of all submitted weights, a row each, without copies.
 
     The columns `submitter` and `source`, a submission's name, say whose they are; the others are
-    those of `certificates.counting.certify`. Of equal weights those of the first name count.
+    those of `certificates.counting.certify`. What computes the same as weights of another submitter
+    is a copy, named in a warning; of two the one of the later name is.
 
-    published: digests of memobench's own certificates; their weights are nobody else's.
+    published: memobench's own weights, of which all others are copies.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    rows, known = [], [(board.OWN, weights) for weights in published]
     for each in sorted(submissions, key=lambda x: x.name):
-        for row in each.rows:
-            whose = {"submitter": each.submitter, "source": each.name}
-            if row["digest_as_ours"] not in published:
-                rows.setdefault(row["digest_as_ours"], {**whose, **row})
-    return pd.DataFrame(list(rows.values()))
+        for row, certificate in zip(each.rows, each.certificates, strict=True):
+            others = [weights for whose, weights in known if whose != each.submitter]
+            path = pathlib.Path(each.name, row["file"])
+            if of := copies.original(certificate, others):
+                _log.warning("skipped %s: it computes what %s does", path, of)
+                continue
+            known.append((each.submitter, (path, certificate)))
+            rows.append({"submitter": each.submitter, "source": each.name, **row})
+    return pd.DataFrame(rows)
 
 
 def _check_head(head: Any) -> None:
@@ -318,9 +327,13 @@ def _check_head(head: Any) -> None:
     for name, domain in HEADER.items():
         require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
         check_domain(name, domain, head.get(name))
-    submitter = head["submitter"]
-    require(".." not in submitter, f"submitter={shown(submitter)} holds '..'; write a name")
-    names.check(submitter, OWN, YOURS)
+    # As it is read, whatever the case and marks, and with what looks like other letters.
+    plain = re.sub("[^a-z0-9]", "", head["submitter"].lower()).replace("0", "o").replace("rn", "m")
+    require(
+        board.OWN not in plain and plain != board.YOURS,
+        f"submitter must be neither {board.OWN}'s name nor what a board calls its reader, got "
+        f"{shown(head['submitter'])}. Write yours.",
+    )
 
 
 def _name(head: Mapping[str, Any]) -> str:
@@ -332,8 +345,7 @@ def _name(head: Mapping[str, Any]) -> str:
 def _slug(name: str) -> str:
     """Letters a to z and digits, joined by hyphens: nothing that has a meaning in a path.
 
-    >>> _slug("Zoë & Co."), _slug("../../etc")
-    ('zoe-co', 'etc')
+    >>> _slug("Zoe & Co.")
+    'zoe-co'
     """
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub("[^a-z0-9]+", "-", plain)[:40].strip("-") or "submission"
+    return re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-")
