@@ -83,6 +83,33 @@ def test_a_test_that_finds_nothing_is_named(test, said):
         claims.verdicts([claim], three_budgets())
 
 
+@pytest.mark.parametrize("verdict", [HOLDS, FAILS, UNDECIDED])
+def test_a_claim_that_was_made_for_another_design_is_not_tested_there(verdict):
+    """It has its statistic and no verdict, unless these runs are of that design."""
+    about = {"name": "mine", "statement": "", "source": ""}
+    found = claims.Finding(verdict, "slope 3", 3.0, 2.0, 4.0)
+    elsewhere = Claim(**about, test=lambda table: found, made_for="large models")
+    small = Claim(
+        **about,
+        test=lambda table: found,
+        made_for="large models",
+        covers=lambda table: table["steps"].min() > 100,
+    )
+    table = three_budgets()
+    row = claims.verdicts([elsewhere], table).iloc[0]
+    assert row["verdict"] == (UNDECIDED if verdict == UNDECIDED else claims.NOT_TESTED)
+    assert (row["estimate"], row["low"]) == (3.0, 2.0)
+    assert row["evidence"].endswith("large models") == (verdict != UNDECIDED)
+    by_steps = claims.verdicts([small], table).set_index("steps")["verdict"]
+    assert by_steps[200] == verdict
+    assert by_steps[100] == row["verdict"]
+
+
+def test_a_claim_that_covers_a_design_names_it():
+    with pytest.raises(UserError, match="covers must come with made_for, got none"):
+        Claim(name="mine", statement="", source="", test=print, covers=lambda table: True)
+
+
 def test_a_test_that_raises_leaves_its_claim_undecided():
     claim = claims.Claim(name="mine", statement="", source="", test=lambda table: 1 + None)
     found = claims.verdicts([claim], three_budgets())

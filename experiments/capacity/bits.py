@@ -133,6 +133,8 @@ _STEPS = Experiment(
                 (0.9 * FOUND, math.inf),
             ),
             across_steps=True,
+            made_for="GPTs of half a million parameters and more after a million steps",
+            covers=lambda table: table["n_params"].min() >= 5e5,
         ),
     ),
     notes="A set of 4 d² sequences, twice the bits that the model is expected to hold; the best of "

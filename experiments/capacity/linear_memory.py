@@ -76,11 +76,11 @@ def _constant(table: pd.DataFrame) -> pd.Series:
     return table["d_model"] ** 2 / (n_facts * np.log(n_facts))
 
 
-def _claim(name: str, statement: str, source: str, constant: float) -> Claim:
+def _claim(name: str, statement: str, source: str, constant: float, made_for: str = "") -> Claim:
     region = (round(constant / 1.1, 2), round(constant * 1.1, 2))
     test = claims.constant("d²/(N ln N)", _constant, region, "d_model", _COUNTS)
     test = claims.only(test, d_model=WIDTHS[4:])
-    return Claim(name=name, statement=statement, source=source, test=test)
+    return Claim(name=name, statement=statement, source=source, test=test, made_for=made_for)
 
 
 _COUNTS = ("d_head", "vocab_size", "n_examples", "n_params", "n_params_memory")
@@ -110,6 +110,7 @@ EXPERIMENT = Experiment(
             "d² = 2 N ln N, within a tenth (conjectured for large d; here from 32).",
             "Barnfield et al. 2026",
             CONJECTURED,
+            made_for="the limit of large d",
         ),
     ),
     notes="The number of steps is the paper's and is not doubled, so no row can say `converged`.",

@@ -89,6 +89,7 @@ EXPERIMENT = Experiment(
             statement="Where d_h H + d reaches T_eps, eps = 0.1, training comes within "
             f"{GAP} nats of the encoder (Theorem 1 promises weights, training need not find them).",
             source=f"memobench, after {SOURCE}, Theorem 1, whose bound has a term in eps besides",
+            made_for="weights that exist, which training need not find",
             test=claims.every_run(
                 "divergence minus floor (nats)",
                 lambda table: table["loss"] - table["floor"],

@@ -205,6 +205,8 @@ def _exponent(way: Way) -> Claim:
         "1.1. What is Θ(F log F) need not do so yet.",
         source=f"{SOURCE}, whose theorem is about large F",
         test=widths.exponent(GROUPS, way.name, (0.9, 1.1)),
+        made_for="large F, in the paper up to 4,096",
+        covers=lambda table: table["n_examples"].max() >= 4096,
         across_steps=True,
         across_variants=True,
     )

@@ -4,7 +4,8 @@ A claim has a test, a function of the rows of one variant at one number of steps
 estimate a statistic by least squares on the means over seeds, take its 95% interval (Student's,
 docs/intervals.md), and compare it with the region in which the claim is true: it holds where the
 interval lies inside, fails where it lies outside, and is undecided otherwise, since absence of
-evidence is not evidence. Pure functions; no files.
+evidence is not evidence. A claim made for another design than that of the runs (larger models, say)
+is *not tested there*. Pure functions; no files.
 
 `claim` defines claims, findings and verdicts, `statistics` the means and their intervals (how many
 seeds they need; 95% is `table.analysis.CONFIDENCE`), `evidence` how an interval decides; the tests
@@ -21,6 +22,7 @@ from memobench.claims.claim import (
     MADE,
     MISSING,
     NEAREST,
+    NOT_TESTED,
     OPTIMUM,
     UNDECIDED,
     VARIANTS,
@@ -81,6 +83,7 @@ __all__ = [
     "MIN_SEEDS",
     "MISSING",
     "NEAREST",
+    "NOT_TESTED",
     "OPTIMUM",
     "POSITIVE",
     "QUADRATIC",

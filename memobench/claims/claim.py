@@ -21,6 +21,8 @@ from memobench.table.rows import configuration
 from memobench.tasks.base import Task
 
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
+# Instead of the first two where no run is of the design that the claim was made for.
+NOT_TESTED = "not tested there"
 # In the evidence where declared runs are not there.
 MISSING = "missing, of "
 
@@ -76,6 +78,9 @@ class Claim:
     test: takes the rows of one variant at one number of steps, or, with `across_steps`, at all.
     variants: the labels of those it is about; empty for all. across_variants: whether it compares
     them, and is decided on all rows at once.
+    made_for: the design that the source tested, in words, where these runs may be of another;
+    covers: whether a table of runs is of that design, never by default. A claim that was not tested
+    where it was made neither holds nor fails: its evidence says what is found here.
     """
 
     name: str
@@ -85,6 +90,8 @@ class Claim:
     across_steps: bool = False
     variants: tuple[str, ...] = ()
     across_variants: bool = False
+    made_for: str = ""
+    covers: Callable[[pd.DataFrame], bool] | None = None
 
     def __post_init__(self) -> None:
         takes = "give a function from a table to a Finding"
@@ -95,6 +102,10 @@ class Claim:
         require(
             not (self.variants and self.across_variants),
             f"claim {self.name!r}: across_variants compares all variants; leave variants out",
+        )
+        require(
+            bool(self.made_for) or self.covers is None,
+            f"claim {self.name!r}: covers must come with made_for, got none. Name the design.",
         )
 
 
@@ -177,6 +188,10 @@ def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
         f"claim {claim.name!r}: its test gives {shown(finding)}; return a Finding whose verdict is "
         f"{HOLDS}, {FAILS} or {UNDECIDED}",
     )
+    is_elsewhere = claim.made_for and not (claim.covers and claim.covers(table))
+    if is_elsewhere and finding.verdict != UNDECIDED:
+        evidence = f"{finding.evidence}; the claim is of {claim.made_for}"
+        finding = dataclasses.replace(finding, verdict=NOT_TESTED, evidence=evidence)
     if diverged := int((table["status"] == "diverged").sum()):
         evidence = f"{finding.evidence}; {diverged} of {len(table)} runs diverged"
         finding = dataclasses.replace(finding, evidence=evidence)

@@ -150,6 +150,7 @@ def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
         "A verdict compares a 95% interval (Student's, over seeds) with the range in which the "
         "claim is true: it holds inside, fails outside, and is undecided where the interval "
         "reaches over the edge, seeds or points are too few, or declared runs are missing. "
+        "A claim that was made for another design than that of these runs is *not tested there*. "
         "Claims about every run are counted instead.",
         *([doubling] if doubling else []),
         tables.markdown(shown.rename(columns={"doubling": "twice the steps"}), {}),

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 
 from memobench import notation
-from memobench.claims import FAILS, HOLDS, MIN_SEEDS, UNDECIDED
+from memobench.claims import FAILS, HOLDS, MIN_SEEDS, NOT_TESTED, UNDECIDED
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.report import experiment as pages
@@ -212,6 +212,8 @@ def _rests_on(decided: Iterable[tuple[bool, str]]) -> str:
     own = {verdict for of_own, verdict in decided if of_own}
     if own & {HOLDS, FAILS}:
         return "decided"
+    if NOT_TESTED in own:
+        return NOT_TESTED
     return UNDECIDED if own else _OTHERS if set(decided) else _NOTHING
 
 
@@ -222,7 +224,8 @@ def _counted(decided: pd.DataFrame) -> str:
         return f"All {len(decided)} claims rest on {_OTHERS}."
     words = [
         f"Of {len(decided)} claims {n.get('decided', 0)} are decided at this size under one "
-        f"variant or more, {n.get(UNDECIDED, 0)} are undecided there."
+        f"variant or more, {n.get(UNDECIDED, 0)} are undecided there"
+        + (f", {n[NOT_TESTED]} are of another design." if n.get(NOT_TESTED) else ".")
     ]
     for kind in (_OTHERS, _NOTHING):
         rows = decided[decided["rests on"] == kind]

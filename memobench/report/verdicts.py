@@ -24,7 +24,9 @@ the device that measured it, and says how many seeds would decide what is undeci
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
 three look decided by chance. Claims on every run have no interval: they hold where every run that
-did not diverge keeps them, even if there is only one.
+did not diverge keeps them, even if there is only one. A claim that was made for another design
+than that of the runs, such as larger models, is *not tested there*: it has a statistic, and no
+verdict.
 
 Written by `memobench report`; never edited by hand.
 """
