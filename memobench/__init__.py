@@ -23,6 +23,7 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
+from memobench import forks as forks  # It must know of every fork.
 from memobench.errors import UserError
 from memobench.version import __version__
 

@@ -1,6 +1,7 @@
 import dataclasses
 import gc
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -447,3 +448,12 @@ def test_settings_of_the_caller_change_nothing(task):
     assert n_packs == 1
     assert double["loss"].tolist() == single["loss"].tolist()
     assert double["curve_loss"].tolist() == single["curve_loss"].tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_process_that_was_forked_after_jax_began_says_so_and_does_not_hang(make_run):
+    jax.devices()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        forked = pool.apply_async(memobench.run, ([make_run(method=SHORT)],))
+        with pytest.raises(UserError, match=r"must be spawned, .*get_context\('spawn'\)$"):
+            forked.get(timeout=60)
