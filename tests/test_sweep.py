@@ -253,6 +253,13 @@ def test_the_commit_is_that_of_the_checkout_alone(tmp_path, monkeypatch):
     assert provenance._commit.__wrapped__() is None
 
 
+def test_a_log_takes_text_of_any_kind(tmp_path):
+    """In a path that is no UTF-8, say; the error that it tells of must not become another."""
+    worker._note(tmp_path / ".logs" / "a.log", "File '\udcff.py': 2 \u00d7 2")
+    text = (tmp_path / ".logs" / "a.log").read_text("utf-8")
+    assert text.endswith("File '\\udcff.py': 2 \u00d7 2\n")
+
+
 def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, monkeypatch):
     packs = [packing.make_pack([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
     train_pack = Training.train

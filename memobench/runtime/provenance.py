@@ -103,7 +103,8 @@ def instruction_set() -> str:
 def _cpu(field: str) -> str:
     """What the kernel says of the first processor; empty where it says nothing."""
     with contextlib.suppress(OSError):
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        told = pathlib.Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
+        for line in told.splitlines():
             name, _, value = line.partition(":")
             if name.strip() == field:
                 return value.strip()
