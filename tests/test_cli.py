@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 from absl.testing import flagsaver
@@ -137,6 +138,24 @@ def test_arguments_and_flags_stand_in_any_order():
 def test_list_names_every_experiment(tmp_path):
     done = command_line("list", cwd=tmp_path)
     assert all(name in done.stdout for name in EXPERIMENTS)
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "\\xb7"), ("utf-8", "\xb7")])
+def test_a_terminal_that_has_not_every_letter_shows_codes(tmp_path, encoding, shown):
+    """Also for a name that is no text, of which no encoding has the letters."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    with mock.patch.object(cli, "_run", lambda chosen: print("1 \xb7 2, \udcff", flush=True)):
+        done = command_line("list", cwd=tmp_path, out=stream)
+    assert done.returncode == 0, done.stderr
+    assert stream.buffer.getvalue().decode(encoding) == f"1 {shown} 2, \\udcff\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
+def test_without_docstrings_commands_work(arguments):
+    line = [sys.executable, "-OO", "-m", "memobench", *arguments]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: memobench" in done.stdout
 
 
 @pytest.mark.parametrize(
