@@ -5,17 +5,17 @@ import re
 import subprocess
 import sys
 import time
-from unittest import mock
 
 import pytest
 from absl.testing import flagsaver
 
 import memobench
-from memobench import cli
+from memobench import cli, plugins
 from memobench.command import choose
-from memobench.errors import Lost
+from memobench.errors import Lost, UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.runtime import sweep
+from memobench.table import results, verify
 from memobench.times import ClockTime
 from tests.command_line import command_line
 
@@ -120,6 +120,21 @@ def test_every_command_has_its_own_help(tmp_path):
         assert first in out.getvalue()
 
 
+def test_a_tilde_after_an_equals_sign_is_the_home(tmp_path, monkeypatch):
+    """There a shell leaves it as it is; in Python nobody would expand it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own.py").write_text("")
+    cli.find()
+    with flagsaver.flagsaver():
+        command, _ = cli.parse(["memobench", "report", "--results=~/x", "--output=~", "a"])
+        values = {flag.name: flag.value for flag in command.flags}
+        assert (values["results"], values["output"]) == (f"{tmp_path}/x", str(tmp_path))
+    assert plugins.load("~/own.py") == ()
+    for call in (results.check_writable, memobench.load_results, verify.verify):
+        with pytest.raises(UserError, match=r"='~/x' begins with ~; give os\.path\.expanduser"):
+            call("~/x")
+
+
 def test_the_version_is_told(tmp_path):
     done = command_line("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"memobench {memobench.__version__}\n")
@@ -141,11 +156,11 @@ def test_list_names_every_experiment(tmp_path):
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("ascii", "\\xb7"), ("utf-8", "\xb7")])
-def test_a_terminal_that_has_not_every_letter_shows_codes(tmp_path, encoding, shown):
+def test_a_terminal_that_has_not_every_letter_shows_codes(tmp_path, monkeypatch, encoding, shown):
     """Also for a name that is no text, of which no encoding has the letters."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding)
-    with mock.patch.object(cli, "_run", lambda chosen: print("1 \xb7 2, \udcff", flush=True)):
-        done = command_line("list", cwd=tmp_path, out=stream)
+    monkeypatch.setattr(cli, "_run", lambda chosen: print("1 \xb7 2, \udcff", flush=True))
+    done = command_line("list", cwd=tmp_path, out=stream)
     assert done.returncode == 0, done.stderr
     assert stream.buffer.getvalue().decode(encoding) == f"1 {shown} 2, \\udcff\n"
 
