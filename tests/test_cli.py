@@ -1,10 +1,14 @@
 import contextlib
 import datetime
 import io
+import os
+import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 import time
+import zipfile
 
 import pytest
 from absl.testing import flagsaver
@@ -18,6 +22,8 @@ from memobench.runtime import sweep
 from memobench.table import results, verify
 from memobench.times import ClockTime
 from tests.command_line import command_line
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +124,35 @@ def test_every_command_has_its_own_help(tmp_path):
         assert told == {f"--{flag.name}" for flag in command.flags}
         assert out.getvalue().startswith(f"usage: memobench {name} ")
         assert first in out.getvalue()
+
+
+@pytest.mark.parametrize("has_dependencies", [False, True])
+def test_a_clone_that_is_on_the_path_and_not_installed_is_one_line(tmp_path, has_dependencies):
+    # Without `site` nothing is installed; what lies in a folder can be imported all the same.
+    path = [ROOT, *([sysconfig.get_path("purelib")] if has_dependencies else [])]
+    done = _uninstalled(path, tmp_path)
+    missing = "memobench.experiments" if has_dependencies else "absl"
+    assert done.stderr == (
+        f"memobench: must be installed, got a path (No module named '{missing}'); "
+        f"python -m pip install {ROOT}\n"
+    )
+
+
+def test_a_package_within_an_archive_is_one_line(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        for name in ("__init__", "__main__"):
+            file.write(ROOT / "memobench" / f"{name}.py", f"memobench/{name}.py")
+    done = _uninstalled([tmp_path / "a.zip"], tmp_path)
+    assert "memobench must be a folder of files, got " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def _uninstalled(path, folder):
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    line = [sys.executable, "-S", "-m", "memobench", "list"]
+    done = subprocess.run(line, cwd=folder, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    return done
 
 
 def test_a_tilde_after_an_equals_sign_is_the_home(tmp_path, monkeypatch):
