@@ -3,6 +3,7 @@ import gc
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -251,6 +252,22 @@ def test_the_commit_is_that_of_the_checkout_alone(tmp_path, monkeypatch):
     inside.mkdir()
     monkeypatch.setattr(provenance.folders, "CHECKOUT", inside)
     assert provenance._commit.__wrapped__() is None
+
+
+def test_the_commit_is_told_of_a_checkout_of_another_user_too(tmp_path, monkeypatch, caplog):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "c"], check=True)
+    monkeypatch.setattr(provenance.folders, "CHECKOUT", tmp_path)
+    # As if it were: git has this for its own tests.
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    done = subprocess.run([*git, "describe", "--always"], capture_output=True, text=True)
+    assert "dubious ownership" in done.stderr
+    assert re.fullmatch("[0-9a-f]{7}", provenance._commit.__wrapped__())
+    assert caplog.text == ""
+    (tmp_path / ".git" / "HEAD").unlink()
+    assert provenance._commit.__wrapped__() is None
+    assert "rows will name no commit, for git says: fatal: not a git repo" in caplog.text
 
 
 def test_a_log_takes_text_of_any_kind(tmp_path):
