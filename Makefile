@@ -33,7 +33,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot compile-for-accelerators bench docs intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean
+.PHONY: aot compile-for-accelerators bench docs intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -105,12 +105,17 @@ assumptions: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-pretrained
 clean:
 	rm -rf $(VENV)
 
-$(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "memobench needs Python >= 3.11; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+# What is installed names the folder it is in: in a clone that was renamed or copied, and where the
+# Python of the environment is gone, it is made anew. Its own file says that it was made here.
+$(VENV)/.folder: FORCE
+	@[ -x $(VENV)/bin/python ] && [ "$$(cat $@ 2>/dev/null)" = "$$(pwd -P)" ] || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "memobench needs Python >= 3.11; name one with: make PYTHON=/path/to/python3.11"; exit 1; }; \
+	  $(PYTHON) -m venv $$([ ! -e $@ ] || echo --clear) $(VENV) && pwd -P > $@; }
 
-$(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml | $(VENV)/bin/python
+FORCE:
+
+$(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml $(VENV)/.folder
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 

@@ -20,9 +20,18 @@ class, also those that a user's file defines.
 
 import importlib
 import importlib.util
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+if not os.path.isfile(__file__):
+    raise ImportError(
+        f"memobench must be a folder of files, got {__file__}, which is within an archive; "
+        "install it, or unpack it",
+        name=__name__,
+    )
+
+from memobench import forks as forks  # It must know of every fork.
 from memobench.errors import UserError
 from memobench.version import __version__
 

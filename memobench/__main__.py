@@ -1,5 +1,16 @@
 """`python -m memobench` is the `memobench` command."""
 
-from memobench import cli
+import importlib.util
+import pathlib
+import sys
 
-cli.main()
+try:
+    from memobench import cli
+
+    cli.main()
+except ModuleNotFoundError as error:
+    # Only where it is installed are experiments a part of the package.
+    if importlib.util.find_spec("memobench.experiments"):
+        raise
+    folder = pathlib.Path(__file__).parents[1]
+    sys.exit(f"memobench: must be installed, got a path ({error}); python -m pip install {folder}")

@@ -5,6 +5,7 @@ writer leaves is hidden and ends in `.tmp`.
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import uuid
@@ -65,12 +66,22 @@ def _temporary(path: pathlib.Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+# What systems say that cannot open a folder or wait for one: shared folders of virtual machines,
+# some network and FUSE file systems, Windows.
+_NO_SYNC = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.EISDIR, errno.EACCES}
+
+
 def _sync_folder(folder: pathlib.Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+    """Waits until the disk has the names in a folder, where the file system can."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
 
 
 def _link(source: str, target: pathlib.Path) -> None:

@@ -4,6 +4,7 @@ import argparse
 import functools
 import importlib
 import inspect
+import io
 import logging as standard_logging
 import os
 import pkgutil
@@ -35,6 +36,7 @@ _Formatter = functools.partial(
 
 def main() -> None:
     """Entry point of the `memobench` command."""
+    _show_any_text()
     logging.set_verbosity(logging.WARNING)
     _say_once_in_a_line()
     try:
@@ -49,6 +51,12 @@ def main() -> None:
             f"\nmemobench: {str(error) or 'interrupted; the same command resumes'}", file=sys.stderr
         )
         sys.exit(130)
+
+
+def _show_any_text() -> None:
+    """What a terminal or pipe cannot show, as standard error does: by its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _say_once_in_a_line() -> None:
@@ -136,7 +144,9 @@ class _Parser(argparse_flags.ArgumentParser):
 def _parser(known: Mapping[str, Command], chosen: str | None) -> _Parser:
     descriptions = {name: inspect.getdoc(command.run) or "" for name, command in known.items()}
     width = max(map(len, descriptions))
-    lines = [f"  {name:{width}s}  {text.splitlines()[0]}" for name, text in descriptions.items()]
+    # With python -OO there are none.
+    first = {name: text.partition("\n")[0] for name, text in descriptions.items()}
+    lines = [f"  {name:{width}s}  {text}" for name, text in first.items()]
     parser = _Parser(
         prog="memobench",
         usage="memobench COMMAND [ARGUMENT...] [--FLAG=VALUE...]",

@@ -6,6 +6,7 @@ lists it. Its imports are quick: what takes long is imported where the command r
 
 import dataclasses
 import fnmatch
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,8 @@ class _Folder(flags.ArgumentParser[str]):
     def parse(self, argument: str) -> str:
         if not argument:
             raise ValueError("name a folder")
-        return argument
+        # A shell leaves ~ as it is after the = of a flag.
+        return os.path.expanduser(argument)
 
 
 class _Count(flags.ArgumentParser[int]):

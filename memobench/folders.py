@@ -18,9 +18,11 @@ CHECKOUT = _PACKAGE.parent
 
 
 def require_path(path: Any, name: str = "results") -> None:
-    """Raises UserError for what is no path."""
+    """Raises UserError for what is no path, and for one that a shell would have expanded."""
     is_one = isinstance(path, str | os.PathLike)
     require(is_one, f"{name}={shown(path)} is no path; give a text or a pathlib.Path")
+    is_home = os.fsdecode(path).startswith("~")
+    require(not is_home, f"{name}={os.fspath(path)!r} begins with ~; give os.path.expanduser of it")
 
 
 def of_preset(folder: pathlib.Path, preset: str) -> pathlib.Path:

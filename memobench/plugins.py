@@ -56,7 +56,7 @@ def load(file: str | os.PathLike[str]) -> tuple["Experiment", ...]:
 
     Raises UserError, one line with file and line, where that fails.
     """
-    path = pathlib.Path(file).resolve()
+    path = pathlib.Path(os.path.expanduser(file)).resolve()
     if not path.is_file():
         raise UserError(f"{str(file)!r} is not a file; name one of kinds or experiments")
     # A dot would part the name.

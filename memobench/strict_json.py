@@ -100,7 +100,8 @@ def parsed(data: bytes) -> Any:
     require(depth <= MAX_DEPTH, f"lists within lists {depth} deep; memobench writes none")
     try:
         found = json.loads(
-            data.decode(),
+            # Some editors put a mark of UTF-8 before the text.
+            data.decode("utf-8-sig"),
             parse_constant=_no_constant,
             parse_int=_whole_number,
             parse_float=_finite,

@@ -22,9 +22,12 @@ class Done:
     stderr: str
 
 
-def command_line(*arguments, cwd):
-    """What a command of these arguments, started in a folder, prints, and how it ends."""
-    out, errors = io.StringIO(), io.StringIO()
+def command_line(*arguments, cwd, out=None):
+    """What a command of these arguments, started in a folder, prints, and how it ends.
+
+    out: the stream that takes what it prints.
+    """
+    out, errors = out or io.StringIO(), io.StringIO()
     line, returncode = ["memobench", *map(str, arguments)], 0
     # Flags that commands define stay.
     cli.find()
@@ -43,7 +46,8 @@ def command_line(*arguments, cwd):
             told = isinstance(end.code, str)
             returncode = 1 if told else end.code or 0
             errors.write(f"{end.code}\n" if told else "")
-    return Done(returncode, out.getvalue(), errors.getvalue())
+    printed = out.getvalue() if isinstance(out, io.StringIO) else ""
+    return Done(returncode, printed, errors.getvalue())
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """A file written by `atomic` is whole or not there, wherever its writer is killed."""
 
+import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -88,6 +90,27 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatc
     with pytest.raises(OSError, match="No space"):
         write(tmp_path / ("new" if write is write_new else "old"))
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+@pytest.mark.parametrize("step", ["open", "fsync"])
+@pytest.mark.parametrize(("code", "is_lack"), [("EINVAL", True), ("EACCES", True), ("EIO", False)])
+@pytest.mark.parametrize("write", [write_new, replace])
+def test_a_file_system_may_lack_the_wait_for_folders(
+    tmp_path, monkeypatch, write, step, code, is_lack
+):
+    """A folder is opened, or waited for, in vain; what else goes wrong there is told."""
+    true = getattr(os, step)
+
+    def only_files(what, *more):
+        if os.path.samestat(os.stat(what), os.stat(tmp_path)):
+            raise OSError(getattr(errno, code), "not of a folder")
+        return true(what, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, step, only_files)
+        with contextlib.nullcontext() if is_lack else pytest.raises(OSError, match="not of a"):
+            write(tmp_path / "a")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
 
 
 @pytest.mark.parametrize("write", [write_new, replace])

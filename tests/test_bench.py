@@ -100,6 +100,43 @@ def test_the_bench_reports_the_cheapest_first_and_ends_with_the_answer(checkout)
     assert sorted((folder / "runs" / "shards").glob("*.json")) == shards
 
 
+# In place of Python: it notes how it was called, and makes environments of itself.
+NOTING = """#!/bin/sh
+case "$2" in
+venv) for folder; do :; done; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/python";;
+esac
+echo "$@" >> "$NOTES"
+"""
+
+
+def test_the_environment_of_a_clone_that_was_renamed_is_made_anew(tmp_path, monkeypatch):
+    clone, renamed, notes = tmp_path / "a clone", tmp_path / "renamed", tmp_path / "notes"
+    clone.mkdir()
+    for name in ("Makefile", "setup.cfg", "setup.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, clone)
+    (tmp_path / "python").write_text(NOTING)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setenv("NOTES", str(notes))
+
+    def called(folder):
+        notes.write_text("")
+        words = ("make", "test", "ACCEL=cpu", f"PYTHON={tmp_path / 'python'}")
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return [line for line in notes.read_text().splitlines() if line.startswith("-m")]
+
+    install = ["-m pip install --quiet --editable .", "-m pip install --quiet --editable .[test]"]
+    test = ["-m pytest -n 2 --dist=worksteal"]
+    assert called(clone) == ["-m venv .venv", *install, *test]
+    assert called(clone) == test
+    clone.rename(renamed)
+    anew = ["-m venv --clear .venv", *install, *test]
+    assert called(renamed) == anew
+    assert called(renamed) == test
+    (renamed / ".venv" / "bin" / "python").unlink()
+    assert called(renamed) == anew
+
+
 BROKEN = """
 from tiny import Plain, _experiment
 import dataclasses

@@ -1,22 +1,29 @@
 import contextlib
 import datetime
 import io
+import os
+import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 import time
+import zipfile
 
 import pytest
 from absl.testing import flagsaver
 
 import memobench
-from memobench import cli
+from memobench import cli, plugins
 from memobench.command import choose
-from memobench.errors import Lost
+from memobench.errors import Lost, UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.runtime import sweep
+from memobench.table import results, verify
 from memobench.times import ClockTime
 from tests.command_line import command_line
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +126,50 @@ def test_every_command_has_its_own_help(tmp_path):
         assert first in out.getvalue()
 
 
+@pytest.mark.parametrize("has_dependencies", [False, True])
+def test_a_clone_that_is_on_the_path_and_not_installed_is_one_line(tmp_path, has_dependencies):
+    # Without `site` nothing is installed; what lies in a folder can be imported all the same.
+    path = [ROOT, *([sysconfig.get_path("purelib")] if has_dependencies else [])]
+    done = _uninstalled(path, tmp_path)
+    missing = "memobench.experiments" if has_dependencies else "absl"
+    assert done.stderr == (
+        f"memobench: must be installed, got a path (No module named '{missing}'); "
+        f"python -m pip install {ROOT}\n"
+    )
+
+
+def test_a_package_within_an_archive_is_one_line(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        for name in ("__init__", "__main__"):
+            file.write(ROOT / "memobench" / f"{name}.py", f"memobench/{name}.py")
+    done = _uninstalled([tmp_path / "a.zip"], tmp_path)
+    assert "memobench must be a folder of files, got " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def _uninstalled(path, folder):
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    line = [sys.executable, "-S", "-m", "memobench", "list"]
+    done = subprocess.run(line, cwd=folder, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    return done
+
+
+def test_a_tilde_after_an_equals_sign_is_the_home(tmp_path, monkeypatch):
+    """There a shell leaves it as it is; in Python nobody would expand it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own.py").write_text("")
+    cli.find()
+    with flagsaver.flagsaver():
+        command, _ = cli.parse(["memobench", "report", "--results=~/x", "--output=~", "a"])
+        values = {flag.name: flag.value for flag in command.flags}
+        assert (values["results"], values["output"]) == (f"{tmp_path}/x", str(tmp_path))
+    assert plugins.load("~/own.py") == ()
+    for call in (results.check_writable, memobench.load_results, verify.verify):
+        with pytest.raises(UserError, match=r"='~/x' begins with ~; give os\.path\.expanduser"):
+            call("~/x")
+
+
 def test_the_version_is_told(tmp_path):
     done = command_line("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"memobench {memobench.__version__}\n")
@@ -137,6 +188,24 @@ def test_arguments_and_flags_stand_in_any_order():
 def test_list_names_every_experiment(tmp_path):
     done = command_line("list", cwd=tmp_path)
     assert all(name in done.stdout for name in EXPERIMENTS)
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "\\xb7"), ("utf-8", "\xb7")])
+def test_a_terminal_that_has_not_every_letter_shows_codes(tmp_path, monkeypatch, encoding, shown):
+    """Also for a name that is no text, of which no encoding has the letters."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(cli, "_run", lambda chosen: print("1 \xb7 2, \udcff", flush=True))
+    done = command_line("list", cwd=tmp_path, out=stream)
+    assert done.returncode == 0, done.stderr
+    assert stream.buffer.getvalue().decode(encoding) == f"1 {shown} 2, \\udcff\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
+def test_without_docstrings_commands_work(arguments):
+    line = [sys.executable, "-OO", "-m", "memobench", *arguments]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: memobench" in done.stdout
 
 
 @pytest.mark.parametrize(

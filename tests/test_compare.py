@@ -19,8 +19,13 @@ def _table(make_run, seeds, bits, **sizes):
     return results.to_table(rows)
 
 
+def _compared(mine, theirs):
+    ((_, found),) = compare.compare(mine, [("theirs", theirs)])
+    return found
+
+
 def _bits(*drawn):
-    (row,) = compare.compare(*drawn).to_dict("records")
+    (row,) = _compared(*drawn).to_dict("records")
     assert row["measure"] == "bits"
     return row
 
@@ -53,20 +58,29 @@ def test_runs_of_equal_seeds_are_compared_pairwise(make_run):
 
 def test_only_equal_configurations_are_compared_and_few_seeds_have_no_interval(make_run):
     mine = _table(make_run, range(2), [1.0, 2.0])
-    assert compare.compare(mine, _table(make_run, range(2), [1.0, 2.0], n_heads=3)).empty
+    assert _compared(mine, _table(make_run, range(2), [1.0, 2.0], n_heads=3)).empty
     assert np.isnan(_bits(mine, mine)["difference_low"])
     diverged = mine.assign(status="diverged")
-    assert compare.compare(mine, diverged).empty
-    text = compare.page([("a/b", compare.compare(mine, mine))])
+    assert _compared(mine, diverged).empty
+    text = compare.page(compare.compare(mine, [("a/b", mine)]))
     assert "| 0.0 |" in text
     assert "0 of 0 differences" in text
+
+
+def test_rows_are_grouped_once_however_many_tables_are_published(make_run, monkeypatch):
+    grouped, group = [], compare._by_configuration
+    monkeypatch.setattr(compare, "_by_configuration", lambda x: grouped.append(x) or group(x))
+    mine = _table(make_run, range(2), [1.0, 2.0])
+    theirs = {name: _table(make_run, range(2), [1.0, 2.0]) for name in "abc"}
+    assert [name for name, x in compare.compare(mine, theirs.items()) if len(x) == 1] == [*theirs]
+    assert sum(table is mine for table in grouped) == 1
 
 
 def test_a_published_table_is_that_of_nobody_else():
     """Published rows beside themselves: every difference of every measure is zero."""
     theirs = memobench.published("board/typical", "large")
     row = theirs.iloc[[0]].assign(bits=1.0)
-    compared = compare.compare(row, theirs)
+    compared = _compared(row, theirs)
     assert set(compared["measure"]) >= {"bits", "accuracy"}
     of_tables = compared[compared["measure"].isin(["bits", "accuracy"])]
     # Label tables are the seeds of a capacity, whose mean its row has.

@@ -283,12 +283,47 @@ def test_slurm_is_asked_again_where_it_refused_and_nothing_runs(monkeypatch, tmp
     monkeypatch.setitem(sys.modules, "submitit", submitit)
     monkeypatch.setattr(slurm, "_states", dict)
     monkeypatch.setattr(slurm, "_reason", lambda *about: None)
-    options = slurm.Slurm(workers=1, array_size=1, poll_seconds=0.01)
-    jobs = slurm.Jobs(lambda pack: None, tmp_path, options)
+    folder = str(tmp_path / "jobs")
+    options = slurm.Slurm(workers=1, array_size=1, poll_seconds=0.01, folder=folder)
+    jobs = slurm.Jobs(lambda pack: None, options)
     jobs.submit(["first", "second"])
     ended = [each.pack for _ in range(3) for each in jobs.ended(0.2)]
     assert ended == ["first", "second"]
     assert len(handed_in) == 3
+
+
+def test_what_slurm_brings_back_lies_where_nobody_else_can_write(monkeypatch, tmp_path):
+    """For it is unpickled: in a folder of results anybody may have put files."""
+    folders = []
+
+    class Executor:
+        def __init__(self, folder):
+            folders.append(folder)
+            folder.mkdir()
+            (folder / "submission_file.sh").touch()
+
+        def update_parameters(self, **settings):
+            pass
+
+    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(SlurmExecutor=Executor))
+    monkeypatch.setattr(slurm.Slurm, "check_machine", lambda self: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    jobs = [slurm.Slurm().start(lambda pack: None, tmp_path / "results", print) for _ in range(2)]
+    own = tmp_path / ".memobench"
+    assert [folder.parent for folder in folders] == [own, own]
+    assert own.stat().st_mode & 0o777 == 0o700
+    (folders[1] / "1_log.out").touch()
+    for each in jobs:
+        each.close()
+    # Scripts are gone; the log of what failed stays.
+    assert list(own.rglob("*")) == [folders[1], folders[1] / "1_log.out"]
+    own.chmod(0o770)
+    with pytest.raises(UserError, match=r"^folder='~/.memobench' must be yours alone .*mode 770;"):
+        slurm.Slurm().start(lambda pack: None, tmp_path, print)
+    own.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: own.stat().st_uid + 1)
+    with pytest.raises(UserError, match=r"must be yours alone to write, got one of user \d+ with"):
+        slurm.Slurm().start(lambda pack: None, tmp_path, print)
 
 
 def test_packs_travel_as_data(runs):

@@ -48,9 +48,13 @@ def test_of_many_at_once_each_run_goes_to_one(tmp_path):
     assert sorted(x for run_ids in got for x in run_ids) == sorted(run_ids)
 
 
+# The name of its process is cut within a character, as the kernel cuts names.
 HOLD = """
-import sys, time
+import pathlib, sys, time
+from memobench.runtime import leases
 from memobench.runtime.leases import Leases
+leases.BEAT_SECONDS = 0.05
+pathlib.Path("/proc/self/comm").write_bytes(b"na\\xc3")
 about = dict(kind="pack", sweep="s", pack="p", protocol="exact", done=1, steps=4)
 lease = Leases(sys.argv[1]).take(["a"], **about)
 print("held", flush=True)
@@ -95,19 +99,23 @@ def test_a_suspended_process_holds_what_it_has_for_a_while(tmp_path, holder, mon
     now = [1000.0]
     monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
     seen = Leases(tmp_path)
+    (path,) = (tmp_path / ".leases").glob("*.json")
     for number, held in ((signal.SIGSTOP, set()), (signal.SIGCONT, {"a"})):
         assert seen.taken() == {"a"}
         os.kill(holder.pid, number)
         _until(lambda number=number: _is_suspended(holder.pid) == (number == signal.SIGSTOP))
         assert seen.taken() == {"a"}
         now[0] += leases.STALE_SECONDS * 1.1
+        if held:
+            told = path.read_bytes()
+            _until(lambda told=told: path.read_bytes() != told)
         assert seen.taken() == held
         seen = Leases(tmp_path)
 
 
 def _is_suspended(pid):
-    stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    return stat.rpartition(")")[2].split()[0] == "T"
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_bytes()
+    return stat.rpartition(b")")[2].split()[0] == b"T"
 
 
 def _until(holds):
@@ -118,15 +126,27 @@ def _until(holds):
     raise AssertionError("it never came true")
 
 
-def _from_elsewhere(folder, beats):
+def _from_elsewhere(folder, beats, **process):
     told = {
-        **{"host": "elsewhere", "boot": "b", "pids": "p", "pid": 1, "started": "1"},
+        **{"host": "elsewhere", "boot": "b", "pids": "p", "pid": 1, "started": "1", **process},
         **{"run_ids": ["a"], "beats": beats, "about": {}},
     }
     path = folder / ".leases" / "other.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(told))
     return path
+
+
+def test_a_lease_that_names_another_process_that_lives_lapses(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
+    _from_elsewhere(tmp_path, 1, **{**leases._me(), "pid": 1, "started": leases._started(1)})
+    seen = Leases(tmp_path)
+    assert seen.taken() == {"a"}
+    now[0] += leases.STALE_SECONDS * 1.1
+    assert seen.taken() == set()
+    seen.clear()
+    assert seen.all() == []
 
 
 def test_of_another_machine_a_lease_counts_while_it_changes(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ HOSTILE = {
     "half": (lambda d: _text(d)[: len(_text(d)) // 2].encode(), "is not JSON"),
     "no unicode": (lambda d: _text(d).replace("0.1.0", "\xff").encode("latin-1"), "is not UTF-8"),
     "another unicode": (lambda d: _text(d).encode("utf-16"), "is not UTF-8"),
-    "a mark before": (lambda d: _text(d).encode("utf-8-sig"), "is not JSON"),
+    "two marks before": (lambda d: b"\xef\xbb\xbf" + _text(d).encode("utf-8-sig"), "is not JSON"),
     "NaN": (lambda d: _text(d).replace('"loss": ', '"loss": NaN, "x": ').encode(), "NaN is no"),
     "infinity": (lambda d: b'{"rows": [Infinity]}', "Infinity is not a JSON number"),
     "minus infinity": (lambda d: b'{"rows": [-Infinity]}', "-Infinity is not a JSON number"),
@@ -51,6 +51,10 @@ def test_text_that_is_none_is_refused_in_one_line(monkeypatch, spoil, said):
     assert said in str(error.value)
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 1000
+
+
+def test_a_mark_of_utf_8_before_the_text_is_none_of_it():
+    assert strict_json.parsed(_text(DOCUMENT).encode("utf-8-sig")) == DOCUMENT
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path):

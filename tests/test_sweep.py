@@ -1,7 +1,9 @@
 import dataclasses
 import gc
 import json
+import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -252,6 +254,29 @@ def test_the_commit_is_that_of_the_checkout_alone(tmp_path, monkeypatch):
     assert provenance._commit.__wrapped__() is None
 
 
+def test_the_commit_is_told_of_a_checkout_of_another_user_too(tmp_path, monkeypatch, caplog):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "c"], check=True)
+    monkeypatch.setattr(provenance.folders, "CHECKOUT", tmp_path)
+    # As if it were: git has this for its own tests.
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    done = subprocess.run([*git, "describe", "--always"], capture_output=True, text=True)
+    assert "dubious ownership" in done.stderr
+    assert re.fullmatch("[0-9a-f]{7}", provenance._commit.__wrapped__())
+    assert caplog.text == ""
+    (tmp_path / ".git" / "HEAD").unlink()
+    assert provenance._commit.__wrapped__() is None
+    assert "rows will name no commit, for git says: fatal: not a git repo" in caplog.text
+
+
+def test_a_log_takes_text_of_any_kind(tmp_path):
+    """In a path that is no UTF-8, say; the error that it tells of must not become another."""
+    worker._note(tmp_path / ".logs" / "a.log", "File '\udcff.py': 2 \u00d7 2")
+    text = (tmp_path / ".logs" / "a.log").read_text("utf-8")
+    assert text.endswith("File '\\udcff.py': 2 \u00d7 2\n")
+
+
 def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, monkeypatch):
     packs = [packing.make_pack([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
     train_pack = Training.train
@@ -447,3 +472,12 @@ def test_settings_of_the_caller_change_nothing(task):
     assert n_packs == 1
     assert double["loss"].tolist() == single["loss"].tolist()
     assert double["curve_loss"].tolist() == single["curve_loss"].tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_process_that_was_forked_after_jax_began_says_so_and_does_not_hang(make_run):
+    jax.devices()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        forked = pool.apply_async(memobench.run, ([make_run(method=SHORT)],))
+        with pytest.raises(UserError, match=r"must be spawned, .*get_context\('spawn'\)$"):
+            forked.get(timeout=60)

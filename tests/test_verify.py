@@ -69,6 +69,18 @@ def test_a_sound_folder_has_no_errors_and_stays_as_it_is(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_what_systems_and_editors_add_is_no_fault(tmp_path):
+    """Their files beside shards, and a mark of UTF-8 before one."""
+    path = _write(tmp_path, _trained())
+    path.write_text(path.read_text(), "utf-8-sig")
+    for name in ("Thumbs.db", "desktop.ini", ".DS_Store", f"._{path.name}"):
+        (tmp_path / name).write_bytes(b"\xd0\xcf\x11\xe0")
+    (tmp_path / "lost+found").mkdir()
+    found = verify.verify(tmp_path)
+    assert found.errors == found.notes == ()
+    assert len(results.load_results(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
 def test_what_is_no_whole_shard_is_named_and_the_others_are_read(tmp_path, spoil):
     path = _write(tmp_path, {**_trained(), "accuracy": 0.5, "n_heads": 1})

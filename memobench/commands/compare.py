@@ -19,8 +19,7 @@ def run(names: list[str]) -> None:
     # A name that is not published is an error, unless others that a pattern matches are.
     wanted = [name for name in chosen or known if name in known] or chosen or []
     of_names = ((name, published.published(name, preset)) for name in wanted)
-    compared = [(name, compare.compare(mine, theirs)) for name, theirs in of_names]
-    if found := [(name, rows) for name, rows in compared if not rows.empty]:
+    if found := [(name, x) for name, x in compare.compare(mine, of_names) if not x.empty]:
         print(compare.page(found))
     else:
         print(f"No run of {RESULTS.value} is of a configuration that is published.")

@@ -142,7 +142,8 @@ def describe() -> str:
     lines = ["executors, and what --option sets of each:"]
     width = max(map(len, Executor.kinds()))
     for name, cls in Executor.kinds().items():
-        lines.append(f"  {name:{width}s}  {(cls.__doc__ or '').splitlines()[0]}")
+        first = (cls.__doc__ or "").partition("\n")[0]
+        lines.append(f"  {name:{width}s}  {first}")
         for field in dataclasses.fields(cls):
             default = "" if field.default is dataclasses.MISSING else f"={field.default}"
             lines.append(f"    {field.name + default:24s}  {field.metadata['meaning']}")

@@ -9,15 +9,18 @@ import contextlib
 import dataclasses
 import importlib.util
 import logging
+import os
 import pathlib
 import shutil
+import stat
 import subprocess
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from memobench.columns import declared, integer, number, satisfying, shown
-from memobench.errors import UserError
+from memobench.columns import declared, integer, number, require, satisfying, shown
+from memobench.errors import UserError, reason
 from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
 from memobench.spec import kind
 
@@ -56,8 +59,9 @@ class Slurm(Executor):
 
     Slurm starts a preempted job again, but not one whose process was killed.
 
-    Jobs' files and logs are in the folder `.slurm` of the results; those of jobs that went well
-    are removed. Jobs of a driver that was killed go on and write their shards.
+    Jobs' files and logs are in a folder of the user's own, for what jobs bring back is unpickled,
+    and a folder of results may be anybody's; those of jobs that went well are removed. Jobs of a
+    driver that was killed go on and write their shards.
 
     settings: any other options, as submitit knows them.
     """
@@ -75,6 +79,11 @@ class Slurm(Executor):
     )
     cpus_per_pack: int = integer("cores that a job reserves", default=1)
     gpus_per_pack: int = integer("GPUs that a job reserves", 0, default=0)
+    folder: str = declared(
+        TEXT,
+        "of jobs' files and logs: all nodes see it, and nobody but you can write there",
+        default="~/.memobench",
+    )
     poll_seconds: float = number(
         "between two questions to the queue", default=POLL_SECONDS, least=0
     )
@@ -116,19 +125,19 @@ class Slurm(Executor):
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Jobs":
         """Raises UserError where Slurm is not here."""
         self.check_machine()
-        assert folder is not None
-        return Jobs(work, folder, self)
+        return Jobs(work, self)
 
 
 class Jobs(Pool):
     """Jobs of Slurm, a pack each."""
 
-    def __init__(self, work: Work, folder: pathlib.Path, options: Slurm) -> None:
+    def __init__(self, work: Work, options: Slurm) -> None:
         import submitit
 
         self.platform = "gpu" if options.gpus_per_pack else "cpu"
         self.n_devices = max(1, options.gpus_per_pack)
-        self._executor = submitit.SlurmExecutor(pathlib.Path(folder, ".slurm").resolve())
+        self._folder = _private(options.folder) / f"slurm-{uuid.uuid4().hex[:8]}"
+        self._executor = submitit.SlurmExecutor(self._folder)
         # Of the driver's environment, which jobs take over, this does not fit their machine.
         platform = "unset JAX_PLATFORMS" if options.gpus_per_pack else "export JAX_PLATFORMS=cpu"
         wanted: dict[str, Any] = {
@@ -176,6 +185,11 @@ class Jobs(Pool):
             ids = [job.job_id for job in self._running]
             subprocess.run(["scancel", "--quiet", *ids], check=False)
         self._running.clear()
+        # Slurm has its own copy of the scripts; what else there is says what went wrong.
+        for script in self._folder.glob("*.sh"):
+            script.unlink()
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
 
     def _fill(self) -> None:
         """Hands in one more array where there is room for it."""
@@ -185,11 +199,11 @@ class Jobs(Pool):
         try:
             jobs = self._executor.submit_array([_Work(self._work, pack) for pack in batch])
         except RuntimeError as error:
-            reason = " ".join(str(error).split())
+            said = " ".join(str(error).split())
             if not self._handed_in:
-                raise UserError(f"executor='slurm' could not hand in jobs: {reason}") from error
+                raise UserError(f"executor='slurm' could not hand in jobs: {said}") from error
             # Many clusters limit a user's jobs; there is room when some have ended.
-            _log.warning("Slurm took no more jobs for now: %s", reason)
+            _log.warning("Slurm took no more jobs for now: %s", said)
             return
         self._handed_in = True
         del self._waiting[: len(batch)]
@@ -211,6 +225,23 @@ class Jobs(Pool):
         for why in held - self._held:
             _log.warning("Slurm holds jobs: %s; release or cancel them (scontrol, scancel)", why)
         self._held |= held
+
+
+def _private(name: str) -> pathlib.Path:
+    """The folder. Raises UserError where others than the user could put files into it."""
+    folder = pathlib.Path(os.path.expanduser(name)).resolve()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise UserError(f"folder={name!r} cannot be made ({reason(error)}); choose one") from error
+    is_own = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    require(
+        is_own,
+        f"folder={name!r} must be yours alone to write, got one of user {found.st_uid} with mode "
+        f"{stat.S_IMODE(found.st_mode):o}; chmod 700 it, or choose another",
+    )
+    return folder
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A user's runs beside the published ones of the same configuration, with differences."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,34 @@ from memobench.table.rows import configuration
 MEASURES = {"accuracy": 3, "accuracy_protocol": 3, "bits": 1, "loss": 4}
 
 
-def compare(mine: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """A row for each measure of each configuration that both tables have runs of.
+# The rows of each configuration, by its cells.
+_Groups = dict[tuple[Any, ...], list[Any]]
+
+
+def compare(
+    mine: pd.DataFrame, published: Iterable[tuple[str, pd.DataFrame]]
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Of each published table, by its name: a row for each measure of each configuration of both.
 
     Columns: those of configurations; measure; seeds and seeds_published (label tables, where a run
     is a mean over them); mine, published and difference (of means over seeds), each with `_low` and
     `_high`, the 95% interval. Runs of equal seeds are the same run and are compared pairwise.
     """
+    own = _by_configuration(mine)
+    for name, table in published:
+        yield name, _compared(own, _by_configuration(table))
+
+
+def _by_configuration(table: pd.DataFrame) -> _Groups:
+    columns, found = configuration(), _Groups()
+    known: Any = table[table["status"] == "ok"].astype(object)
+    for row in known.where(known.notna(), None).to_dict("records"):
+        found.setdefault(tuple(row[name] for name in columns), []).append(row)
+    return found
+
+
+def _compared(own: _Groups, others: _Groups) -> pd.DataFrame:
     columns = configuration()
-    by_key: list[dict[Any, list[Any]]] = []
-    for table in (mine, published):
-        known: Any = table[table["status"] == "ok"].astype(object)
-        rows = known.where(known.notna(), None).to_dict("records")
-        found: dict[Any, list[Any]] = {}
-        for row in rows:
-            found.setdefault(tuple(row[name] for name in columns), []).append(row)
-        by_key.append(found)
-    own, others = by_key
     compared = [
         dict(zip(columns, key, strict=True)) | {"measure": measure} | difference
         for key in own

@@ -1,9 +1,10 @@
 """Leases: which runs somebody is training, so that drivers and workers do no work twice.
 
 A lease is a file of its own in the folder `.leases` of a results folder, replaced whole every
-BEAT_SECONDS by its holder. It lapses once its process is gone from this machine or, on another
-machine, once its file has not changed for STALE_SECONDS of the reader's own monotonic clock. Clocks
-of two machines are never compared, and a clock that jumps changes nothing.
+BEAT_SECONDS by its holder. It lapses at once where its process is gone from this machine, and
+anywhere once its file has not changed for STALE_SECONDS of the reader's own monotonic clock: a
+process that lives may be suspended, or not be the one that took it. Clocks of two machines are
+never compared, and a clock that jumps changes nothing.
 
 Each holder writes its lease before it looks for others', so of two that overlap at least one sees
 the other and steps back: no two have one run, where a folder shows at once what is written to it.
@@ -192,12 +193,11 @@ class Leases:
         seen: dict[pathlib.Path, tuple[bytes, float]],
     ) -> bool:
         me = _me()
-        if content["started"] and all(
-            content[name] == me[name] for name in ("host", "boot", "pids")
-        ):
+        is_here = all(content[name] == me[name] for name in ("host", "boot", "pids"))
+        if is_here and content["started"]:
             started = _started(content["pid"])
-            if started is not None:
-                return started == content["started"]
+            if started is not None and started != content["started"]:
+                return False
         now = time.monotonic()
         if seen.get(path, (b"", 0.0))[0] != data:
             seen[path] = (data, now)
@@ -270,14 +270,11 @@ def _me() -> dict[str, Any]:
 def _started(pid: int) -> str | None:
     """When a process of this machine started, for its number may be reused.
 
-    Empty where it is gone; None where this system does not tell, or it is suspended: then it does
-    not beat, and its leases lapse.
+    Empty where it is gone; None where this system does not tell.
     """
     # The name, in brackets, may hold anything.
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if fields:
-        if fields[0] in "Tt":
-            return None
         # A zombie works no more.
         return fields[19] if fields[0] not in "ZX" else ""
     try:
@@ -291,7 +288,8 @@ def _started(pid: int) -> str | None:
 
 def _read(path: str) -> str:
     try:
-        return pathlib.Path(path).read_text().strip()
+        # A process's name may be cut within a character.
+        return pathlib.Path(path).read_text("utf-8", errors="replace").strip()
     except OSError:
         return ""
 

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import functools
+import logging
 import os
 import pathlib
 import platform
@@ -20,6 +21,8 @@ from memobench.methods.base import PackResult
 from memobench.planner import packing
 from memobench.spec import SPEC_VERSION
 from memobench.version import __version__
+
+_log = logging.getLogger("memobench")
 
 
 def provenance(
@@ -49,15 +52,21 @@ def provenance(
 
 @functools.cache
 def _commit() -> str | None:
-    """The commit of the checkout this code runs from, with `+` where files differ from it."""
+    """The commit of the checkout this code runs from, with `+` where files differ from it.
+
+    None, with a warning, where git does not tell.
+    """
     # Installed, it may lie within the repository of something else.
     if not (folders.CHECKOUT / ".git").exists():
         return None
-    command = ["git", "-C", str(folders.CHECKOUT), "describe", "--always", "--abbrev=7"]
-    command += ["--dirty=+", "--exclude=*"]
+    # Whoever owns it: its code runs already.
+    command = ["git", "-c", "safe.directory=*", "-C", str(folders.CHECKOUT), "describe"]
+    command += ["--always", "--abbrev=7", "--dirty=+", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
+        _log.warning("rows will name no commit, for git says: %s", " ".join(str(said).split()))
         return None
     return done.stdout.strip()
 
@@ -103,7 +112,8 @@ def instruction_set() -> str:
 def _cpu(field: str) -> str:
     """What the kernel says of the first processor; empty where it says nothing."""
     with contextlib.suppress(OSError):
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        told = pathlib.Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
+        for line in told.splitlines():
             name, _, value = line.partition(":")
             if name.strip() == field:
                 return value.strip()

@@ -207,7 +207,8 @@ def _note(log: pathlib.Path, text: str) -> None:
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     with contextlib.suppress(OSError):
         log.parent.mkdir(exist_ok=True)
-        with open(log, "a") as file:
+        # Source and paths within a traceback may be text of any kind.
+        with open(log, "a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{date} {text}\n")
 
 

@@ -40,6 +40,8 @@ MAX_BYTES = 2**30
 _MIGRATED = "-from-"
 # The folder of weights beside shards.
 _WEIGHTS = "weights"
+# What systems put into any folder, in small letters; most of theirs are hidden.
+_OF_SYSTEMS = {"thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "lost+found"}
 
 Path = str | os.PathLike[str]
 
@@ -290,16 +292,16 @@ def weights_path(folder: Path, run_id: str) -> pathlib.Path:
 
 
 def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:
-    """All entries but weights, hidden ones and `besides`, sorted: these should be shards.
+    """All entries but weights, hidden ones, those of systems and `besides`: these should be shards.
 
-    By their names without endings, so that STEM.json comes before STEM-0.json.
+    Sorted by their names without endings, so that STEM.json comes before STEM-0.json.
     """
     try:
         names = set(os.listdir(folder)).difference(besides, [_WEIGHTS])
     except (FileNotFoundError, NotADirectoryError):
         return []
-    shown = (name for name in names if not name.startswith("."))
-    return [pathlib.Path(folder, name) for name in sorted(shown, key=os.path.splitext)]
+    visible = (name for name in sorted(names, key=os.path.splitext) if not name.startswith("."))
+    return [pathlib.Path(folder, name) for name in visible if name.lower() not in _OF_SYSTEMS]
 
 
 def to_table(rows: Sequence[dict]) -> pd.DataFrame:

@@ -38,7 +38,8 @@ def start(cluster, tmp_path, monkeypatch):
     made = []
 
     def make(work, **options):
-        made.append(Slurm.make({"poll_seconds": 0.5, **options}).start(work, tmp_path, print))
+        own = {"poll_seconds": 0.5, "folder": str(tmp_path / "jobs")}
+        made.append(Slurm.make({**own, **options}).start(work, tmp_path, print))
         return made[-1]
 
     yield make
@@ -58,7 +59,7 @@ def test_an_array_on_two_nodes(start, packs, at, all_ended, tmp_path):
     assert sorted(each["node"] for each in told) == ["n1", "n2"]
     assert [each["jax_platforms"] for each in told] == ["cpu"] * 2
     # Of jobs that went well only the script of the array is left.
-    assert {path.suffix for path in (tmp_path / ".slurm").iterdir()} == {".sh"}
+    assert {path.suffix for path in (tmp_path / "jobs").glob("slurm-*/*")} == {".sh"}
 
 
 def test_arrays_one_after_the_other(start, packs, at, all_ended, tmp_path):
@@ -101,8 +102,8 @@ def test_what_the_work_raised_is_the_reason(start, packs, at, all_ended):
     assert all_ended(executor, 1)[0].error.startswith("ValueError: of no use at all; log: /")
 
 
-def test_a_sweep_with_a_killed_job(start, sweep):
-    sweep("slurm", poll_seconds=0.5)
+def test_a_sweep_with_a_killed_job(start, sweep, tmp_path):
+    sweep("slurm", poll_seconds=0.5, folder=str(tmp_path / "jobs"))
 
 
 def test_a_preempted_job_is_started_again(start, cluster, packs, at, all_ended, tmp_path):
