@@ -144,14 +144,15 @@ def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
     if not changes and compared:
         doubling = "Twice the steps change no verdict."
     shown = verdicts[["claim", "variant", "steps", "verdict", "doubling", "evidence"]]
+    is_elsewhere = (verdicts["verdict"] == claims.NOT_TESTED).any()
+    elsewhere = f" Claims made for another design are *{claims.NOT_TESTED}*." * bool(is_elsewhere)
     return [
         "## Verdicts",
         "\n".join(statements),
         "A verdict compares a 95% interval (Student's, over seeds) with the range in which the "
         "claim is true: it holds inside, fails outside, and is undecided where the interval "
         "reaches over the edge, seeds or points are too few, or declared runs are missing. "
-        "A claim that was made for another design than that of these runs is *not tested there*. "
-        "Claims about every run are counted instead.",
+        "Claims about every run are counted instead." + elsewhere,
         *([doubling] if doubling else []),
         tables.markdown(shown.rename(columns={"doubling": "twice the steps"}), {}),
     ]
