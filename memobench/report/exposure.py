@@ -9,7 +9,7 @@ import pandas as pd
 from memobench import notation, typical
 from memobench.claims import exposure, interval
 from memobench.report import tables
-from memobench.report.drawing import Drawing, colors_of, legend, subplots
+from memobench.report.drawing import MARKERS, Drawing, colors_of, legend, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,8 +77,8 @@ class Exposure(Drawing):
                 )
         return [
             "## Attention over MLP",
-            "Full heads, at equal parameters, each family at its best learning rate; 95% intervals "
-            "(Student's, over seeds). *Equal* means within a tenth.",
+            "Full heads, wide or narrow, at equal parameters: the best form of each at its best "
+            "learning rate; 95% intervals (Student's, over seeds). *Equal* means within a tenth.",
             tables.markdown(
                 pd.DataFrame(rows), dict.fromkeys(("attention / MLP", "low", "high"), 2)
             ),
@@ -93,7 +93,7 @@ def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
     means = exposure.best_rate(exposure.per_parameter(known, measure))
     families = means.at.apply(typical.family, axis=1)
     colors = colors_of(families)
-    for (name, color), marker in zip(colors.items(), "osD^", strict=False):
+    for (name, color), marker in zip(colors.items(), MARKERS, strict=False):
         chosen = means.where((families == name).to_numpy())
         order = np.argsort(chosen.x("exposures"))
         y = chosen.mean_X[order]

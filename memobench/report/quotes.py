@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from memobench import board, typical
+from memobench import board, claims, typical
+from memobench.claims import exposure
 from memobench.report import answer, papers, tables
 from memobench.report import typical as entries
 from memobench.table.published import published
@@ -84,6 +85,25 @@ def _of_budgets(found: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def _exposure() -> str:
+    """Attention over MLP in bits by how often each fact was seen, with all heads and wide ones."""
+    columns: dict[str, dict[int, str]] = {}
+    for way, name, preset in (
+        ("steps over all facts", "capacity/exposure", "full"),
+        ("passes of 16 minibatches", "capacity/exposure-passes", "quick"),
+    ):
+        runs = published(name, preset)
+        runs = runs[runs["heads"] == "full"]
+        wide = runs[runs["d_head"] == runs["d_model"]]
+        for heads, chosen in (("best heads", runs), ("wide heads", wide)):
+            columns[f"{way}, {heads}"] = {
+                n: tables.interval(float(ratio_B[0]), *claims.interval(ratio_B, seeds), digits=2)
+                for n, (ratio_B, seeds) in exposure.ratios(chosen, "bits").items()
+            }
+    found = pd.DataFrame(columns).rename_axis("exposures").sort_index().fillna("–").reset_index()
+    return tables.markdown(found, {})
+
+
 def _precision() -> str:
     """How wide the intervals of the board's means are, and what their limits say."""
     found = board.build(published("board/typical")).query("track in @board.TRAININGS")
@@ -140,6 +160,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "budgets": _budgets,
     "forms": _forms,
     "narrow": _narrow,
+    "exposure": _exposure,
     "laws": _laws,
     "precision": _precision,
     "shares": _shares,
