@@ -25,6 +25,8 @@ _NAMES = {
 }
 # What pages call heads that have as many dimensions as the residual stream.
 WIDE = f"{_ATTENTION}, wide heads"
+# Bits per parameter that others measured, of larger models.
+FIELD = {2.0: "Allen-Zhu & Li", 3.6: "Morris et al."}
 # What the key figure draws of each form, and how; as everywhere, MLP is orange.
 _LOOKS = {_BOTH: (2, "D-"), _ATTENTION: (0, "o-"), _MLP: (1, "s-"), WIDE: (0, "x--")}
 
@@ -89,6 +91,19 @@ def draw(table: pd.DataFrame) -> "Figure":
         directly_labelled(axis, lines, _LOOKS)
         axis.set_ylabel(label)
         axis.set_xlabel("parameters, all counted")
+    for value, where in FIELD.items():
+        bits.axhline(value, color="0.35", linewidth=1, linestyle=":", zorder=0)
+        bits.annotate(
+            f"{value:g}: {where}",
+            (1, value),
+            xytext=(-4, -10),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            color="0.35",
+            fontsize="x-small",
+            ha="right",
+        )
+    bits.set_ylim(0, max(FIELD) + 0.3)
     figure.suptitle(_title(contests), fontsize="medium")
     return figure
 
