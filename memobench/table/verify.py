@@ -26,7 +26,7 @@ from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, UserError, reason
 from memobench.methods.base import Method
 from memobench.notation import plural
-from memobench.runs import Run, from_cells
+from memobench.runs import Run, check_code, from_cells
 from memobench.table import analysis, checks, results, rows
 from memobench.table.consistency import agree
 
@@ -163,7 +163,7 @@ class _Check:
         """What is inconsistent in a row that has all columns, with values in their domains."""
         try:
             run = from_cells(row)
-            run.check_code()
+            check_code([run])
         except UnknownKind as error:
             # Only with the file that defines the kind can it be checked.
             self._unchecked[str(error)].append(row["run_id"])
