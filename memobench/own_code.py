@@ -11,6 +11,7 @@ what is not read may change. Imports no JAX.
 """
 
 import builtins
+import collections
 import contextlib
 import dataclasses
 import enum
@@ -20,10 +21,12 @@ import importlib
 import importlib.util
 import inspect
 import io
+import itertools
+import logging
+import os
 import pathlib
 import pickle
 import sys
-import sysconfig
 import types
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -39,12 +42,16 @@ from memobench.errors import UserError, in_a_line
 _DIGITS = 12
 # No user's, even where they are installed as a checkout.
 _LIBRARIES = {"memobench", "jax", "jaxlib", "flax", "optax", "chex", "numpy", "scipy", "pandas"}
-_STDLIB = pathlib.Path(sysconfig.get_path("stdlib")).resolve()
+_STDLIB = pathlib.Path(os.__file__).resolve().parent
 # What pickles by value, and is met most.
 _PLAIN = {types.NoneType, bool, int, float, complex, str, bytes, list, tuple, dict}
 # Members that Python adds to classes.
 _ADDED = {"_abc_impl", "__annotate__", "__annotate_func__"}
-_SLOTS = types.GetSetDescriptorType | types.MemberDescriptorType
+_SLOTS = (
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    type(collections.namedtuple("_", "x").x),  # type: ignore[attr-defined]
+)
 
 
 def in_tree(cls: type) -> bool:
@@ -128,7 +135,7 @@ class _Walk:
         if id(thing) in self._done:
             return self._done[id(thing)][0]
         if id(thing) in self._open:
-            return f"that above, {self._open.index(id(thing))}"
+            return f"that above, {len(self._open) - self._open.index(id(thing))}"
         self._open.append(id(thing))
         is_module = isinstance(thing, ModuleType)
         parts = self._module(thing, names) if is_module else self._parts(thing)
@@ -148,16 +155,13 @@ class _Walk:
                 name = importlib.util.resolve_name("." * level + module, package)
             except ImportError:
                 continue
-            parts = name.split(".")
-            above = [".".join(parts[: i + 1]) for i in range(len(parts))]
-            for each in (*above, *(f"{name}.{x}" for x in given)):
-                try:
-                    spec = importlib.util.find_spec(each)
-                except (ImportError, ValueError, AttributeError):
-                    break  # There is none, or it is no module but what one holds.
-                if not spec or not self._owns({"__name__": each, "__file__": spec.origin}):
-                    break
-                yield spec
+            packages = itertools.accumulate(name.split("."), "{}.{}".format)
+            for each in (*packages, *(f"{name}.{x}" for x in given)):
+                spec = _spec(each)
+                if spec and self._owns({"__name__": each, "__file__": spec.origin}):
+                    yield spec
+                elif name.startswith(each):
+                    break  # A library's, whose modules need not be imported.
 
     def _owns(self, names: Mapping[str, Any]) -> bool:
         """Whether a module, of which these are the names, is a user's and no library."""
@@ -184,8 +188,10 @@ class _Walk:
             return self._class(thing, names)
         if isinstance(thing, set | frozenset):
             return sorted(map(self.digest, thing))
-        if isinstance(thing, np.ufunc):
+        if isinstance(thing, np.ufunc) and getattr(np, thing.__name__, None) is thing:
             return (thing.__name__,)
+        if isinstance(thing, logging.Logger):
+            return ()  # Its name may hold a path, and no result depends on it.
         if isinstance(thing, property):
             return thing.fget, thing.fset, thing.fdel
         if isinstance(thing, staticmethod | classmethod):
@@ -223,8 +229,9 @@ class _Walk:
         if not self._owns(own):
             if own.get("__name__") == "flax.linen.module" and hasattr(function, "__wrapped__"):
                 return (function.__wrapped__,)  # Flax wraps all methods of modules.
-            called = function.__module__, function.__qualname__, code.co_names
-            return *called, *held, *self._named(_closure(function))
+            called = function.__module__, function.__qualname__
+            unnamed = code.co_names if code.co_name == "<lambda>" else ()
+            return *called, unnamed, *held, *self._named(_closure(function))
         package = own.get("__package__")
         self.files[own.get("__file__") or code.co_filename] = package
         try:
@@ -233,7 +240,9 @@ class _Walk:
             name = self._cls.__qualname__
             raise UserError(f"{name}: {error}, or give the class version = '1'") from error
         names = source.names(code)
-        read = {x: own.get(x) for x in names.globals if x in own or not hasattr(builtins, x)}
+        # The module's name and path are others in another folder.
+        globals_ = (x for x in names.globals if not x.startswith("__"))
+        read = {x: own.get(x) for x in globals_ if x in own or not hasattr(builtins, x)}
         # What it imports when it is called.
         read |= {f"{x.name}.": _module(x.name) for x in self.imported(names, package)}
         values = (_attributes(function), _closure(function), read)
@@ -250,14 +259,16 @@ class _Walk:
         members = {x: vars(cls)[x] for x in vars(cls).keys() - known}
         members = {x: y for x, y in members.items() if self._is_written(x, y)}
         if issubclass(cls, enum.Enum):
-            members = {x: y for x, y in members.items() if isinstance(y, FunctionType)}
+            members = {
+                x: y for x, y in members.items() if isinstance(y, FunctionType) and x[-1] != "_"
+            }
             members |= {x: y.value for x, y in cls.__members__.items()}
         made = {x.name: x.default_factory for x in others}
         return cls.__name__, cls.__bases__, [*made], self._named(made), self._named(members)
 
     def _is_written(self, name: str, member: Any) -> bool:
         """Whether a user wrote a member of a class, and not a decorator, a library or Python."""
-        if name in _ADDED or isinstance(member, Current | _SLOTS):
+        if name in _ADDED or isinstance(member, (Current, *_SLOTS)):
             return False
         if not name.startswith("__"):
             return True
@@ -311,12 +322,16 @@ def _name_in(module: ModuleType, thing: Any) -> str | None:
     return name if found is thing else None
 
 
+def _spec(module: str) -> Any:
+    """How a module is found; None where there is none of this name."""
+    with contextlib.suppress(Exception):  # To find it may import others.
+        return importlib.util.find_spec(module)
+
+
 def _module(name: str) -> Any:
     """A module, imported; None where that fails, as it will when it is needed."""
-    try:
+    with contextlib.suppress(Exception):
         return importlib.import_module(name)
-    except Exception:
-        return None
 
 
 def _fields(thing: Any) -> Iterable[Any]:

@@ -1,6 +1,7 @@
 """The text of code that runs, and the names that it reads."""
 
 import __future__
+
 import ast
 import dis
 import functools
