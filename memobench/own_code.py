@@ -10,7 +10,6 @@ libraries define counts by its name, and what they were given by value. Comments
 what is not read may change. Imports no JAX.
 """
 
-import builtins
 import collections
 import contextlib
 import dataclasses
@@ -200,7 +199,8 @@ class _Walk:
             return (thing.func,)
         if isinstance(thing, types.MappingProxyType):
             return (dict(thing),)
-        if dataclasses.is_dataclass(thing):
+        if any(x.__module__ == "flax.linen.module" for x in type(thing).__mro__):
+            # Flax numbers its modules.
             return type(thing), *((x.name, getattr(thing, x.name, None)) for x in _fields(thing))
         return (_attributes(thing),) if hasattr(thing, "__wrapped__") else None
 
@@ -241,8 +241,7 @@ class _Walk:
             raise UserError(f"{name}: {error}, or give the class version = '1'") from error
         names = source.names(code)
         # The module's name and path are others in another folder.
-        globals_ = (x for x in names.globals if not x.startswith("__"))
-        read = {x: own.get(x) for x in globals_ if x in own or not hasattr(builtins, x)}
+        read = {x: own.get(x) for x in names.globals if not x.startswith("__")}
         # What it imports when it is called.
         read |= {f"{x.name}.": _module(x.name) for x in self.imported(names, package)}
         values = (_attributes(function), _closure(function), read)
@@ -259,12 +258,11 @@ class _Walk:
         members = {x: vars(cls)[x] for x in vars(cls).keys() - known}
         members = {x: y for x, y in members.items() if self._is_written(x, y)}
         if issubclass(cls, enum.Enum):
-            members = {
-                x: y for x, y in members.items() if isinstance(y, FunctionType) and x[-1] != "_"
-            }
+            members = {x: y for x, y in members.items() if not x.endswith("_")}
             members |= {x: y.value for x, y in cls.__members__.items()}
         made = {x.name: x.default_factory for x in others}
-        return cls.__name__, cls.__bases__, [*made], self._named(made), self._named(members)
+        bases = type(cls), cls.__bases__
+        return cls.__name__, bases, [*made], self._named(made), self._named(members)
 
     def _is_written(self, name: str, member: Any) -> bool:
         """Whether a user wrote a member of a class, and not a decorator, a library or Python."""

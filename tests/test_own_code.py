@@ -372,7 +372,7 @@ def test_nothing_kept_by_modules_is_taken_for_what_other_code_makes(notebook):
 )
 def test_a_value_without_a_stable_form_is_refused(notebook, value):
     names = notebook(f"THING = {value}", _reading("(THING and 1)"))
-    with pytest.raises(UserError, match="give the class version = '1'$") as error:
+    with pytest.raises(UserError, match=r"give the class version = '1'$") as error:
         names["MyTable"](d_model=1)
     assert_one_line(error.value, "MyTable reads THING, whose value no id")
     names["MyTable"].version = "1"
@@ -462,7 +462,7 @@ def test_a_file_that_was_edited_after_it_was_loaded_is_loaded_again(load, tmp_pa
     edited = HELPER.replace("return SCALES", "return SCALES[:]")
     kind = load(mine)
     (tmp_path / "helper.py").write_text(edited)
-    with pytest.raises(UserError, match="^MyTable: the code of scales is another in ") as error:
+    with pytest.raises(UserError, match=r"^MyTable: the code of scales is another in ") as error:
         kind(d_model=1)
     assert_one_line(error.value)
     # What was read once is kept: a file may be edited while what it defines is trained.
