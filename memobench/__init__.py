@@ -23,7 +23,7 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
-from memobench.errors import UserError
+from memobench.errors import UserError, require_system
 from memobench.version import __version__
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        require_system()
         return getattr(importlib.import_module(f"memobench.{_HOMES[name]}"), name)
     if name[:1].isupper():
         kinds = importlib.import_module("memobench.kinds").by_class()

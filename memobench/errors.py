@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import functools
+import sys
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -15,6 +16,14 @@ class UserError(ValueError):
 
 class WrongArgument(UserError, TypeError):
     """Fields of a dataclass that it does not have, or does not do without."""
+
+
+def require_system() -> None:
+    """Raises UserError on Windows, which has no such files and processes as the rest relies on."""
+    if sys.platform == "win32":
+        raise UserError(
+            "the system must be Linux or macOS, got Windows; run memobench in WSL 2, its Linux"
+        )
 
 
 class DoesNotFit(UserError):

@@ -17,6 +17,7 @@ import os
 import pathlib
 import random
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -279,6 +280,8 @@ def _started(pid: int) -> str | None:
             return None
         # A zombie works no more.
         return fields[19] if fields[0] not in "ZX" else ""
+    if sys.platform != "linux":  # On Windows the signal 0 ends a process.
+        return None
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
