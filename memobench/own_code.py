@@ -180,15 +180,15 @@ class _Walk:
         module = sys.modules.get(home) if isinstance(home, str) else None
         names = vars(module) if module else {"__name__": home}
         if module and not self._owns(names) and (name := _name_in(module, thing)):
-            return module.__name__, name
+            return home, name
         if isinstance(thing, FunctionType):
             return self._function(thing)
         if isinstance(thing, type):
             return self._class(thing, names)
         if isinstance(thing, set | frozenset):
             return sorted(map(self.digest, thing))
-        if isinstance(thing, np.ufunc) and getattr(np, thing.__name__, None) is thing:
-            return (thing.__name__,)
+        if isinstance(thing, np.ufunc) and (name := _name_in(np, thing)):
+            return (name,)  # It does not know its module.
         if isinstance(thing, logging.Logger):
             return ()  # Its name may hold a path, and no result depends on it.
         if isinstance(thing, property):

@@ -86,7 +86,7 @@ def test_fields_are_those_that_are_annotated_wherever_python_keeps_that(monkeypa
     asked = inspect.get_annotations
 
     def lazily(thing, **more):
-        return {"width": int} if thing.__name__ == "Mine" else asked(thing, **more)
+        return asked(thing, **more) or {"width": int}
 
     with monkeypatch.context() as patched:
         patched.setattr(inspect, "get_annotations", lazily)

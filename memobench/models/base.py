@@ -203,7 +203,7 @@ def require_neurons(architecture: Any, activation: str) -> None:
     )
 
 
-class Module(nn.Module):
+class Module(nn.Module, kw_only=True):
     """Base of all models: one example in, logits or outputs out.
 
     What depends on true sizes and not on parameters (score scales, masks) is kept in the
@@ -219,7 +219,7 @@ class Module(nn.Module):
     attends: ClassVar[bool] = False
     deep: ClassVar[bool] = False
 
-    kind_code: str | None = dataclasses.field(default=None, kw_only=True, repr=False)
+    kind_code: str | None = dataclasses.field(default=None, repr=False)
 
     def example(self, context_length: int) -> tuple[Any, ...]:
         """An example of zeros; tokens by default."""
