@@ -102,9 +102,11 @@ class _Walk:
         self._cls, self._reading = cls, cls.__qualname__
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
         self._home = _root(file) if file else None
-        # By id; the things are kept, so that no other takes their place in memory.
-        self._done: dict[int, tuple[str, Any]] = {}
+        # By id; the things are kept, so that no other takes their place in memory. The third is the
+        # id of what is highest above a thing that it refers to, or its own.
+        self._done: dict[int, tuple[str, Any, int]] = {}
         self._open: list[int] = []
+        self._highest = 0
 
     def digest(self, thing: Any) -> str:
         """A hash that is equal for what does the same, in every process.
@@ -131,20 +133,27 @@ class _Walk:
         """
         if type(thing) in _PLAIN:
             return None
-        if id(thing) in self._done:
-            return self._done[id(thing)][0]
-        if id(thing) in self._open:
-            return f"that above, {len(self._open) - self._open.index(id(thing))}"
+        digest, _, above = self._done.get(id(thing), (None, None, id(thing)))
+        if above in self._open:
+            self._highest = min(self._highest, self._open.index(above))
+            digest = digest or f"that above, {len(self._open) - self._open.index(above)}"
+        if digest:
+            return digest
+        before, self._highest = self._highest, len(self._open)
         self._open.append(id(thing))
         is_module = isinstance(thing, ModuleType)
         parts = self._module(thing, names) if is_module else self._parts(thing)
         found = None if parts is None else self.digest([type(thing).__name__, *parts])
+        above = self._open[self._highest]
         self._open.pop()
         if found and not is_module:
-            self._done[id(thing)] = found, thing
-        if found and isinstance(thing, FunctionType) and _LAST.setdefault(thing, found) != found:
+            self._done[id(thing)] = found, thing, above
+        # Within a cycle the digest depends on where that was entered.
+        whole = found and above == id(thing) and isinstance(thing, FunctionType)
+        if whole and _LAST.setdefault(thing, found) != found:
             _LAST[thing] = found
             _forget()
+        self._highest = min(before, self._highest)
         return found
 
     def imported(self, names: source.Names, package: str | None) -> Iterator[Any]:

@@ -357,6 +357,25 @@ def test_what_was_compiled_of_old_code_is_not_trained_on(notebook, tmp_path, hel
     assert len(memobench.load_results(tmp_path)) == 2
 
 
+def test_what_jax_has_traced_is_kept_while_nothing_changes(notebook, monkeypatch):
+    """Functions that call each other are entered elsewhere by each kind."""
+    forgotten = []
+    monkeypatch.setattr(own_code, "_forget", lambda: forgotten.append(1))
+    notebook(
+        "K = 1.0\ndef even(n):\n    return odd(n - 1) if n else K",
+        "def odd(n):\n    return even(n - 1) if n else K",
+        _reading("even(2)"),
+    )
+    other = _reading("odd(2)").replace("MyTable", "Other").replace("my_table", "other")
+    names = notebook(other.replace("Table", "OtherTable"))
+    for kind in ("MyTable", "Other", "MyTable"):
+        names[kind](d_model=1)
+    assert not forgotten
+    notebook("K = 2.0")
+    names["Other"](d_model=1)
+    assert forgotten
+
+
 def test_nothing_kept_by_modules_is_taken_for_what_other_code_makes(notebook):
     names, task, counted = notebook(_reading("1")), Associations(vocab_size=4), []
     for added in (0, 1):
