@@ -149,10 +149,10 @@ class _Walk:
         if found and not is_module:
             self._done[id(thing)] = found, thing, above
         # Within a cycle the digest depends on where that was entered.
-        whole = found and above == id(thing) and isinstance(thing, FunctionType)
-        if whole and _LAST.setdefault(thing, found) != found:
-            _LAST[thing] = found
-            _forget()
+        if found and isinstance(thing, FunctionType) and above == id(thing):
+            last, _LAST[thing] = _LAST.get(thing, found), found
+            if last != found:
+                _forget()
         self._highest = min(before, self._highest)
         return found
 
