@@ -32,7 +32,7 @@ if not os.path.isfile(__file__):
     )
 
 from memobench import forks as forks  # It must know of every fork.
-from memobench.errors import UserError
+from memobench.errors import UserError, require_system
 from memobench.version import __version__
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        require_system()
         return getattr(importlib.import_module(f"memobench.{_HOMES[name]}"), name)
     if name[:1].isupper():
         kinds = importlib.import_module("memobench.kinds").by_class()

@@ -17,7 +17,7 @@ from absl.flags import argparse_flags
 
 from memobench import commands
 from memobench.command import PLUGIN, Command
-from memobench.errors import UserError, closest
+from memobench.errors import UserError, closest, require_system
 from memobench.version import __version__
 
 _DESCRIPTION = """memobench: how much does a transformer memorize, per parameter?
@@ -40,6 +40,7 @@ def main() -> None:
     logging.set_verbosity(logging.WARNING)
     _say_once_in_a_line()
     try:
+        require_system()
         app.run(_run, flags_parser=parse)
     except UserError as error:
         sys.exit(f"memobench: {error}")

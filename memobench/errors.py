@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -18,6 +19,14 @@ class UserError(ValueError):
 
 class WrongArgument(UserError, TypeError):
     """Fields of a dataclass that it does not have, or does not do without."""
+
+
+def require_system() -> None:
+    """Raises UserError on Windows, which has no such files and processes as the rest relies on."""
+    if sys.platform == "win32":
+        raise UserError(
+            "the system must be Linux or macOS, got Windows; run memobench in WSL 2, its Linux"
+        )
 
 
 class DoesNotFit(UserError):

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memobench import columns as col
-from memobench import strict_json
+from memobench import spec, strict_json
 from memobench.columns import Column, by_name, merged, require, shown
 from memobench.errors import UserError, arguments_checked
 from memobench.methods.base import Method
@@ -51,26 +51,31 @@ class Run:
         """The model at its true size. Raises UserError for a task that it cannot serve."""
         return self.architecture.build(self.task)
 
-    def check_code(self) -> None:
-        """Raises UnknownKind where a spec is of other code than its kind has here."""
-        for spec in (self.task, self.architecture, self.method):
-            spec.check_code()
+    @property
+    def specs(self) -> tuple[spec.Spec, ...]:
+        """The task, architecture and method."""
+        return self.task, self.architecture, self.method
 
     def canonical(self) -> str:
         """The spec as JSON with sorted keys."""
-        spec: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "task": self.task.canonical(),
             "architecture": self.architecture.canonical(),
             "method": self.method.canonical(),
             "seed": self.seed,
             "spec_version": SPEC_VERSION,
         }
-        return strict_json.canonical(spec)
+        return strict_json.canonical(fields)
 
     @functools.cached_property
     def run_id(self) -> str:
         """First 16 hexadecimal digits of the SHA-256 of the canonical form."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+
+def check_code(runs: Iterable[Run]) -> None:
+    """Raises UnknownKind where a spec of a run is of other code than its kind has here, by now."""
+    spec.check_code(x for run in runs for x in run.specs)
 
 
 _SEED = col.whole(0, MOST_SEED)

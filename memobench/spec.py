@@ -11,11 +11,12 @@ into one form when a spec is made, so that equal specs have equal ids however th
 import dataclasses
 import functools
 import importlib
+import inspect
 import math
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 from memobench import own_code
@@ -38,6 +39,13 @@ from memobench.errors import UnknownKind, UserError, arguments_checked
 SPEC_VERSION = 2
 # Keys of JAX are made of 32 bits: larger seeds would repeat smaller ones.
 MOST_SEED = 2**32 - 1
+
+# Python evaluates annotations when they are read from 3.14 on, and some name what is not there yet.
+_UNDEFINED: dict[str, Any] = {}
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+    _UNDEFINED = {"format": annotationlib.Format.FORWARDREF}
 
 _Kind = TypeVar("_Kind", bound=type["Spec"])
 _Result = TypeVar("_Result")
@@ -101,16 +109,6 @@ class Spec:
 
     def check(self) -> None:
         """Raises UserError for fields that do not go together."""
-
-    def check_code(self) -> None:
-        """Raises UnknownKind where the spec is of other code than its kind has here."""
-        for spec in self.with_nested():
-            found, here = (getattr(x, "code", None) for x in (spec, type(spec)))
-            if found not in (None, here):
-                raise UnknownKind(
-                    f"{spec.noun} {spec.name!r} has {here} here, and this is of {found}: its file "
-                    "was edited in between; go back to that one"
-                )
 
     def with_nested(self) -> Iterator["Spec"]:
         """The spec and those that are its fields, and theirs."""
@@ -216,6 +214,19 @@ class Spec:
         return typing.cast(dict[str, type[Self]], dict(ordered))
 
 
+def check_code(specs: Iterable[Spec]) -> None:
+    """Raises UnknownKind for the first spec of other code than its kind has here, by now."""
+    every = (x for spec in specs for x in spec.with_nested())
+    for kind, found in dict.fromkeys((type(x), getattr(x, "code", None)) for x in every):
+        here = found and kind.code  # type: ignore[attr-defined]
+        if found != here:
+            raise UnknownKind(
+                f"{kind.noun} {kind.name!r} has {here} here, and this is of {found}: its code, or "
+                "a value that it reads, was edited in between; go back to that one, or make the "
+                "run anew"
+            )
+
+
 @functools.cache
 def discover(package: str) -> None:
     """Imports every module of a package, which registers the kinds that they define."""
@@ -292,9 +303,12 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
 
     def register(cls: _Kind) -> _Kind:
         own_code.note_file(cls, file)
-        if cls.has_code and not own_code.in_tree(cls):
+        is_users = cls.has_code and not own_code.in_tree(cls)
+        if is_users:
             _add_code(cls)
         made: Any = arguments_checked(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
+        if is_users:
+            made.code = own_code.Current()
         made.name = NAME.checked("name", name)
         _check_fields(made)
         made.check_kind()
@@ -314,11 +328,13 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
 
 def _add_code(cls: Any) -> None:
     """Gives a user's kind the field `code`; rows from before there was one have none."""
-    annotations = vars(cls).get("__annotations__", {})
+    annotations = inspect.get_annotations(cls, **_UNDEFINED)
     require("code" not in annotations, f"{cls.__qualname__}.code is taken; rename the field")
     meaning = f"code of a user's kind of {cls.noun}, see memobench.own_code"
-    column = f"{cls.noun}_code"
-    cls.code = declared(NAME, meaning, own_code.of(cls), column=column, optional=True, omit=None)
+    field = declared(NAME, meaning, column=f"{cls.noun}_code", optional=True, omit=None)
+    # Of the moment when a spec is made: what the class reads may be set later, and again.
+    field.default_factory = lambda: own_code.of(cls)
+    cls.code = field
     cls.__annotations__ = {**annotations, "code": str | None}
 
 

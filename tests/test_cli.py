@@ -22,6 +22,7 @@ from memobench.runtime import sweep
 from memobench.table import results, verify
 from memobench.times import ClockTime
 from tests.command_line import command_line
+from tests.drawn import assert_one_line
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -93,6 +94,18 @@ def test_a_mistake_gets_a_clear_line_and_no_traceback(arguments, said, tmp_path)
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_windows_is_refused_in_a_line(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(
+        SystemExit, match="memobench: the system must be Linux or macOS, got Windows"
+    ):
+        cli.main()
+    for name in ("run", "load_results", "check"):
+        with pytest.raises(UserError, match="run memobench in WSL 2") as error:
+            getattr(memobench, name)
+        assert_one_line(error.value)
 
 
 def test_a_mistake_is_found_before_any_work():

@@ -149,6 +149,16 @@ def test_a_lease_that_names_another_process_that_lives_lapses(tmp_path, monkeypa
     assert seen.all() == []
 
 
+def test_no_process_is_signalled_where_that_would_end_it(tmp_path, monkeypatch):
+    """Windows ends what is sent the signal 0, and has no /proc that would tell without it."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(leases, "_read", lambda path: "")
+    monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail("a signal was sent"))
+    mine, others = Leases(tmp_path), Leases(tmp_path)
+    with mine.take(["a" * 16]):
+        assert others.taken() == {"a" * 16}
+
+
 def test_of_another_machine_a_lease_counts_while_it_changes(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])

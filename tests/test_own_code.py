@@ -2,18 +2,23 @@
 
 import dataclasses
 import linecache
+import os
+import pathlib
+import subprocess
 import sys
 
 import pytest
 
 import memobench
-from memobench import certificates, own_code, plugins
+from memobench import certificates, own_code, plugins, source
 from memobench.errors import UnknownKind, UserError
 from memobench.kinds import FAMILIES
 from memobench.methods.training import Training
+from memobench.models import base as models
 from memobench.runs import Run, cells, from_cells
 from memobench.table import results, verify
 from memobench.tasks.associations import Associations
+from tests.drawn import assert_one_line
 
 MINE = """
 from flax import linen as nn
@@ -226,3 +231,265 @@ def test_without_source_a_version_is_asked_for(monkeypatch):
     exec("class Mine:\n    def module(self, task):\n        return None", made)
     with pytest.raises(UserError, match="give the class version = '1'"):
         own_code.of(made["Mine"])
+
+
+CELL = """
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from memobench.models.base import Architecture, Module
+from memobench.spec import kind
+
+
+class Table(Module):
+    vocab_size: int
+
+    @nn.compact
+    def __call__(self, tokens_S):
+        shape = (self.vocab_size + ADDED, self.vocab_size)
+        return SCALE * self.param("table", nn.initializers.normal(), shape)[tokens_S[-1]]
+
+
+@kind("my_table")
+class MyTable(Architecture):
+    def module(self, task):
+        return Table(task.vocab_size)
+"""
+
+
+@pytest.fixture
+def notebook():
+    """Runs cells one after another, and returns the names that they share."""
+    names, ran = {"__name__": "notebook", "ADDED": 0}, []
+
+    def run(*cells):
+        for cell in cells:
+            file = f"<cell {len(linecache.cache)}>"
+            linecache.cache[file] = (len(cell), None, cell.splitlines(keepends=True), file)
+            ran.append(file)
+            exec(compile(cell, file, "exec"), names)
+        return names
+
+    yield run
+    for file in ran:
+        del linecache.cache[file]
+
+
+def _reading(scale):
+    """The class of CELL with another expression for SCALE."""
+    return CELL.replace("SCALE", scale)
+
+
+# What is run before the class, and what after it, so that another value is read.
+EDITS = {
+    "a constant": ("K = 1.0", "K", "K = 30.0"),
+    "an equal one of another type": ("K = 1", "K", "K = 1.0"),
+    "a helper": ("def f():\n    return 1.0", "f()", "def f():\n    return 30.0"),
+    "a helper's constant": ("K = 1.0\ndef f():\n    return K", "f()", "K = 30.0"),
+    "a default": ("def f(x=1.0):\n    return x", "f()", "f.__defaults__ = (30.0,)"),
+    "an attribute": ("class C:\n    x = 1.0", "C.x", "C.x = 30.0"),
+    "an instance": ("class C: pass\nc = C()\nc.x = 1.0", "c.x", "c.x = 30.0"),
+    "an item": ("D = {'x': [1.0]}", "D['x'][0]", "D['x'][0] = 30.0"),
+    "a member of a set": ("S = {1.0}", "sum(S)", "S.add(29.0)"),
+    "an array": ("A = jnp.ones(1)", "A[0]", "A = 30 * A"),
+    "a partial": ("f = functools.partial(max, 1.0)", "f(0)", "f = functools.partial(max, 30.0)"),
+    "what JAX compiles": ("K = 1.0\n@jax.jit\ndef f():\n    return K", "f()", "K = 30.0"),
+    "one in a class within": ("K = 1.0", "type('C', (), {'f': lambda s: K})().f()", "K = 30.0"),
+    "what is not there yet": ("", "(K if 'K' in globals() else 1.0)", "K = 30.0"),
+    "a method": ("", "1.0", "Table.idle = lambda self: 3"),
+    "what a library was given": (
+        "f = nn.initializers.constant(1.0)",
+        "f(None, ())",
+        "f = nn.initializers.constant(30.0)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "read", "after"), EDITS.values(), ids=EDITS)
+def test_another_value_of_what_the_code_reads_is_another_code(notebook, before, read, after):
+    """Whether or not the class itself is run again."""
+    imports = CELL.partition("class")[0]
+    first = notebook(imports, before, _reading(read))["MyTable"]
+    old = first(d_model=1)
+    assert first.code == old.code == notebook(_reading(read), "# Nothing")["MyTable"].code
+    notebook(after)
+    assert first(d_model=1).code == first.code != old.code
+    with pytest.raises(
+        UnknownKind, match="edited in between; go back to that one, or make"
+    ) as error:
+        memobench.check(old)
+    assert_one_line(error.value)
+
+
+def test_classes_of_one_function_differ_in_what_that_was_given(notebook):
+    body = "".join(f"    {line}\n" for line in _reading("scale").splitlines())
+    make = notebook(f"def make(scale):\n{body}    return MyTable")["make"]
+    made = {scale: make(scale) for scale in (1.0, 30.0)}
+    codes = {scale: kind.code for scale, kind in made.items()}
+    assert codes[1.0] != codes[30.0]
+    # Both stay what they are, in whichever order they are used.
+    assert all(made[scale](d_model=1).code == codes[scale] for scale in (30.0, 1.0, 30.0))
+
+
+@pytest.mark.parametrize(
+    ("helper", "edited"),
+    [
+        ("def scale():\n    return 1.0", "def scale():\n    return 30.0"),
+        ("K = 1.0\n@jax.jit\ndef scale():\n    return K", "K = 30.0"),
+    ],
+    ids=["a helper", "what JAX has traced"],
+)
+def test_what_was_compiled_of_old_code_is_not_trained_on(notebook, tmp_path, helper, edited):
+    """In one process, where the class and its module are not run again."""
+    names = notebook(_reading("scale()"), helper)
+    losses = []
+    for edit in ("", edited):
+        notebook(edit)
+        run = _run(names["MyTable"])
+        losses += [*memobench.run([run], tmp_path, progress=False)["loss"]]
+        assert list(memobench.run([run], tmp_path, progress=False)["loss"]) == losses[-1:]
+    assert losses[0] != losses[1]
+    notebook(helper)
+    again = memobench.run([_run(names["MyTable"])], tmp_path, progress=False)
+    assert list(again["loss"]) == losses[:1]
+    assert len(memobench.load_results(tmp_path)) == 2
+
+
+def test_what_jax_has_traced_is_kept_while_nothing_changes(notebook, monkeypatch):
+    """Functions that call each other are entered elsewhere by each kind."""
+    forgotten = []
+    monkeypatch.setattr(own_code, "_forget", lambda: forgotten.append(1))
+    notebook(
+        "K = 1.0\ndef even(n):\n    return odd(n - 1) if n else K",
+        "def odd(n):\n    return even(n - 1) if n else K",
+        _reading("even(2)"),
+    )
+    other = _reading("odd(2)").replace("MyTable", "Other").replace("my_table", "other")
+    names = notebook(other.replace("Table", "OtherTable"))
+    for kind in ("MyTable", "Other", "MyTable"):
+        names[kind](d_model=1)
+    assert not forgotten
+    notebook("K = 2.0")
+    names["Other"](d_model=1)
+    assert forgotten
+
+
+def test_nothing_kept_by_modules_is_taken_for_what_other_code_makes(notebook):
+    names, task, counted = notebook(_reading("1")), Associations(vocab_size=4), []
+    for added in (0, 1):
+        notebook(f"ADDED = {added}")
+        module = names["MyTable"](d_model=1).build(task)
+        counted += [models.count_parameters(module, 2), certificates.shapes(module, 2)]
+    assert counted == [(16, 16), {"table": (4, 4)}, (20, 20), {"table": (5, 4)}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["__import__('threading').Lock()", "(x for x in ())", "memoryview(b'')"],
+)
+def test_a_value_without_a_stable_form_is_refused(notebook, value):
+    names = notebook(f"THING = {value}", _reading("(THING and 1)"))
+    with pytest.raises(UserError, match=r"give the class version = '1'$") as error:
+        names["MyTable"](d_model=1)
+    assert_one_line(error.value, "MyTable reads THING, whose value no id")
+    names["MyTable"].version = "1"
+    assert names["MyTable"](d_model=1).code == "version-1"
+
+
+ANYWHERE = """
+import dataclasses, enum, functools, logging, re
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from memobench.spec import Spec, kind
+
+log = logging.getLogger(__name__)
+NAMES = {"one", "two", "three"}
+PAIRS = {(x, y) for x in NAMES for y in NAMES}
+TABLE = {"b": np.arange(6.0).reshape(2, 3), "a": [None, True, 1, 1.5, b"x", 1j, ...]}
+MATCH = re.compile("a+")
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = "b"
+
+
+class Pair(NamedTuple):
+    x: int
+    y: int = 2
+
+
+@dataclasses.dataclass
+class Sizes:
+    width: int = 1
+    more: list = dataclasses.field(default_factory=lambda: [1])
+
+
+@functools.cache
+def deep(n):
+    return deep(n - 1) if n else other(n)
+
+
+def other(n):
+    return deep(n) and (
+        lambda x: x
+        + len(NAMES)
+    )
+
+
+class Family(Spec):
+    noun: ClassVar[str] = "family"
+    registry: ClassVar[dict] = {}
+
+
+@kind("mine")
+class Mine(Family):
+    def all(self):
+        log.info(__file__)
+        return NAMES & {"one", "two"}, PAIRS, TABLE, Color.RED, Pair(1), Sizes(), MATCH, other(1)
+
+
+print(Mine().code)
+"""
+
+
+def test_a_code_is_the_same_in_another_process_and_another_folder(tmp_path):
+    """Sets have another order in each, equal strings are one or several, and paths are others."""
+    codes = set()
+    for seed in "12":
+        folder = tmp_path / seed
+        folder.mkdir()
+        (folder / "mine.py").write_text("\n" * int(seed) + ANYWHERE)
+        more = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+        command = [sys.executable, *["-O"] * (seed == "2"), str(folder / "mine.py")]
+        done = subprocess.run(
+            command, env=os.environ | more, capture_output=True, text=True, check=True
+        )
+        codes.add(done.stdout)
+    (code,) = codes
+    assert code.startswith("code-")
+
+
+def test_a_file_that_was_edited_after_it_was_loaded_is_loaded_again(load, tmp_path):
+    """What runs is the old code, and its text is no longer there."""
+    source.text.cache_clear()
+    mine = MINE.replace("SCALES, unused", "SCALES, scales").replace("SCALES[0]", "scales()[0]")
+    edited = HELPER.replace("return SCALES", "return SCALES[:]")
+    kind = load(mine)
+    (tmp_path / "helper.py").write_text(edited)
+    with pytest.raises(UserError, match=r"^MyTable: the code of scales is another in ") as error:
+        kind(d_model=1)
+    assert_one_line(error.value)
+    # What was read once is kept: a file may be edited while what it defines is trained.
+    kind = load(mine, edited)
+    before = kind.code
+    (tmp_path / "helper.py").write_text(HELPER)
+    assert kind.code == before
+    # Lines that moved do not matter.
+    kind = load(mine, "# Why.\n" + HELPER)
+    (tmp_path / "helper.py").write_text(HELPER)
+    assert kind.code == load(mine).code != before

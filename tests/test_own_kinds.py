@@ -1,7 +1,9 @@
 """Kinds of one's own: what their names and fields may be, and how ids and rows hold them."""
 
 import dataclasses
+import inspect
 import json
+import sys
 from typing import ClassVar
 
 import pytest
@@ -77,6 +79,30 @@ def test_fields_that_an_id_or_a_row_would_not_hold_are_refused():
     assert "Mine.theorem has a name" in _refused(Construction, theorem=integer("a", 1))
     assert "Mine.a has a name" in _refused(Task, a=integer("a", 1, column="task"))
     assert "mine" not in {*Task.registry, *Architecture.registry, *Method.registry}
+
+
+def test_fields_are_those_that_are_annotated_wherever_python_keeps_that(monkeypatch):
+    """Python 3.14 works annotations out when they are asked for: no class has them in its body."""
+    asked = inspect.get_annotations
+
+    def lazily(thing, **more):
+        return asked(thing, **more) or {"width": int}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(inspect, "get_annotations", lazily)
+        body = {"__module__": __name__, "width": integer("of it", 1)}
+        made = kind("mine")(type("Mine", (Architecture,), body))
+    assert {"width", "code"} <= made(d_model=1, width=7).canonical().keys()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="Python works annotations out at once")
+def test_an_annotation_may_name_what_is_not_there_yet():
+    @kind("mine")
+    class Mine(Architecture):
+        later: ClassVar[NotYet]  # noqa: F821
+        width: int = integer("of it", 1)
+
+    assert Mine(d_model=1, width=7).canonical()["width"] == 7
 
 
 def test_names_that_a_row_could_not_hold_are_refused():

@@ -34,7 +34,10 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
     blocks = _blocks(page, "python")
     assert blocks or page != README
     monkeypatch.chdir(tmp_path)
-    exec(compile("\n".join(blocks), page, "exec"), {"__name__": f"page_{page.stem}"})
+    # As who reads the page puts it into a file: kinds have one.
+    file = tmp_path / f"{page.stem}.py"
+    file.write_text("\n".join(blocks))
+    exec(compile(file.read_text(), file, "exec"), {"__name__": f"page_{page.stem}"})
     assert ("print(" in "".join(blocks)) == bool(capsys.readouterr().out)
 
 

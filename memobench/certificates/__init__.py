@@ -31,7 +31,7 @@ from memobench.columns import require, shown
 from memobench.errors import UserError, reason, within
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
-from memobench.spec import MOST_SEED, SPEC_VERSION
+from memobench.spec import MOST_SEED, SPEC_VERSION, check_code
 from memobench.tasks.base import Task
 
 FORMAT = 1
@@ -79,8 +79,7 @@ class Certificate:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, HEAD[name].checked(name, value))
-        self.task.check_code()
-        self.architecture.check_code()
+        check_code((self.task, self.architecture))
         n_examples = self.task.n_examples
         require(
             self.first is None or (self.task.parts and self.first <= n_examples),

@@ -27,6 +27,8 @@ _Module = TypeVar("_Module", bound="Module")
 
 # Not counted as memory: the parameters of these names take tokens in and out.
 EMBEDDINGS = ("token_embedding", "unembedding")
+# Fields of modules that architectures do not give them.
+_SET_LATER = ("parent", "name", "kind_code")
 # How XLA compiles what runs a few times only: optimising its code would take longer.
 RUNS_BRIEFLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
@@ -54,7 +56,7 @@ class Architecture(Spec):
     def made(self, module: type["_Module"], task: Any, **more: Any) -> "_Module":
         """A module whose fields are taken by name from `more`, this spec, or the task."""
         own = {field.name for field in dataclasses.fields(self)}
-        names = {field.name for field in dataclasses.fields(module)} - {"parent", "name", *more}
+        names = {field.name for field in dataclasses.fields(module)} - {*_SET_LATER, *more}
         for name in names:
             require(
                 name in own or hasattr(task, name),
@@ -99,7 +101,7 @@ class Architecture(Spec):
     def shown_sizes(self) -> list[str]:
         """What tells architectures of a family apart, in short; options that are not default."""
         cells = self.shared_cells()
-        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        usual = {x.name: getattr(type(self), x.name, x) for x in dataclasses.fields(self)}
         options = {x: getattr(self, x) for x in usual if x not in cells}
         return sizes_in_words(cells) + [f"{x}={y}" for x, y in options.items() if y != usual[x]]
 
@@ -185,7 +187,8 @@ def _build(architecture: Architecture, task: Task) -> "Module":
             hasattr(module, size),
             f"{name}: paddable names {size!r}, which its module does not have; fix the name",
         )
-    return module
+    code = getattr(architecture, "code", None)
+    return module.clone(kind_code=code) if code else module
 
 
 def require_one_token(task: Task, architecture: Architecture) -> None:
@@ -205,7 +208,7 @@ def require_neurons(architecture: Any, activation: str) -> None:
     )
 
 
-class Module(nn.Module):
+class Module(nn.Module, kw_only=True):
     """Base of all models: one example in, logits or outputs out.
 
     What depends on true sizes and not on parameters (score scales, masks) is kept in the
@@ -213,12 +216,15 @@ class Module(nn.Module):
 
     paddable: sizes that may be zero-padded without changing the function: modules that differ only
     in them are trained in one program. attends: whether the module has a method `attention`. deep:
-    whether it has a method `streams`.
+    whether it has a method `streams`. kind_code: code of the user's kind that built it, so that
+    nothing that is kept by modules is taken for what other code makes.
     """
 
     paddable: ClassVar[tuple[str, ...]] = ()
     attends: ClassVar[bool] = False
     deep: ClassVar[bool] = False
+
+    kind_code: str | None = dataclasses.field(default=None, repr=False)
 
     def example(self, context_length: int) -> tuple[Any, ...]:
         """An example of zeros; tokens by default."""

@@ -18,6 +18,7 @@ from memobench.columns import require, shown, whole
 from memobench.errors import UserError
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
+from memobench.spec import check_code
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 from memobench.tasks.factual_recall import FactualRecall
@@ -114,6 +115,7 @@ def _built(architecture: Architecture, task: Task | None) -> tuple[Module, Task]
         task is None or isinstance(task, Task),
         f"task={shown(task)} is none; give one, such as Associations(vocab_size=10)",
     )
+    check_code(x for x in (architecture, task) if x is not None)
     if task is not None:
         return architecture.build(task), task
     for each in TASKS:

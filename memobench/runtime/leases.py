@@ -18,6 +18,7 @@ import os
 import pathlib
 import random
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -277,6 +278,8 @@ def _started(pid: int) -> str | None:
     if fields:
         # A zombie works no more.
         return fields[19] if fields[0] not in "ZX" else ""
+    if sys.platform != "linux":  # On Windows the signal 0 ends a process.
+        return None
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -23,12 +23,11 @@ from memobench import executors, plugins, settings, theory
 from memobench.columns import matching, require, shown
 from memobench.errors import Lost, UserError
 from memobench.executors import Ended, Shard, local
-from memobench.kinds import FAMILIES
 from memobench.models import checking
 from memobench.notation import plural
 from memobench.optimizers import Optimizer, padding
 from memobench.planner import costs, packing
-from memobench.runs import Run
+from memobench.runs import Run, check_code
 from memobench.runtime import worker
 from memobench.runtime.leases import STALE_SECONDS, Leases
 from memobench.runtime.progress import Progress
@@ -170,12 +169,12 @@ def _listed(runs: Iterable[Run]) -> list[Run]:
 
 def _check(runs: Iterable[Run]) -> None:
     runs = list(runs)
+    check_code(runs)
     task_checking.require_sound(run.task for run in runs)
     checking.require_sound((run.architecture, run.task) for run in runs)
     specs = (spec for run in runs for spec in run.method.with_nested())
     padding.require_sound(spec for spec in specs if isinstance(spec, Optimizer))
     for run in runs:
-        run.check_code()
         run.method.check_model(run)
     of_kinds = {tuple(map(type, run.method.with_nested())): run.method for run in runs}
     for method in of_kinds.values():
@@ -195,7 +194,7 @@ def _done(
     deadline: of `time.monotonic()`.
     """
     known = workspace.reader.rows() if workspace else {}
-    for line in _of_other_code(known.values()):
+    for line in _of_other_code(wanted.values(), known.values()):
         _log.warning("%s", line)
     yield {run_id: known[run_id] for run_id in wanted if run_id in known}
     missing = {run_id: run for run_id, run in wanted.items() if run_id not in known}
@@ -242,14 +241,10 @@ def _lost(reasons: Mapping[str, str], n_wanted: int) -> str:
     return f"{len(reasons)} of {n_wanted} runs could not be trained ({listed})"
 
 
-def _of_other_code(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for every user's kind of which the folder has runs by other code than is here."""
-    here = {
-        (family.noun, name): kind.code
-        for family in FAMILIES
-        for name, kind in family.kinds().items()
-        if hasattr(kind, "code")
-    }
+def _of_other_code(runs: Iterable[Run], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for every user's kind of the runs of which the folder has rows by other code."""
+    specs = (x for run in runs for spec in run.specs for x in spec.with_nested())
+    here = {(x.noun, x.name): x.code for x in specs if hasattr(x, "code")}
     found = collections.Counter(
         (noun, name)
         for row in (rows if here else ())
@@ -258,8 +253,8 @@ def _of_other_code(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     )
     for (noun, name), count in found.items():
         yield (
-            f"{plural(count, 'run')} of the {noun} {name!r} were made by other code, before its "
-            "file was edited; the folder keeps them as another entry"
+            f"{plural(count, 'run')} of the {noun} {name!r} were made by other code, before it was "
+            "edited; the folder keeps them as another entry"
         )
 
 

@@ -86,8 +86,7 @@ def work(
       Unwritable: the folder can no longer be written.
       UserError: no run of the pack can be made, or what came out is not what rows may say.
     """
-    for run in pack.runs:  # Its file may have been edited since another process planned the pack.
-        run.check_code()
+    runs.check_code(pack.runs)  # Files may have been edited since another process planned the pack.
     if workspace is None:
         return [x for made in fitting(pack, _training(on_steps)) for x in _shards(*made)]
     name = store.shard_name(run.run_id for run in pack.runs)

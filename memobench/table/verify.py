@@ -26,7 +26,7 @@ from memobench.certificates import counting
 from memobench.columns import printable, require, shown
 from memobench.errors import UnknownKind, in_a_line, reason
 from memobench.notation import plural
-from memobench.runs import Run, from_cells
+from memobench.runs import Run, check_code, from_cells
 from memobench.table import analysis, checks, results, rows
 from memobench.table.consistency import agree
 
@@ -186,7 +186,7 @@ class _Check:
         """What is inconsistent in a row that has all columns, with values in their domains."""
         try:
             run = from_cells(row)
-            run.check_code()
+            check_code([run])
         except UnknownKind as error:
             # Only with the file that defines the kind can it be checked.
             self._unchecked[str(error)].append(row["run_id"])
