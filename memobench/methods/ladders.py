@@ -23,7 +23,7 @@ from memobench.methods.findings import Findings, Proposal, method_of
 from memobench.methods.parts import Queue
 from memobench.models import base as models
 from memobench.planner import packing
-from memobench.runtime.checkpoints import Checkpoints
+from memobench.runtime.checkpoints import Checkpoints, resumed
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,9 +52,17 @@ class Ladders(Queue):
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._n_open = [0] * len(pack.runs)
-        self._found = [Findings(run) for run in pack.runs]
-        for i, run in enumerate(pack.runs):
-            self._found[i].restore(checkpoints.load(run.run_id) if checkpoints else None)
+        self._found = [
+            resumed(
+                checkpoints,
+                run.run_id,
+                functools.partial(Findings.from_arrays, run),
+                Findings.to_arrays,
+            )
+            or Findings(run)
+            for run in pack.runs
+        ]
+        for i in range(len(pack.runs)):
             self._propose(i)
 
     def task(self, job: Any) -> Any:

@@ -370,6 +370,8 @@ class Plain(engine.EachOnce, Epochs):
         return {"curve": job.curve_2xL[:, : job.step]}
 
     def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
+        job.done = False  # What has ended is not saved.
+        job.curve_2xL = np.zeros((2, job.steps), np.float32)
         job.curve_2xL[:, : job.step] = arrays["curve"]
 
 
