@@ -3,10 +3,20 @@
 import dataclasses
 import difflib
 import functools
+import os
+import pathlib
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 _Class = TypeVar("_Class", bound=type)
+
+# Characters that are shown of what others' code says.
+_LONGEST = 300
+# Folders, with a separator behind them.
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+_STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
 class UserError(ValueError):
@@ -35,8 +45,34 @@ def in_a_line(error: BaseException) -> str:
     >>> in_a_line(KeyError("bit")), in_a_line(UserError("steps=0 is too few; give more"))
     ("KeyError: 'bit'", 'steps=0 is too few; give more')
     """
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return kind + " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    if isinstance(error, UserError):
+        return text
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return ": ".join(filter(None, [type(error).__name__, text]))
+
+
+def raised(error: BaseException) -> str:
+    """The same, and where: in the user's code if that was on the way, else in memobench's."""
+    files = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if _is_ours(frame.filename) or not _is_library(frame.filename)
+    ]
+    *_, place = [None, *files, *(x for x in files if not _is_ours(x[0]))]
+    if place is None or isinstance(error, UserError):
+        return in_a_line(error)
+    return f"{in_a_line(error)} ({place[0]}, line {place[1]})"
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_PACKAGE)
+
+
+def _is_library(file: str) -> bool:
+    parts = pathlib.PurePath(file).parts
+    installed = {"site-packages", "dist-packages"} & set(parts)
+    return bool(installed) or file.startswith(("<frozen", _STANDARD))
 
 
 def reason(error: BaseException) -> str:

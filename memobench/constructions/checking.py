@@ -14,7 +14,7 @@ from flax import traverse_util
 from memobench import certificates, own_code
 from memobench.columns import require, shown
 from memobench.constructions.problem import Constructed, Problem
-from memobench.errors import UserError, closest, in_a_line
+from memobench.errors import UserError, closest, raised
 from memobench.table import measures
 
 
@@ -32,9 +32,7 @@ def constructed(problem: Problem) -> Constructed:
     except Exception as error:
         if own_code.in_tree(type(method)):
             raise
-        raise UserError(
-            f"theorem={method.name!r}: its construct raises {in_a_line(error)}"
-        ) from error
+        raise UserError(f"theorem={method.name!r}: its construct raises {raised(error)}") from error
     try:
         require(isinstance(made, Constructed), f"{shown(made)} is no Constructed; return one")
         return _sound(problem, made)
