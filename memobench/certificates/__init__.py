@@ -134,7 +134,8 @@ def of(task: Task, architecture: Architecture, params: Any, **more: Any) -> Cert
     flat = traverse_util.flatten_dict(params, sep="/")
     for name, x in flat.items():
         require(np.isrealobj(x), f"the parameter {shown(name)} is complex; give real numbers")
-    arrays = {name: np.ascontiguousarray(x, np.float32) for name, x in flat.items()}
+    # `np.ascontiguousarray` would make a vector of a scalar.
+    arrays = {name: np.asarray(x, np.float32, order="C") for name, x in flat.items()}
     return Certificate(task=task, architecture=architecture, params=arrays, **more)
 
 

@@ -4,6 +4,7 @@ Shapes are traced, which costs nothing. That padding leaves the function as it i
 batch: outputs and gradients of the padded model against those of the plain one.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
@@ -14,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from memobench import own_code, precision, settings
-from memobench.columns import require, shown, whole
-from memobench.errors import UserError
+from memobench.columns import NAME, require, shown, whole
+from memobench.errors import UserError, raised
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
 from memobench.tasks.associations import Associations
@@ -74,12 +75,13 @@ def check(
 
 def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
     """What makes results wrong; the later checks rest on the earlier ones."""
-    for lines in (
-        _uncounted(module, task),
-        _shapes(module, task),
-        _padding(module, task),
-    ):
-        found = list(lines)
+    for lines_of in (_parameters, _uncounted, _shapes, _outputs, _padding):
+        try:
+            found = list(lines_of(module, task))
+        except UserError:
+            raise
+        except Exception as error:  # Whatever a user's code may raise.
+            found = [f"its module raises {raised(error)}; fix it"]
         yield from found
         if found:
             return
@@ -142,6 +144,57 @@ def _shapes(module: Module, task: Task) -> Iterator[str]:
         yield f"its output is {found.dtype}; return floats"
 
 
+def _parameters(module: Module, task: Task) -> Iterator[str]:
+    """What is wrong with initial parameters, a line each, in one pass over the tree's leaves."""
+    flat = jax.tree_util.tree_flatten_with_path
+    params, again = (flat(draw(module, task)["params"])[0] for draw in (_first, _redrawn))
+    if not params:
+        yield "it must have parameters, got none; without, nothing is memorized"
+    for (path, x), (_, other) in zip(params, again, strict=True):
+        name, keys = jax.tree_util.keystr(path, simple=True, separator="/"), map(_key, path)
+        if not all(NAME.holds(key) and key != "__metadata__" for key in keys):
+            yield (
+                f"the parameter {shown(name)} must be an array, and it and the modules around it "
+                f"must each have {NAME.description}; rename it"
+            )
+        elif x.dtype != np.float32:
+            yield (
+                f"the parameter {name!r} must be float32, got {x.dtype}; give self.param that "
+                "dtype, or a layer of Flax param_dtype=jnp.float32"
+            )
+        elif not np.isfinite(x).all():
+            found = x[~np.isfinite(x)][0]
+            yield f"the parameter {name!r} must start finite, got {found}; fix its initializer"
+        elif not np.array_equal(x, other):
+            yield (
+                f"the parameter {name!r} must follow from the key, got other numbers each time; "
+                "draw it with jax.random from the key that its initializer is given"
+            )
+
+
+def _key(key: Any) -> Any:
+    """A parameter's or a module's name; None of what is a part of a tuple, say."""
+    return key.key if isinstance(key, jax.tree_util.DictKey) else None
+
+
+def _first(module: Module, task: Task) -> Any:
+    return _drawn(module, task, 0)
+
+
+def _redrawn(module: Module, task: Task) -> Any:
+    """Initial variables of the same key, by a program that is traced anew.
+
+    It is compiled only where it differs from another: NumPy's numbers, say, are constants of it.
+    """
+    if module.parameters() is not None:
+        return _first(module, task)
+    length, key = task.context_length, jax.random.key(0)
+    one, other = (models.initializer(module, length).lower(key) for _ in range(2))
+    if one.as_text() == other.as_text():
+        return _first(module, task)
+    return jax.tree.map(np.asarray, other.compile()(key))
+
+
 def _uncounted(module: Module, task: Task) -> Iterator[str]:
     """Arrays that are used and not counted as parameters."""
     shapes = models.shapes(module, task.context_length)
@@ -154,6 +207,14 @@ def _uncounted(module: Module, task: Task) -> Iterator[str]:
     first, second = (_drawn(module, task, seed)["constants"] for seed in (0, 1))
     if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
         yield "its constants are drawn at random; make them parameters, which are counted"
+
+
+def _outputs(module: Module, task: Task) -> Iterator[str]:
+    """Outputs that are not finite from the start."""
+    output = _value_and_gradient(module, task, _first(module, task))[0]
+    if not np.isfinite(output).all():
+        found = output[~np.isfinite(output)][0]
+        yield f"its outputs must be finite with initial weights, got {found}; fix what makes them"
 
 
 def _ignored(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
@@ -176,10 +237,10 @@ def _sizes(spec: Architecture | Task) -> dict[str, int]:
 
 def _resized(architecture: Architecture, name: str, size: int, task: Task) -> Module | None:
     for other in (size + 1, 2 * size, size - 1):
-        try:
-            return architecture.replace(**{name: other}).build(task)
-        except UserError:
-            continue
+        with contextlib.suppress(Exception):  # A user's code may refuse a size as it likes.
+            module = architecture.replace(**{name: other}).build(task)
+            models.shapes(module, task.context_length)
+            return module
     return None
 
 
@@ -212,6 +273,7 @@ def _same_when_padded(module: Module, task: Task, names: list[str]) -> bool:
     variables = _random(module, task)
     target = models.shapes(padded, task.context_length)
     outputs, gradient = _value_and_gradient(module, task, variables)
+    require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
     others, of_padded = _value_and_gradient(padded, task, models.pad_to(variables, target))
     # The gradient of what is padded is zero: so it stays.
     same = jax.tree.map(_close, models.pad_to(gradient, target["params"]), of_padded)
@@ -240,6 +302,16 @@ def _random(module: Module, task: Task) -> Any:
 def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any, Any]:
     """Outputs of a few examples, and the gradient of a fixed mix of them by the parameters."""
     data = jax.tree.map(np.asarray, task.sample())
+    with jax.enable_x64(True):
+        params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
+        run = _compiled(module, task)
+        (_, outputs), gradient = run(*precision.cast((params, rest, data)))
+        return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(module: Module, task: Task) -> Any:
+    """The same, compiled once for the weights that are tried."""
     example_B = np.arange(min(_EXAMPLES, task.n_examples))
 
     def mixed(params: Any, rest: Any, data: Any) -> Any:
@@ -251,9 +323,6 @@ def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any
             outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
         ).sum(), outputs
 
-    with jax.enable_x64(True):
-        params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
-        run = jax.jit(jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
-        (_, outputs), gradient = run(*precision.cast((params, rest, data)))
-        require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
-        return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
+    return jax.jit(
+        jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY
+    )
