@@ -1,5 +1,6 @@
 """The exceptions that tell users what to do. Imports no part of memobench."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -7,7 +8,7 @@ import os
 import pathlib
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 _Class = TypeVar("_Class", bound=type)
@@ -63,6 +64,17 @@ def raised(error: BaseException) -> str:
     if place is None or isinstance(error, UserError):
         return in_a_line(error)
     return f"{in_a_line(error)} ({place[0]}, line {place[1]})"
+
+
+@contextlib.contextmanager
+def told(whose: str, fix: str = "fix it") -> Iterator[None]:
+    """Makes one line of whatever a user's code raises within it: whose it is, what and where."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{whose} raises {raised(error)}; {fix}") from error
 
 
 def _is_ours(file: str) -> bool:

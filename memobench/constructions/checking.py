@@ -4,6 +4,7 @@ Without it, weights of other shapes, columns that the row has already, or a read
 scale the logits would become numbers of the row.
 """
 
+import contextlib
 import dataclasses
 import numbers
 from typing import Any
@@ -14,7 +15,7 @@ from flax import traverse_util
 from memobench import certificates, own_code
 from memobench.columns import require, shown
 from memobench.constructions.problem import Constructed, Problem
-from memobench.errors import UserError, closest, raised
+from memobench.errors import UserError, closest, told
 from memobench.table import measures
 
 
@@ -25,14 +26,9 @@ def constructed(problem: Problem) -> Constructed:
     columns that are none of the run's.
     """
     method = problem.method
-    try:
+    is_ours = own_code.in_tree(type(method))
+    with contextlib.nullcontext() if is_ours else told(f"theorem={method.name!r}: its construct"):
         made = method.construct(problem)
-    except UserError:
-        raise
-    except Exception as error:
-        if own_code.in_tree(type(method)):
-            raise
-        raise UserError(f"theorem={method.name!r}: its construct raises {raised(error)}") from error
     try:
         require(isinstance(made, Constructed), f"{shown(made)} is no Constructed; return one")
         return _sound(problem, made)

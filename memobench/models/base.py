@@ -18,7 +18,7 @@ from flax import linen as nn
 
 from memobench import columns
 from memobench.columns import Column, by_name, integer, require
-from memobench.errors import UserError, raised
+from memobench.errors import UserError, told
 from memobench.models.initial_weights import Table, draw
 from memobench.spec import Spec
 from memobench.tasks.base import Task
@@ -165,12 +165,8 @@ def _build(architecture: Architecture, task: Task) -> "Module":
             f"question is {task.question!r}; choose {' or '.join(sorted(serving))}"
         )
     name = f"architecture {architecture.name}"
-    try:
+    with told(f"{name}: its method module"):
         module: Any = architecture.module(task)
-    except UserError:
-        raise
-    except Exception as error:  # Whatever a user's code may raise.
-        raise UserError(f"{name}: its method module raises {raised(error)}; fix it") from error
     require(
         isinstance(module, Module),
         f"{name}: its module is a {type(module).__name__!r}; return a memobench.models.base.Module",

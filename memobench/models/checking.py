@@ -13,10 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import InvalidRngError
 
 from memobench import own_code, precision, settings
 from memobench.columns import NAME, require, shown, whole
-from memobench.errors import UserError, raised
+from memobench.errors import UserError, told
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
 from memobench.tasks.associations import Associations
@@ -77,11 +78,12 @@ def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[
     """What makes results wrong; the later checks rest on the earlier ones."""
     for lines_of in (_parameters, _uncounted, _shapes, _outputs, _padding):
         try:
-            found = list(lines_of(module, task))
-        except UserError:
-            raise
-        except Exception as error:  # Whatever a user's code may raise.
-            found = [f"its module raises {raised(error)}; fix it"]
+            with told("its module"):
+                found = list(lines_of(module, task))
+        except UserError as error:
+            found = [str(error)]
+            if isinstance(error.__cause__, InvalidRngError):
+                found = [f"{error}: nothing but initial weights is drawn at random"]
         yield from found
         if found:
             return
@@ -96,7 +98,9 @@ def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
         if own_code.in_tree(type(architecture)):
             continue
         module = architecture.build(task)
-        # Of one structure all sizes are right or wrong alike.
+        with told(f"architecture {architecture.name}: its module"):
+            models.shapes(module, task.context_length)
+        # Of one structure all sizes that a module takes are right or wrong alike.
         key = models.structure(module), task.pack_key()
         if key not in _SOUND:
             for line in _faults(architecture, module, task):
@@ -323,6 +327,4 @@ def _compiled(module: Module, task: Task) -> Any:
             outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
         ).sum(), outputs
 
-    return jax.jit(
-        jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY
-    )
+    return jax.jit(jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
