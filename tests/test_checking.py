@@ -148,6 +148,16 @@ class Odd(Module):
             x_D = jnp.log(-jnp.abs(x_D))
         return self.param("unembedding", NORMAL, shape) @ x_D
 
+    def work(self, n_examples, context_length):
+        if self.odd == "work":
+            return "much"
+        return super().work(n_examples, context_length)
+
+    def idle(self):
+        if self.odd == "idle":
+            raise LookupError("no experts")
+        return 37 * (self.odd == "more idle")
+
 
 class Empty(Module):
     """A model without parameters."""
@@ -183,6 +193,9 @@ ODDITIES = {
     "dropout": f'its module raises InvalidRngError: .*"dropout".* {_line("dropout")}: nothing but',
     "noise": f'its module raises InvalidRngError: .*"noise".* {_line("noise")}: nothing but',
     "asserts": f"its module raises AssertionError: too narrow {_line('asserts')}$",
+    "work": "its work must be a number >= 0, got 'much'; fix it",
+    "idle": f"its module raises LookupError: no experts {_line('idle', 'self.odd')}$",
+    "more idle": "its n_params_active must be a number >= 0, got -1; fix it",
     "empty": "it must have parameters, got none",
     "of no module": f"its method module raises ZeroDivisionError: .* {_line('of no module')}$",
 }

@@ -16,7 +16,7 @@ import numpy as np
 from flax.errors import InvalidRngError
 
 from memobench import own_code, precision, settings
-from memobench.columns import NAME, require, shown, whole
+from memobench.columns import NAME, real, require, shown, whole
 from memobench.errors import UserError, told
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
@@ -76,7 +76,7 @@ def check(
 
 def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
     """What makes results wrong; the later checks rest on the earlier ones."""
-    for lines_of in (_parameters, _uncounted, _shapes, _outputs, _padding):
+    for lines_of in (_parameters, _uncounted, _predicted, _shapes, _outputs, _padding):
         try:
             with told("its module"):
                 found = list(lines_of(module, task))
@@ -211,6 +211,18 @@ def _uncounted(module: Module, task: Task) -> Iterator[str]:
     first, second = (_drawn(module, task, seed)["constants"] for seed in (0, 1))
     if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
         yield "its constants are drawn at random; make them parameters, which are counted"
+
+
+def _predicted(module: Module, task: Task) -> Iterator[str]:
+    """Numbers by which packs are planned and rows counted, that are none."""
+    length = task.context_length
+    for name, value in {
+        "work": module.work(task.n_examples, length),
+        "activations": module.activations(),
+        **models.counts(module, length),
+    }.items():
+        if not real(0).holds(value):
+            yield f"its {name} must be {real(0).description}, got {shown(value)}; fix it"
 
 
 def _outputs(module: Module, task: Task) -> Iterator[str]:
