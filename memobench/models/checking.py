@@ -163,8 +163,8 @@ def _parameters(module: Module, task: Task) -> Iterator[str]:
             )
         elif x.dtype != np.float32:
             yield (
-                f"the parameter {name!r} must be float32, got {x.dtype}; give self.param that "
-                "dtype, or a layer of Flax param_dtype=jnp.float32"
+                f"the parameter {name!r} must be float32, got {x.dtype}; give self.param "
+                "jnp.float32, or a layer of Flax param_dtype=jnp.float32"
             )
         elif not np.isfinite(x).all():
             found = x[~np.isfinite(x)][0]
@@ -227,7 +227,8 @@ def _predicted(module: Module, task: Task) -> Iterator[str]:
 
 def _outputs(module: Module, task: Task) -> Iterator[str]:
     """Outputs that are not finite from the start."""
-    output = _value_and_gradient(module, task, _first(module, task))[0]
+    few = jax.jit(functools.partial(_of_few, module, task), compiler_options=models.RUNS_BRIEFLY)
+    output = np.asarray(few(_first(module, task), jax.tree.map(np.asarray, task.sample())))
     if not np.isfinite(output).all():
         found = output[~np.isfinite(output)][0]
         yield f"its outputs must be finite with initial weights, got {found}; fix what makes them"
@@ -289,7 +290,6 @@ def _same_when_padded(module: Module, task: Task, names: list[str]) -> bool:
     variables = _random(module, task)
     target = models.shapes(padded, task.context_length)
     outputs, gradient = _value_and_gradient(module, task, variables)
-    require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
     others, of_padded = _value_and_gradient(padded, task, models.pad_to(variables, target))
     # The gradient of what is padded is zero: so it stays.
     same = jax.tree.map(_close, models.pad_to(gradient, target["params"]), of_padded)
@@ -318,25 +318,25 @@ def _random(module: Module, task: Task) -> Any:
 def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any, Any]:
     """Outputs of a few examples, and the gradient of a fixed mix of them by the parameters."""
     data = jax.tree.map(np.asarray, task.sample())
-    with jax.enable_x64(True):
-        params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
-        run = _compiled(module, task)
-        (_, outputs), gradient = run(*precision.cast((params, rest, data)))
-        return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled(module: Module, task: Task) -> Any:
-    """The same, compiled once for the weights that are tried."""
-    example_B = np.arange(min(_EXAMPLES, task.n_examples))
 
     def mixed(params: Any, rest: Any, data: Any) -> Any:
-        def one(i: jax.Array) -> Any:
-            return module.apply({**rest, "params": params}, *task.inputs(data, i))
-
-        outputs = jax.vmap(one)(jnp.asarray(example_B))
+        outputs = _of_few(module, task, {**rest, "params": params}, data)
         return (
             outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
         ).sum(), outputs
 
-    return jax.jit(jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
+    with jax.enable_x64(True):
+        params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
+        run = jax.jit(jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
+        (_, outputs), gradient = run(*precision.cast((params, rest, data)))
+        require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
+        return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
+
+
+def _of_few(module: Module, task: Task, variables: Any, data: Any) -> jax.Array:
+    """Outputs of the first few examples."""
+
+    def one(i: jax.Array) -> Any:
+        return module.apply(variables, *task.inputs(data, i))
+
+    return jax.vmap(one)(jnp.arange(min(_EXAMPLES, task.n_examples)))

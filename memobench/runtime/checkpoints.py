@@ -92,7 +92,7 @@ class Folder:
                 data[len(sealed) :] == _seal(sealed, run_id),
                 "it is not as it was written, or of an earlier version",
             )
-            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            with np.load(io.BytesIO(sealed), allow_pickle=False) as arrays:
                 return dict(arrays)
         except FileNotFoundError:
             return None
