@@ -451,6 +451,10 @@ def test_lanes_grow_again_for_jobs_that_come_later(narrowed_from, monkeypatch):
     np.testing.assert_allclose(ends, alone[0]["rung_bits"], rtol=1e-3, atol=1e-2)
 
 
+# On no example, and without the whole on which every search begins.
+NO_TRIAL = np.array([[16, 0, 1.0, 0, 0, 1.0]])
+
+
 @pytest.mark.parametrize("method", [METHOD, Search(training=EXACT, sizes=1, doublings=0)])
 def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
     run, memory = run_of(method=method), Memory()
@@ -459,8 +463,17 @@ def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
     made = method.train(packing.make_pack([run]), lambda steps: None, old)
     assert f"the checkpoint of run {run.run_id} is of another version" in caplog.text
     np.testing.assert_allclose(made.loss_R, fresh.loss_R, rtol=1e-3)
-    # As it is where any of its arrays has another shape or type.
+    # As it is where any of its arrays has another shape or type, or nothing can come next.
     kept = memory.saves[0][run.run_id]
+    last = memory.kept[run.run_id]
+    for nonsense in (
+        [{"pilots": np.full((1, 4), np.nan)}]
+        if "pilots" in kept
+        else [{"trials": NO_TRIAL}, {"trials": np.concatenate([last["trials"], NO_TRIAL])}]
+    ):
+        caplog.clear()
+        method.policy(packing.make_pack([run]), Memory({run.run_id: kept | nonsense}))
+        assert "is of another version" in caplog.text
     for name, x in kept.items():
         for wrong in (x[None], x[..., :1], x.astype(np.float16), np.array([None])):
             caplog.clear()

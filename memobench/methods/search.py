@@ -147,11 +147,7 @@ class Searches(Queue):
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._round: list[dict[Proposal, Trial | None]] = [{} for _ in pack.runs]
-        saved = [
-            resumed(checkpoints, run.run_id, _from_arrays, lambda found: _to_arrays(*found))
-            or ([], [])
-            for run in pack.runs
-        ]
+        saved = [_resumed(checkpoints, run) for run in pack.runs]
         self.trials = [trials for trials, _ in saved]
         self._variables = functools.cache(initializing.init_run)
         for i, (_, open_) in enumerate(saved):
@@ -226,12 +222,26 @@ def _to_arrays(trials: Sequence[Trial], open_: Sequence[Trial]) -> Arrays:
     return {name: np.array(x, np.float64).reshape(-1, 6) for name, x in tables.items()}
 
 
-def _from_arrays(arrays: Arrays) -> tuple[list[Trial], ...]:
-    """The inverse of `_to_arrays`."""
-    return tuple(
-        [
-            Trial(int(steps), int(n), float(factor), int(known), int(last), float(loss))
-            for steps, n, factor, known, last, loss in arrays[name]
-        ]
-        for name in ("trials", "round")
-    )
+def _resumed(checkpoints: Checkpoints | None, run: Run) -> tuple[list[Trial], list[Trial]]:
+    """The same trials of a checkpoint; none where the search would have made others."""
+
+    def restore(arrays: Arrays) -> tuple[list[Trial], list[Trial]]:
+        trials, open_ = (
+            [
+                Trial(int(steps), int(n), float(factor), int(known), int(last), float(loss))
+                for steps, n, factor, known, last, loss in arrays[name]
+            ]
+            for name in ("trials", "round")
+        )
+        method: Any = run.method
+        made: list[Trial] = []
+        while len(made) < len(trials):
+            proposed = bisection.next_trials(method, run.task.n_examples, made)
+            of_round = trials[len(made) :][: len(set(proposed))]
+            if not proposed or [x[:3] for x in of_round] != list(dict.fromkeys(proposed)):
+                raise ValueError("these are not the trials of this search")
+            made += of_round
+        return trials, open_
+
+    found = resumed(checkpoints, run.run_id, restore, lambda found: _to_arrays(*found))
+    return found or ([], [])

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from memobench import atomic, strict_json
+from memobench import atomic, columns, strict_json
 from memobench.columns import require
 from memobench.errors import in_a_line
 
@@ -24,6 +24,7 @@ _log = logging.getLogger("memobench")
 Arrays = dict[str, np.ndarray]
 # Beside the arrays of a run.
 _SECONDS, _DEVICES = "seconds", "devices"
+_TIME, _NAMES = columns.real(0), columns.list_of(columns.text_of(1000), 1000)
 _SEAL_BYTES = 64
 
 
@@ -57,8 +58,12 @@ def resumed(
         found = restore(arrays)
         if _are_same(arrays, saved(found)):
             return found
-    _log.warning("the checkpoint of run %s is of another version; it starts anew", run_id)
+    _warn_of_version(run_id)
     return None
+
+
+def _warn_of_version(run_id: str) -> None:
+    _log.warning("the checkpoint of run %s is of another version; it starts anew", run_id)
 
 
 def _seal(data: bytes | memoryview, run_id: str) -> bytes:
@@ -153,11 +158,15 @@ class Timed:
 
     def load(self, run_id: str) -> Arrays | None:
         arrays = self._of.load(run_id)
-        if arrays is not None:
-            seconds = float(arrays.pop(_SECONDS, 0.0))
-            devices = arrays.pop(_DEVICES, np.array([], str)).tolist()
-            if run_id not in self._saved:
-                self._seconds[run_id], self._devices[run_id] = seconds, devices
+        if arrays is None:
+            return None
+        seconds = arrays.pop(_SECONDS, np.array(0.0)).tolist()
+        devices = arrays.pop(_DEVICES, np.array([], str)).tolist()
+        if not (_TIME.holds(seconds) and _NAMES.holds(devices)):
+            _warn_of_version(run_id)
+            return None
+        if run_id not in self._saved:
+            self._seconds[run_id], self._devices[run_id] = seconds, devices
         return arrays
 
     def save(self, run_id: str, arrays: Arrays) -> None:
