@@ -180,6 +180,8 @@ SPOILT = {
     "curve of a point": lambda x: {"curve": x["curve"][:, :1]},
     "longer curve": lambda x: {"curve": x["curve"].repeat(2, axis=1)},
     "curve of other floats": lambda x: {"curve": x["curve"].astype(np.float64)},
+    "accuracies beyond 1": lambda x: {"curve": x["curve"] + 1},
+    "accuracies of nothing": lambda x: {"curve": x["curve"] * np.float32(np.nan)},
     "more": lambda x: {"of_another_version": np.zeros(3)},
 }
 
