@@ -12,6 +12,7 @@ import pytest
 from flax import linen as nn
 
 import memobench
+from memobench import certificates
 from memobench.columns import choice, integer
 from memobench.errors import UserError
 from memobench.methods.training import Training
@@ -251,6 +252,23 @@ def test_scalars_and_boxed_parameters_are_trained_kept_and_verified(odd, tmp_pat
     assert kept[2]["scale"].shape == ()
     found = verify.verify(tmp_path, recompute=True)
     assert (found.runs, found.errors) == (3, ())
+
+
+def test_weights_of_a_name_with_a_slash_are_refused_in_one_line(odd, tmp_path, monkeypatch):
+    """As an earlier version kept them: one such file does not end the check of a whole folder."""
+    run = _run(odd(d_model=3, odd="slash"))
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(
+            checking, "_SOUND", {(models.structure(run.module()), run.task.pack_key())}
+        )
+        unchecked.setattr(
+            certificates, "shapes", lambda *_: {"fir/st": (6, 3), "unembedding": (6, 3)}
+        )
+        memobench.run([run], tmp_path, progress=False)
+    for recompute in (False, True):
+        found = verify.verify(tmp_path, recompute=recompute)
+        (line,) = found.errors
+        assert "the parameter 'fir/st' has a slash in its name; rename it" in line
 
 
 def test_a_module_that_refuses_some_sizes_is_told_of_these_alone(odd, monkeypatch):

@@ -247,12 +247,17 @@ def load(path: Path) -> Certificate:
 
 @functools.lru_cache(maxsize=1024)
 def shapes(module: Module, context_length: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter, by name."""
+    """The shape of every parameter, by name. Raises UserError where a name has a slash."""
     table = module.parameters()
-    if table is not None:
-        return {name: tuple(weight.shape) for name, weight in table.items()}
-    params = models.shapes(module, context_length)["params"]
-    return {name: x.shape for name, x in traverse_util.flatten_dict(params, sep="/").items()}
+    if table is None:
+        flat = traverse_util.flatten_dict(models.shapes(module, context_length)["params"])
+    else:
+        flat = {(name,): weight for name, weight in table.items()}
+    for path in flat:
+        # With one, what is nested in what could not be told.
+        slash = any("/" in name for name in path)
+        require(not slash, f"the parameter {'/'.join(path)!r} has a slash in its name; rename it")
+    return {"/".join(path): tuple(x.shape) for path, x in flat.items()}
 
 
 def require_shapes(
