@@ -4,13 +4,20 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import os
+import pathlib
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 _Class = TypeVar("_Class", bound=type)
-# Longer messages, as of XLA, are cut.
+# Characters that are shown of what others' code says.
 _LONGEST = 300
+# Folders, with a separator behind them.
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+_STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
 class UserError(ValueError):
@@ -52,11 +59,24 @@ def in_a_line(error: BaseException) -> str:
         return text
     text = text if text.isprintable() else repr(text)[1:-1]
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return f"{type(error).__name__}: {text}"
+    return ": ".join(filter(None, [type(error).__name__, text]))
+
+
+def describe(error: BaseException) -> str:
+    """A line on what was raised and where: in the user's code if it passed there, else in ours."""
+    files = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if _is_ours(frame.filename) or not _is_library(frame.filename)
+    ]
+    *_, place = [None, *files, *(x for x in files if not _is_ours(x[0]))]
+    if place is None or isinstance(error, UserError):
+        return in_a_line(error)
+    return f"{in_a_line(error)} ({place[0]}, line {place[1]})"
 
 
 @contextlib.contextmanager
-def within(place: str) -> Iterator[None]:
+def name_place(place: str) -> Iterator[None]:
     """Turns whatever is raised inside into a UserError: one line that begins with the place.
 
     At borders where others' files are read: what nobody foresaw costs that file alone. A kind of
@@ -67,6 +87,27 @@ def within(place: str) -> Iterator[None]:
     except Exception as error:
         kind = type(error) if isinstance(error, UserError) else UserError
         raise kind(f"{place}: {in_a_line(error)}") from error
+
+
+@contextlib.contextmanager
+def name_source(whose: str, fix: str = "fix it") -> Iterator[None]:
+    """Makes one line of whatever a user's code raises within it: whose it is, what and where."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{whose} raises {describe(error)}; {fix}") from error
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_PACKAGE)
+
+
+def _is_library(file: str) -> bool:
+    parts = pathlib.PurePath(file).parts
+    installed = {"site-packages", "dist-packages"} & set(parts)
+    return bool(installed) or file.startswith(("<frozen", _STANDARD))
 
 
 def reason(error: BaseException) -> str:

@@ -229,8 +229,9 @@ def test_one_association_too_many_loses_rank():
         Associations(vocab_size=10),
         Associations(vocab_size=64, context_length=1),
         Associations(vocab_size=5, context_length=3, zipf_exponent=1.0),
+        Associations(vocab_size=2, context_length=6, n_sequences=9),
     ],
-    ids=["pairs", "tokens", "triples"],
+    ids=["pairs", "tokens", "triples", "some"],
 )
 @pytest.mark.parametrize("weights", ["float64", "float32"])
 def test_two_dimensions_encode_what_is_certain(d, task, weights):

@@ -158,17 +158,40 @@ def test_a_kill_between_checkpoints_costs_what_came_after_the_last(whole, monkey
         np.testing.assert_allclose(ours, theirs, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("spoil", ["shape", "step", "missing"])
+def _weights(arrays):
+    return next(name for name in arrays if name.startswith(".variables"))
+
+
+# What a checkpoint may hold that is not as declared.
+SPOILT = {
+    "shape": lambda x: {_weights(x): np.zeros((1, 2, 3), np.float32)},
+    "type": lambda x: {_weights(x): x[_weights(x)].astype(np.float64)},
+    "objects": lambda x: {_weights(x): np.array([None])},
+    "step within a chunk": lambda x: {"step": np.array(CHUNK + 1)},
+    "step before the first": lambda x: {"step": np.array(-CHUNK)},
+    "step after the last": lambda x: {"step": np.array(METHOD.steps + CHUNK)},
+    "two steps": lambda x: {"step": x["step"].repeat(2)},
+    "step of text": lambda x: {"step": np.array("first")},
+    "step of floats": lambda x: {"step": x["step"].astype(float)},
+    "no step": lambda x: {"step": None},
+    "ended": lambda x: {"done": np.array(True)},
+    "no curve": lambda x: {"curve": None},
+    "shorter curve": lambda x: {"curve": x["curve"][:, 1:]},
+    "curve of a point": lambda x: {"curve": x["curve"][:, :1]},
+    "longer curve": lambda x: {"curve": x["curve"].repeat(2, axis=1)},
+    "curve of other floats": lambda x: {"curve": x["curve"].astype(np.float64)},
+    "accuracies beyond 1": lambda x: {"curve": x["curve"] + 1},
+    "accuracies of nothing": lambda x: {"curve": x["curve"] * np.float32(np.nan)},
+    "more": lambda x: {"of_another_version": np.zeros(3)},
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
 def test_a_checkpoint_of_another_version_is_told_and_left(whole, caplog, spoil):
     kept = _stopped(RUNS, 2)
     arrays = kept[RUNS[0].run_id]
-    if spoil == "shape":
-        name = next(name for name in arrays if name.startswith(".variables"))
-        arrays[name] = np.zeros((1, 2, 3))
-    elif spoil == "step":
-        arrays["step"] = np.array(CHUNK + 1)
-    else:
-        del arrays["curve"]
+    arrays |= SPOILT[spoil](arrays)
+    kept[RUNS[0].run_id] = {name: x for name, x in arrays.items() if x is not None}
     with caplog.at_level(logging.WARNING, "memobench"):
         found = small.train(packing.make_pack(RUNS), checkpoints=Memory(kept))
     (record,) = caplog.records

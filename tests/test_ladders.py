@@ -245,8 +245,7 @@ def test_trials_of_an_open_round_are_not_trained_again():
     whole = method.train(pack, lambda steps: None, memory)
     n_ended, within = [], 0
     for kept in memory.saves:
-        found = Findings(run)
-        found.restore(kept[run.run_id])
+        found = Findings.from_arrays(run, kept[run.run_id])
         trials = len(found.trials) + len(found.pilot_trials)
         n_ended.append(len(found.pilot_bits) + len(found.rungs) + trials + len(found.round))
         made = [proposal for proposal, _ in found.round.values()]
@@ -434,14 +433,34 @@ def test_lanes_grow_again_for_jobs_that_come_later(narrowed_from, monkeypatch):
     np.testing.assert_allclose(ends, alone[0]["rung_bits"], rtol=1e-3, atol=1e-2)
 
 
+# On no example, and without the whole on which every search begins.
+NO_TRIAL = np.array([[16, 0, 1.0, 0, 0, 1.0]])
+
+
 @pytest.mark.parametrize("method", [METHOD, Search(training=EXACT, sizes=1, doublings=0)])
 def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
-    run = run_of(method=method)
-    fresh = method.train(packing.make_pack([run]), lambda steps: None, Memory())
+    run, memory = run_of(method=method), Memory()
+    fresh = method.train(packing.make_pack([run]), lambda steps: None, memory)
     old = Memory({run.run_id: {"of_another_version": np.zeros(3)}})
     made = method.train(packing.make_pack([run]), lambda steps: None, old)
     assert f"the checkpoint of run {run.run_id} is of another version" in caplog.text
     np.testing.assert_allclose(made.loss_R, fresh.loss_R, rtol=1e-3)
+    # As it is where any of its arrays has another shape or type, or nothing can come next.
+    kept = memory.saves[0][run.run_id]
+    last = memory.kept[run.run_id]
+    for nonsense in (
+        [{"pilots": np.full((1, 4), np.nan)}]
+        if "pilots" in kept
+        else [{"trials": NO_TRIAL}, {"trials": np.concatenate([last["trials"], NO_TRIAL])}]
+    ):
+        caplog.clear()
+        method.policy(packing.make_pack([run]), Memory({run.run_id: kept | nonsense}))
+        assert "is of another version" in caplog.text
+    for name, x in kept.items():
+        for wrong in (x[None], x[..., :1], x.astype(np.float16), np.array([None])):
+            caplog.clear()
+            method.policy(packing.make_pack([run]), Memory({run.run_id: kept | {name: wrong}}))
+            assert "is of another version; it starts anew" in caplog.text, (name, wrong)
 
 
 def test_means_of_tables_are_what_a_row_has(rows):

@@ -7,15 +7,19 @@ import numpy as np
 import pytest
 
 import memobench
+from memobench.errors import UserError
 from memobench.methods import optimum
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
+from memobench.models.gpt import GPT
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runs import Run
+from memobench.runtime.sweep import TimeUp
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
+from tests.stopping import Stop, stopping_after
 
 DIRICHLET = Distributions(
     vocab_size=5,
@@ -78,14 +82,43 @@ def test_the_optimum_is_below_what_training_reaches(floors):
     assert 0 < floors["loss"][1] < table["loss"][0]
 
 
-def test_a_search_can_be_stopped_before_it_alone_and_double_precision_stays_inside():
-    """What it found is never thrown away; its steps count when the pack has ended."""
-    counted = []
-    runs = [_encoder(1, steps=10), _encoder(2, steps=10)]
-    optimum.solve(packing.make_pack(runs), counted.append)
-    assert counted == [0]
-    assert not jax.config.jax_enable_x64
+def test_a_search_can_be_stopped_at_any_of_its_parts_and_is_the_same_by_any(monkeypatch):
+    runs = [_encoder(d, steps=25) for d in (1, 2)]
+    pack, found = packing.make_pack(runs), {}
+    for at_once in (optimum.AT_ONCE, 10):
+        # A part's number of steps is compiled in.
+        monkeypatch.setattr(optimum, "AT_ONCE", at_once)
+        optimum._compile.cache_clear()
+        counted = []
+        found[at_once] = optimum.solve(pack, counted.append)
+        assert counted == [0] * (-(-200 // at_once) + -(-25 // at_once))
+    for n in (1, 20, 22):
+        with pytest.raises(Stop):
+            optimum.solve(pack, stopping_after(n))
+        assert not jax.config.jax_enable_x64
+    whole, in_parts = found.values()
+    assert in_parts.columns == whole.columns
+    jax.tree.map(np.testing.assert_array_equal, in_parts.variables, whole.variables)
     assert jax.numpy.ones(1).dtype == np.float32
+    optimum._compile.cache_clear()
+
+
+def test_a_sweep_whose_time_is_up_does_not_wait_for_an_optimum(tmp_path):
+    endless = _encoder(1, starts=2, adam_steps=2**40)
+    with pytest.raises(TimeUp, match="0 of 1 runs are saved"):
+        memobench.run([endless], tmp_path, progress=False, seconds=1)
+
+
+def test_an_optimum_that_would_take_minutes_to_compile_is_refused():
+    deep = Run(
+        task=DIRICHLET,
+        architecture=GPT(d_model=2, d_head=2, n_layers=64),
+        method=Optimum(),
+    )
+    with pytest.raises(UserError, match=r"^n_layers of an Optimum's model .* at most 8, got 64:"):
+        memobench.plan([deep])
+    shallow = deep.architecture.replace(n_layers=optimum.MOST_LAYERS)
+    assert memobench.plan([dataclasses.replace(deep, architecture=shallow)])
 
 
 @pytest.mark.rounding

@@ -277,24 +277,37 @@ def test_a_log_takes_text_of_any_kind(tmp_path):
     assert text.endswith("File '\\udcff.py': 2 \u00d7 2\n")
 
 
-def test_other_errors_are_raised_and_finished_packs_stay(make_run, tmp_path, monkeypatch):
-    packs = [packing.make_pack([make_run(seed=seed, method=SHORT)]) for seed in range(2)]
-    train_pack = Training.train
+@pytest.mark.parametrize("kept", [True, False], ids=["in a folder", "nowhere"])
+@pytest.mark.parametrize("error", [RuntimeError("a broken\ndevice"), IndexError(), TimeoutError()])
+def test_an_unexpected_error_costs_its_pack_alone(make_run, tmp_path, monkeypatch, error, kept):
+    runs = [make_run(seed=seed, method=SHORT) for seed in range(3)]
+    packs = [packing.make_pack(each) for each in (runs[:1], runs[1:])]
+    train_pack, trained = Training.train, []
 
     def train(method, pack, on_steps, checkpoints=None):
-        if pack == packs[1]:
-            time.sleep(0.1)
-            raise RuntimeError("a broken device")
+        if pack == packs[0]:
+            raise error
+        trained.extend(run.seed for run in pack.runs)
         return train_pack(method, pack, on_steps, checkpoints)
 
     monkeypatch.setattr(Training, "train", train)
-    monkeypatch.setattr(packing, "plan", lambda *_: packs)
+    monkeypatch.setattr(packing, "plan", lambda runs, *_: packs if runs else [])
     monkeypatch.setattr(local, "n_workers", lambda: 1)
-    runs = [pack.runs[0] for pack in packs]
-    with pytest.raises(RuntimeError, match="a broken device"):
-        memobench.run(runs, results=tmp_path, progress=False)
-    assert memobench.load_results(tmp_path)["run_id"].tolist() == [runs[0].run_id]
-    assert not list((tmp_path / ".leases").iterdir())
+    with pytest.raises(Lost) as told:
+        memobench.run(runs, results=tmp_path if kept else None, progress=False)
+    assert_one_line(told.value, "1 of 3 runs could not be trained (1 run: ")
+    # With the line that raised it, here and not in memobench.
+    what = " ".join(str(error).split())
+    line = train.__code__.co_firstlineno + 2
+    said = f"{type(error).__name__}{what and ': '}{what} ({__file__}, line {line})"
+    assert said in str(told.value)
+    assert trained == [1, 2]
+    if kept:
+        done = memobench.load_results(tmp_path)["run_id"]
+        assert set(done) == {run.run_id for run in runs[1:]}
+        assert not list((tmp_path / ".leases").iterdir())
+        logs = "".join(path.read_text() for path in (tmp_path / ".logs").iterdir())
+        assert "Traceback" in logs
 
 
 def test_a_folder_that_fails_during_the_sweep_is_one_line(make_run, tmp_path, monkeypatch):

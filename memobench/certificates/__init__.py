@@ -28,7 +28,7 @@ from flax import traverse_util
 
 from memobench import atomic, columns, folders, strict_json
 from memobench.columns import require, shown
-from memobench.errors import UserError, reason, within
+from memobench.errors import UserError, name_place, reason
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
 from memobench.spec import MOST_SEED, SPEC_VERSION, check_code
@@ -133,7 +133,8 @@ def of(task: Task, architecture: Architecture, params: Any, **more: Any) -> Cert
     flat = traverse_util.flatten_dict(params, sep="/")
     for name, x in flat.items():
         require(np.isrealobj(x), f"the parameter {shown(name)} is complex; give real numbers")
-    arrays = {name: np.ascontiguousarray(x, np.float32) for name, x in flat.items()}
+    # `np.ascontiguousarray` would make a vector of a scalar.
+    arrays = {name: np.asarray(x, np.float32, order="C") for name, x in flat.items()}
     return Certificate(task=task, architecture=architecture, params=arrays, **more)
 
 
@@ -219,7 +220,7 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
     """
     folders.require_path(path, "path")
     path = pathlib.Path(path)
-    with within(columns.printable(path)):
+    with name_place(columns.printable(path)):
         try:
             data = strict_json.contents(path, MAX_BYTES, follow)
         except UserError:
@@ -242,12 +243,17 @@ def load(path: Path) -> Certificate:
 
 @functools.lru_cache(maxsize=1024)
 def shapes(module: Module, context_length: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter, by name."""
+    """The shape of every parameter, by name. Raises UserError where a name has a slash."""
     table = module.parameters()
-    if table is not None:
-        return {name: tuple(weight.shape) for name, weight in table.items()}
-    params = models.shapes(module, context_length)["params"]
-    return {name: x.shape for name, x in traverse_util.flatten_dict(params, sep="/").items()}
+    if table is None:
+        flat = traverse_util.flatten_dict(models.shapes(module, context_length)["params"])
+    else:
+        flat = {(name,): weight for name, weight in table.items()}
+    for path in flat:
+        # With one, what is nested in what could not be told.
+        slash = any("/" in name for name in path)
+        require(not slash, f"the parameter {'/'.join(path)!r} has a slash in its name; rename it")
+    return {"/".join(path): tuple(x.shape) for path, x in flat.items()}
 
 
 def require_shapes(

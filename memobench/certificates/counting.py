@@ -19,7 +19,7 @@ import numpy as np
 from memobench import certificates, metrics, precision, settings
 from memobench.certificates import Certificate
 from memobench.columns import printable, require
-from memobench.errors import within
+from memobench.errors import name_place
 from memobench.models.base import RUNS_BRIEFLY, Module
 
 # How weights are stored. Integers share a scale with the others of their block, which is counted:
@@ -53,7 +53,7 @@ def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
 
 def row(path: certificates.Path, certificate: Certificate, digest: str) -> dict[str, Any]:
     """The same of a file that was read."""
-    with within(printable(path)):
+    with name_place(printable(path)):
         counted = count(certificate)
     return {"file": printable(pathlib.Path(path).name), "digest": digest, **counted}
 

@@ -4,6 +4,7 @@ Without it, weights of other shapes, columns that the row has already, or a read
 scale the logits would become numbers of the row.
 """
 
+import contextlib
 import dataclasses
 import numbers
 from typing import Any
@@ -14,7 +15,7 @@ from flax import traverse_util
 from memobench import certificates, own_code
 from memobench.columns import require, shown
 from memobench.constructions.problem import Constructed, Problem
-from memobench.errors import UserError, closest, in_a_line
+from memobench.errors import UserError, closest, name_source
 from memobench.table import measures
 
 
@@ -25,16 +26,13 @@ def constructed(problem: Problem) -> Constructed:
     columns that are none of the run's.
     """
     method = problem.method
-    try:
+    is_ours = own_code.in_tree(type(method))
+    with (
+        contextlib.nullcontext()
+        if is_ours
+        else name_source(f"theorem={method.name!r}: its construct")
+    ):
         made = method.construct(problem)
-    except UserError:
-        raise
-    except Exception as error:
-        if own_code.in_tree(type(method)):
-            raise
-        raise UserError(
-            f"theorem={method.name!r}: its construct raises {in_a_line(error)}"
-        ) from error
     try:
         require(isinstance(made, Constructed), f"{shown(made)} is no Constructed; return one")
         return _sound(problem, made)

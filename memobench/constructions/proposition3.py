@@ -3,7 +3,7 @@
 The best encoding where each sequence has one next token: the unembedding lies on a circle, a
 sequence's vector is that of its next token, and the longer the vector, the surer the answer.
 
-Shape letters: T sequences, K next tokens, N vocab_size, D d_model.
+Shape letters: T = N^S sequences, K next tokens, N vocab_size, D d_model.
 """
 
 from typing import Any, ClassVar
@@ -34,7 +34,8 @@ class Proposition3(Construction):
         examples = problem.one_answer_each(module.d_model)
         code_NxD = codes.circle(module.vocab_size, module.d_model)
         place_S = module.vocab_size ** np.arange(module.context_length - 1, -1, -1)
-        encoding_TxD = np.zeros((problem.run.task.n_examples, module.d_model))
+        # Of all sequences, whichever of them the task holds.
+        encoding_TxD = np.zeros((module.vocab_size**module.context_length, module.d_model))
         encoding_TxD[examples.tokens_TxS @ place_S] = code_NxD[examples.next_TxK[:, 0]]
         params = {"encoding": encoding_TxD, "unembedding": code_NxD}
         return Constructed(params, certificate={}, read_out=("unembedding",))

@@ -101,16 +101,17 @@ def crop(tree: Any, i: int, true: Any) -> Any:
     return jax.tree.map(one, tree, true)
 
 
-def to_arrays(state: State) -> Arrays:
+def to_arrays(state: State | None) -> Arrays:
     """The leaves of a state by their names."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def from_arrays(arrays: Arrays, true: Any) -> State | None:
-    """The inverse of `to_arrays`; None where the arrays are not of these shapes."""
+def from_arrays(arrays: Arrays, true: Any) -> State:
+    """The inverse of `to_arrays`. Raises KeyError or ValueError for arrays of other shapes."""
     expected, tree = jax.tree_util.tree_flatten_with_path(true)
-    leaves = [arrays.get(jax.tree_util.keystr(path)) for path, _ in expected]
-    if [None if leaf is None else leaf.shape for leaf in leaves] != [x.shape for _, x in expected]:
-        return None
+    leaves = [arrays[jax.tree_util.keystr(path)] for path, _ in expected]
+    for leaf, (_, x) in zip(leaves, expected, strict=True):
+        if (leaf.shape, leaf.dtype) != (x.shape, x.dtype):
+            raise ValueError(f"{leaf.dtype}{leaf.shape} in place of {x.dtype}{x.shape}")
     return jax.tree.unflatten(tree, leaves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 from memobench.engine import initializing, lanes
 from memobench.engine.lanes import Lane, State
 from memobench.engine.program import Program, Signature
-from memobench.runtime.checkpoints import Arrays, Checkpoints, warn_of_version
+from memobench.runtime.checkpoints import Arrays, Checkpoints, resumed
 
 if TYPE_CHECKING:
     from memobench.runs import Run
@@ -108,24 +109,31 @@ class Policy:
 
     def save(self, checkpoints: Checkpoints, job: Job, state: State) -> None:
         """Saves a job with its state at its true size."""
-        progress = {"step": np.array(job.step), "done": np.array(job.done)}
-        arrays = progress | self.columns(job) | lanes.to_arrays(state)
-        checkpoints.save(job.run.run_id, arrays)
+        checkpoints.save(job.run.run_id, self._arrays(job, state))
 
     def load(self, checkpoints: Checkpoints | None, job: Job) -> Job:
         """The job where its checkpoint left it, if there is one of this version."""
-        arrays = checkpoints.load(job.run.run_id) if checkpoints else None
-        if arrays is None:
-            return job
-        state = lanes.from_arrays(arrays, self.true_shapes(job))
-        complete = state is not None and {"step", "done", *self.columns(job)} <= arrays.keys()
-        if not complete or int(arrays["step"]) % self.signature.chunk_steps:
-            warn_of_version(job.run.run_id)
-            return job
-        job.step, job.state = int(arrays["step"]), state
-        job.done = job.saved = bool(arrays["done"])
-        self.restore(job, arrays)
-        return job
+
+        def restore(arrays: Arrays) -> Job:
+            found = copy.copy(job)
+            found.state = lanes.from_arrays(arrays, self.true_shapes(job))
+            found.step, found.done = int(arrays["step"]), bool(arrays["done"])
+            found.saved = found.done
+            chunk_steps = self.signature.chunk_steps
+            if found.step not in range(0, job.steps + chunk_steps, chunk_steps):
+                raise ValueError(f"step {found.step} ends no chunk of {chunk_steps}")
+            self.restore(found, arrays)
+            return found
+
+        def saved(found: Job) -> Arrays:
+            return self._arrays(found, found.state)
+
+        return resumed(checkpoints, job.run.run_id, restore, saved) or job
+
+    def _arrays(self, job: Job, state: State | None) -> Arrays:
+        """What a checkpoint holds of a job."""
+        progress = {"step": np.array(job.step), "done": np.array(job.done)}
+        return progress | self.columns(job) | lanes.to_arrays(state)
 
 
 class EachOnce(Policy):

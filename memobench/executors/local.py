@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from memobench.errors import Unwritable, UserError
+from memobench.errors import Unwritable, describe
 from memobench.executors import Ended, Executor, OnPackSteps, Pool, Shard
 from memobench.spec import kind
 
@@ -57,7 +57,7 @@ class Threads(Pool):
         self._futures |= {self._pool.submit(self._on, pack): pack for pack in packs}
 
     def ended(self, timeout: float) -> list[Ended]:
-        """Raises what the work raised, unless it is about the runs of its pack alone."""
+        """Raises Unwritable, for the folder is that of all; other errors cost their pack alone."""
         done, _ = concurrent.futures.wait(
             self._futures, timeout, return_when=concurrent.futures.FIRST_COMPLETED
         )
@@ -68,8 +68,8 @@ class Threads(Pool):
                 ended.append(Ended(pack, shards=future.result()))
             except Unwritable:
                 raise
-            except UserError as error:
-                ended.append(Ended(pack, str(error)))
+            except Exception as error:
+                ended.append(Ended(pack, describe(error)))
         return ended
 
     def close(self) -> None:

@@ -271,6 +271,13 @@ class Annealed(engine.EachOnce):
 
     def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
         job.curve = [(int(step), loss, known) for step, loss, known in arrays["curve"].tolist()]
+        every, best = self.signature.chunk_steps, job.state.best
+        require(
+            [step for step, *_ in job.curve] == list(range(every, job.step + 1, every))
+            and all(0 <= known <= 1 for *_, known in job.curve)
+            and (best.loss >= 0 and 0 <= best.accuracy <= 1 and 0 <= best.step <= job.step),
+            "evaluations must be of every chunk, with losses and accuracies that there can be",
+        )
 
     def result(self, compile_seconds: float) -> PackResult:
         """The result, once all runs are done."""

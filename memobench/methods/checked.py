@@ -121,6 +121,10 @@ class Checks(engine.EachOnce, Epochs):
     def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
         job.best, best_step, job.loss = arrays["checks"].tolist()
         job.best_step = int(best_step)
+        require(
+            0 <= job.best <= 1 and 0 <= job.best_step <= job.step,
+            "the best check must be of a step that was taken, its accuracy from 0 to 1",
+        )
 
 
 def _course(run: Run) -> _Course:

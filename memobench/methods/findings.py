@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from memobench import capacity
-from memobench.runtime.checkpoints import warn_of_version
+from memobench import capacity, certificates
 
 if TYPE_CHECKING:
     from memobench.methods.capacity import Capacity
@@ -176,29 +175,36 @@ class Findings:
             arrays | {"best": np.array([bits, table])} | {f"best/{x}": y for x, y in params.items()}
         )
 
-    def restore(self, arrays: Mapping[str, np.ndarray] | None) -> None:
-        """Takes what `to_arrays` gave; of another version nothing, with a warning."""
-        if arrays is None:
-            return
-        if not self.to_arrays().keys() <= arrays.keys():
-            warn_of_version(self.run.run_id)
-            return
-        self.pilot_bits = {(int(k), f, int(p)): bits for k, f, p, bits in arrays["pilots"].tolist()}
-        self.rungs = {
+    @classmethod
+    def from_arrays(cls, run: Run, arrays: Mapping[str, np.ndarray]) -> Findings:
+        """The inverse of `to_arrays`."""
+        found = cls(run)
+        found.pilot_bits = {
+            (int(k), f, int(p)): bits for k, f, p, bits in arrays["pilots"].tolist()
+        }
+        found.rungs = {
             (int(k), int(i)): (bits, int(known)) for k, i, bits, known in arrays["rungs"].tolist()
         }
-        self.trials = [capacity.Trial(int(n), bool(x)) for n, x in arrays["trials"]]
-        self.pilot_trials = [
+        found.trials = [capacity.Trial(int(n), bool(x)) for n, x in arrays["trials"]]
+        found.pilot_trials = [
             (factor, capacity.Trial(int(n), bool(known)))
             for factor, n, known in arrays["pilot_trials"].tolist()
         ]
         for is_trial, place, number, of, steps, factor, n, known in arrays["round"].tolist():
             place, number, of, steps, n = map(int, (place, number, of, steps, n))
             stage = TRIAL if is_trial else TRIAL_PILOT
-            self.round[place] = Proposal(stage, place, number, of, steps, factor, n), int(known)
+            found.round[place] = Proposal(stage, place, number, of, steps, factor, n), int(known)
         bits, table = arrays["best"]
-        params = {x.removeprefix("best/"): y for x, y in arrays.items() if x.startswith("best/")}
-        self.best = float(bits), int(table), params
+        params = {
+            x.removeprefix("best/"): y.astype(np.float32)
+            for x, y in arrays.items()
+            if x.startswith("best/")
+        }
+        if params:
+            shapes = certificates.shapes(run.module(), run.task.context_length)
+            certificates.require_shapes(params, shapes)
+        found.best = float(bits), int(table), params
+        return found
 
     def _rungs(self) -> list[Proposal]:
         """The models of rungs whose learning rate is known, and the pilots of the next."""

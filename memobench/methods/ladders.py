@@ -23,7 +23,8 @@ from memobench.methods.findings import Findings, Proposal, method_of
 from memobench.methods.parts import Queue
 from memobench.models import base as models
 from memobench.planner import packing
-from memobench.runtime.checkpoints import Checkpoints
+from memobench.runs import Run
+from memobench.runtime.checkpoints import Arrays, Checkpoints, resumed
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,9 +53,8 @@ class Ladders(Queue):
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._n_open = [0] * len(pack.runs)
-        self._found = [Findings(run) for run in pack.runs]
-        for i, run in enumerate(pack.runs):
-            self._found[i].restore(checkpoints.load(run.run_id) if checkpoints else None)
+        self._found = [_resumed(checkpoints, run) for run in pack.runs]
+        for i in range(len(pack.runs)):
             self._propose(i)
 
     def task(self, job: Any) -> Any:
@@ -150,3 +150,13 @@ class Ladders(Queue):
         ]
         self._waiting += jobs
         self._n_open[i] += len(jobs)
+
+
+def _resumed(checkpoints: Checkpoints | None, run: Run) -> Findings:
+    """What a checkpoint holds of a run; nothing where it does not say what comes next."""
+
+    def restore(arrays: Arrays) -> Findings:
+        Findings.from_arrays(run, arrays).propose()
+        return Findings.from_arrays(run, arrays)
+
+    return resumed(checkpoints, run.run_id, restore, Findings.to_arrays) or Findings(run)

@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 from memobench import columns as col
 from memobench.columns import Column, by_name, integer, require, shown
 from memobench.engine import compiling, devices, initializing
-from memobench.engine.devices import SPLIT
+from memobench.engine.devices import SHARED, SPLIT
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.models import base as models
 from memobench.planner import packing
@@ -78,6 +78,15 @@ class Optimum(Method):
             f"method: an Optimum does not serve the task {task.name!r}; use a Training",
         )
 
+    def check_model(self, run: Run) -> None:
+        n_layers = run.architecture.shared_cells()["n_layers"]
+        require(
+            n_layers <= MOST_LAYERS,
+            f"n_layers of an Optimum's model must be at most {MOST_LAYERS}, got {n_layers}: "
+            "compiling the search takes a minute and 1 GB for about as many; lower n_layers, or "
+            "use a Training",
+        )
+
     def train(
         self,
         pack: Pack,
@@ -112,6 +121,11 @@ class Optimum(Method):
 # Which rate finds the better valleys differs between tasks: the starts share them out.
 LEARNING_RATES = (0.03, 0.3)
 GRADIENT_TOLERANCE = 1e-9
+# Beyond it the compiler takes minutes, which nothing stops, and gigabytes, which nothing predicts.
+MOST_LAYERS = 8
+# Steps that devices take without the host; no result depends on it.
+AT_ONCE = 100
+_LBFGS = optax.lbfgs(memory_size=30)
 
 Objective = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
@@ -121,7 +135,8 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
 
     Args:
       pack: the runs and the module they are padded to.
-      on_steps: called before the search, which cannot be stopped.
+      on_steps: called with 0 before the search and every AT_ONCE steps of it; what it raises ends
+        the search.
 
     Returns:
       A PackResult in which `columns` holds, for each run, the largest entry of the gradient
@@ -134,17 +149,27 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
     method: Any = pack.runs[0].method
     n_runs = len(pack.runs)
     shape = (pack.module, task.signature(), method, devices.filled(n_runs))
-    (search, unravel), compile_seconds = compiling.timed(_compile, *shape)
+    program, compile_seconds = compiling.timed(_compile, *shape)
     variables = _starts(pack, method.starts)
-    on_steps(0)
     instances = [run.task.sample() for run in pack.runs]
     with jax.enable_x64(True):
         flat_RxMxP = jax.vmap(jax.vmap(_flat))(variables["params"])
         constants = jax.tree.map(lambda x: x[:, 0], variables["constants"])
         memorized = jax.tree.map(lambda *xs: jnp.stack(xs), *map(_double, instances))
-        found = search(*map(devices.split, (flat_RxMxP, constants, memorized)))
+        flat_RxMxP, *data = map(devices.split, (flat_RxMxP, constants, memorized))
+        descent = _Descent(flat_RxMxP, jax.vmap(jax.vmap(optax.scale_by_adam().init))(flat_RxMxP))
+        loss_RxM = None
+        for start in range(0, method.adam_steps, AT_ONCE):
+            on_steps(0)
+            descent, loss_RxM = jax.block_until_ready(program.adam(descent, *data, start))
+        polish = program.begin(descent.flat_P, loss_RxM, *data)
+        for stop in range(AT_ONCE, method.steps + AT_ONCE, AT_ONCE):
+            on_steps(0)
+            polish, found, goes_on_RxM = program.lbfgs(polish, *data, min(stop, method.steps))
+            if not np.any(goes_on_RxM):
+                break
         found = devices.first(n_runs, jax.tree.map(np.asarray, found))
-        best = jax.vmap(unravel)(found.flat_MxP[:, 0])
+        best = jax.vmap(program.unravel)(found.flat_MxP[:, 0])
     loss_R, accuracy_R = found.loss_M[:, 0], found.accuracy_M[:, 0]
     return PackResult.of_ends(
         accuracy_R=accuracy_R,
@@ -162,9 +187,38 @@ def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) 
     )
 
 
+class _Descent(NamedTuple):
+    """A start while Adam trains it."""
+
+    flat_P: Any
+    moments: Any
+
+
+class _Polish(NamedTuple):
+    """A start while L-BFGS polishes it: its parameters, their gradient and iterations so far."""
+
+    flat_P: Any
+    memory: Any
+    gradient_P: Any
+    i: Any
+
+
+class _Program(NamedTuple):
+    """The search for packs of so many runs, compiled, and the way from flat parameters to a tree.
+
+    adam: from the descents of all starts and the number of their steps so far, AT_ONCE more steps,
+    and losses. begin: the best starts, to be polished. lbfgs: iterations up to so many in all, what
+    they have found, and which starts go on.
+    """
+
+    adam: Any
+    begin: Any
+    lbfgs: Any
+    unravel: Any
+
+
 @functools.lru_cache(maxsize=32)
-def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> tuple[Any, Any]:
-    """The search for packs of so many runs, and the way from flat parameters back to a tree."""
+def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> _Program:
     with jax.enable_x64(True):
         variables = models.shapes(module, task.context_length)
         flat, unravel = ravel_pytree(
@@ -172,23 +226,48 @@ def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> tuple[Any,
         )
         rate_M = jnp.asarray(np.geomspace(*LEARNING_RATES, method.starts))
 
-        def search(flat_MxP: jax.Array, constants: Any, memorized: Instance) -> _Found:
+        def of(constants: Any, memorized: Instance) -> Objective:
             def objective(flat_P: jax.Array) -> tuple[jax.Array, jax.Array]:
                 trial = {"params": unravel(flat_P), "constants": constants}
                 return task.objective(module, trial, memorized)
 
-            return _search(objective, method, flat_MxP, rate_M)
+            return objective
 
-        def stacked(x: Any) -> Any:
-            return jax.ShapeDtypeStruct((n_runs, *x.shape), x.dtype)
+        def adam(descent: Any, constants: Any, memorized: Instance, start: jax.Array) -> Any:
+            one = functools.partial(_adam, of(constants, memorized), method.adam_steps, start)
+            return jax.vmap(one)(descent, rate_M)
 
-        flat_RxMxP = jax.ShapeDtypeStruct((n_runs, method.starts, len(flat)), jnp.float64)
+        def begin(flat_MxP: Any, loss_M: Any, constants: Any, memorized: Instance) -> Any:
+            best_M = jnp.argsort(loss_M)[: method.polished]
+            return jax.vmap(functools.partial(_begin, of(constants, memorized)))(flat_MxP[best_M])
+
+        def lbfgs(polish: Any, constants: Any, memorized: Instance, stop: jax.Array) -> Any:
+            objective = of(constants, memorized)
+            polish = jax.vmap(functools.partial(_lbfgs, objective, stop))(polish)
+            found = jax.vmap(functools.partial(_found, objective))(polish)
+            order_M = jnp.argsort(found.loss_M)
+            goes_on_M = jax.vmap(functools.partial(_goes_on, method.steps))(polish)
+            return polish, jax.tree.map(lambda x: x[order_M], found), goes_on_M
+
+        def compiled(function: Any, *arguments: Any) -> Any:
+            """The function of stacked runs; a number is of all of them."""
+            are_split = [not isinstance(x, int) for x in arguments]
+            specs = tuple(SPLIT if x else SHARED for x in are_split)
+            of_all = jax.vmap(function, in_axes=[0 if x else None for x in are_split])
+            return compiling.compiled(of_all, *arguments, specs=specs)
+
+        def stacked(*sizes: int) -> Callable[[Any], Any]:
+            return lambda x: jax.ShapeDtypeStruct((n_runs, *sizes, *x.shape), x.dtype)
+
         memorized = jax.eval_shape(_double, task.shapes())
-        constants, memorized = jax.tree.map(stacked, (variables["constants"], memorized))
-        solving = compiling.compiled(
-            jax.vmap(search), flat_RxMxP, constants, memorized, specs=(SPLIT, SPLIT, SPLIT)
-        )
-        return solving, unravel
+        data = jax.tree.map(stacked(), (variables["constants"], memorized))
+        descent = _Descent(flat, jax.eval_shape(optax.scale_by_adam().init, flat))
+        descent = jax.tree.map(stacked(method.starts), descent)
+        to_descend = compiled(adam, descent, *data, 0)
+        descent, loss_RxM = to_descend.out_info
+        to_begin = compiled(begin, descent.flat_P, loss_RxM, *data)
+        to_polish = compiled(lbfgs, to_begin.out_info, *data, 0)
+        return _Program(to_descend, to_begin, to_polish, unravel)
 
 
 def _flat(params: Any) -> jax.Array:
@@ -228,55 +307,54 @@ class _Found(NamedTuple):
     iterations_M: jax.Array
 
 
-def _search(
-    objective: Objective, method: Optimum, flat_MxP: jax.Array, rate_M: jax.Array
-) -> _Found:
-    adam = functools.partial(_adam, objective, method.adam_steps)
-    flat_MxP, loss_M = jax.vmap(adam)(flat_MxP, rate_M)
-    best_M = jnp.argsort(loss_M)[: method.polished]
-    found = jax.vmap(functools.partial(_lbfgs, objective, method.steps))(flat_MxP[best_M])
-    order_M = jnp.argsort(found.loss_M)
-    return jax.tree.map(lambda x: x[order_M], found)
-
-
 def _adam(
-    objective: Objective, steps: int, flat_P: jax.Array, rate: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Adam's last parameters and their loss, after a rate that falls by a cosine to zero."""
+    objective: Objective, steps: int, start: jax.Array, descent: _Descent, rate: jax.Array
+) -> tuple[_Descent, jax.Array]:
+    """The next steps of Adam, and the loss after them; the rate falls by a cosine to zero."""
     adam = optax.scale_by_adam()
 
-    def step(state: Any, i: jax.Array) -> Any:
-        flat_P, moments = state
+    def step(i: jax.Array, descent: _Descent) -> _Descent:
+        flat_P, moments = descent
         gradient_P = jax.grad(objective, has_aux=True)(flat_P)[0]
         update_P, moments = adam.update(gradient_P, moments)
         falling = rate * (1 + jnp.cos(math.pi * i / steps)) / 2
-        return (flat_P - falling * update_P, moments), None
+        return _Descent(flat_P - falling * update_P, moments)
 
-    (flat_P, _), _ = jax.lax.scan(step, (flat_P, adam.init(flat_P)), jnp.arange(steps))
-    return flat_P, objective(flat_P)[0]
+    stop = jnp.minimum(start + AT_ONCE, steps)
+    descent = jax.lax.fori_loop(start, stop, step, descent)
+    return descent, objective(descent.flat_P)[0]
 
 
-def _lbfgs(objective: Objective, steps: int, flat_P: jax.Array) -> _Found:
-    def value(flat_P: jax.Array) -> jax.Array:
-        return objective(flat_P)[0]
+def _value(objective: Objective, flat_P: jax.Array) -> jax.Array:
+    return objective(flat_P)[0]
 
-    lbfgs = optax.lbfgs(memory_size=30)
+
+def _begin(objective: Objective, flat_P: jax.Array) -> _Polish:
+    gradient_P = jax.grad(functools.partial(_value, objective))(flat_P)
+    return _Polish(flat_P, _LBFGS.init(flat_P), gradient_P, jnp.asarray(0))
+
+
+def _goes_on(stop: Any, polish: _Polish) -> jax.Array:
+    return (polish.i < stop) & (jnp.abs(polish.gradient_P).max() > GRADIENT_TOLERANCE)
+
+
+def _lbfgs(objective: Objective, stop: jax.Array, polish: _Polish) -> _Polish:
+    """Iterates until the gradient vanishes, or there were so many iterations in all."""
+    value = functools.partial(_value, objective)
     value_and_gradient = optax.value_and_grad_from_state(value)
 
-    def going_on(state: Any) -> jax.Array:
-        _, _, gradient_P, i = state
-        return (i < steps) & (jnp.abs(gradient_P).max() > GRADIENT_TOLERANCE)
-
-    def step(state: Any) -> Any:
-        flat_P, memory, _, i = state
+    def step(polish: _Polish) -> _Polish:
+        flat_P, memory, _, i = polish
         loss, gradient_P = value_and_gradient(flat_P, state=memory)
-        update_P, memory = lbfgs.update(
+        update_P, memory = _LBFGS.update(
             gradient_P, memory, flat_P, value=loss, grad=gradient_P, value_fn=value
         )
         flat_P = flat_P + update_P
-        return flat_P, memory, optax.tree.get(memory, "grad"), i + 1
+        return _Polish(flat_P, memory, optax.tree.get(memory, "grad"), i + 1)
 
-    start = (flat_P, lbfgs.init(flat_P), jax.grad(value)(flat_P), jnp.asarray(0))
-    flat_P, _, gradient_P, i = jax.lax.while_loop(going_on, step, start)
-    loss, accuracy = objective(flat_P)
-    return _Found(flat_P, loss, accuracy, jnp.abs(gradient_P).max(), i)
+    return jax.lax.while_loop(functools.partial(_goes_on, stop), step, polish)
+
+
+def _found(objective: Objective, polish: _Polish) -> _Found:
+    loss, accuracy = objective(polish.flat_P)
+    return _Found(polish.flat_P, loss, accuracy, jnp.abs(polish.gradient_P).max(), polish.i)

@@ -25,7 +25,7 @@ from memobench.methods.epochs import EpochJob
 from memobench.methods.parts import OfParts, Queue
 from memobench.methods.training import Training
 from memobench.planner import packing
-from memobench.runtime.checkpoints import Checkpoints, warn_of_version
+from memobench.runtime.checkpoints import Arrays, Checkpoints, resumed
 from memobench.spec import kind, nested
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ class Searches(Queue):
     def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._round: list[dict[Proposal, Trial | None]] = [{} for _ in pack.runs]
-        saved = [_saved(run, checkpoints) for run in pack.runs]
-        self.trials = [of_run["trials"] for of_run in saved]
+        saved = [_resumed(checkpoints, run) for run in pack.runs]
+        self.trials = [trials for trials, _ in saved]
         self._variables = functools.cache(initializing.init_run)
-        for i, of_run in enumerate(saved):
-            self._propose(i, of_run["round"])
+        for i, (_, open_) in enumerate(saved):
+            self._propose(i, open_)
 
     def variables(self, job: Any) -> Any:
         return self._variables(job.run)
@@ -175,8 +175,7 @@ class Searches(Queue):
             self.trials[job.search] += made.values()  # type: ignore[arg-type]
         if self._checkpoints is not None:
             open_ = [trial for trial in made.values() if trial is not None and not ended]
-            tables = {"trials": self.trials[job.search], "round": open_}
-            arrays = {x: np.array(y, np.float64).reshape(-1, 6) for x, y in tables.items()}
+            arrays = _to_arrays(self.trials[job.search], open_)
             self._checkpoints.save(job.run.run_id, arrays)
         if ended:
             self._propose(job.search)
@@ -217,19 +216,32 @@ class Searches(Queue):
         ]
 
 
-def _saved(run: Run, checkpoints: Checkpoints | None) -> dict[str, list[Trial]]:
-    """Trials of finished rounds, and those of the open one that had ended."""
-    nothing: dict[str, list[Trial]] = {"trials": [], "round": []}
-    saved = checkpoints.load(run.run_id) if checkpoints is not None else None
-    if saved is None:
-        return nothing
-    if not nothing.keys() <= saved.keys():
-        warn_of_version(run.run_id)
-        return nothing
-    return {
-        name: [
-            Trial(int(steps), int(n), float(factor), int(known), int(last), float(loss))
-            for steps, n, factor, known, last, loss in saved[name]
-        ]
-        for name in nothing
-    }
+def _to_arrays(trials: Sequence[Trial], open_: Sequence[Trial]) -> Arrays:
+    """What a checkpoint holds: trials of finished rounds, and those of the open one that ended."""
+    tables = {"trials": trials, "round": open_}
+    return {name: np.array(x, np.float64).reshape(-1, 6) for name, x in tables.items()}
+
+
+def _resumed(checkpoints: Checkpoints | None, run: Run) -> tuple[list[Trial], list[Trial]]:
+    """The same trials of a checkpoint; none where the search would have made others."""
+
+    def restore(arrays: Arrays) -> tuple[list[Trial], list[Trial]]:
+        trials, open_ = (
+            [
+                Trial(int(steps), int(n), float(factor), int(known), int(last), float(loss))
+                for steps, n, factor, known, last, loss in arrays[name]
+            ]
+            for name in ("trials", "round")
+        )
+        method: Any = run.method
+        made: list[Trial] = []
+        while len(made) < len(trials):
+            proposed = bisection.next_trials(method, run.task.n_examples, made)
+            of_round = trials[len(made) :][: len(set(proposed))]
+            if not proposed or [x[:3] for x in of_round] != list(dict.fromkeys(proposed)):
+                raise ValueError("these are not the trials of this search")
+            made += of_round
+        return trials, open_
+
+    found = resumed(checkpoints, run.run_id, restore, lambda found: _to_arrays(*found))
+    return found or ([], [])

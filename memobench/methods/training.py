@@ -371,7 +371,11 @@ class Plain(engine.EachOnce, Epochs):
         return {"curve": job.curve_2xL[:, : job.step]}
 
     def restore(self, job: Any, arrays: dict[str, np.ndarray]) -> None:
+        job.done = False  # What has ended is not saved.
+        job.curve_2xL = np.zeros((2, job.steps), np.float32)
         job.curve_2xL[:, : job.step] = arrays["curve"]
+        accuracy_L = job.curve_2xL[1]
+        require(((accuracy_L >= 0) & (accuracy_L <= 1)).all(), "accuracies must be from 0 to 1")
 
 
 def _course(run: Run, method: Training) -> _Course:

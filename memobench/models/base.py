@@ -18,7 +18,7 @@ from flax import linen as nn
 
 from memobench import columns
 from memobench.columns import Column, by_name, integer, require
-from memobench.errors import UserError
+from memobench.errors import UserError, name_source
 from memobench.models.initial_weights import Table, draw
 from memobench.spec import Spec
 from memobench.tasks.base import Task
@@ -171,8 +171,9 @@ def _build(architecture: Architecture, task: Task) -> "Module":
             f"architecture {architecture.name} does not serve the task {task.name!r}, whose "
             f"question is {task.question!r}; choose {' or '.join(sorted(serving))}"
         )
-    module: Any = architecture.module(task)
     name = f"architecture {architecture.name}"
+    with name_source(f"{name}: its method module"):
+        module: Any = architecture.module(task)
     require(
         isinstance(module, Module),
         f"{name}: its module is a {type(module).__name__!r}; return a memobench.models.base.Module",
@@ -368,7 +369,7 @@ def init_on_host(module: Module, context_length: int, key: jax.Array) -> Any:
     table = module.parameters()
     if table is not None:
         return {"params": draw(table, key), "constants": module.constants()}
-    return jax.tree.map(np.asarray, _initializer(module, context_length)(key))
+    return jax.tree.map(np.asarray, _known_initializer(module, context_length)(key))
 
 
 def constants_of(module: Module, context_length: int) -> dict[str, Any]:
@@ -378,15 +379,20 @@ def constants_of(module: Module, context_length: int) -> dict[str, Any]:
     return init_on_host(module, context_length, jax.random.key(0))["constants"]
 
 
-@functools.lru_cache(maxsize=1024)
-def _initializer(module: Module, context_length: int) -> Any:
+def initializer(module: Module, context_length: int) -> Any:
+    """The module's variables as Flax initialises them: a compiled function of a key, made anew."""
     return jax.jit(
         lambda key: _flax_init(module, context_length, key), compiler_options=RUNS_BRIEFLY
     )
 
 
+_known_initializer = functools.lru_cache(maxsize=1024)(initializer)
+
+
 def _flax_init(module: Module, context_length: int, key: jax.Array) -> Any:
-    return {"constants": {}, **module.init(key, *module.example(context_length))}
+    # How a parameter would be split over devices, which its box says, is of no use here.
+    found = nn.meta.unbox(module.init(key, *module.example(context_length)))
+    return {"params": {}, "constants": {}, **found}
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,6 +4,7 @@ Shapes are traced, which costs nothing. That padding leaves the function as it i
 batch: outputs and gradients of the padded model against those of the plain one.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
@@ -12,10 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import InvalidRngError
 
 from memobench import own_code, precision, settings
-from memobench.columns import require, shown, whole
-from memobench.errors import UserError
+from memobench.columns import NAME, real, require, shown, whole
+from memobench.errors import UserError, name_source
 from memobench.models import base as models
 from memobench.models.base import Architecture, Module
 from memobench.spec import check_code
@@ -75,12 +77,14 @@ def check(
 
 def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
     """What makes results wrong; the later checks rest on the earlier ones."""
-    for lines in (
-        _uncounted(module, task),
-        _shapes(module, task),
-        _padding(module, task),
-    ):
-        found = list(lines)
+    for lines_of in (_parameters, _uncounted, _predicted, _shapes, _outputs, _padding):
+        try:
+            with name_source("its module"):
+                found = list(lines_of(module, task))
+        except UserError as error:
+            found = [str(error)]
+            if isinstance(error.__cause__, InvalidRngError):
+                found = [f"{error}: nothing but initial weights is drawn at random"]
         yield from found
         if found:
             return
@@ -95,7 +99,9 @@ def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
         if own_code.in_tree(type(architecture)):
             continue
         module = architecture.build(task)
-        # Of one structure all sizes are right or wrong alike.
+        with name_source(f"architecture {architecture.name}: its module"):
+            models.shapes(module, task.context_length)
+        # Of one structure all sizes that a module takes are right or wrong alike.
         key = models.structure(module), task.pack_key()
         if key not in _SOUND:
             for line in _faults(architecture, module, task):
@@ -144,6 +150,57 @@ def _shapes(module: Module, task: Task) -> Iterator[str]:
         yield f"its output is {found.dtype}; return floats"
 
 
+def _parameters(module: Module, task: Task) -> Iterator[str]:
+    """What is wrong with initial parameters, a line each, in one pass over the tree's leaves."""
+    flat = jax.tree_util.tree_flatten_with_path
+    params, again = (flat(draw(module, task)["params"])[0] for draw in (_first, _redrawn))
+    if not params:
+        yield "it must have parameters, got none; without, nothing is memorized"
+    for (path, x), (_, other) in zip(params, again, strict=True):
+        name, keys = jax.tree_util.keystr(path, simple=True, separator="/"), map(_key, path)
+        if not all(NAME.holds(key) and key != "__metadata__" for key in keys):
+            yield (
+                f"the parameter {shown(name)} must be an array, and it and the modules around it "
+                f"must each have {NAME.description}; rename it"
+            )
+        elif x.dtype != np.float32:
+            yield (
+                f"the parameter {name!r} must be float32, got {x.dtype}; give self.param "
+                "jnp.float32, or a layer of Flax param_dtype=jnp.float32"
+            )
+        elif not np.isfinite(x).all():
+            found = x[~np.isfinite(x)][0]
+            yield f"the parameter {name!r} must start finite, got {found}; fix its initializer"
+        elif not np.array_equal(x, other):
+            yield (
+                f"the parameter {name!r} must follow from the key, got other numbers each time; "
+                "draw it with jax.random from the key that its initializer is given"
+            )
+
+
+def _key(key: Any) -> Any:
+    """A parameter's or a module's name; None of what is a part of a tuple, say."""
+    return key.key if isinstance(key, jax.tree_util.DictKey) else None
+
+
+def _first(module: Module, task: Task) -> Any:
+    return _drawn(module, task, 0)
+
+
+def _redrawn(module: Module, task: Task) -> Any:
+    """Initial variables of the same key, by a program that is traced anew.
+
+    It is compiled only where it differs from another: NumPy's numbers, say, are constants of it.
+    """
+    if module.parameters() is not None:
+        return _first(module, task)
+    length, key = task.context_length, jax.random.key(0)
+    one, other = (models.initializer(module, length).lower(key) for _ in range(2))
+    if one.as_text() == other.as_text():
+        return _first(module, task)
+    return jax.tree.map(np.asarray, other.compile()(key))
+
+
 def _uncounted(module: Module, task: Task) -> Iterator[str]:
     """Arrays that are used and not counted as parameters."""
     shapes = models.shapes(module, task.context_length)
@@ -156,6 +213,27 @@ def _uncounted(module: Module, task: Task) -> Iterator[str]:
     first, second = (_drawn(module, task, seed)["constants"] for seed in (0, 1))
     if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
         yield "its constants are drawn at random; make them parameters, which are counted"
+
+
+def _predicted(module: Module, task: Task) -> Iterator[str]:
+    """Numbers by which packs are planned and rows counted, that are none."""
+    length = task.context_length
+    for name, value in {
+        "work": module.work(task.n_examples, length),
+        "activations": module.activations(),
+        **models.counts(module, length),
+    }.items():
+        if not real(0).holds(value):
+            yield f"its {name} must be {real(0).description}, got {shown(value)}; fix it"
+
+
+def _outputs(module: Module, task: Task) -> Iterator[str]:
+    """Outputs that are not finite from the start."""
+    few = jax.jit(functools.partial(_of_few, module, task), compiler_options=models.RUNS_BRIEFLY)
+    output = np.asarray(few(_first(module, task), jax.tree.map(np.asarray, task.sample())))
+    if not np.isfinite(output).all():
+        found = output[~np.isfinite(output)][0]
+        yield f"its outputs must be finite with initial weights, got {found}; fix what makes them"
 
 
 def _ignored(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
@@ -178,10 +256,10 @@ def _sizes(spec: Architecture | Task) -> dict[str, int]:
 
 def _resized(architecture: Architecture, name: str, size: int, task: Task) -> Module | None:
     for other in (size + 1, 2 * size, size - 1):
-        try:
-            return architecture.replace(**{name: other}).build(task)
-        except UserError:
-            continue
+        with contextlib.suppress(Exception):  # A user's code may refuse a size as it likes.
+            module = architecture.replace(**{name: other}).build(task)
+            models.shapes(module, task.context_length)
+            return module
     return None
 
 
@@ -242,13 +320,9 @@ def _random(module: Module, task: Task) -> Any:
 def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any, Any]:
     """Outputs of a few examples, and the gradient of a fixed mix of them by the parameters."""
     data = jax.tree.map(np.asarray, task.sample())
-    example_B = np.arange(min(_EXAMPLES, task.n_examples))
 
     def mixed(params: Any, rest: Any, data: Any) -> Any:
-        def one(i: jax.Array) -> Any:
-            return module.apply({**rest, "params": params}, *task.inputs(data, i))
-
-        outputs = jax.vmap(one)(jnp.asarray(example_B))
+        outputs = _of_few(module, task, {**rest, "params": params}, data)
         return (
             outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
         ).sum(), outputs
@@ -259,3 +333,12 @@ def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any
         (_, outputs), gradient = run(*precision.cast((params, rest, data)))
         require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
         return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
+
+
+def _of_few(module: Module, task: Task, variables: Any, data: Any) -> jax.Array:
+    """Outputs of the first few examples."""
+
+    def one(i: jax.Array) -> Any:
+        return module.apply(variables, *task.inputs(data, i))
+
+    return jax.vmap(one)(jnp.arange(min(_EXAMPLES, task.n_examples)))

@@ -14,6 +14,7 @@ import optax
 
 from memobench import own_code
 from memobench.columns import require
+from memobench.errors import name_source
 from memobench.models.base import pad_to
 from memobench.optimizers.base import Optimizer
 
@@ -34,17 +35,18 @@ def require_sound(optimizers: Iterable[Optimizer]) -> None:
     for optimizer in optimizers:
         if own_code.in_tree(type(optimizer)) or optimizer in _SOUND:
             continue
-        made: Any = optimizer.transform()
-        require(
-            isinstance(made, optax.GradientTransformation),
-            f"optimizer {optimizer.name}: transform gives {type(made).__name__!r}, no optax "
-            "transformation; return one, such as optax.scale_by_adam()",
-        )
-        require(
-            _steps_alike(optimizer),
-            f"optimizer {optimizer.name}: its steps of weights that are padded with zeros are "
-            "others than alone; act entry by entry, or take true shapes from of_shapes",
-        )
+        with name_source(f"optimizer {optimizer.name}: its code"):
+            made: Any = optimizer.transform()
+            require(
+                isinstance(made, optax.GradientTransformation),
+                f"optimizer {optimizer.name}: transform gives {type(made).__name__!r}, no optax "
+                "transformation; return one, such as optax.scale_by_adam()",
+            )
+            require(
+                _steps_alike(optimizer),
+                f"optimizer {optimizer.name}: its steps of weights that are padded with zeros are "
+                "others than alone; act entry by entry, or take true shapes from of_shapes",
+            )
         _SOUND.add(optimizer)
 
 

@@ -1,24 +1,31 @@
 """Checkpoints of unfinished runs: one file per run id, replaced whole or not at all.
 
-Imports no JAX. Arrays by name in NumPy's own format, never pickled.
+Imports no JAX. Arrays by name in NumPy's own format, never pickled, and a seal behind them: nothing
+is parsed of a file that is not as memobench wrote it for this run.
 """
 
+import contextlib
+import hashlib
+import io
 import logging
 import pathlib
 import time
-import zipfile
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from memobench import atomic
+from memobench import atomic, columns, strict_json
+from memobench.columns import require
+from memobench.errors import in_a_line
 
 _log = logging.getLogger("memobench")
 
 Arrays = dict[str, np.ndarray]
 # Beside the arrays of a run.
 _SECONDS, _DEVICES = "seconds", "devices"
+_TIME, _NAMES = columns.real(0), columns.list_of(columns.text_of(1000), 1000)
+_SEAL_BYTES = 64
 
 
 class Checkpoints(Protocol):
@@ -31,9 +38,47 @@ class Checkpoints(Protocol):
         """Replaces what was saved, whole or not at all."""
 
 
-def warn_of_version(run_id: str) -> None:
-    """Says that a run's checkpoint lacks what this version needs."""
+_Restored = TypeVar("_Restored")
+
+
+def resumed(
+    checkpoints: Checkpoints | None,
+    run_id: str,
+    restore: Callable[[Arrays], _Restored],
+    saved: Callable[[_Restored], Arrays],
+) -> _Restored | None:
+    """What `restore` makes of a run's checkpoint; None where there is none.
+
+    None, with a warning, where it holds other arrays than would be `saved` of that.
+    """
+    arrays = checkpoints.load(run_id) if checkpoints else None
+    if arrays is None:
+        return None
+    with contextlib.suppress(Exception):  # Whatever arrays of another version lead to.
+        found = restore(arrays)
+        if _are_same(arrays, saved(found)):
+            return found
+    _warn_of_version(run_id)
+    return None
+
+
+def _warn_of_version(run_id: str) -> None:
     _log.warning("the checkpoint of run %s is of another version; it starts anew", run_id)
+
+
+def _seal(data: bytes | memoryview, run_id: str) -> bytes:
+    """What a file ends with: a digest of all before it, and of the run that it is of."""
+    digest = hashlib.sha256(data)
+    digest.update(run_id.encode())
+    return digest.hexdigest().encode()
+
+
+def _are_same(first: Arrays, second: Arrays) -> bool:
+    """Whether names, types, shapes and values of arrays are the same."""
+    return first.keys() == second.keys() and all(
+        (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
+        for x, y in ((first[name], second[name]) for name in first)
+    )
 
 
 class Folder:
@@ -43,25 +88,33 @@ class Folder:
         self.folder = folder
 
     def load(self, run_id: str) -> Arrays | None:
-        """What was saved last; None where there is nothing or, with a warning, a corrupt file."""
+        """What was saved last; None where there is nothing or, with a warning, anything else."""
         path = self._path(run_id)
         try:
-            # Opened here, for NumPy leaves a corrupt file open.
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            data = strict_json.contents(path, path.stat().st_size)
+            sealed = memoryview(data)[:-_SEAL_BYTES]
+            require(
+                data[len(sealed) :] == _seal(sealed, run_id),
+                "it is not as it was written, or of an earlier version",
+            )
+            with np.load(io.BytesIO(sealed), allow_pickle=False) as arrays:
                 return dict(arrays)
         except FileNotFoundError:
             return None
-        # RuntimeError of bits that say: encrypted, or compressed in an unknown way.
-        except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
-            _log.warning("skipped %s: %s; its run starts anew", path, error)
+        except Exception as error:  # Whatever is there, MemoryError of its size included.
+            _log.warning("skipped %s: %s; its run starts anew", path, in_a_line(error))
             return None
 
     def save(self, run_id: str, arrays: Arrays) -> None:
         """Replaces what was saved, or warns where that cannot be: training goes on without."""
+        written = io.BytesIO()
+        np.savez(written, allow_pickle=False, **arrays)
+        data = written.getbuffer()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with atomic.replace(self._path(run_id)) as file:
-                np.savez(file, allow_pickle=False, **arrays)
+                file.write(data)
+                file.write(_seal(data, run_id))
         except OSError as error:
             _log.warning("no checkpoint of run %s: %s", run_id, error)
 
@@ -105,11 +158,15 @@ class Timed:
 
     def load(self, run_id: str) -> Arrays | None:
         arrays = self._of.load(run_id)
-        if arrays is not None:
-            seconds = float(arrays.pop(_SECONDS, 0.0))
-            devices = arrays.pop(_DEVICES, np.array([], str)).tolist()
-            if run_id not in self._saved:
-                self._seconds[run_id], self._devices[run_id] = seconds, devices
+        if arrays is None:
+            return None
+        seconds = arrays.pop(_SECONDS, np.array(0.0)).tolist()
+        devices = arrays.pop(_DEVICES, np.array([], str)).tolist()
+        if not (_TIME.holds(seconds) and _NAMES.holds(devices)):
+            _warn_of_version(run_id)
+            return None
+        if run_id not in self._saved:
+            self._seconds[run_id], self._devices[run_id] = seconds, devices
         return arrays
 
     def save(self, run_id: str, arrays: Arrays) -> None:

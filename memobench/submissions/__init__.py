@@ -27,7 +27,7 @@ import scipy.stats
 from memobench import atomic, board, certificates, columns, own_code, strict_json
 from memobench.certificates import Certificate, counting
 from memobench.columns import printable, require, shown
-from memobench.errors import UnknownKind, UserError, reason, within
+from memobench.errors import UnknownKind, UserError, name_place, reason
 from memobench.spec import Spec
 from memobench.submissions import copies
 from memobench.table import results as store
@@ -188,7 +188,7 @@ def read(path: store.Path) -> Submission:
       UserError: the first thing that is wrong with it: folder, file, and what to do.
     """
     path = pathlib.Path(path)
-    with within(printable(path)):
+    with name_place(printable(path)):
         require(
             "\0" not in str(path) and path.is_dir() and not path.is_symlink(),
             "is not a folder; name that of a submission",

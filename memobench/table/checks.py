@@ -10,7 +10,7 @@ from typing import Any
 
 from memobench import metrics
 from memobench.columns import require, shown
-from memobench.errors import UserError, within
+from memobench.errors import UserError, name_place
 from memobench.runs import Run
 from memobench.table import curves, measures, rows
 from memobench.table.consistency import (
@@ -140,7 +140,7 @@ def _check_points(run: Run, row: Row) -> None:
             _check_count("curve_accuracy", accuracy, answers * len(span), _OF_STEPS)
     for accuracy, loss in zip(accuracies, row["curve_loss"] or (), strict=False):
         if loss is not None:
-            with within("curve_loss"):
+            with name_place("curve_loss"):
                 check_loss(loss, accuracy, task.least_loss_unknown)
     reported = row["accuracy_protocol"]
     if reported is None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from memobench import columns as col
 from memobench.columns import Column, Domain, require, shown
-from memobench.errors import UserError, in_a_line
+from memobench.errors import name_source
 from memobench.models import base as models
 from memobench.spec import REGISTERED
 from memobench.tasks.base import Task
@@ -108,10 +108,8 @@ def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
 
 
 def _value(name: str, each: Measure, *arguments: Any) -> Any:
-    try:
+    with name_source(f"measure {name}"):
         return plain(each.value(*arguments))
-    except Exception as error:  # Whatever a user's function may raise.
-        raise UserError(f"measure {name} raises {in_a_line(error)}; fix it") from error
 
 
 def require_sound(runs: Iterable[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from memobench import bisection
 from memobench.bisection import Proposal, Trial
 from memobench.columns import or_null, real, require, shown, whole
-from memobench.errors import UserError, within
+from memobench.errors import UserError, name_place
 from memobench.methods.search import Search
 from memobench.table.consistency import REPEATED, Row, check_derived, check_loss
 
@@ -31,7 +31,7 @@ def check(search: Search, task: Any, row: Row) -> None:
 
 def trial_of(search: Search, number: int, values: Any) -> Trial:
     """A trial from its list. Raises UserError for counts that no such search has."""
-    with within(f"trials[{number}]={shown(values)}"):
+    with name_place(f"trials[{number}]={shown(values)}"):
         require(
             isinstance(values, list)
             and len(values) == 6

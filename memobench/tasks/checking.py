@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from memobench import own_code
-from memobench.errors import UserError
+from memobench.errors import UserError, name_source
 from memobench.tasks.base import Task
 
 
@@ -22,8 +22,9 @@ def require_sound(tasks: Iterable[Task]) -> None:
     for task in tasks:
         key = task.signature()
         if not own_code.in_tree(type(task)) and key not in _SOUND:
-            for line in faults(task):
-                raise UserError(f"task {task.name}: {line}")
+            with name_source(f"task {task.name}: its code"):
+                for line in faults(task):
+                    raise UserError(f"task {task.name}: {line}")
             _SOUND.add(key)
 
 

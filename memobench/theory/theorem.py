@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from memobench.columns import require, shown
-from memobench.errors import UserError, closest, in_a_line
+from memobench.errors import UserError, closest, describe
 
 # Papers of several theorems.
 DANA = "Dana, Pydi & Chevaleyre 2025"
@@ -49,7 +49,7 @@ def _told(theorem: str, what: str, function: Callable[[Sizes], Any]) -> Callable
             raise
         except Exception as error:
             raise UserError(
-                f"theorem {theorem!r}: its {what} raises {in_a_line(error)}; it is given the sizes "
+                f"theorem {theorem!r}: its {what} raises {describe(error)}; it is given the sizes "
                 "of a run, or a table with a column for each"
             ) from error
 

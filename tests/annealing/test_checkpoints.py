@@ -225,6 +225,29 @@ def test_a_spoiled_checkpoint_is_named_and_its_run_starts_anew(tmp_path, caplog,
     gc.collect()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"curve": np.zeros((2, 3))},
+        {"curve": np.array([[10, 1.0, 0.5], [20, 1.0, 1.5]])},
+        {"curve": np.array([[10, 1.0, 0.5]])},
+        {".best.loss": np.float32(-1)},
+        {".best.accuracy": np.float32(np.nan)},
+        {".best.step": np.int32(30)},
+        {"done": np.array(True), "curve": np.zeros((0, 3))},
+    ],
+)
+def test_evaluations_that_cannot_be_are_told_and_left(caplog, wrong):
+    memory = Memory()
+    with pytest.raises(Stop):
+        small.train(pack_of(MIX), stopping_after(2), memory)
+    kept = memory.kept | {MIX[1].run_id: memory.kept[MIX[1].run_id] | wrong}
+    assert int(kept[MIX[1].run_id]["step"]) == 20
+    policy = MIX[1].method.policy(pack_of(MIX), Memory(kept))
+    assert [job.step for job in policy.all] == [20, 0, 20]
+    assert f"the checkpoint of run {MIX[1].run_id} is of another version" in caplog.text
+
+
 def test_a_folder_of_checkpoints_gives_back_what_it_was_given(tmp_path):
     folder = checkpoints.Folder(tmp_path / "a" / "b")
     assert folder.load("x") is None
