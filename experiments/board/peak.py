@@ -2,7 +2,7 @@
 
 `board/typical` measures all entries on sets of as many associations as parameters, more than any
 model holds: there training settles for fewer bits than at its best size. Here the six main families
-learn sets of nine sizes, each size at a learning rate of its own, and the most is their capacity.
+learn sets of up to ten sizes, each size at a learning rate of its own, and the most is their capacity.
 Shapes are those of `board/typical`, which were chosen on sets as large as the budget.
 
 Expected: the most lies where some 95% are known, at half to three quarters of the parameters, and
@@ -32,8 +32,9 @@ from memobench.tasks.associations import Associations
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Sizes of sets over parameters: finer where the peak was found to lie.
-SHARES = (0.3125, 0.375, 0.4375, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0)
+# Sizes of sets over parameters, finer where attention's peak was found to lie, as far as there are
+# so many pairs of tokens.
+SHARES = (0.3125, 0.375, 0.4375, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0, 1.25)
 # Label tables of each budget.
 TABLES = {256: 24, 512: 16, 1024: 12, 2048: 10, 4096: 8, 8192: 6}
 PRESETS = {
@@ -68,10 +69,10 @@ def runs(budgets: Iterable[int]) -> Iterator[Run]:
         )
         for shape in _shapes(budget):
             for share in SHARES:
-                task = Associations(
-                    vocab_size=families.VOCAB_SIZES[budget], n_sequences=round(share * budget)
-                )
-                yield Run(task=task, architecture=shape, method=method)
+                n_tokens, n_sequences = families.VOCAB_SIZES[budget], round(share * budget)
+                if n_sequences <= n_tokens**2:
+                    task = Associations(vocab_size=n_tokens, n_sequences=n_sequences)
+                    yield Run(task=task, architecture=shape, method=method)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,8 @@ class Peaks(Drawing):
             "## Peaks",
             "Half of the label tables choose the size at which the other half is measured, and the "
             "reverse. The interval covers that choice (95%); it does not cover the choice of "
-            "shapes, of steps, or of learning rates, which pilots chose for each size.",
+            "shapes, of steps, or of learning rates, which three pilots chose for each size. *Edge*: "
+            "the largest set is the best one, or all pairs are, so that the peak may lie beyond.",
             tables.markdown(_shown(found), {}),
         ]
 
@@ -147,11 +149,11 @@ def _ratios(found: pd.DataFrame) -> list[str]:
             by_side.setdefault((row["side"], row["heads"]), row)
         if {attention, mlp} <= by_side.keys():
             over = peak.ratio(_per(by_side[attention]), _per(by_side[mlp]))
-            at_budget = _last(by_side[attention]) / _last(by_side[mlp])
+            at_budget = _at_budget(by_side[attention]) / _at_budget(by_side[mlp])
             line = (
                 f"At {budget:,} parameters the best attention alone holds "
                 f"{tables.interval(*over, digits=2)} times the bits of the best MLP, each at its "
-                f"best size of set; on sets as large as the budget {at_budget:.2f} times"
+                f"best size of set; on sets of {by_side[mlp]['budget']:,} {at_budget:.2f} times"
             )
             if (attention, "full") in by_side:
                 wide = peak.ratio(_per(by_side[attention, "full"]), _per(by_side[mlp]))
@@ -160,9 +162,10 @@ def _ratios(found: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _last(row: Any) -> float:
-    """Mean bits per parameter of the largest set."""
-    return row["means"][-1] / row["n_params"]
+def _at_budget(row: Any) -> float:
+    """Mean bits per parameter of the set whose size is nearest to the budget."""
+    place = min(range(len(row["sizes"])), key=lambda j: abs(row["sizes"][j] - row["budget"]))
+    return row["means"][place] / row["n_params"]
 
 
 def _shown(found: pd.DataFrame) -> pd.DataFrame:
@@ -172,10 +175,15 @@ def _shown(found: pd.DataFrame) -> pd.DataFrame:
             "budget": [f"{row['budget']:,}" for row in rows],
             "entry": [f"{row['family']} ({row['entry']})" for row in rows],
             "bits / parameter at the peak": [tables.interval(*_per(row), digits=3) for row in rows],
-            "set size there": [f"{row['n_examples']:,}" for row in rows],
+            "set size there": [
+                f"{row['n_examples']:,}" + " (edge)" * (row["n_examples"] == row["sizes"][-1])
+                for row in rows
+            ],
             "over parameters": [f"{row['n_examples'] / row['n_params']:.2f}" for row in rows],
             "known there": [f"{row['known']:.1%}" for row in rows],
-            "bits / parameter of the largest set": [f"{_last(row):.3f}" for row in rows],
+            "bits / parameter of a set as large as the budget": [
+                f"{_at_budget(row):.3f}" for row in rows
+            ],
             "label tables": [row["tables"] for row in rows],
         }
     )
