@@ -224,7 +224,7 @@ def test_half_a_character_is_refused_in_one_line(data):
 
 @pytest.mark.parametrize(
     "raised",
-    [RecursionError("too deep"), MemoryError(), KeyError("\ud800\n"), OSError(5, "broken")],
+    [RecursionError("too deep"), MemoryError("full"), KeyError("\ud800\n"), OSError(5, "broken")],
 )
 @pytest.mark.parametrize("where", ["decode", "count"])
 def test_whatever_one_file_raises_the_others_are_counted(

@@ -9,6 +9,7 @@ from memobench import bisection, claims, engine
 from memobench.columns import number
 from memobench.engine import reading
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.board.peak import Peaks
 from memobench.methods.capacity import Capacity
 from memobench.methods.construction import Construction
 from memobench.methods.search import Search
@@ -160,7 +161,7 @@ def test_every_experiment_is_well_declared(experiment, preset):
     assert len(set(names)) == len(names)
     # The board measures, whatever was said; others without claims draw what was found elsewhere.
     figure = experiment.figure
-    measures = isinstance(figure, (Shapes, Typical))
+    measures = isinstance(figure, (Peaks, Shapes, Typical))
     assert names or measures or (isinstance(figure, Scaling) and figure.guides)
     table = pd.DataFrame([cells(run) for run in runs])
     trained = table[table["method"] == "trained"]

@@ -144,7 +144,9 @@ def test_a_spoiled_file_is_named_and_skipped(tmp_path, caplog, spoil):
         assert len(line) < 500 + len(str(path))
 
 
-@pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError(), TypeError("\ud800\n")])
+@pytest.mark.parametrize(
+    "error", [RecursionError("deep"), MemoryError("full"), TypeError("\ud800\n")]
+)
 def test_whatever_one_file_raises_the_others_are_read(tmp_path, caplog, monkeypatch, error):
     results.write_shard(tmp_path, [_row("good")], PROVENANCE)
     path = results.write_shard(tmp_path, [_row("bad")], PROVENANCE)

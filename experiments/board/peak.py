@@ -2,7 +2,7 @@
 
 `board/typical` measures all entries on sets of as many associations as parameters, more than any
 model holds: there training settles for fewer bits than at its best size. Here the six main families
-learn sets of up to ten sizes, each size at a learning rate of its own, and the most is their capacity.
+learn sets of up to ten sizes, each at a learning rate of its own, and the most is their capacity.
 Shapes are those of `board/typical`, which were chosen on sets as large as the budget.
 
 Expected: the most lies where some 95% are known, at half to three quarters of the parameters, and
@@ -115,7 +115,7 @@ class Peaks(Drawing):
 
     def answer(self, table: pd.DataFrame) -> str:
         """See `Drawing`: attention over MLP at their best sizes of sets, at the largest budget."""
-        return " ".join(_ratios(peak.peaks(table))[-1:])
+        return " ".join(ratios(peak.peaks(table))[-1:])
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the ratios, and every entry's peak."""
@@ -123,13 +123,13 @@ class Peaks(Drawing):
         if found.empty:
             return []
         return [
-            "## Attention over MLP at the peak",
-            "\n".join(f"- {line}" for line in _ratios(found)),
+            "## Attention alone and MLP at the peak",
+            "\n".join(f"- {line}" for line in ratios(found)),
             "## Peaks",
             "Half of the label tables choose the size at which the other half is measured, and the "
             "reverse. The interval covers that choice (95%); it does not cover the choice of "
-            "shapes, of steps, or of learning rates, which three pilots chose for each size. *Edge*: "
-            "the largest set is the best one, or all pairs are, so that the peak may lie beyond.",
+            "shapes, of steps, or of learning rates, which three pilots chose for each size. "
+            "*Edge*: the largest set is the best one, so that the peak may lie beyond.",
             tables.markdown(_shown(found), {}),
         ]
 
@@ -138,7 +138,7 @@ def _per(row: Any) -> Estimate:
     return Estimate(*(row[f"bits{end}"] / row["n_params"] for end in ("", "_low", "_high")))
 
 
-def _ratios(found: pd.DataFrame) -> list[str]:
+def ratios(found: pd.DataFrame) -> list[str]:
     """Attention over MLP at each budget, by the best form of each and by wide heads."""
     lines = []
     attention, mlp, _ = typical.SIDES

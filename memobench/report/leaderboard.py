@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from memobench import board as standard
@@ -67,7 +68,11 @@ LINKS = {
 
 def compared(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that say who memorizes more: memobench's own, or all where those do not say it."""
-    runs = runs[runs["steps"] == standard.TRAININGS[standard.EXACT].steps]
+    runs, steps = measured(runs), standard.TRAININGS[standard.EXACT].steps
+    sound = [
+        row["steps"] == steps and not standard.unreadable(row) for row in runs.to_dict("records")
+    ]
+    runs = runs[np.array(sound, bool)]
     published = runs[runs["by"] == standard.OWN] if "by" in runs else runs
     return published if answer.has_answer(published) else runs
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from memobench import board, claims, typical
+from memobench import board, claims, peak, typical
 from memobench.claims import exposure
+from memobench.experiments.board.peak import ratios
 from memobench.report import answer, papers, tables
 from memobench.report import typical as entries
 from memobench.table.published import published
@@ -104,6 +105,11 @@ def _exposure() -> str:
     return tables.markdown(found, {})
 
 
+def _peaks() -> str:
+    """Attention over MLP at the best size of set of each, a line for each budget."""
+    return "\n".join(f"- {line}" for line in ratios(peak.peaks(published("board/peak"))))
+
+
 def _precision() -> str:
     """How wide the intervals of the board's means are, and what their limits say."""
     found = board.build(published("board/typical")).query("track in @board.TRAININGS")
@@ -162,6 +168,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "narrow": _narrow,
     "exposure": _exposure,
     "laws": _laws,
+    "peaks": _peaks,
     "precision": _precision,
     "shares": _shares,
     **{paper: functools.partial(papers.measured, paper) for paper in papers.PAPERS},
