@@ -69,10 +69,9 @@ LINKS = {
 def compared(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that say who memorizes more: memobench's own, or all where those do not say it."""
     runs, steps = measured(runs), standard.TRAININGS[standard.EXACT].steps
-    sound = [
-        row["steps"] == steps and not standard.unreadable(row) for row in runs.to_dict("records")
-    ]
-    runs = runs[np.array(sound, bool)]
+    rows: list[Any] = runs.to_dict("records")
+    is_sound = [row["steps"] == steps and not standard.unreadable(row) for row in rows]
+    runs = runs[np.array(is_sound, bool)]
     published = runs[runs["by"] == standard.OWN] if "by" in runs else runs
     return published if answer.has_answer(published) else runs
 
