@@ -386,7 +386,8 @@ class AttentionOnly(_Dana):
 
     `heads` chooses the parameterisation of Dana et al. (2025): `full` is that of their equations
     (W_Q, W_K, W_V in R^{d_head x d_model}), `compressed` that of their released experiments (one
-    shared map into R^{d_head} before all heads and one back).
+    shared map into R^{d_head} before all heads and one back). *Narrow* heads, which memorize most
+    per parameter, are full heads with d_head < d_model.
     """
 
     def module(self, task: Any) -> Transformer:
