@@ -2,7 +2,14 @@
 // table is sorted by is the measure of bars and curves too, wherever it is one.
 
 const first = (track, key) => measuresOf(track).includes(key) ? key : measuresOf(track)[0];
-const DEFAULTS = { budget: BUDGETS.at(-1), track: TRACKS[0], all: false };
+// The largest budget that has most of the families that the page asks about.
+function fullest(track, budgets) {
+  const families = (budget) => new Set(rowsOf(track, budget).map((row) => row.text.family));
+  const known = (budget) => DATA.shown.filter((family) => families(budget).has(family)).length;
+  const most = Math.max(...budgets.map(known));
+  return budgets.findLast((budget) => known(budget) === most);
+}
+const DEFAULTS = { budget: fullest(TRACKS[0], BUDGETS), track: TRACKS[0], all: false };
 
 // What an address asks for; what does not exist is as if it had not been asked for.
 function read() {
@@ -11,7 +18,8 @@ function read() {
     values.find((each) => String(each) === asked.get(name)) ?? DEFAULTS[name];
   const track = one("track", TRACKS);
   const budgets = BUDGETS.filter((each) => rowsOf(track, each).length);
-  const budget = [one("budget", budgets), budgets.at(-1)].find((x) => budgets.includes(x));
+  const asks = one("budget", budgets);
+  const budget = budgets.includes(asks) ? asks : fullest(track, budgets);
   const usual = first(track, "bits_per_parameter");
   const sort = COLUMNS.has(asked.get("sort")) && known(rowsOf(track), asked.get("sort"))
     ? asked.get("sort") : usual;
