@@ -111,7 +111,9 @@ def _json(draw, shard):
     elif edit == "rename" and isinstance(inside, dict):
         inside[draw(st.sampled_from([*rows.all_columns(), "floor", "x"]))] = inside.pop(key)
     elif edit == "nudge" and isinstance(value, float | int):
-        inside[key] = value + draw(st.sampled_from([1, 0.1, -1, 1e-6]))
+        # An integer may be too large to be a float, and stays one.
+        steps = [1, -1] if isinstance(value, int) and abs(value) > 2**53 else [1, 0.1, -1, 1e-6]
+        inside[key] = value + draw(st.sampled_from(steps))
 
 
 @st.composite
