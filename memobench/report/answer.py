@@ -147,7 +147,7 @@ def _over(contest: typical.Contest, all_forms: Sequence[typical.Contest]) -> str
 def _width(contest: typical.Contest, known: dict[str, Any]) -> str:
     """What heads as wide as the model cost, where narrower ones were measured."""
     if (_ATTENTION, "narrow") not in contest.forms:
-        return "Heads narrower than the model, which know more, are not among these runs."
+        return "Heads narrower than the model are not among these runs."
     if contest.wide is None or WIDE not in known:
         return ""
     row = known[WIDE]
