@@ -76,6 +76,7 @@ class Spec:
 
     name: of the kind within its family. registry: the family's kinds, by name.
     noun: what the family is called in messages and columns. package: whose modules define kinds.
+    order: names of kinds in the order of their columns; all others follow by name.
     theorems: what `memobench.theory` says of the kind: bounds and limits that are about it, each
     with the condition on its rows under which they hold. has_code: whether a user's kinds have a
     field `code`, see `memobench.own_code`, as results depend on what they do.
@@ -84,6 +85,7 @@ class Spec:
     name: ClassVar[str] = ""
     noun: ClassVar[str] = ""
     package: ClassVar[str] = ""
+    order: ClassVar[tuple[str, ...]] = ()
     theorems: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
     registry: ClassVar[dict[str, type["Spec"]]]
     has_code: ClassVar[bool] = True
@@ -207,11 +209,12 @@ class Spec:
     def kinds(cls) -> dict[str, type[Self]]:
         """Every kind of the family, by name: those of its folder and those of users' files.
 
-        In the order of their modules, whichever was imported first: columns follow it.
+        In `order`, then by name, whichever was imported first: columns follow it.
         """
         discover(cls.package)
-        ordered = sorted(cls.registry.items(), key=lambda item: item[1].__module__)
-        return typing.cast(dict[str, type[Self]], dict(ordered))
+        names = [name for name in cls.order if name in cls.registry]
+        names += sorted(cls.registry.keys() - set(names))
+        return {name: typing.cast(type[Self], cls.registry[name]) for name in names}
 
 
 def check_code(specs: Iterable[Spec]) -> None:

@@ -89,6 +89,15 @@ class Method(Spec):
     noun: ClassVar[str] = "method"
     package: ClassVar[str] = "memobench.methods"
     registry: ClassVar[dict[str, type[Spec]]] = {}
+    order: ClassVar[tuple[str, ...]] = (
+        "annealed",
+        "capacity",
+        "checked",
+        "constructed",
+        "optimised",
+        "searched",
+        "trained",
+    )
     protocol: ClassVar[str]
     queues: ClassVar[bool] = False
     solves: ClassVar[bool] = False

@@ -48,6 +48,21 @@ class Construction(Method):
     noun: ClassVar[str] = "theorem"
     package: ClassVar[str] = "memobench.constructions"
     registry: ClassVar[dict[str, type[Spec]]] = {}
+    order: ClassVar[tuple[str, ...]] = (
+        "bubeck2020",
+        "dana2025",
+        "hebbian",
+        "hebbian_whitened",
+        "hebbian_data_dependent",
+        "ntk",
+        "linear_least_squares",
+        "outer_products",
+        "gradient_step",
+        "muon_step",
+        "mahdavi2024",
+        "dana2025_proposition3",
+        "random_features",
+    )
     protocol: ClassVar[str] = "constructed"
     solves: ClassVar[bool] = True
     # Much of it is spent on compiling the check.

@@ -44,6 +44,19 @@ class Architecture(Spec):
     noun: ClassVar[str] = "architecture"
     package: ClassVar[str] = "memobench.models"
     registry: ClassVar[dict[str, type[Spec]]] = {}
+    order: ClassVar[tuple[str, ...]] = (
+        "gpt",
+        "linear_memory",
+        "mixture_of_experts",
+        "mlp_memory",
+        "modern",
+        "product_key_memory",
+        "query_attention",
+        "recall_transformer",
+        "sequence_encoder",
+        "attention_only",
+        "mlp",
+    )
     answers: ClassVar[tuple[str, ...]] = ("next token",)
     is_floor: ClassVar[bool] = False
 

@@ -27,6 +27,15 @@ class Task(Spec):
     noun: ClassVar[str] = "task"
     package: ClassVar[str] = "memobench.tasks"
     registry: ClassVar[dict[str, type[Spec]]] = {}
+    order: ClassVar[tuple[str, ...]] = (
+        "associations",
+        "bijection",
+        "distributions",
+        "factual_recall",
+        "in_context_recall",
+        "labelled_contexts",
+        "sequences",
+    )
     # What is asked; architectures say which questions they answer.
     question: ClassVar[str] = "next token"
     # Whether inputs are sequences of tokens; otherwise they are vectors.
