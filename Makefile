@@ -94,7 +94,7 @@ docs: $(VENV)/.installed-docs
 	@echo build/docs/docs/index.html
 
 parquet: $(VENV)/.installed-parquet
-	$(VENV)/bin/python -m memobench.table.published build/parquet
+	$(VENV)/bin/python -m memobench.store.published build/parquet
 
 intervals: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.coverage > docs/intervals.md

@@ -9,12 +9,10 @@ programs, without `__init__.py`, are neither searched nor installed.
 import importlib
 import pkgutil
 import sys
-from collections.abc import Iterable
 from types import ModuleType
 
-from memobench.columns import require, shown
-from memobench.errors import UserError
-from memobench.experiment import Experiment, listed
+from memobench.experiment import EXPERIMENTS as EXPERIMENTS
+from memobench.experiment import add, declared
 
 ORDER = ("dana2025", "mahdavi2024", "hebbian2026", "constructions", "board", "capacity", "blocks")
 
@@ -27,30 +25,6 @@ def _modules(package: ModuleType) -> list[ModuleType]:
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
-def declared(module: ModuleType) -> tuple[Experiment, ...]:
-    """The experiments that a module declares; none for what others share.
-
-    Raises UserError for what is no experiment.
-    """
-    constants = vars(module)
-    one = [constants["EXPERIMENT"]] if "EXPERIMENT" in constants else []
-    for found in one:
-        fix = "give one, or several as EXPERIMENTS"
-        require(isinstance(found, Experiment), f"EXPERIMENT={shown(found)} is no Experiment; {fix}")
-    several = constants.get("EXPERIMENTS", ())
-    # A file may import ours.
-    several = () if several is EXPERIMENTS else listed("EXPERIMENTS", several, Experiment)
-    return *one, *(found for found in several if found not in one)
-
-
-def add(experiments: Iterable[Experiment]) -> None:
-    """Registers experiments. Raises UserError for a name that another has."""
-    for experiment in experiments:
-        if EXPERIMENTS.setdefault(experiment.name, experiment) is not experiment:
-            raise UserError(f"an experiment of name={experiment.name!r} is there; choose another")
-
-
-EXPERIMENTS: dict[str, Experiment] = {}
 for _folder in _modules(sys.modules[__name__]):
     for _module in _modules(_folder):
         add(declared(_module))

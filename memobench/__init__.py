@@ -31,19 +31,19 @@ if not os.path.isfile(__file__):
         name=__name__,
     )
 
-from memobench import forks as forks  # It must know of every fork.
-from memobench.errors import UserError, require_system
+from memobench.common import forks as forks  # It must know of every fork.
+from memobench.common.errors import UserError, require_system
 from memobench.version import __version__
 
 if TYPE_CHECKING:
+    from memobench.board.check import check
     from memobench.certificates.counting import certify
     from memobench.certificates.kept import weights
-    from memobench.models.checking import check
+    from memobench.core.run import Run
     from memobench.report.plotting import plot
-    from memobench.runs import Run
     from memobench.runtime.sweep import plan, run
-    from memobench.table.published import published
-    from memobench.table.results import load_results
+    from memobench.store.published import published
+    from memobench.store.results import load_results
 
 __all__ = [
     "Run",
@@ -61,13 +61,13 @@ __all__ = [
 
 # What takes a second to import is imported when it is first asked for.
 _HOMES = {
-    "Run": "runs",
+    "Run": "core.run",
     "certify": "certificates.counting",
-    "check": "models.checking",
-    "load_results": "table.results",
+    "check": "board.check",
+    "load_results": "store.results",
     "plan": "runtime.sweep",
     "plot": "report.plotting",
-    "published": "table.published",
+    "published": "store.published",
     "run": "runtime.sweep",
     "weights": "certificates.kept",
 }
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
         require_system()
         return getattr(importlib.import_module(f"memobench.{_HOMES[name]}"), name)
     if name[:1].isupper():
-        kinds = importlib.import_module("memobench.kinds").by_class()
+        kinds = importlib.import_module("memobench.analysis.kinds").by_class()
         if name in kinds:
             return kinds[name]
     elif not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
@@ -90,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """What completion lists: all that is public, and every kind by its class."""
-    return sorted({*__all__, *importlib.import_module("memobench.kinds").by_class()})
+    return sorted({*__all__, *importlib.import_module("memobench.analysis.kinds").by_class()})

@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 try:
-    from memobench import cli
+    from memobench.cli import main as cli
 
     cli.main()
 except ModuleNotFoundError as error:

@@ -1,25 +1,47 @@
 """An experiment: a named, immutable tuple of runs, what was published about them, and claims."""
 
 import dataclasses
+import importlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from memobench.claims import Claim
-from memobench.columns import NAME, matching, require, shown, whole
-from memobench.errors import UserError, arguments_checked, closest
-from memobench.methods.base import Method
-from memobench.models.base import Architecture
-from memobench.report.drawing import Drawing
-from memobench.runs import Run, cells
-from memobench.table.rows import configuration
-from memobench.tasks.base import Task
+from memobench.common.errors import UserError, arguments_checked, closest, require, shown
+from memobench.core.architecture import Architecture
+from memobench.core.cells import cells
+from memobench.core.columns import NAME, matching, whole
+from memobench.core.run import Method, Run
+from memobench.core.task import Task
+from memobench.store.rows import configuration
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 # What a published row has beside the sizes that it belongs to.
 _PUBLISHED = ("published", "published_steps")
 # Pages lie in a folder of the first word.
 _NAMES = matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """Base of all kinds of figures: what the figure of an experiment shows."""
+
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
+        """The figure of a preset's runs, a table from `analysis.with_theory`."""
+        raise NotImplementedError
+
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """Paragraphs of Markdown that the experiment's page has beside its own; none by default."""
+        return []
+
+    def answer(self, table: pd.DataFrame) -> str:
+        """What the runs answer, in a sentence or two with intervals; "" where they do not."""
+        return ""
 
 
 @arguments_checked
@@ -168,3 +190,35 @@ def with_full_heads(architectures: Iterable[Architecture]) -> list[Architecture]
     """
     several: list[Any] = list(architectures)
     return [a.replace(heads="full", d_head=min(a.d_head, a.d_model)) for a in several]
+
+
+EXPERIMENTS: dict[str, Experiment] = {}
+
+
+def declared(module: ModuleType) -> tuple[Experiment, ...]:
+    """The experiments that a module declares; none for what others share.
+
+    Raises UserError for what is no experiment.
+    """
+    constants = vars(module)
+    one = [constants["EXPERIMENT"]] if "EXPERIMENT" in constants else []
+    for found in one:
+        fix = "give one, or several as EXPERIMENTS"
+        require(isinstance(found, Experiment), f"EXPERIMENT={shown(found)} is no Experiment; {fix}")
+    several = constants.get("EXPERIMENTS", ())
+    # A file may import ours.
+    several = () if several is EXPERIMENTS else listed("EXPERIMENTS", several, Experiment)
+    return *one, *(found for found in several if found not in one)
+
+
+def add(experiments: Iterable[Experiment]) -> None:
+    """Registers experiments. Raises UserError for a name that another has."""
+    for experiment in experiments:
+        if EXPERIMENTS.setdefault(experiment.name, experiment) is not experiment:
+            raise UserError(f"an experiment of name={experiment.name!r} is there; choose another")
+
+
+def load_experiments() -> Mapping[str, Experiment]:
+    """Every experiment by name: those of `experiments/`, and those of users' files."""
+    importlib.import_module("memobench.experiments")
+    return EXPERIMENTS

@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from memobench.errors import UserError, in_a_line
+from memobench import experiment
+from memobench.common.errors import UserError, in_a_line
+from memobench.experiment import Experiment
 
 if TYPE_CHECKING:
     from memobench.executors import Work
-    from memobench.experiment import Experiment
 
 # Of the entry points by which a package names its modules.
 GROUP = "memobench"
@@ -84,12 +85,10 @@ def at_work(modules: Sequence[str], work: "Work", *arguments: Any) -> Any:
 
 
 def _register(name: str, path: pathlib.Path | None) -> tuple["Experiment", ...]:
-    from memobench import experiments
-
     try:
         module = _loaded(path) or importlib.import_module(name)
-        found = experiments.declared(module)
-        experiments.add(found)
+        found = experiment.declared(module)
+        experiment.add(found)
     except (Exception, SystemExit) as error:
         raise UserError(_line(error, name, path)) from error
     if module.__name__ not in _names:

@@ -10,7 +10,7 @@ from unittest import mock
 from absl import logging
 from absl.testing import flagsaver
 
-from memobench import cli
+from memobench.cli import main as cli
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,14 +22,14 @@ import pytest
 
 import memobench
 from memobench import claims, plugins
+from memobench.analysis.kinds import FAMILIES
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
+from memobench.core.spec import REGISTERED
 from memobench.executors import Executor
 from memobench.experiments import EXPERIMENTS
-from memobench.kinds import FAMILIES
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
-from memobench.runs import Run
-from memobench.spec import REGISTERED
-from memobench.table import measures
+from memobench.store import measures
 from memobench.tasks.associations import Associations
 from tests import small
 

@@ -1,10 +1,10 @@
 """Small runs of the construction of Dana et al. (2025), and what constructed weights know."""
 
-from memobench import constructions
+from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
-from memobench.models.base import Architecture
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 
@@ -50,5 +50,5 @@ def run_of(
 
 def judged(run):
     """The pack's result of a run, and its certificate."""
-    result = constructions.construct_pack(packing.make_pack([run]))
+    result = making.construct_pack(packing.make_pack([run]))
     return result, result.columns[0]

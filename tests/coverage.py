@@ -13,9 +13,11 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from memobench import capacity, claims
-from memobench.claims import evidence, families, groups, growth, statistics
-from memobench.table.rows import configuration
+from memobench import claims
+from memobench.analysis import statistics
+from memobench.claims import evidence, families, groups, growth
+from memobench.methods import thresholds as capacity
+from memobench.store.rows import configuration
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
 N_SEEDS = (3, 5, 10, 20)
@@ -362,7 +364,7 @@ TEXT = """\
 
 What this project calls a 95% interval, and its coverage. Written by
 `make intervals`, which simulates through the project's own functions
-(`memobench/claims/statistics.py`); `make test` asserts a short version of it.
+(`memobench/analysis/statistics.py`); `make test` asserts a short version of it.
 
 ## How intervals are made
 

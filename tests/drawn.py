@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from memobench import columns, kinds, spec
-from memobench.errors import UserError
-from memobench.methods.base import Method
-from memobench.methods.construction import Construction
+from memobench.analysis import kinds
+from memobench.common.errors import UserError
+from memobench.constructions.base import Construction
+from memobench.core import columns, spec
+from memobench.core.architecture import Architecture
+from memobench.core.run import Method, Run
+from memobench.core.spec import Spec
+from memobench.core.task import Task
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
-from memobench.runs import Run
-from memobench.spec import Spec
-from memobench.tasks.base import Task
 
 KINDS = [
     made

@@ -4,11 +4,14 @@ import functools
 
 import numpy as np
 
-from memobench import board, certificates, families, folders, plugins
-from memobench.models import base as models
+from memobench import certificates, plugins
+from memobench.board import families
+from memobench.board import table as board
+from memobench.common import folders
+from memobench.core import module as models
+from memobench.core.cells import cells
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.runs import cells
-from memobench.table import results
+from memobench.store import results
 from tests.small import PROVENANCE
 
 BUDGET = 256

@@ -19,12 +19,11 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 import memobench
-from memobench.methods.base import PackResult
+from memobench.core.run import PackResult, Run
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run
-from memobench.table import results
+from memobench.store import results
 from memobench.tasks.associations import Associations
 
 _FORK = multiprocessing.get_context("forkserver")

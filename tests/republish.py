@@ -14,14 +14,15 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import folders
+from memobench.analysis import seeds as analysis
+from memobench.common import folders
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.report import experiment as page
 from memobench.report import tables, verdicts
 from memobench.report.drawing import save
 from memobench.report.saturation import Picture
-from memobench.table import analysis, published
+from memobench.store import published
 
 
 @dataclasses.dataclass(frozen=True)

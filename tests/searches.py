@@ -1,9 +1,9 @@
 """Small searches that several files of tests share."""
 
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from tests import small
 

@@ -6,15 +6,16 @@ import re
 
 import pytest
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.architecture import Architecture
+from memobench.core.cells import from_cells
+from memobench.core.spec import SPEC_VERSION
+from memobench.core.task import Task
 from memobench.experiment import Experiment
-from memobench.models.base import Architecture
 from memobench.report.figure import Figure
-from memobench.runs import from_cells
-from memobench.spec import SPEC_VERSION
-from memobench.table import checks, results, rows
+from memobench.store import results, rows
+from memobench.table import checks
 from memobench.table.consistency import check_domain
-from memobench.tasks.base import Task
 
 # Values of fields, wherever a kind has a field of this name.
 TASK = {

@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench.errors import UserError
+from memobench.analysis import seeds as analysis
+from memobench.common.errors import UserError
+from memobench.core.cells import cells
+from memobench.core.run import Run
 from memobench.models.transformer import AttentionOnly
-from memobench.runs import Run, cells
-from memobench.table import analysis
 from memobench.tasks.associations import Associations
 
 

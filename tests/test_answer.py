@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import typical
+from memobench.board import typical
 from memobench.experiments import EXPERIMENTS
 from memobench.report import answer, leaderboard
-from memobench.table.published import published
+from memobench.store.published import published
 
 ATTENTION, MLP, BOTH = typical.SIDES
 

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from memobench import atomic
+from memobench.common import atomic
 
 # The writer dies as by SIGKILL where the named step would begin.
 KILLED = """
 import os, pathlib, signal, sys
-from memobench import atomic
+from memobench.common import atomic
 _, write, step, path = sys.argv
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

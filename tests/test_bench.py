@@ -8,9 +8,10 @@ import subprocess
 import pytest
 
 import memobench
-from memobench import folders, plugins
+from memobench import plugins
+from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
-from memobench.table import results
+from memobench.store import results
 from tests.command_line import command_line
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -18,7 +19,8 @@ TINY = """
 import dataclasses
 from memobench import Associations, AttentionOnly, Training
 from memobench.experiment import Experiment, grid
-from memobench.report.drawing import Drawing, subplots
+from memobench.experiment import Drawing
+from memobench.report.drawing import subplots
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plain(Drawing):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from memobench import bisection
-from memobench.bisection import Proposal, Trial
+from memobench.methods import bisection
+from memobench.methods.bisection import Proposal, Trial
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 

@@ -11,11 +11,12 @@ import pytest
 import scipy.special
 from flax import linen as nn
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.run import Run
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models import attention, norms
-from memobench.models import base as models
 from memobench.models.attention import Attention
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward, neurons
 from memobench.models.mixture_of_experts import Experts, MixtureOfExperts, chosen
@@ -23,7 +24,6 @@ from memobench.models.modern import Modern
 from memobench.models.norms import Norm
 from memobench.models.product_key_memory import ProductKeyMemory, ProductKeys
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.sequences import Sequences
 from tests import small

@@ -4,12 +4,14 @@ import dataclasses
 
 import pytest
 
-from memobench import board, families, typical
-from memobench.errors import UserError
-from memobench.models import base as models
-from memobench.models.base import Architecture
+from memobench.board import families, typical
+from memobench.board import table as board
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.cells import cells
+from memobench.core.run import Run
 from memobench.models.gpt import GPT
-from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 from tests.entries import BUDGET, HEADS, NEURONS, made, n_params_of
 

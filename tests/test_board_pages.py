@@ -13,13 +13,16 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import board, certificates, families, folders, plugins, submissions
+from memobench import certificates, plugins
+from memobench.board import families, submissions
+from memobench.board import table as board
 from memobench.certificates import counting
-from memobench.models import base as models
-from memobench.models.base import Architecture
+from memobench.common import folders
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
 from memobench.report import html as page_of
 from memobench.report import latex, leaderboard, tables
-from memobench.table import results
+from memobench.store import results
 from tests import entries
 from tests.command_line import command_line
 from tests.entries import BUDGET, HEADS, NEURONS, build, counted, made, three

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import board, plugins, theory, typical
+from memobench import plugins, theory
+from memobench.board import table as board
+from memobench.board import typical
 from memobench.models.transformer import MLP
-from memobench.table import results
+from memobench.store import results
 from tests.entries import BOTH, BUDGET, HEADS, NEURONS, build, counted, made, three
 from tests.test_submissions_own import OWN
 

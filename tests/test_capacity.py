@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import capacity, families, typical
+from memobench.board import families, typical
+from memobench.methods import thresholds as capacity
 from tests.coverage import failing_rate
 
 REPETITIONS = 300

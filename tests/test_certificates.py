@@ -15,19 +15,22 @@ from absl.testing import flagsaver
 from hypothesis import strategies as st
 
 import memobench
-from memobench import certificates, cli, metrics, precision, strict_json
+from memobench import certificates
 from memobench.certificates import counting
-from memobench.errors import UserError
+from memobench.cli import main as cli
+from memobench.common import strict_json
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.run import PackResult, Weights
 from memobench.methods.annealing import Annealing
-from memobench.methods.base import PackResult, Weights
 from memobench.methods.training import Training
-from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
 from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.transformer import MLP
+from memobench.numerics import metrics, precision
 from memobench.planner import packing
-from memobench.runtime import worker
-from memobench.table import results, verify
+from memobench.runtime import verify, worker
+from memobench.store import results
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.factual_recall import FactualRecall

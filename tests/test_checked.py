@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.run import Run
 from memobench.methods import training
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
@@ -16,8 +17,7 @@ from memobench.models.recall_transformer import RELEASED, RecallTransformer
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.report.heat import Heat
-from memobench.runs import Run
-from memobench.table import verify
+from memobench.runtime import verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.sequences import Sequences

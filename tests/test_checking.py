@@ -13,17 +13,18 @@ from flax import linen as nn
 
 import memobench
 from memobench import certificates
-from memobench.columns import choice, integer
-from memobench.errors import UserError
+from memobench.checks import architectures as checking
+from memobench.checks import tasks as task_checking
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.columns import choice, integer
+from memobench.core.module import Module
+from memobench.core.spec import kind
+from memobench.core.task import Task
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models import checking
-from memobench.models.base import Architecture, Module
-from memobench.spec import kind
-from memobench.table import verify
-from memobench.tasks import checking as task_checking
+from memobench.runtime import verify
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
 from tests import small
 from tests.drawn import assert_one_line
 

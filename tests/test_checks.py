@@ -8,12 +8,15 @@ import random
 import pandas as pd
 import pytest
 
-from memobench import bisection, metrics
-from memobench.bisection import Trial
+from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
-from memobench.errors import UserError
+from memobench.core.cells import cells, from_cells
+from memobench.core.optimizer import Optimizer
+from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
+from memobench.methods import bisection
 from memobench.methods.annealing import Annealing
+from memobench.methods.bisection import Trial
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -21,10 +24,9 @@ from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
-from memobench.optimizers.base import Optimizer
-from memobench.runs import Run, cells, from_cells
+from memobench.numerics import metrics
+from memobench.store import rows as declared
 from memobench.table import replay
-from memobench.table import rows as declared
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
@@ -77,7 +79,7 @@ def _refuses(row):
 
 def _row(run, **measured):
     """A row as `sweep` would write it."""
-    from memobench.models import base as models
+    from memobench.core import module as models
 
     module, length = run.module(), run.task.context_length
     counts = models.counts(module, length) | {"status": "ok"}

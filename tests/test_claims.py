@@ -8,7 +8,7 @@ import pytest
 
 from memobench import claims
 from memobench.claims import FAILS, HOLDS, UNDECIDED, Claim
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from tests.synthetic import N_HEADS, along, families, heads_and_widths
 
 CLAIMS = [

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from memobench import claims
-from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, counts, evidence, statistics
+from memobench.analysis import statistics
+from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, counts, evidence
 from tests.synthetic import (
     WIDTHS,
     along,

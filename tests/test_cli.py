@@ -14,13 +14,14 @@ import pytest
 from absl.testing import flagsaver
 
 import memobench
-from memobench import cli, plugins
-from memobench.command import choose
-from memobench.errors import Lost, UserError
+from memobench import plugins
+from memobench.cli import main as cli
+from memobench.cli.command import choose
+from memobench.cli.times import ClockTime
+from memobench.common.errors import Lost, UserError
 from memobench.experiments import EXPERIMENTS
-from memobench.runtime import sweep
-from memobench.table import results, verify
-from memobench.times import ClockTime
+from memobench.runtime import sweep, verify
+from memobench.store import results
 from tests.command_line import command_line
 from tests.drawn import assert_one_line
 
@@ -110,7 +111,7 @@ def test_windows_is_refused_in_a_line(monkeypatch):
 
 def test_a_mistake_is_found_before_any_work():
     """In the command itself, before what plans and makes runs is imported."""
-    code = "import sys; from memobench import cli\n"
+    code = "import sys; from memobench.cli import main as cli\n"
     code += "for wrong in ('--results=/dev/null/none', '--executor=rai'):\n"
     code += "    sys.argv = ['memobench', 'run', 'dana2025/heads', wrong]\n"
     code += "    try: cli.main()\n"

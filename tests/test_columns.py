@@ -6,16 +6,20 @@ import sys
 
 import pytest
 
-from memobench import board, columns
+from memobench.analysis import searched as capacities
+from memobench.analysis import seeds as analysis
+from memobench.board import table as board
 from memobench.claims import scaling as claims_of_scaling
-from memobench.columns import one_of, whole
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core import columns
+from memobench.core.cells import cells
+from memobench.core.columns import one_of, whole
+from memobench.core.run import Run
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.report import capacity, configurations, constructions
 from memobench.report import experiment as page
-from memobench.runs import Run, cells
-from memobench.table import analysis, capacities, measures, results, rows
+from memobench.store import measures, results, rows
 from memobench.tasks.associations import Associations
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs" / "columns.md"

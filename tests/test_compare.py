@@ -5,9 +5,9 @@ import pytest
 import scipy.stats
 
 import memobench
+from memobench.core.cells import cells
 from memobench.report import compare
-from memobench.runs import cells
-from memobench.table import results
+from memobench.store import results
 
 
 def _table(make_run, seeds, bits, **sizes):

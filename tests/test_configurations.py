@@ -5,7 +5,7 @@ import pandas as pd
 
 from memobench.methods.training import Training
 from memobench.report import configurations
-from memobench.table import rows as declared
+from memobench.store import rows as declared
 
 
 def written(table, folder):

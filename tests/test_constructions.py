@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, metrics, precision
-from memobench.constructions import random_attention
+from memobench.common.errors import UserError
+from memobench.constructions import making, random_attention
+from memobench.constructions.base import Construction
 from memobench.constructions.dana2025 import Dana2025
-from memobench.errors import UserError
-from memobench.methods.construction import Construction
+from memobench.core.run import Run
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
 from memobench.models.linear_memory import LinearMemory
@@ -21,8 +21,8 @@ from memobench.models.mlp_memory import MLPMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.numerics import metrics, precision
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.labelled_contexts import LabelledContexts
@@ -35,7 +35,7 @@ def test_packed_equals_alone():
         run_of(seed=3, d_model=6, d_head=3, n_heads=6),
         run_of(seed=1, task_seed=4, method={"n_aimed": 5, "weights": "int8"}),
     ]
-    packed = constructions.construct_pack(packing.make_pack(runs))
+    packed = making.construct_pack(packing.make_pack(runs))
     for i, run in enumerate(runs):
         alone, certificate = judged(run)
         assert packed.accuracy_R[i] == alone.accuracy_R[0]
@@ -49,11 +49,11 @@ def test_a_pack_stops_between_its_runs_and_not_after_the_last():
 
     runs = [run_of(seed=seed) for seed in range(3)]
     counted: list[int] = []
-    constructions.construct_pack(packing.make_pack(runs), counted.append)
+    making.construct_pack(packing.make_pack(runs), counted.append)
     assert counted == [1, 1]
     with pytest.raises(KeyboardInterrupt):
-        constructions.construct_pack(packing.make_pack(runs), stop)
-    assert len(constructions.construct_pack(packing.make_pack(runs[:1]), stop).loss_R) == 1
+        making.construct_pack(packing.make_pack(runs), stop)
+    assert len(making.construct_pack(packing.make_pack(runs[:1]), stop).loss_R) == 1
 
 
 def test_rows_hold_the_certificates_and_are_kept(tmp_path):
@@ -116,7 +116,7 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
             except UserError:
                 continue
             try:
-                constructions.construct(run)
+                making.construct(run)
                 made += 1
             except UserError as error:
                 lines += str(error).splitlines()
@@ -151,7 +151,7 @@ def _params(task, architecture, method, seed):
     run = Run(task=task, architecture=architecture, method=method, seed=seed)
     try:
         run.module()
-        return constructions.construct(run).params
+        return making.construct(run).params
     except UserError:
         return None
 
@@ -184,7 +184,7 @@ def _params(task, architecture, method, seed):
 )
 def test_mistakes_are_told_in_one_line(run, message):
     with pytest.raises(UserError, match=message) as told:
-        constructions.construct(run)
+        making.construct(run)
     assert "\n" not in str(told.value)
 
 
@@ -230,7 +230,7 @@ def test_specs_refuse_what_means_nothing(build, message):
 def test_only_constructions_are_constructed():
     run = dataclasses.replace(run_of(), method=Training())
     with pytest.raises(UserError, match="method='trained' is no construction"):
-        constructions.construct(run)
+        making.construct(run)
 
 
 def test_double_precision_does_not_leak():

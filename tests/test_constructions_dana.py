@@ -5,14 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from memobench import constructions, metrics, precision, theory
-from memobench.constructions import evaluation, linear
+from memobench import theory
+from memobench.common.errors import UserError
+from memobench.constructions import evaluation, linear, making
+from memobench.constructions.base import Construction
 from memobench.constructions.dana2025 import Dana2025
-from memobench.errors import UserError
-from memobench.methods.construction import Construction
-from memobench.models import base as models
+from memobench.core import module as models
+from memobench.core.cells import cells
+from memobench.core.run import Run
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.runs import Run, cells
+from memobench.numerics import metrics, precision
 from memobench.tasks.associations import Associations
 from tests.constructed import SIZES, judged, run_of
 from tests.test_models import reference_logits
@@ -60,7 +62,7 @@ def test_fewer_than_promised_are_memorized_too(n_aimed):
 def test_nothing_aimed_at_gives_random_features_and_no_output_of_heads():
     run = run_of(method={"n_aimed": 0})
     result, certificate = judged(run)
-    made = constructions.construct(run)
+    made = making.construct(run)
     assert not made.params["layer0_output"].any()
     assert made.params["layer0_query"].all()
     assert certificate["aimed_accuracy"] is None
@@ -74,8 +76,8 @@ def test_the_weights_know_their_examples_by_an_independent_forward_pass(name, n_
     # Heads of dimension 4, where the scale 1 / sqrt(d_h) is exact in float32 too.
     sizes = SIZES[name] | {"d_head": 4, "d_model": 4, "n_heads": 5}
     run = run_of(method={"n_aimed": n_aimed}, **sizes)
-    made, module = constructions.construct(run), run.module()
-    variables = {"params": made.params, "constants": constructions._constants(run)}
+    made, module = making.construct(run), run.module()
+    variables = {"params": made.params, "constants": making._constants(run)}
     data = run.task.sample()
     output_TxN = evaluation.outputs(module, variables, run.task, data, double=True)
     tokens_TxS = np.asarray(data.tokens_TxS)
@@ -83,7 +85,7 @@ def test_the_weights_know_their_examples_by_an_independent_forward_pass(name, n_
         [reference_logits(run.architecture, variables["params"], x) for x in tokens_TxS]
     )
     np.testing.assert_allclose(output_TxN, reference_TxN, atol=1e-8)
-    aimed_A = constructions.aimed(run)
+    aimed_A = making.aimed(run)
     assert len(aimed_A) == n_aimed
     next_T = np.asarray(data.next_TxK)[:, 0]
     np.testing.assert_array_equal(reference_TxN[aimed_A].argmax(axis=1), next_T[aimed_A])
@@ -92,7 +94,7 @@ def test_the_weights_know_their_examples_by_an_independent_forward_pass(name, n_
 def test_constructed_weights_have_the_module_s_shapes():
     for sizes in SIZES.values():
         run = run_of(**sizes)
-        made = constructions.construct(run)
+        made = making.construct(run)
         expected = models.shapes(run.module(), run.task.context_length)["params"]
         assert {name: x.shape for name, x in made.params.items()} == {
             name: x.shape for name, x in expected.items()
@@ -105,11 +107,11 @@ def test_constructed_weights_have_the_module_s_shapes():
 def test_one_example_more_has_no_solution(name):
     run = run_of(T=25, **SIZES[name])
     with pytest.raises(linear.NotExact, match="the features of 25 examples have rank 24"):
-        run.method.construct(constructions._problem(run))
+        run.method.construct(making._problem(run))
     with pytest.raises(UserError, match=r"promises 24 .* and 25 are wanted; lower n_aimed"):
-        constructions.construct(run)
+        making.construct(run)
     nearest = dataclasses.replace(run, method=Dana2025(solve="least_squares"))
-    certificate = constructions.construct(nearest).certificate
+    certificate = making.construct(nearest).certificate
     assert certificate["feature_rank"] == 24
     # What is solved exactly is off by rounding, less than 1e-6 above.
     assert certificate["fit_error"] > 1e-3
@@ -120,11 +122,11 @@ def test_exact_means_that_least_squares_are_never_used(monkeypatch):
         raise AssertionError("least squares in place of an exact solution")
 
     monkeypatch.setattr(np.linalg, "lstsq", fail)
-    assert constructions.construct(run_of()).certificate["feature_rank"] == 24
+    assert making.construct(run_of()).certificate["feature_rank"] == 24
     with pytest.raises(UserError):
-        constructions.construct(run_of(T=25))
+        making.construct(run_of(T=25))
     with pytest.raises(AssertionError):
-        constructions.construct(run_of(method={"solve": "least_squares"}))
+        making.construct(run_of(method={"solve": "least_squares"}))
 
 
 def test_least_squares_know_all_where_an_exact_solution_exists():
@@ -138,7 +140,7 @@ def test_scores_have_the_deviation_that_is_asked_for():
     for scale in (1.0, 16.0):
         run = run_of(vocab_size=20, T=300, n_heads=3, d_model=4, d_head=4, method={"n_aimed": 1})
         method = dataclasses.replace(run.method, scale=scale)
-        params = constructions.construct(dataclasses.replace(run, method=method)).params
+        params = making.construct(dataclasses.replace(run, method=method)).params
         stream_TxSxD = params["token_embedding"][np.asarray(run.task.sample().tokens_TxS)]
         stream_TxSxD = stream_TxSxD + params["position_embedding"]
         for query, key in zip(params["layer0_query"], params["layer0_key"], strict=True):
@@ -150,7 +152,7 @@ def test_scores_have_the_deviation_that_is_asked_for():
 def test_a_scale_that_loses_rank_is_told_with_one_that_does_not():
     run = run_of(vocab_size=10, T=82, d_model=2, d_head=2, n_heads=40, method={"scale": 0.05})
     with pytest.raises(UserError, match=r"scale=0\.05.* the features of 82") as told:
-        constructions.construct(run)
+        making.construct(run)
     message = str(told.value)
     assert "\n" not in message
     scale = float(message.rpartition("scale=")[2].partition(" ")[0])
@@ -165,48 +167,46 @@ def test_no_scale_helps_where_the_skip_connection_has_too_few_tokens():
     # The last of four tokens has a stream of four dimensions, two short of the promised six.
     run = run_of(vocab_size=4, context_length=5, d_model=6, d_head=3, n_heads=6)
     with pytest.raises(UserError, match="no scale from 1 to 128 does; lower n_aimed") as told:
-        constructions.construct(run)
+        making.construct(run)
     fewer = int(str(told.value).partition("n_aimed to ")[2].partition(" ")[0])
     assert fewer == 22
     lower = dataclasses.replace(run, method=dataclasses.replace(run.method, n_aimed=fewer))
-    assert constructions.construct(lower).certificate["feature_rank"] == fewer
+    assert making.construct(lower).certificate["feature_rank"] == fewer
 
 
 def test_a_run_gives_the_same_bits_twice_and_another_seed_other_weights():
     def weights(**seeds):
-        params = constructions.construct(run_of(**seeds)).params
+        params = making.construct(run_of(**seeds)).params
         return b"".join(params[name].tobytes() for name in sorted(params))
 
     first = weights(seed=3)
     assert weights(seed=3) == first
     assert weights(seed=4) != first
     # Another instance of the task meets the same random features, and other labels.
-    other = constructions.construct(run_of(seed=3, task_seed=1)).params
-    mine = constructions.construct(run_of(seed=3)).params
+    other = making.construct(run_of(seed=3, task_seed=1)).params
+    mine = making.construct(run_of(seed=3)).params
     np.testing.assert_array_equal(other["layer0_key"], mine["layer0_key"])
     assert np.abs(other["layer0_output"] - mine["layer0_output"]).max() > 1e-3
 
 
 def test_examples_aimed_at_are_the_most_frequent_and_ties_are_drawn():
     every = np.arange(24)
-    np.testing.assert_array_equal(constructions.aimed(run_of()), every)
-    some = [constructions.aimed(run_of(task_seed=s, method={"n_aimed": 6})) for s in range(3)]
+    np.testing.assert_array_equal(making.aimed(run_of()), every)
+    some = [making.aimed(run_of(task_seed=s, method={"n_aimed": 6})) for s in range(3)]
     assert all(len(set(x)) == 6 for x in some)
     assert len({tuple(sorted(x)) for x in some}) == 3
     # More aimed at holds those of fewer: sets of one seed are nested.
-    more = constructions.aimed(run_of(method={"n_aimed": 7}))
+    more = making.aimed(run_of(method={"n_aimed": 7}))
     assert set(some[0]) < set(more)
     # The run's seed has no part in it.
-    np.testing.assert_array_equal(
-        constructions.aimed(run_of(seed=9, method={"n_aimed": 6})), some[0]
-    )
+    np.testing.assert_array_equal(making.aimed(run_of(seed=9, method={"n_aimed": 6})), some[0])
 
 
 def test_fewer_bits_are_rounded_before_the_rest_is_solved_for():
     margins = []
     for weights in ("float64", "bfloat16", "int8"):
         run = run_of(method={"weights": weights})
-        params = constructions.construct(run).params
+        params = making.construct(run).params
         for name in ("token_embedding", "layer0_query", "layer0_key", "layer0_value"):
             held = precision.stored(params[name], weights)
             np.testing.assert_allclose(held, params[name], rtol=1e-6)

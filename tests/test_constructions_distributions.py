@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions, theory
-from memobench.constructions import evaluation, random_attention
+from memobench import theory
+from memobench.constructions import evaluation, making, random_attention
 from memobench.methods.optimum import Optimum
 from memobench.tasks.distributions import Distributions
 from tests.constructed import run_of
@@ -29,7 +29,7 @@ def _check_distribution(run, n_aimed):
     # With several right answers only the divergence means something.
     for measure in ("accuracy", "bits", "memorized", "aimed_accuracy", "margin"):
         assert pd.isna(row[measure])
-    assert row["feature_rank"] == n_aimed == len(constructions.aimed(run))
+    assert row["feature_rank"] == n_aimed == len(making.aimed(run))
     return row
 
 
@@ -60,6 +60,6 @@ def test_distributions_come_as_near_as_the_best_encoder_on_what_occurs_most(monk
     assert 1e-3 < row["encoder_loss"] < np.log(4) / 2
     assert row["loss"] > row["aimed_loss"] + 0.01
     prior_T = FULL_SUPPORT.prior(FULL_SUPPORT.sample())
-    aimed_A = constructions.aimed(run)
+    aimed_A = making.aimed(run)
     assert prior_T[aimed_A].sum() > 0.9
     assert prior_T[aimed_A].min() > np.delete(prior_T, aimed_A).max()

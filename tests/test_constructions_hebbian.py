@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from memobench import constructions, theory
+from memobench import theory
+from memobench.analysis import theorems
+from memobench.common.errors import UserError
 from memobench.constructions import hebbian2026 as hebbian
-from memobench.errors import UserError
-from memobench.methods.construction import Construction
-from memobench.models import base as models
+from memobench.constructions import making
+from memobench.constructions.base import Construction
+from memobench.core import module as models
+from memobench.core.cells import cells
+from memobench.core.run import Run
 from memobench.models.mlp_memory import MLPMemory
 from memobench.planner import packing
-from memobench.runs import Run, cells
 from memobench.tasks.bijection import Bijection
 
 THEOREMS = ("hebbian", "hebbian_whitened", "hebbian_data_dependent", "ntk")
@@ -35,7 +38,7 @@ def _run(theorem, *, d=8, n=12, m=6, seed=0, tied=True, **options):
 
 
 def _accuracy(runs):
-    return constructions.construct_pack(packing.make_pack(runs)).accuracy_R.mean()
+    return making.construct_pack(packing.make_pack(runs)).accuracy_R.mean()
 
 
 def _facts(n=12, d=5, m=6, seed=0):
@@ -47,7 +50,7 @@ def _facts(n=12, d=5, m=6, seed=0):
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_memory_of_m_neurons_has_3_d_m_weights_and_its_tables(theorem, tied):
     run = _run(theorem, d=8, n=12, m=6, tied=tied)
-    made = constructions.construct(run)
+    made = making.construct(run)
     assert models.count_parameters(run.module(), 1) == (3 * 8 * 6 + (2 - tied) * 12 * 8, 3 * 8 * 6)
     shapes = models.shapes(run.module(), 1)["params"]
     assert {x: y.shape for x, y in made.params.items()} == {x: y.shape for x, y in shapes.items()}
@@ -56,8 +59,8 @@ def test_a_memory_of_m_neurons_has_3_d_m_weights_and_its_tables(theorem, tied):
 
 @every_theorem
 def test_keys_are_directions_and_the_weights_follow_from_the_seed(theorem):
-    made, again = (constructions.construct(_run(theorem)).params for _ in range(2))
-    other = constructions.construct(_run(theorem, seed=1)).params
+    made, again = (making.construct(_run(theorem)).params for _ in range(2))
+    other = making.construct(_run(theorem, seed=1)).params
     np.testing.assert_allclose(np.linalg.norm(made["token_embedding"], axis=1), 1)
     for name, x in made.items():
         assert np.array_equal(x, again[name])
@@ -66,7 +69,7 @@ def test_keys_are_directions_and_the_weights_follow_from_the_seed(theorem):
 
 def test_outer_products_are_their_sum():
     run = _run("hebbian", tied=False)
-    p = constructions.construct(run).params
+    p = making.construct(run).params
     next_T = np.asarray(run.task.sample().next_TxK)[:, 0]
     expected = sum(
         np.outer(p["unembedding"][j], (p["mlp_in"] @ k) * (p["mlp_gate"] @ k))
@@ -116,7 +119,7 @@ def test_a_fitted_projection_is_the_minimum_of_its_objective(fits):
 
 def test_fitting_values_gives_other_weights_than_fitting_scores():
     scores, values = (
-        constructions.construct(_run("hebbian_data_dependent", fitted=x)).params
+        making.construct(_run("hebbian_data_dependent", fitted=x)).params
         for x in ("scores", "values")
     )
     assert np.array_equal(scores["token_embedding"], values["token_embedding"])
@@ -126,7 +129,7 @@ def test_fitting_values_gives_other_weights_than_fitting_scores():
 @every_theorem
 def test_more_neurons_than_products_of_coordinates_are_no_obstacle(theorem):
     # Features of 4 coordinates have rank 10.
-    made = constructions.construct(_run(theorem, d=4, n=6, m=32))
+    made = making.construct(_run(theorem, d=4, n=6, m=32))
     assert all(np.isfinite(x).all() for x in made.params.values())
 
 
@@ -134,7 +137,7 @@ def test_more_neurons_than_products_of_coordinates_are_no_obstacle(theorem):
 def test_wide_memories_have_the_square_of_the_inner_product_as_their_kernel(theorem, divisor):
     d, n, m = 6, 5, 200_000
     run = _run(theorem, d=d, n=n, m=m, tied=False)
-    p = constructions.construct(run).params
+    p = making.construct(run).params
     gate = p["token_embedding"] @ p["mlp_gate"].T
     hidden = (p["token_embedding"] @ p["mlp_in"].T) * (
         gate if theorem == "hebbian" else np.maximum(gate, 0)
@@ -162,7 +165,7 @@ def test_nearly_all_facts_are_known_at_the_estimated_width(theorem, d, n, m, exp
     runs = [_run(theorem, d=d, n=n, m=m, seed=seed) for seed in range(4)]
     # Twice 4 maps, and facts of a map that are known or not together.
     assert _accuracy(runs) == pytest.approx(expected, abs=0.05)
-    assert constructions.promises(runs[0]) == pytest.approx(n, rel=0.05)
+    assert making.promises(runs[0]) == pytest.approx(n, rel=0.05)
 
 
 @every_theorem
@@ -183,7 +186,7 @@ def test_the_guides_are_of_their_own_architecture():
     assert not theory.NTK.applies(sizes)
     assert theory.NTK.applies(cells(_run("ntk", d=64, n=128, m=82)))
     # None of them is proven, so that nothing is promised.
-    assert np.isnan(theory.promised(sizes))
+    assert np.isnan(theorems.promised(sizes))
     plain = cells(Run(task=Bijection(vocab_size=9), architecture=MLPMemory(d_model=4, d_mlp=3)))
     assert not theory.HEBBIAN.applies(plain)
 
@@ -202,7 +205,7 @@ def test_mistakes_are_told_in_one_line(theorem, activation, message):
         method=Construction.named(theorem)(solve="least_squares"),
     )
     with pytest.raises(UserError, match=message) as told:
-        constructions.construct(run)
+        making.construct(run)
     assert "\n" not in str(told.value)
 
 
@@ -210,4 +213,4 @@ def test_exactly_no_more_is_taken_than_the_guide_says():
     run = _run("hebbian", d=16, n=64, m=4)
     exact = Run(task=run.task, architecture=run.architecture, method=hebbian.Hebbian())
     with pytest.raises(UserError, match="promises 1 examples at these sizes and 64 are wanted"):
-        constructions.construct(exact)
+        making.construct(exact)

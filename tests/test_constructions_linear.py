@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import constructions, theory
-from memobench.constructions import linear
+from memobench import theory
+from memobench.common.errors import UserError
+from memobench.constructions import linear, making
+from memobench.constructions.base import Construction
 from memobench.constructions.linear_memory import LinearLeastSquares, OuterProducts
 from memobench.constructions.proposition3 import Proposition3
-from memobench.errors import UserError
-from memobench.methods.construction import Construction
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.methods.training import Training, train_one
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.sequence_encoder import SequenceEncoder
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
@@ -114,10 +114,10 @@ def test_the_guide_grows_as_its_law_says():
 
 def test_outer_products_are_the_sum_of_outer_products():
     run = _memory("outer_products", d=5, n=12, n_aimed=7, solve="least_squares")
-    params = constructions.construct(run).params
+    params = making.construct(run).params
     key_NxD, value_NxD = params["token_embedding"], params["unembedding"]
     next_T = np.asarray(run.task.sample().next_TxK)[:, 0]
-    aimed_A = constructions.aimed(run)
+    aimed_A = making.aimed(run)
     products = [np.outer(value_NxD[next_T[token]], key_NxD[token]) for token in aimed_A]
     np.testing.assert_allclose(params["memory"], np.sum(products, axis=0), atol=1e-12)
     for directions_NxD in (key_NxD, value_NxD):
@@ -135,7 +135,7 @@ def _step(theorem, *, d=6, n=12, seed=0, **options):
 
 def test_a_gradient_step_is_one_down_the_gradient_at_zero():
     run = _step("gradient_step")
-    params, instance = constructions.construct(run).params, run.task.sample()
+    params, instance = making.construct(run).params, run.task.sample()
 
     def loss(memory_DxD):
         variables = {"params": params | {"memory": memory_DxD}, "constants": {}}
@@ -147,7 +147,7 @@ def test_a_gradient_step_is_one_down_the_gradient_at_zero():
 
 def test_a_step_of_muon_has_the_same_directions_and_even_singular_values():
     gradient, muon = (
-        np.linalg.svd(constructions.construct(_step(name, d=8, n=64)).params["memory"])
+        np.linalg.svd(making.construct(_step(name, d=8, n=64)).params["memory"])
         for name in ("gradient_step", "muon_step")
     )
     for of_gradient, of_muon in ((gradient[0], muon[0]), (gradient[2].T, muon[2].T)):
@@ -162,7 +162,7 @@ def test_a_step_of_muon_has_the_same_directions_and_even_singular_values():
 @pytest.mark.parametrize("theorem", STEPS)
 def test_a_large_batch_is_nearly_all_and_a_small_one_is_not(theorem):
     def memory(drawn):
-        memory_DxD = constructions.construct(_step(theorem, drawn=drawn)).params["memory"]
+        memory_DxD = making.construct(_step(theorem, drawn=drawn)).params["memory"]
         return memory_DxD / np.linalg.norm(memory_DxD)
 
     far, near = (np.linalg.norm(memory(None) - memory(n)) for n in (1, 10**9))
@@ -175,9 +175,9 @@ def test_one_step_of_muon_stores_more_than_one_of_sgd():
         name: np.mean([judged(run)[1]["aimed_accuracy"] for run in of]) for name, of in runs.items()
     }
     assert accuracy["muon_step"] > 2 * accuracy["gradient_step"]
-    assert [constructions.promises(of[0]) for of in runs.values()] == [3, 101]
+    assert [making.promises(of[0]) for of in runs.values()] == [3, 101]
     # Without Zipf's law nothing is said.
-    assert constructions.promises(_memory("muon_step", solve="least_squares")) is None
+    assert making.promises(_memory("muon_step", solve="least_squares")) is None
 
 
 def test_sequences_that_were_drawn_are_held_like_all():
@@ -217,9 +217,9 @@ def test_accuracy_falls_with_the_number_of_outer_products():
 def test_one_association_too_many_loses_rank():
     run = _memory("linear_least_squares", d=8, n_aimed=9)
     with pytest.raises(linear.NotExact, match="the features of 9 examples have rank 8"):
-        run.method.construct(constructions._problem(run))
+        run.method.construct(making._problem(run))
     with pytest.raises(UserError, match="promises 8 examples at these sizes and 9 are wanted"):
-        constructions.construct(run)
+        making.construct(run)
 
 
 @pytest.mark.parametrize("d", [2, 5])
@@ -243,7 +243,7 @@ def test_two_dimensions_encode_what_is_certain(d, task, weights):
 
 def test_an_encoder_knows_nothing_of_what_it_is_not_made_for():
     _, certificate = judged(_encoder(n_aimed=30))
-    made = constructions.construct(_encoder(n_aimed=30))
+    made = making.construct(_encoder(n_aimed=30))
     assert certificate["aimed_accuracy"] == pytest.approx(1)
     assert np.count_nonzero(np.abs(made.params["encoding"]).sum(axis=1)) == 30
 
@@ -251,7 +251,7 @@ def test_an_encoder_knows_nothing_of_what_it_is_not_made_for():
 @pytest.mark.parametrize("theorem", ["outer_products", "linear_least_squares", ENCODER])
 def test_constructed_weights_have_the_module_s_shapes(theorem):
     run = _encoder() if theorem == ENCODER else _memory(theorem, solve="least_squares")
-    made = constructions.construct(run)
+    made = making.construct(run)
     expected = models.shapes(run.module(), run.task.context_length)["params"]
     assert {name: x.shape for name, x in made.params.items()} == {
         name: x.shape for name, x in expected.items()
@@ -266,7 +266,7 @@ def test_training_betters_outer_products():
     run = Run(task=constructed.task, architecture=constructed.architecture, method=method)
     trained = train_one(run)
     assert trained.accuracy_R[0] > judged(constructed)[0].accuracy_R[0] + 0.1
-    params = constructions.construct(constructed).params
+    params = making.construct(constructed).params
     for name, moves in (("token_embedding", False), ("memory", True), ("unembedding", False)):
         after = trained.variables["params"][name][0]
         assert np.allclose(after, params[name], atol=1e-6) != moves
@@ -312,7 +312,7 @@ SEVERAL_OF_ONE = Distributions(vocab_size=9, context_length=1, conditional="unif
 )
 def test_mistakes_are_told_in_one_line(run, message):
     with pytest.raises(UserError, match=message) as told:
-        constructions.construct(run) if isinstance(run.method, Construction) else run.module()
+        making.construct(run) if isinstance(run.method, Construction) else run.module()
     assert "\n" not in str(told.value)
 
 

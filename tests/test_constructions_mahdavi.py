@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import constructions, theory
-from memobench.constructions import mahdavi2024
+from memobench import theory
+from memobench.common.errors import UserError
+from memobench.constructions import mahdavi2024, making
 from memobench.constructions.mahdavi2024 import Mahdavi2024
-from memobench.errors import UserError
-from memobench.models import base as models
+from memobench.core import module as models
+from memobench.core.run import Run
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 
@@ -41,7 +41,7 @@ def _run(contexts="shared", task=None, method=None, seed=0, more=0, **sizes):
 
 def _judged(run):
     """The run's accuracy, loss and certificate, by the module's own forward pass."""
-    result = constructions.construct_pack(packing.make_pack([run]))
+    result = making.construct_pack(packing.make_pack([run]))
     measured = {"accuracy": result.accuracy_R[0], "loss": result.loss_R[0]}
     return measured | result.columns[0]
 
@@ -49,7 +49,7 @@ def _judged(run):
 def _attention(run, made):
     """attention_TxHxN by the module in double precision."""
     module, data = run.module(), run.task.sample()
-    variables = {"params": made.params, "constants": constructions._constants(run)}
+    variables = {"params": made.params, "constants": making._constants(run)}
     with jax.enable_x64(True):
         every = jax.jit(
             jax.vmap(
@@ -103,7 +103,7 @@ def test_single_precision_holds_as_well(contexts, n_classes):
 @every_kind
 def test_one_more_than_promised_is_refused(contexts):
     with pytest.raises(UserError) as caught:
-        constructions.construct(_run(contexts, more=1))
+        making.construct(_run(contexts, more=1))
     assert "promises 16 examples at these sizes and 17 are wanted" in str(caught.value)
     assert "lower n_aimed to 16" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -117,7 +117,7 @@ def test_one_shared_context_has_no_higher_rank(d_head, more):
     # Proposition 2: H (n - 1) + 1, of any heads; the theorem's own reach it where n <= d_h.
     run = _run(task={"n_classes": None}, method={"solve": "least_squares"}, more=more)
     run = dataclasses.replace(run, architecture=QueryAttention(**(MODEL | {"d_head": d_head})))
-    made = constructions.construct(run)
+    made = making.construct(run)
     assert made.certificate["feature_rank"] == 5 * (4 - 1) + 1
     assert made.certificate["fit_error"] > 1e-3
 
@@ -126,7 +126,7 @@ def test_one_shared_context_has_no_higher_rank(d_head, more):
 @pytest.mark.parametrize("scale", [None, 4.0])
 def test_owned_queries_look_where_they_are_told_and_all_others_saturate(contexts, scale):
     run = _run(contexts, method={"scale": scale}, d_head=3)
-    attention_TxHxN = _attention(run, constructions.construct(run))
+    attention_TxHxN = _attention(run, making.construct(run))
     lead_TxH, owned_TxH = _leads(attention_TxHxN), _owned(run)
     assert (owned_TxH.sum(axis=0) == 2).all()
     gap = scale or mahdavi2024.SCALE[contexts]
@@ -143,7 +143,7 @@ def test_owned_queries_look_where_they_are_told_and_all_others_saturate(contexts
 
 def test_without_a_vector_to_spare_one_owned_query_looks_at_two_by_halves():
     run = _run()
-    attention_TxHxN, owned_TxH = _attention(run, constructions.construct(run)), _owned(run)
+    attention_TxHxN, owned_TxH = _attention(run, making.construct(run)), _owned(run)
     np.testing.assert_array_equal(owned_TxH.sum(axis=0), 3)
     for h, owned_T in enumerate(owned_TxH.T):
         largest_G = attention_TxHxN[owned_T, h].max(axis=-1)
@@ -195,7 +195,7 @@ def test_every_option_of_the_model_is_met(label, contexts):
     if options["contexts"] == "bag" and label == "full bag":
         options["task"] = {**options["task"], "n_bag": 4}
     run = _run(**options)
-    made = constructions.construct(run)
+    made = making.construct(run)
     shapes = jax.tree.map(lambda x: x.shape, models.shapes(run.module(), 0)["params"])
     assert {name: x.shape for name, x in made.params.items()} == shapes
     judged = _judged(run)
@@ -206,7 +206,7 @@ def test_every_option_of_the_model_is_met(label, contexts):
 @every_kind
 @every_label
 def test_nothing_aimed_at_is_no_mistake(contexts, n_classes):
-    made = constructions.construct(_run(contexts, {"n_classes": n_classes}, {"n_aimed": 0}))
+    made = making.construct(_run(contexts, {"n_classes": n_classes}, {"n_aimed": 0}))
     assert all(np.isfinite(x).all() for x in made.params.values())
     assert not made.params["layer0_value"].any()
 
@@ -214,8 +214,8 @@ def test_nothing_aimed_at_is_no_mistake(contexts, n_classes):
 @every_kind
 def test_weights_are_those_of_the_seeds(contexts):
     run = _run(contexts)
-    here, again = constructions.construct(run).params, constructions.construct(run).params
-    other = constructions.construct(dataclasses.replace(run, seed=1)).params
+    here, again = making.construct(run).params, making.construct(run).params
+    other = making.construct(dataclasses.replace(run, seed=1)).params
     for name, x in here.items():
         np.testing.assert_array_equal(x, again[name])
     assert not np.allclose(here["layer0_key"], other["layer0_key"])
@@ -252,7 +252,7 @@ MISTAKES = {
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_one_line_that_names_the_field(line):
     with pytest.raises(UserError) as caught:
-        constructions.construct(MISTAKES[line]())
+        making.construct(MISTAKES[line]())
     message = str(caught.value)
     assert message.startswith(f"theorem='mahdavi2024': {line}")
     assert "\n" not in message

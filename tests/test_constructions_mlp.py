@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from memobench import constructions
-from memobench.constructions import bubeck2020, linear
+from memobench.common.errors import UserError
+from memobench.constructions import bubeck2020, linear, making
 from memobench.constructions.bubeck2020 import Bubeck2020
 from memobench.constructions.random_features import RandomFeatures
-from memobench.errors import UserError
+from memobench.core.run import Run
 from memobench.models.transformer import MLP
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 
@@ -44,7 +43,7 @@ def features(n_sequences=23, **options):
 
 
 def _row(run):
-    made = constructions.construct_pack(packing.make_pack([run]))
+    made = making.construct_pack(packing.make_pack([run]))
     return {"accuracy": made.accuracy_R[0], **made.columns[0]}
 
 
@@ -112,7 +111,7 @@ def test_a_group_leaves_all_other_points_alone():
 )
 def test_what_is_not_promised_is_refused_in_one_line(run, told):
     with pytest.raises(UserError, match=told) as refused:
-        constructions.construct(run)
+        making.construct(run)
     assert "\n" not in str(refused.value)
 
 
@@ -125,7 +124,7 @@ def test_bubeck_solves_exactly_alone():
 def test_bubeck_writes_one_next_token():
     task = {"conditional": "uniform", "n_next": 2}
     with pytest.raises(UserError, match="n_next=1"):
-        constructions.construct(bubeck(kind=Distributions, task=task))
+        making.construct(bubeck(kind=Distributions, task=task))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -149,7 +148,7 @@ def test_features_in_float32_and_of_longer_sequences():
 
 
 def test_features_have_no_higher_rank():
-    problem = constructions._problem(features(24))
+    problem = making._problem(features(24))
     with pytest.raises(linear.NotExact) as lost:
         problem.method.construct(problem)
     assert lost.value.usable == 23

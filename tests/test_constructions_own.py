@@ -9,11 +9,14 @@ import pytest
 from flax import linen as nn
 
 import memobench
-from memobench import claims, constructions, plugins, theory
-from memobench.errors import UserError
-from memobench.models.base import Architecture, Module
-from memobench.runs import Run
-from memobench.spec import kind
+from memobench import claims, plugins, theory
+from memobench.common.errors import UserError
+from memobench.constructions import making
+from memobench.constructions.problem import Constructed
+from memobench.core.architecture import Architecture
+from memobench.core.module import Module
+from memobench.core.run import Run
+from memobench.core.spec import kind
 
 STORY = pathlib.Path(__file__).parent / "extending" / "construction.py"
 
@@ -76,7 +79,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("change", "said"), MISTAKES)
 def test_a_mistake_is_one_line(changed, change, said):
     with pytest.raises(UserError, match=said) as error:
-        constructions.as_judged(changed(change)[0])
+        making.as_judged(changed(change)[0])
     assert "\n" not in str(error.value)
     assert "theorem='changed'" in str(error.value)
 
@@ -154,10 +157,10 @@ def test_parameters_may_be_nested_as_flax_nests_them(changed):
             n = problem.module.vocab_size
             params = {"Embed_0": {"embedding": np.eye(n)}}
             params["out"] = {"kernel": np.eye(n), "bias": np.zeros(n)}
-            return constructions.Constructed(params, {})
+            return Constructed(params, {})
 
     nested = Run(task=run.task, architecture=Nested(d_model=1), method=Written(n_aimed=0))
-    variables = constructions.as_judged(nested)
+    variables = making.as_judged(nested)
     np.testing.assert_array_equal(variables["params"]["out"]["kernel"], np.eye(5))
     table = memobench.run([nested], progress=False)
     assert isinstance(table, pd.DataFrame)

@@ -8,15 +8,15 @@ import pytest
 
 import memobench
 from memobench import claims
+from memobench.analysis import seeds as analysis
 from memobench.constructions.dana2025 import Dana2025
+from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.constructions import trained
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report import experiment as page
 from memobench.report import panels
-from memobench.runs import Run
-from memobench.table import analysis
 from memobench.tasks.associations import Associations
 from tests.test_configurations import written
 

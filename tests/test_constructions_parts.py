@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from memobench import precision
 from memobench.constructions import codes, evaluation, linear
-from memobench.methods.construction import WEIGHTS
+from memobench.constructions.base import WEIGHTS
+from memobench.numerics import precision
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts

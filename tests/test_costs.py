@@ -5,14 +5,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench.commands.run import plan_table
+from memobench.cli.commands.run import plan_table
 from memobench.constructions.dana2025 import Dana2025
+from memobench.core.cells import cells
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.planner import costs, packing
-from memobench.runs import cells
 from memobench.tasks.associations import Associations
 
 OTHER_METHODS = (Annealing(), Search(training=Training()), Optimum(), Dana2025())

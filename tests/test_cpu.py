@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench.models import cpu
+from memobench.numerics import cpu
 
 SIZES = (1, 2, 7, 31, 32, 33, 37, 50, 64, 100, 200)
 

@@ -5,25 +5,27 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import bisection, claims, engine
-from memobench.columns import number
+from memobench import claims, engine
+from memobench.analysis import seeds as analysis
+from memobench.constructions.base import Construction
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.cells import cells
+from memobench.core.columns import number
+from memobench.core.spec import kind
 from memobench.engine import reading
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board.peak import Peaks
+from memobench.methods import bisection
 from memobench.methods.capacity import Capacity
-from memobench.methods.construction import Construction
 from memobench.methods.search import Search
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.planner import packing
 from memobench.report import experiment as page
 from memobench.report.exposure import Exposure
 from memobench.report.groups import Groups
 from memobench.report.scaling import Scaling
 from memobench.report.typical import Shapes, Typical
-from memobench.runs import cells
-from memobench.spec import kind
-from memobench.table import analysis, published, results
+from memobench.store import published, results
 
 
 def _fake(run):

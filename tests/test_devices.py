@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import memobench
+from memobench.core.run import Run
 from memobench.engine import devices, loop
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
@@ -21,7 +22,6 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts

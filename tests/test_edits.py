@@ -13,11 +13,11 @@ import tempfile
 import pytest
 from hypothesis import strategies as st
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.cells import cells
 from memobench.report import leaderboard
-from memobench.runs import cells
-from memobench.runtime import leases, status
-from memobench.table import results, rows, verify
+from memobench.runtime import leases, status, verify
+from memobench.store import results, rows
 from tests import small
 from tests.drawn import JUNK, cases, drawn_runs
 from tests.entries import three

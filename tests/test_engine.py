@@ -15,13 +15,13 @@ import pytest
 
 import memobench
 from memobench import engine
+from memobench.core import module as models
+from memobench.core.run import Run
 from memobench.engine import lanes, loop, program, reading
 from memobench.methods import training
 from memobench.methods.training import Training
-from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from tests import small
 from tests.stopping import Memory, Stop, stopping_after

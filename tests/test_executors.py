@@ -19,15 +19,15 @@ import pytest
 
 import memobench
 from memobench import certificates, executors
-from memobench.columns import declared, satisfying
-from memobench.errors import Lost, UserError
+from memobench.common.errors import Lost, UserError
+from memobench.core.columns import declared, satisfying
+from memobench.core.spec import kind
 from memobench.executors import TEXT, Ended, Executor, Pool, local, ray, slurm
 from memobench.executors.ray import Ray
 from memobench.methods.training import Training
 from memobench.planner import packing
 from memobench.runtime import leases, status, sweep
-from memobench.spec import kind
-from memobench.table import results
+from memobench.store import results
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 

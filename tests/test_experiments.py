@@ -9,8 +9,8 @@ import pytest
 
 import memobench
 from memobench import experiments
+from memobench.core.cells import cells
 from memobench.experiments import capacity
-from memobench.runs import cells
 
 FOLDERS = {m.name for m in pkgutil.iter_modules(experiments.__path__)}
 IN_FOLDERS = {

@@ -8,12 +8,12 @@ import pytest
 
 from memobench import claims
 from memobench.claims import exposure as exposure_claims
+from memobench.core import module as models
+from memobench.core.cells import cells
 from memobench.experiments import EXPERIMENTS
-from memobench.models import base as models
 from memobench.report import exposure
 from memobench.report.exposure import Exposure
-from memobench.runs import cells
-from memobench.table import results
+from memobench.store import results
 from tests.small import PROVENANCE, markdown_rows
 
 SEEN = (64, 256, 1024)

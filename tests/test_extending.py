@@ -11,9 +11,9 @@ import time
 import pytest
 
 from memobench import plugins
+from memobench.core.cells import cells, from_cells
 from memobench.planner import packing
-from memobench.runs import cells, from_cells
-from memobench.table import results, rows
+from memobench.store import results, rows
 from tests.command_line import command_line
 from tests.small import checked_row
 

@@ -3,15 +3,16 @@
 import pandas as pd
 import pytest
 
-from memobench import board, families
-from memobench.board import EXACT
+from memobench.board import families
+from memobench.board import table as board
+from memobench.board.table import EXACT
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
 from memobench.experiments.board import shapes
 from memobench.experiments.board import typical as board_typical
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.product_key_memory import ProductKeyMemory
-from memobench.table import results
-from memobench.table.published import published
+from memobench.store import results
+from memobench.store.published import published
 from tests.entries import BUDGET, HEADS, made
 
 

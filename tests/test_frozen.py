@@ -8,7 +8,7 @@ import json
 import pathlib
 
 from memobench.experiments import EXPERIMENTS
-from memobench.table.rows import all_columns
+from memobench.store.rows import all_columns
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import scipy.special
 
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.run import Run
 from memobench.engine import initializing
-from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models import base as models
 from memobench.models.gpt import GPT
 from memobench.models.transformer import MLP
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from memobench.tasks.sequences import Sequences

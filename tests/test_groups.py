@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from memobench import claims
+from memobench.analysis.statistics import replicates
 from memobench.claims import FAILS, HOLDS, UNDECIDED, groups
-from memobench.claims.statistics import replicates
 from memobench.experiments.blocks.common import EQUAL, LESS, MORE
 from memobench.report.groups import Groups
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import board
+from memobench.board import table as board
 from memobench.report import html as report
 from memobench.report import tables
 

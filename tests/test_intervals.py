@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from memobench.claims import statistics
-from memobench.table import analysis
+from memobench.analysis import seeds as analysis
+from memobench.analysis import statistics
 from tests import coverage
 
 PLAIN = ("mean", "difference of", "slope", "smallest")

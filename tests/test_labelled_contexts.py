@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.run import Run
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
 from memobench.models.query_attention import QueryAttention
-from memobench.runs import Run
 from memobench.tasks import labelled_contexts
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import Labelled, LabelledContexts

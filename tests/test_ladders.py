@@ -10,24 +10,27 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import capacity, certificates, engine, typical
+from memobench import certificates, engine
+from memobench.board import typical
 from memobench.certificates import counting
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.cells import from_cells
+from memobench.core.run import Run
 from memobench.engine import initializing, lanes, loop
 from memobench.engine.program import compile_program
-from memobench.errors import UserError
 from memobench.experiments.board import certified
+from memobench.methods import thresholds as capacity
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
 from memobench.methods.findings import Findings
 from memobench.methods.ladders import Ladders
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run, from_cells
-from memobench.runtime import worker
-from memobench.table import results, verify
+from memobench.runtime import verify, worker
+from memobench.store import results
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.runtime import leases, status
 from memobench.runtime.leases import Leases
 

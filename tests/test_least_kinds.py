@@ -12,24 +12,26 @@ from flax import linen as nn
 
 import memobench
 from memobench import claims, theory
-from memobench.columns import choice, integer, number, require
+from memobench.analysis import theorems
+from memobench.common.errors import Lost, UserError, require
+from memobench.constructions.base import Construction
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.cells import cells, from_cells, spec_columns
+from memobench.core.columns import choice, integer, number
+from memobench.core.module import Module
+from memobench.core.run import Method, Run
+from memobench.core.spec import kind
 from memobench.engine import initializing
-from memobench.errors import Lost, UserError
 from memobench.methods import training
 from memobench.methods.annealing import Annealing
-from memobench.methods.base import Method
-from memobench.methods.construction import Construction
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models.base import Architecture, Module
 from memobench.models.transformer import AttentionOnly
 from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
-from memobench.runs import Run, cells, from_cells, spec_columns
-from memobench.spec import kind
-from memobench.table import results, rows
+from memobench.store import results, rows
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
@@ -365,14 +367,14 @@ def test_kinds_say_which_theorems_are_about_them():
     bag = Run(task=seen, architecture=_bag()(d_model=3))
     runs = [Run(task=seen, architecture=Wide(d_model=d)) for d in (2, 3)]
     every = Run(task=task, architecture=Wide(d_model=2))
-    assert {own} == set(theory.lower_bounds()) - set(theory.LOWER_BOUNDS)
-    assert {none} == set(theory.upper_bounds()) - set(theory.UPPER_BOUNDS)
+    assert {own} == set(theorems.lower_bounds()) - set(theory.LOWER_BOUNDS)
+    assert {none} == set(theorems.upper_bounds()) - set(theory.UPPER_BOUNDS)
     # Nobody says that a theorem is about the bag; the other is about associations too.
     table = _table(bag, *runs, every)
-    np.testing.assert_array_equal(theory.promised(table), [np.nan, np.nan, 6, 25])
-    known = [float(theory.promised(cells(run))) for run in (bag, *runs, every)]
-    np.testing.assert_array_equal(known, theory.promised(table))
-    ((limit, _, beyond),) = theory.violations(
+    np.testing.assert_array_equal(theorems.promised(table), [np.nan, np.nan, 6, 25])
+    known = [float(theorems.promised(cells(run))) for run in (bag, *runs, every)]
+    np.testing.assert_array_equal(known, theorems.promised(table))
+    ((limit, _, beyond),) = theorems.violations(
         table.assign(accuracy=[1.0, 0.4, 0.6, 0.5], n_params=9)
     )
     assert (limit, beyond.tolist()) == (none, [False, False, True, False])

@@ -12,19 +12,18 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType
 
-from memobench import metrics
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.optimizer import Optimizer
+from memobench.core.run import Run
 from memobench.engine import devices, program
-from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models import lookup
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.optimizers.base import Optimizer
+from memobench.numerics import lookup, metrics
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small

@@ -4,20 +4,23 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import bisection, metrics, spec
-from memobench.columns import real
+from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
-from memobench.errors import UserError
+from memobench.core import spec
+from memobench.core.columns import real
+from memobench.core.run import Run
+from memobench.methods import bisection
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
+from memobench.numerics import metrics
 from memobench.report import experiment as page
 from memobench.report.figure import Figure
-from memobench.runs import Run
-from memobench.table import measures, results, rows, verify
+from memobench.runtime import verify
+from memobench.store import measures, results, rows
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts

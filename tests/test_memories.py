@@ -9,18 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.engine import initializing
-from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.feed_forward import GATES
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.mlp_memory import MLPMemory
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from tests import small

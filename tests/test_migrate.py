@@ -7,13 +7,15 @@ import pathlib
 import pytest
 
 import memobench
-from memobench import cli
+from memobench.cli import main as cli
+from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
-from memobench.errors import UserError
+from memobench.core.cells import cells, from_cells
+from memobench.core.spec import SPEC_VERSION
 from memobench.experiments import EXPERIMENTS
-from memobench.runs import cells, from_cells
-from memobench.spec import SPEC_VERSION
-from memobench.table import migrate, results, rows, verify
+from memobench.runtime import verify
+from memobench.store import results, rows
+from memobench.table import migrate
 from tests import small
 
 # Spec columns as version 1 wrote them: one row of every task, architecture and method that its

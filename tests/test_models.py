@@ -13,12 +13,13 @@ import optax
 import pytest
 import scipy.special
 
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.module import Module, TabledModule
+from memobench.core.run import Run
 from memobench.engine import program
-from memobench.errors import UserError
-from memobench.models import base as models
-from memobench.models.base import Architecture, Module, TabledModule
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
 GOLDEN = pathlib.Path(

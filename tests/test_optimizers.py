@@ -9,25 +9,27 @@ import optax.contrib
 import pytest
 
 import memobench
+from memobench.checks import optimizers as padding
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.cells import cells, from_cells
+from memobench.core.run import Run
+from memobench.core.spec import kind
 from memobench.engine import initializing
-from memobench.errors import UserError
 from memobench.methods.annealing import Annealing
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
-from memobench.models import base as models
 from memobench.models.gpt import GPT
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.optimizers import Adam, Optimizer, padding
+from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.adamw import AdamW
 from memobench.optimizers.lion import Lion
 from memobench.optimizers.muon import Muon
 from memobench.optimizers.schedule_free import ScheduleFreeAdamW
 from memobench.optimizers.sgd import SGD
 from memobench.planner import packing
-from memobench.runs import Run, cells, from_cells
-from memobench.spec import kind
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.labelled_contexts import LabelledContexts

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.run import Run
 from memobench.methods import optimum
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
@@ -15,7 +16,6 @@ from memobench.models.gpt import GPT
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.runtime.sweep import TimeUp
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

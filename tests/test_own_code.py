@@ -10,21 +10,25 @@ import sys
 import pytest
 
 import memobench
-from memobench import certificates, own_code, plugins, source
-from memobench.errors import UnknownKind, UserError
-from memobench.kinds import FAMILIES
+from memobench import certificates, plugins
+from memobench.analysis.kinds import FAMILIES
+from memobench.common.errors import UnknownKind, UserError
+from memobench.core import module as models
+from memobench.core import own_code, source
+from memobench.core.cells import cells, from_cells
+from memobench.core.run import Run
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.runs import Run, cells, from_cells
-from memobench.table import results, verify
+from memobench.runtime import verify
+from memobench.store import results
 from memobench.tasks.associations import Associations
 from tests.drawn import assert_one_line
 
 MINE = """
 from flax import linen as nn
 
-from memobench.models.base import Architecture, Module
-from memobench.spec import kind
+from memobench.core.architecture import Architecture
+from memobench.core.module import Module
+from memobench.core.spec import kind
 from helper import SCALES, unused
 
 SPREAD = 1.0
@@ -239,8 +243,9 @@ import functools
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from memobench.models.base import Architecture, Module
-from memobench.spec import kind
+from memobench.core.architecture import Architecture
+from memobench.core.module import Module
+from memobench.core.spec import kind
 
 
 class Table(Module):
@@ -404,7 +409,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from memobench.spec import Spec, kind
+from memobench.core.spec import Spec, kind
 
 log = logging.getLogger(__name__)
 NAMES = {"one", "two", "three"}

@@ -8,21 +8,22 @@ from typing import ClassVar
 
 import pytest
 
-from memobench import columns, runs
-from memobench.columns import integer, number
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.constructions.base import Construction
+from memobench.core import cells as runs
+from memobench.core import columns
+from memobench.core.architecture import Architecture
+from memobench.core.cells import cells, from_cells
+from memobench.core.columns import integer, number
+from memobench.core.run import Method, Run
+from memobench.core.spec import kind, nested
+from memobench.core.task import Task
 from memobench.methods.annealing import Annealing
-from memobench.methods.base import Method
-from memobench.methods.construction import Construction
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
-from memobench.runs import Run, cells, from_cells
-from memobench.spec import kind, nested
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
 from tests.drawn import assert_one_line
 
 

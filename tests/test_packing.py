@@ -7,16 +7,17 @@ import pytest
 from flax import linen as nn
 
 from memobench import engine
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.module import Module
+from memobench.core.run import Run
+from memobench.core.spec import kind
 from memobench.engine import initializing
 from memobench.methods.capacity import Capacity
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models.base import Architecture, Module
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run
-from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
 

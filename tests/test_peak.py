@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import peak
-from memobench.capacity import Estimate
-from memobench.errors import UserError
+from memobench.board import peak
+from memobench.common.errors import UserError
+from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
 from memobench.methods.capacity import Capacity
+from memobench.methods.thresholds import Estimate
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
 # Means over set sizes: no peak, a broad one, a sharp one.

@@ -7,10 +7,10 @@ import pytest
 from matplotlib.axes import Axes
 
 import memobench
-from memobench.errors import UserError
+from memobench.analysis import seeds as analysis
+from memobench.common.errors import UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.report.drawing import arms, colors_of
-from memobench.table import analysis
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 
 import memobench
 from memobench import plugins
-from memobench.command import choose
-from memobench.errors import UserError
+from memobench.cli.command import choose
+from memobench.common.errors import UserError
 from memobench.executors import Executor
 from memobench.experiments import EXPERIMENTS
 from tests.command_line import command_line
@@ -58,7 +58,7 @@ def test_a_file_runs_in_processes_of_their_own(tmp_path):
 def test_another_process_finds_what_a_file_defines(write):
     """By what it unpickles, and by the names of the modules where nothing that it gets tells."""
     text = "class Mine:\n    pass\n"
-    text += "from memobench.executors import Executor\nfrom memobench.spec import kind\n"
+    text += "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
     text += "@kind('elsewhere')\nclass Elsewhere(Executor):\n    pass\n"
     path = write(text, "a file.100%.py")
     assert plugins.load(path) == ()
@@ -79,7 +79,7 @@ def test_another_process_finds_what_a_file_defines(write):
 
 
 def test_completion_lists_what_is_public_and_every_kind(write):
-    text = "from memobench.models.base import Architecture\nfrom memobench.spec import kind\n"
+    text = "from memobench.core.module import Architecture\nfrom memobench.core.spec import kind\n"
     plugins.load(write(text + "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"))
     listed = dir(memobench)
     assert {*memobench.__all__, "MLP", "Elsewhere"} <= {*listed}
@@ -151,12 +151,13 @@ def test_a_file_declares_one_experiment_several_or_both(write, more, names):
             ", line 2: vocab_size=",
         ),
         (
-            "from memobench.models.base import Architecture\nfrom memobench.spec import kind\n"
+            "from memobench.core.architecture import Architecture\n"
+            "from memobench.core.spec import kind\n"
             "@kind('mlp')\nclass Mine(Architecture):\n    pass",
             ", line 3: architecture name='mlp' is that of memobench.models.transformer.MLP",
         ),
         (
-            "from memobench.executors import Executor\nfrom memobench.spec import kind\n"
+            "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
             "@kind('ray')\nclass Mine(Executor):\n    pass",
             ", line 3: executor name='ray' is that of memobench.executors.ray.Ray",
         ),
@@ -183,7 +184,7 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):
 
 def test_two_files_that_define_one_kind_are_both_named(write):
     text = (
-        "from memobench.executors import Executor\nfrom memobench.spec import kind\n"
+        "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
         "@kind('elsewhere')\nclass Elsewhere(Executor):\n    pass\n"
     )
     first, second = write(text, "first.py"), write(text, "second.py")
@@ -199,7 +200,7 @@ def test_two_files_that_define_one_kind_are_both_named(write):
 @pytest.mark.parametrize("importing_first", [True, False])
 def test_a_file_that_another_imports_may_be_named_too(write, monkeypatch, importing_first):
     text = (
-        "from memobench.executors import Executor\nfrom memobench.spec import kind\n"
+        "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
         "@kind('beside')\nclass Beside(Executor):\n    pass\n"
     )
     files = [write("from defining_beside import Beside\n"), write(text, "defining_beside.py")]

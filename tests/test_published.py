@@ -5,9 +5,9 @@ import math
 import pytest
 
 import memobench
+from memobench.analysis import seeds as analysis
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.dana2025.common import PUBLISHED
-from memobench.table import analysis
 
 
 @pytest.mark.slow

@@ -8,9 +8,12 @@ import pandas as pd
 import pytest
 import scipy.special
 
-from memobench import board, capacity, certificates, submissions
+from memobench import certificates
+from memobench.board import submissions
+from memobench.board import table as board
 from memobench.certificates import counting
 from memobench.experiments.board import certified
+from memobench.methods import thresholds as capacity
 from tests import entries
 from tests.test_models import reference_logits
 

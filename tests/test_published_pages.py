@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import folders
+from memobench.common import folders
 from memobench.experiments.blocks import bought
 from memobench.report import papers, verdicts
 from tests import republish

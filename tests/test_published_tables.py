@@ -9,13 +9,15 @@ import pytest
 
 import memobench
 from memobench import claims
+from memobench.analysis import seeds as analysis
+from memobench.core.cells import cells, from_cells, spec_columns
+from memobench.core.spec import SPEC_VERSION
 from memobench.experiments import EXPERIMENTS
 from memobench.report import tables
-from memobench.runs import cells, from_cells, spec_columns
-from memobench.spec import SPEC_VERSION
-from memobench.table import analysis, checks, results
-from memobench.table import published as table
-from memobench.table.rows import all_columns
+from memobench.store import published as table
+from memobench.store import results
+from memobench.store.rows import all_columns
+from memobench.table import checks
 from tests.command_line import command_line
 
 pytestmark = pytest.mark.published

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from memobench.models import base as models
+from memobench.core import module as models
 from memobench.models.query_attention import QueryAttentionModule
 
 GOLDEN = pathlib.Path(

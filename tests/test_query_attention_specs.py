@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.methods.annealing import Annealing
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.query_attention import QueryAttention
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small

@@ -4,12 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import ranks
+from memobench.core import module as models
+from memobench.core.run import Run
 from memobench.engine import initializing
+from memobench.methods import ranks
 from memobench.methods.annealing import Annealing
-from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
-from memobench.runs import Run
 from memobench.tasks.labelled_contexts import LabelledContexts
 
 

@@ -9,7 +9,7 @@ import pytest
 from absl.testing import flagsaver
 
 import memobench
-from memobench import cli
+from memobench.cli import main as cli
 from memobench.experiments import EXPERIMENTS
 from memobench.report import papers, quotes
 

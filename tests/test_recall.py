@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 import scipy.special
 
-from memobench import saturation
-from memobench.errors import UserError
-from memobench.methods import training
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.run import Run
+from memobench.methods import saturation, training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models import base as models
 from memobench.models.gpt import GPT
 from memobench.models.recall_transformer import RELEASED, RecallTransformer
 from memobench.models.transformer import MLP
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall

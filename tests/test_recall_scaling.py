@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from memobench.claims import FAILS, HOLDS, UNDECIDED
+from memobench.core.cells import cells
 from memobench.experiments.capacity.factual_recall import RATES
 from memobench.experiments.capacity.recall_scaling import EXPERIMENT, SUBJECTS, capacities
-from memobench.runs import cells
 
 
 def parameters(row):

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import strategies as st
 
 import memobench
-from memobench import claims, columns
-from memobench.columns import declared, text_of
-from memobench.errors import UserError
-from memobench.experiment import Experiment, grid
+from memobench import claims
+from memobench.common.errors import UserError
+from memobench.core import columns
+from memobench.core.architecture import Architecture
+from memobench.core.columns import declared, text_of
+from memobench.core.run import Run
+from memobench.core.task import Task
+from memobench.experiment import Drawing, Experiment, grid
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
-from memobench.report.drawing import Drawing
 from memobench.report.figure import Figure
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
 from memobench.tasks.factual_recall import FactualRecall
 from tests.drawn import KINDS, TASKS, assert_one_line, cases, least, values
 

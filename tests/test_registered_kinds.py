@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memobench.errors import UserError
-from memobench.models import base as models
-from memobench.models.base import Architecture
-from memobench.table import rows
-from memobench.tasks.base import Task
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.task import Task
+from memobench.store import rows
 from tests import small
 
 quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

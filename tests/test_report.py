@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 import memobench
 from memobench import claims
-from memobench.errors import UserError
+from memobench.analysis import seeds as analysis
+from memobench.common.errors import UserError
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
@@ -22,8 +24,7 @@ from memobench.report import configurations, figure, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.figure import Figure
 from memobench.report.saturation import Picture
-from memobench.runs import Run
-from memobench.table import analysis, published
+from memobench.store import published
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.small import markdown_rows
 
@@ -258,7 +259,7 @@ def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     names += ("exposure", "scaling", "typical", "figure", "panels", "saturation")
     modules = ", ".join(f"memobench.report.{x}" for x in names)
     # Modules need no import of their own.
-    code = "import memobench\nmemobench.board.run, memobench.families, memobench.claims.Claim\n"
+    code = "import memobench\nmemobench.board.table.run, memobench.board.families, memobench.claims.Claim\n"
     code += f"import sys, memobench.experiments, {modules}\n"
     code += "from jax._src import xla_bridge as x\n"
     code += "assert not x._backends and not {'matplotlib', 'seaborn'} & set(sys.modules)"

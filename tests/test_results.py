@@ -12,12 +12,14 @@ import time
 
 import pytest
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.cells import cells
+from memobench.core.run import Run
+from memobench.core.spec import SPEC_VERSION
 from memobench.models.transformer import AttentionOnly
-from memobench.runs import Run, cells
-from memobench.runtime import status
-from memobench.spec import SPEC_VERSION
-from memobench.table import migrate, results, rows, verify
+from memobench.runtime import status, verify
+from memobench.store import results, rows
+from memobench.table import migrate
 from memobench.tasks.associations import Associations
 from tests.small import PROVENANCE, resealed
 
@@ -384,7 +386,7 @@ def test_an_unwritable_folder_is_one_line(tmp_path):
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[2])
-from memobench.table import results
+from memobench.store import results
 from tests.test_results import PROVENANCE, _row
 print("ready", flush=True)
 for i in range(10**6):

@@ -6,21 +6,23 @@ import jax
 import numpy as np
 import pytest
 
-from memobench import certificates, precision
+from memobench import certificates
 from memobench.certificates import counting
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.cells import cells, from_cells
+from memobench.core.run import Run
 from memobench.experiments.blocks.precision import n_bytes
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
-from memobench.models import base as models
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.numerics import precision
 from memobench.optimizers import Adam
 from memobench.optimizers.rounded import Rounded, rounded
 from memobench.optimizers.schedule_free import ScheduleFreeAdamW
 from memobench.optimizers.sgd import SGD
 from memobench.planner import packing
-from memobench.runs import Run, cells, from_cells
 from memobench.tasks.associations import Associations
 from tests import small
 

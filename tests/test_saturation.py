@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import saturation
+from memobench.core import module as models
+from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
+from memobench.methods import saturation
 from memobench.methods.annealing import Annealing
-from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
-from memobench.runs import Run
 from memobench.tasks import labelled_contexts
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts

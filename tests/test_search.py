@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import bisection, engine
-from memobench.bisection import Trial
+from memobench import engine
+from memobench.core import module as models
+from memobench.core.run import Run
 from memobench.engine import compiling, initializing, loop, program, reading
+from memobench.methods import bisection, training
 from memobench.methods import search as searching
-from memobench.methods import training
+from memobench.methods.bisection import Trial
 from memobench.methods.search import Search
-from memobench.models import base as models
 from memobench.models.linear_memory import LinearMemory
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.runtime import checkpoints
-from memobench.table import results, rows
+from memobench.store import results, rows
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.tokens import Instance
 from tests import small

@@ -5,12 +5,12 @@ import math
 
 import pytest
 
+from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
-from memobench.errors import UserError
+from memobench.core.cells import cells
 from memobench.methods.annealing import Annealing
 from memobench.methods.search import RULES, Search
 from memobench.planner import packing
-from memobench.runs import cells
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.tasks.sequences import Sequences

@@ -4,12 +4,14 @@ import math
 
 import pytest
 
+from memobench.analysis import searched as capacities
+from memobench.core.cells import cells
+from memobench.core.run import Run
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report import capacity as section_of_pages
-from memobench.runs import Run, cells
-from memobench.table import capacities, results, rows
+from memobench.store import results, rows
 from memobench.tasks.associations import Associations
 from tests.small import PROVENANCE, markdown_rows
 

@@ -8,13 +8,15 @@ import hypothesis
 import pandas as pd
 from hypothesis import strategies as st
 
-from memobench import runs, spec
-from memobench.errors import UserError
-from memobench.methods.construction import Construction
+from memobench.common.errors import UserError
+from memobench.constructions.base import Construction
+from memobench.core import cells as runs
+from memobench.core import spec
+from memobench.core.cells import cells, from_cells
+from memobench.core.run import Run
+from memobench.core.spec import Spec
 from memobench.models.transformer import AttentionOnly
-from memobench.runs import Run, cells, from_cells
-from memobench.spec import Spec
-from memobench.table import results
+from memobench.store import results
 from memobench.tasks.associations import Associations
 from tests.drawn import (
     JUNK,

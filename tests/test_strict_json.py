@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from memobench import strict_json
-from memobench.errors import UserError
+from memobench.common import strict_json
+from memobench.common.errors import UserError
 
 DOCUMENT = {"version": "0.1.0", "rows": [{"loss": 1.5, "name": "x"}]}
 

@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import board, certificates, families, precision, submissions
+from memobench import certificates
+from memobench.board import copies, families, submissions
+from memobench.board import table as board
 from memobench.certificates import counting
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.run import Run
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
+from memobench.numerics import precision
 from memobench.report import leaderboard
-from memobench.runs import Run
-from memobench.submissions import copies
 from tests.command_line import command_line
 from tests.test_certificates import HALF, drawn
 

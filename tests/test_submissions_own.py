@@ -7,13 +7,16 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import board, certificates, families, folders, plugins, submissions
-from memobench.errors import UserError
+from memobench import certificates, plugins
+from memobench.board import families, submissions
+from memobench.board import table as board
+from memobench.common import folders
+from memobench.common.errors import UserError
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.report import leaderboard
-from memobench.runs import Run
-from memobench.table import results
+from memobench.store import results
 from tests import entries
 from tests.command_line import command_line
 from tests.test_certificates import drawn
@@ -22,8 +25,9 @@ from tests.test_submissions import SET, STANDARD, refused
 _IMPORTS = """\
 import jax.numpy as jnp
 from flax import linen as nn
-from memobench.models.base import Architecture, Module
-from memobench.spec import kind
+from memobench.core.architecture import Architecture
+from memobench.core.module import Module
+from memobench.core.spec import kind
 """
 OWN = f"""\
 {_IMPORTS}
@@ -158,7 +162,7 @@ def test_draws_differ_every_time(monkeypatch, tmp_path):
 EQUAL = """\
 import jax
 import jax.numpy as jnp
-from memobench.spec import kind
+from memobench.core.spec import kind
 from memobench.tasks.tokens import SampledTask
 
 

@@ -16,8 +16,8 @@ import pytest
 
 import memobench
 from memobench import constructions
+from memobench.common.errors import Lost, UserError
 from memobench.constructions.dana2025 import Dana2025
-from memobench.errors import Lost, UserError
 from memobench.executors import local
 from memobench.methods import training
 from memobench.methods.annealing import Annealing
@@ -27,10 +27,10 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runtime import checkpoints, provenance, worker
+from memobench.runtime import checkpoints, provenance, verify, worker
 from memobench.runtime.leases import Leases
 from memobench.runtime.sweep import Interrupted, TimeUp
-from memobench.table import results, verify
+from memobench.store import results
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small

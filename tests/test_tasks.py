@@ -9,19 +9,19 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from memobench import metrics
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
+from memobench.core.task import Task
 from memobench.engine import initializing
-from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.transformer import AttentionOnly
+from memobench.numerics import metrics
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.factual_recall import FactualRecall

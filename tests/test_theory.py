@@ -7,20 +7,24 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import metrics, theory
+from memobench import theory
+from memobench.analysis import seeds as analysis
+from memobench.analysis import theorems
+from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
 from memobench.constructions.mahdavi2024 import Mahdavi2024
-from memobench.errors import UserError
+from memobench.core.architecture import Architecture
+from memobench.core.cells import cells
+from memobench.core.run import Run
 from memobench.executors import local
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
-from memobench.runs import Run, cells
-from memobench.table import analysis, results
+from memobench.numerics import metrics
+from memobench.store import results
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
@@ -99,7 +103,7 @@ def test_heads_wider_than_the_stream_prove_no_more_than_as_wide_ones():
 
 TOKENS, DEEP = Associations(vocab_size=50), {"n_layers": 2}
 ONE_TOKEN = Associations(vocab_size=50, context_length=1)
-# Sizes, the bounds of theory.lower_bounds that apply to them, and what is promised.
+# Sizes, the bounds of theorems.lower_bounds that apply to them, and what is promised.
 CASES = [
     (_attention(), {"COROLLARY_2", "MAHDAVI_1"}, 22),
     (_attention(heads="full"), {"COROLLARY_2", "MAHDAVI_1"}, 22),
@@ -130,24 +134,24 @@ CASES = [
 
 def _names(sizes):
     named = {id(bound): name for name, bound in vars(theory).items()}
-    return {named[id(x)] for x in theory.lower_bounds() if bool(x.applies(sizes))}
+    return {named[id(x)] for x in theorems.lower_bounds() if bool(x.applies(sizes))}
 
 
 @pytest.mark.parametrize(("sizes", "names", "promised"), CASES)
 def test_what_applies_to_a_run_and_what_it_is_promised(sizes, names, promised):
     # Others may promise more to relu neurons and further models; these at least are told.
     assert _names(sizes) - {"BUBECK"} == names
-    np.testing.assert_equal(float(theory.promised(sizes)), float(promised))
-    applying = [bound.value(sizes) for bound in theory.lower_bounds() if bound.applies(sizes)]
+    np.testing.assert_equal(float(theorems.promised(sizes)), float(promised))
+    applying = [bound.value(sizes) for bound in theorems.lower_bounds() if bound.applies(sizes)]
     assert max(applying, default=None) == (None if np.isnan(promised) else promised)
 
 
 def test_relu_neurons_are_promised_the_larger_of_both():
     few = _sizes(name="mlp", d_mlp=8, activation="relu")
-    assert float(theory.promised(few)) == max(8 + 10, 9 * 2, 3 * 4 + 10)
+    assert float(theorems.promised(few)) == max(8 + 10, 9 * 2, 3 * 4 + 10)
     many = _sizes(name="mlp", d_mlp=96, activation="relu")
-    larger = max(x.value(many) for x in theory.lower_bounds() if x.applies(many))
-    assert float(theory.promised(many)) == larger >= 106
+    larger = max(x.value(many) for x in theorems.lower_bounds() if x.applies(many))
+    assert float(theorems.promised(many)) == larger >= 106
 
 
 ENCODER = _sizes(name="sequence_encoder", d_model=2)
@@ -172,14 +176,14 @@ def test_encoders_and_linear_memories_have_their_own():
 def test_a_table_says_of_every_row_what_the_row_says_of_itself():
     rows = [sizes for sizes, _, _ in CASES] + [ENCODER, MEMORY]
     table = pd.DataFrame(rows, index=np.arange(len(rows))[::-1])
-    for bound in theory.lower_bounds():
+    for bound in theorems.lower_bounds():
         applies = np.broadcast_to(bound.applies(table), len(rows))
         assert [bool(x) for x in applies] == [bool(bound.applies(row)) for row in rows]
-    each = [float(theory.promised(row)) for row in rows]
-    np.testing.assert_array_equal(theory.promised(table), each)
+    each = [float(theorems.promised(row)) for row in rows]
+    np.testing.assert_array_equal(theorems.promised(table), each)
     # One row of the table is a mapping too.
     for (_, row), expected in zip(table.iterrows(), each, strict=True):
-        np.testing.assert_equal(float(theory.promised(row)), expected)
+        np.testing.assert_equal(float(theorems.promised(row)), expected)
 
 
 def test_t_eps_is_the_least_number_beyond_the_mass():
@@ -239,11 +243,11 @@ def _with(table, row, **values):
 
 def test_real_rows_pass(table):
     assert table["status"].eq("ok").all()
-    theory.check(table)
+    theorems.check(table)
     known = analysis.with_theory(table)
-    theory.check(known)
+    theorems.check(known)
     # Each limit has runs to be checked on.
-    for limit in theory.upper_bounds():
+    for limit in theorems.upper_bounds():
         assert np.asarray(limit.applies(known)).any(), limit.name
     assert known.loc[ANNEALED, "promised"] == known.loc[LABELLED, "promised"] == 2 * 2 + 1
     assert known.loc[TRAINED, "promised"] == 4 * 3 + 3
@@ -270,7 +274,7 @@ def test_real_rows_pass(table):
 def test_a_row_beyond_a_limit_is_told_with_run_and_limit(table, row, limit, values):
     new = values(table.loc[row])
     with pytest.raises(theory.Violation) as told:
-        theory.check(_with(table, row, **new))
+        theorems.check(_with(table, row, **new))
     message = str(told.value)
     assert table.loc[row, "run_id"] in message
     assert limit.name in message
@@ -279,15 +283,15 @@ def test_a_row_beyond_a_limit_is_told_with_run_and_limit(table, row, limit, valu
     assert "\n" not in message
     # At the limit itself there is nothing wrong.
     (name, value) = next(iter(new.items()))
-    theory.check(_with(table, row, **{name: value - (2e-5 if name == "certified_floor" else 1)}))
+    theorems.check(_with(table, row, **{name: value - (2e-5 if name == "certified_floor" else 1)}))
 
 
 def test_fewer_bits_a_weight_leave_less_room(table):
     bits = 16.0 * table.loc[INT4, "n_params"]
     for row in (TRAINED, CONSTRUCTED, NEAREST, OPTIMUM):
-        theory.check(_with(table, row, bits=bits))
+        theorems.check(_with(table, row, bits=bits))
     with pytest.raises(theory.Violation):
-        theory.check(_with(table, INT4, bits=bits))
+        theorems.check(_with(table, INT4, bits=bits))
     room = theory.COUNTING.value(table) - 64
     per_weight = (room / table["n_params"]).to_numpy()
     np.testing.assert_allclose(per_weight, [32, 64, 64, 5, 32, 64, 64])
@@ -297,7 +301,7 @@ def test_a_violation_is_told_whatever_the_rows_are_called(table):
     beyond = _with(table, TRAINED, bits=1e9)
     twice = pd.concat([beyond, beyond])
     with pytest.raises(theory.Violation, match="2 of 14 runs"):
-        theory.check(twice)
+        theorems.check(twice)
 
 
 def test_the_loss_below_the_floor_stops_a_report(table):

@@ -8,17 +8,18 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import engine, metrics
+from memobench import engine
+from memobench.common.errors import UserError
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.engine import initializing, program, reading
-from memobench.errors import UserError
 from memobench.methods import training
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.transformer import AttentionOnly
+from memobench.numerics import metrics
 from memobench.planner import packing
-from memobench.runs import Run
-from memobench.table import curves
+from memobench.store import curves
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall
 from tests import small

@@ -9,17 +9,18 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import constructions
+from memobench.common.errors import UserError
+from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
+from memobench.core import module as models
+from memobench.core.cells import cells
+from memobench.core.run import Run
 from memobench.engine import initializing
-from memobench.errors import UserError
 from memobench.experiments import EXPERIMENTS
 from memobench.methods.training import Training
-from memobench.models import base as models
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run, cells
 from memobench.tasks.associations import Associations
 
 NEAREST = Dana2025(solve="least_squares")
@@ -46,7 +47,7 @@ def _trained(*runs):
 def _at_start(run):
     """Parameters of a run alone before its first step."""
     pack = packing.make_pack([run])
-    start = constructions.initial(pack) if run.method.start else initializing.init_pack(pack)
+    start = making.initial(pack) if run.method.start else initializing.init_pack(pack)
     return jax.device_get(start["params"])
 
 
@@ -77,7 +78,7 @@ def test_only_what_is_named_moves(trained, batch_size, frozen):
 def test_the_read_out_of_a_construction_moves_and_its_features_do_not():
     run = _run(start=FEATURES, trained="read_out")
     result = _trained(run)
-    made = constructions.construct(_run(method=FEATURES))
+    made = making.construct(_run(method=FEATURES))
     after = jax.device_get(result.variables["params"])
     for name, exact in made.params.items():
         stays = name not in ("layer0_output", "unembedding", "layer0_mlp_out")

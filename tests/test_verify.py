@@ -4,13 +4,16 @@ import time
 import pytest
 
 import memobench
-from memobench import constructions, metrics, precision
+from memobench.common.errors import UserError
+from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
-from memobench.errors import UserError
+from memobench.core.run import Run
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
-from memobench.runs import Run
-from memobench.table import migrate, results, rows, verify
+from memobench.numerics import metrics, precision
+from memobench.runtime import verify
+from memobench.store import results, rows
+from memobench.table import migrate
 from tests import constructed
 from tests.command_line import command_line
 from tests.small import PROVENANCE, reseal, resealed
@@ -34,7 +37,7 @@ def _constructed(seed=0, **changes):
     measures = {name: _trained()[name] for name in rows.MEASURES}
     certificate = {
         "stored_bits": precision.BITS_PER_WEIGHT[run.method.weights],
-        "promises": constructions.promises(run),
+        "promises": making.promises(run),
         "aimed_accuracy": measures["accuracy"],
         "aimed_loss": measures["loss"],
     }
@@ -244,7 +247,7 @@ def test_weights_that_cannot_be_made_are_no_error_where_their_row_says_so(tmp_pa
     def refused(run):
         raise UserError("its features lose rank")
 
-    monkeypatch.setattr(constructions, "construct", refused)
+    monkeypatch.setattr(making, "construct", refused)
     (error,) = verify.verify(tmp_path, recompute=True).errors
     assert f"({fine.run_id}): status=" in error
 

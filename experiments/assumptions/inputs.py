@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.experiments.assumptions.models import Model, Path, existing_folder, libraries
 
 STYLES = ("noise", "natural")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 import scipy.stats
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 
 N_SUBSETS = 1000
 CONFIDENCE = 0.95

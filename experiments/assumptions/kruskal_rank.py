@@ -41,7 +41,7 @@ import numpy as np
 import pandas as pd
 from absl import app, flags, logging
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.experiments.assumptions import (
     inputs,
     kruskal,
@@ -51,9 +51,9 @@ from memobench.experiments.assumptions import (
     representations,
 )
 from memobench.experiments.assumptions.page import ASSUMPTION_3, DATA, PUBLISHED
-from memobench.positions import sinusoidal
+from memobench.models.positions import sinusoidal
 from memobench.runtime import worker
-from memobench.table import results
+from memobench.store import results
 
 MODELS = (
     *("vit-base/natural", "vit-base/noise", "bert-base/natural", "bert-large/natural"),

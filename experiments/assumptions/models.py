@@ -10,7 +10,7 @@ import os
 import pathlib
 from typing import Any
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 
 Path = str | os.PathLike[str]
 

@@ -5,8 +5,8 @@ Shape letters: L positions, D width, F = D / 2 frequencies.
 
 import numpy as np
 
-from memobench.errors import UserError
-from memobench.positions import frequencies
+from memobench.common.errors import UserError
+from memobench.models.positions import frequencies
 
 # What BERT and GPT-2 begin with (Devlin et al. 2019, Radford et al. 2019).
 _DEVIATION = 0.02

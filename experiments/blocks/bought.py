@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import folders
 from memobench.claims import UNDECIDED
+from memobench.common import folders
 from memobench.experiments.blocks.common import EQUAL
 from memobench.experiments.blocks.weights import MANY
 from memobench.report.drawing import key, legend, palette, save, subplots

@@ -6,9 +6,9 @@ from typing import Any
 
 from memobench import claims
 from memobench.claims import Claim, Region
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.report.groups import Groups
-from memobench.runs import Run
 
 BUDGETS = {"quick": 256, "full": 1024}
 EQUAL: Region = (1 / 1.1, 1.1)

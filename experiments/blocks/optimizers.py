@@ -15,7 +15,9 @@ import itertools
 import math
 from typing import Any
 
-from memobench import claims, families
+from memobench import claims
+from memobench.board import families
+from memobench.core.run import Run
 from memobench.experiments.blocks.common import BUDGETS, LESS, MORE, experiment
 from memobench.experiments.blocks.weights import MANY, METHOD, measured, shapes
 from memobench.methods.training import Training
@@ -24,7 +26,6 @@ from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.lion import Lion
 from memobench.optimizers.muon import Muon
 from memobench.optimizers.sgd import SGD
-from memobench.runs import Run
 
 # With rates of which 3 and 10 times are tried.
 OPTIMIZERS: dict[str, tuple[Optimizer, float]] = {

@@ -17,13 +17,16 @@ from typing import Any
 
 import jax
 
-from memobench import claims, families, precision, runs
+from memobench import claims
+from memobench.board import families
+from memobench.core import cells as runs
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.experiments.blocks.common import EQUAL, LESS, MORE, experiment
 from memobench.experiments.blocks.weights import MANY, METHOD, measured
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.runs import Run
+from memobench.numerics import precision
 
 # One number of steps.
 LONG = METHOD.replace(rungs=1)

@@ -23,10 +23,10 @@ import math
 from collections.abc import Mapping
 
 from memobench import claims
+from memobench.core.run import Run
 from memobench.experiments.blocks.common import MORE, experiment
 from memobench.methods.training import Training
 from memobench.models.modern import Modern
-from memobench.runs import Run
 from memobench.tasks.in_context_recall import InContextRecall
 
 KINDS = {"softmax": "softmax", "linear": "linear", "DeltaNet": "delta"}

@@ -15,16 +15,17 @@ fill the budget.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memobench import claims, families
+from memobench import claims
+from memobench.board import families
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.blocks.common import BUDGETS, EQUAL, LESS, MORE, experiment
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.models.mixture_of_experts import MixtureOfExperts
 from memobench.models.modern import Modern
-from memobench.runs import Run
 
 METHOD = Capacity(
     training=Training(protocol="exact", batch_size=None, n_batches=16, epochs=64),

@@ -27,23 +27,28 @@ import jax
 import numpy as np
 import pandas as pd
 
-from memobench import board, capacity, certificates, constructions, engine, families, typical
+from memobench import certificates, engine
+from memobench.board import families, typical
+from memobench.board import table as board
 from memobench.certificates import counting
+from memobench.common.errors import UserError
+from memobench.common.folders import SHARDS
+from memobench.constructions import making
+from memobench.constructions.base import Construction
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.cells import cells, from_cells
+from memobench.core.run import Run
 from memobench.engine import initializing
-from memobench.errors import UserError
-from memobench.folders import SHARDS
+from memobench.methods import thresholds as capacity
 from memobench.methods import training
 from memobench.methods.capacity import Capacity
-from memobench.methods.construction import Construction
 from memobench.methods.ladders import method_of
-from memobench.models import base as models
-from memobench.models.base import Architecture
 from memobench.planner import packing
 from memobench.report import tables
-from memobench.runs import Run, cells, from_cells
-from memobench.table import results
-from memobench.table.published import published
-from memobench.table.rows import listed, of_architecture
+from memobench.store import results
+from memobench.store.published import published
+from memobench.store.rows import listed, of_architecture
 
 FOLDER = pathlib.Path("results/board")
 # Models trained again for each file; the best of them is kept.
@@ -157,7 +162,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
         for n, shape, method in sorted(of_family, key=lambda each: -each[0]):
             run = Run(task=task.replace(n_sequences=n), architecture=shape, method=method)
             with contextlib.suppress(UserError):
-                params = constructions.as_judged(run)["params"]
+                params = making.as_judged(run)["params"]
                 made = certificates.of(task, shape, params, first=n, by="memobench")
                 if counting.count(made, ("float32",))["known"] == n:
                     about = {"run_id": run.run_id, "family": family, "track": board.CONSTRUCTED}

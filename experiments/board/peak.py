@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench import board, families, peak, typical
-from memobench.capacity import Estimate
-from memobench.experiment import Experiment
+from memobench.board import families, peak, typical
+from memobench.board import table as board
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
+from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import shapes
 from memobench.methods.capacity import Capacity
-from memobench.models.base import Architecture
+from memobench.methods.thresholds import Estimate
 from memobench.report import tables
-from memobench.report.drawing import Drawing, key, legend, palette, subplots
-from memobench.runs import Run
+from memobench.report.drawing import key, legend, palette, subplots
 from memobench.tasks.associations import Associations
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 An architecture is not judged by one arbitrary width: the shape of each family that knows most bits
 of an overfull set after 1,024 steps of the exact gradient stands for it in `board/typical`.
-`memobench/families.py` makes the shapes.
+`memobench/board/families.py` makes the shapes.
 
 `python -m memobench.experiments.board.shapes [FOLDER]` writes the chosen shapes into `chosen.csv`,
 from the published rows and from runs of `board/typical` in the folder. What looks best on four
@@ -28,16 +28,16 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import families, typical
+from memobench.board import families, typical
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.report.typical import Shapes
-from memobench.runs import Run
-from memobench.table.published import published
-from memobench.table.results import load_results
-from memobench.table.rows import listed, of_architecture
+from memobench.store.published import published
+from memobench.store.results import load_results
+from memobench.store.rows import listed, of_architecture
 
 METHOD = Capacity(
     training=Training(protocol="exact", batch_size=None, epochs=16),

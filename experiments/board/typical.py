@@ -29,16 +29,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench import board, families, typical
+from memobench.board import families, typical
+from memobench.board import table as board
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.board import shapes
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report.typical import Typical
-from memobench.runs import Run
-from memobench.table.published import published
+from memobench.store.published import published
 
 # What can be afforded under the published protocol: main families, up to a budget.
 _MAIN = (typical.ATTENTION, typical.MLP, "attention + MLP")

@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.models.gpt import GPT
 from memobench.report.scaling import Scaling
-from memobench.runs import Run
 from memobench.tasks.sequences import Sequences
 
 FOUND = 3.83

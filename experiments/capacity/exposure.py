@@ -21,13 +21,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memobench import claims, families
+from memobench import claims
+from memobench.board import families
 from memobench.claims import Claim
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report.exposure import Exposure
-from memobench.runs import Run
 
 BUDGET = 512
 ARCHITECTURES = (

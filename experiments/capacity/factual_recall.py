@@ -27,13 +27,13 @@ from collections.abc import Iterable, Iterator
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.core.run import Run
+from memobench.core.task import Task
 from memobench.experiment import Experiment
 from memobench.experiments.capacity.linear_memory import SOURCE as _FIGURE_1
 from memobench.methods.training import Training
 from memobench.models.recall_transformer import RecallTransformer
 from memobench.report.scaling import Scaling
-from memobench.runs import Run
-from memobench.tasks.base import Task
 from memobench.tasks.factual_recall import FactualRecall
 
 SOURCE = _FIGURE_1.replace("figure 1", "figure 4")

@@ -19,12 +19,12 @@ import pandas as pd
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
 from memobench.report.scaling import Scaling
-from memobench.runs import Run
 from memobench.tasks.bijection import Bijection
 
 SOURCE = "Nichani, Lee & Bietti 2025, figure 1"

@@ -27,12 +27,12 @@ import pandas as pd
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.capacity.linear_memory import METHOD, SOURCE
 from memobench.methods.search import Search
 from memobench.models.mlp_memory import MLPMemory
 from memobench.report.scaling import Scaling
-from memobench.runs import Run
 from memobench.tasks.bijection import Bijection
 
 

@@ -16,13 +16,13 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from memobench import claims
+from memobench.analysis import seeds as analysis
 from memobench.claims import Claim
 from memobench.constructions.linear_memory import GradientStep, MuonStep
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.models.linear_memory import LinearMemory
 from memobench.report.panels import Panels
-from memobench.runs import Run
-from memobench.table import analysis
 from memobench.tasks.associations import Associations
 
 SOURCE = "Kim, Nichani, Wu, Bietti & Lee 2026"

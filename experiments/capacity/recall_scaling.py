@@ -25,13 +25,13 @@ import pandas as pd
 
 from memobench import claims
 from memobench.claims import UNDECIDED, Claim, Finding
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.capacity.factual_recall import RATES, SOURCE
 from memobench.experiments.capacity.trade_off import METHOD
-from memobench.metrics import NEARLY
 from memobench.models.recall_transformer import RELEASED, RecallTransformer
+from memobench.numerics.metrics import NEARLY
 from memobench.report.scaling import Scaling
-from memobench.runs import Run
 from memobench.tasks.factual_recall import FactualRecall
 
 _SOURCE = SOURCE.replace("figure 4", "scaling figure")

@@ -27,13 +27,13 @@ import pandas as pd
 
 from memobench import claims
 from memobench.claims import Claim, Finding
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.capacity.factual_recall import D_HEAD, FEWEST, SOURCE, WIDTH
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.recall_transformer import RELEASED, RecallTransformer
 from memobench.report.heat import Heat
-from memobench.runs import Run
 from memobench.tasks.factual_recall import FactualRecall
 
 # d m + d d_h H / 2 on the line.

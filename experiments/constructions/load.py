@@ -19,6 +19,8 @@ from typing import Any
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.constructions.base import WEIGHTS, Construction
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.constructions.promised import (
     Case,
@@ -27,10 +29,8 @@ from memobench.experiments.constructions.promised import (
     labelled,
     mlp,
 )
-from memobench.methods.construction import WEIGHTS, Construction
 from memobench.models.linear_memory import LinearMemory
 from memobench.report.panels import Panels
-from memobench.runs import Run
 
 # Construction, sizes, and how many examples are promised at them.
 CASES: tuple[tuple[Case, int], ...] = (

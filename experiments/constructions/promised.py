@@ -22,18 +22,18 @@ import pandas as pd
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.constructions.base import Construction
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
+from memobench.core.task import Task
 from memobench.experiment import Experiment
 from memobench.experiments.dana2025.distributions import DIRICHLET, UNIFORM
-from memobench.methods.construction import Construction
-from memobench.models.base import Architecture
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report.panels import Panels
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
-from memobench.tasks.base import Task
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import t_eps
 

@@ -21,14 +21,13 @@ from collections.abc import Iterator, Sequence
 from memobench import claims
 from memobench.claims import Claim
 from memobench.constructions.dana2025 import Dana2025
+from memobench.core.run import Method, Run
 from memobench.experiment import Experiment
 from memobench.experiments.constructions.promised import attention
 from memobench.experiments.dana2025.common import PUBLISHED, short
-from memobench.methods.base import Method
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report.panels import Panels
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 from memobench.theory import COROLLARY_2
 

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.experiment import Experiment, grid
 from memobench.experiments.dana2025.common import (
     SEEDS,
@@ -27,10 +29,8 @@ from memobench.experiments.dana2025.common import (
     variants,
 )
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.models.transformer import MLP
 from memobench.report.figure import Figure
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
 TASK = Associations(vocab_size=70)

@@ -9,12 +9,12 @@ repeated with twice the steps, so that a report can say which verdicts depend on
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
+from memobench.core.task import Task
 from memobench.experiment import grid, with_full_heads
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.runs import Run
-from memobench.tasks.base import Task
 
 SOURCE = "Dana, Pydi & Chevaleyre 2025"
 # Experiments 1 to 4 and 6.

@@ -17,14 +17,14 @@ from collections.abc import Iterable
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.experiment import Experiment, grid, with_full_heads
 from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, twice
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
-from memobench.models.base import Architecture
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.report.figure import Figure
-from memobench.runs import Run
 from memobench.tasks.distributions import Distributions
 
 UNIFORM = Distributions(vocab_size=10, conditional="uniform", n_next=3)

@@ -18,12 +18,12 @@ import pandas as pd
 
 from memobench import claims, theory
 from memobench.claims import Claim
+from memobench.core.run import Run
 from memobench.experiment import Experiment, grid
 from memobench.experiments.dana2025.common import SOURCE
 from memobench.experiments.dana2025.distributions import DIRICHLET, POWER_LAW, UNIFORM, encoder
 from memobench.methods.optimum import Optimum
 from memobench.report.figure import Figure
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
 ASSOCIATIONS = Associations(vocab_size=10)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.core.run import Run
 from memobench.experiment import Experiment, grid
 from memobench.experiments.dana2025 import heads
 from memobench.experiments.dana2025.common import (
@@ -27,7 +28,6 @@ from memobench.experiments.dana2025.common import (
     variants,
 )
 from memobench.report.figure import Figure
-from memobench.runs import Run
 from memobench.tasks.associations import Associations
 
 SEEDS = 20

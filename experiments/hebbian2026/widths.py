@@ -35,13 +35,12 @@ from memobench.constructions.hebbian2026 import (
     HebbianDataDependent,
     HebbianWhitened,
 )
+from memobench.core.run import Method, Run
 from memobench.experiment import Experiment
-from memobench.methods.base import Method
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.mlp_memory import MLPMemory
 from memobench.report.widths import Widths
-from memobench.runs import Run
 from memobench.tasks.bijection import Bijection
 
 SOURCE = "Garcia et al. 2026"

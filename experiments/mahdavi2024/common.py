@@ -17,13 +17,13 @@ from typing import Any
 
 from memobench import claims
 from memobench.claims import Claim
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.methods.annealing import Annealing
-from memobench.metrics import SCALAR_TOLERANCE
-from memobench.models.base import Architecture
 from memobench.models.query_attention import QueryAttention
+from memobench.numerics.metrics import SCALAR_TOLERANCE
 from memobench.report.figure import Figure
-from memobench.runs import Run
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1
 

@@ -22,10 +22,11 @@ import optax
 import pytorch
 from contexts import METHOD, N_EXAMPLES, Setting
 
-from memobench import metrics, positions
+from memobench.core import module as models
 from memobench.engine import initializing
 from memobench.methods import annealing
-from memobench.models import base as models
+from memobench.models import positions
+from memobench.numerics import metrics
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytorch
 
+from memobench.core.module import count_parameters
+from memobench.core.run import Run
 from memobench.executors import Ended, local
 from memobench.methods.training import Training
-from memobench.models.base import count_parameters
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.runtime import worker
 from memobench.tasks.associations import Associations
 

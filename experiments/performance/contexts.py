@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import jax
 
 from memobench import engine
+from memobench.core.run import Run
 from memobench.methods import annealing
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.labelled_contexts import Labelled, LabelledContexts
 
 N_EXAMPLES = 8192

@@ -34,7 +34,7 @@ from memobench.executors import local
 from memobench.experiments import EXPERIMENTS
 from memobench.planner import accelerators, costs, packing
 from memobench.report import tables
-from memobench.table import results
+from memobench.store import results
 
 OUTPUT = measuring.output_flag()
 SHARDS = flags.DEFINE_list("shards", ["runs/shards"], "Folders of shards.")

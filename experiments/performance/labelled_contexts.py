@@ -46,7 +46,7 @@ import pytorch
 from absl import app, flags
 from contexts import METHOD, N_EXAMPLES, Setting
 
-from memobench.runs import Run
+from memobench.core.run import Run
 
 OUTPUT = measuring.output_flag()
 ROUNDS = flags.DEFINE_integer("rounds", 3, "How often every rate is measured.", lower_bound=1)

@@ -15,10 +15,10 @@ import jax
 import pandas as pd
 from absl import flags, logging
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.report import tables
 from memobench.runtime import worker
-from memobench.table import results
+from memobench.store import results
 
 Key = TypeVar("Key")
 T = TypeVar("T")

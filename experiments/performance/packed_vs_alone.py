@@ -50,9 +50,9 @@ from associations import (
 from measuring import say
 
 from memobench import engine
+from memobench.core.run import Run
 from memobench.methods import training
 from memobench.planner import packing
-from memobench.runs import Run
 
 OUTPUT = measuring.output_flag()
 ROUNDS = flags.DEFINE_integer("rounds", 2, "How often every rate is measured.", lower_bound=1)

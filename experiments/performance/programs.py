@@ -8,10 +8,10 @@ from typing import Any
 import associations
 import contexts
 
+from memobench.core.module import count_parameters
+from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
-from memobench.models.base import count_parameters
 from memobench.planner import packing
-from memobench.runs import Run
 
 # Larger sets of the board have few runs, which would not fill an accelerator.
 MOST_EXAMPLES = 1024

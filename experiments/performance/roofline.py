@@ -56,11 +56,11 @@ from absl import app, flags
 from rows import Rows
 
 from memobench import engine
+from memobench.core.run import Run
 from memobench.engine import compiling, initializing
 from memobench.methods import annealing, training
 from memobench.methods.training import Training
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.runtime import worker
 
 OUTPUT = measuring.output_flag()

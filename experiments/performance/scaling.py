@@ -40,7 +40,7 @@ import pandas as pd
 import scaling_stages as stages
 from absl import app, flags
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.report import tables
 
 OUTPUT = measuring.output_flag()

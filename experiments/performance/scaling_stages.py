@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.run import Run
+from memobench.core.spec import SPEC_VERSION
 from memobench.experiment import Experiment
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report.figure import Figure
-from memobench.runs import Run
-from memobench.spec import SPEC_VERSION
-from memobench.table import results
+from memobench.store import results
 from memobench.tasks.associations import Associations
 from memobench.version import __version__
 
@@ -63,7 +63,7 @@ def shared_programs(n_packs: int, n_runs: int) -> list[Run]:
 
 def simulated_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Rows of a pack, as a worker makes them of measures that are made up and fit each other."""
-    from memobench.methods.base import PackResult
+    from memobench.core.run import PackResult
     from memobench.planner import packing
     from memobench.runtime import worker
 
@@ -131,7 +131,7 @@ def _resume(n_packs: int, n_runs: int, _: pathlib.Path) -> Work:
 
 
 def _verify(_: int, __: int, folder: pathlib.Path) -> Work:
-    from memobench.table import verify
+    from memobench.runtime import verify
 
     return lambda: verify.verify(folder).summary
 

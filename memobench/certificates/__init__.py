@@ -26,13 +26,14 @@ import safetensors
 import safetensors.numpy
 from flax import traverse_util
 
-from memobench import atomic, columns, folders, strict_json
-from memobench.columns import require, shown
-from memobench.errors import UserError, name_place, reason
-from memobench.models import base as models
-from memobench.models.base import Architecture, Module
-from memobench.spec import MOST_SEED, SPEC_VERSION, check_code
-from memobench.tasks.base import Task
+from memobench.common import atomic, folders, strict_json
+from memobench.common.errors import UserError, name_place, printable, reason, require, shown
+from memobench.core import columns
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.module import Module
+from memobench.core.spec import MOST_SEED, SPEC_VERSION, check_code
+from memobench.core.task import Task
 
 FORMAT = 1
 SUFFIX = ".safetensors"
@@ -220,7 +221,7 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
     """
     folders.require_path(path, "path")
     path = pathlib.Path(path)
-    with name_place(columns.printable(path)):
+    with name_place(printable(path)):
         try:
             data = strict_json.contents(path, MAX_BYTES, follow)
         except UserError:

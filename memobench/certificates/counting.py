@@ -16,11 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench import certificates, metrics, precision, settings
+from memobench import certificates
 from memobench.certificates import Certificate
-from memobench.columns import printable, require
-from memobench.errors import name_place
-from memobench.models.base import RUNS_BRIEFLY, Module
+from memobench.common import settings
+from memobench.common.errors import name_place, printable, require
+from memobench.core.module import RUNS_BRIEFLY, Module
+from memobench.numerics import metrics, precision
 
 # How weights are stored. Integers share a scale with the others of their block, which is counted:
 # of matrices as narrow as these models', a scale for every row would take more than the weights.

@@ -3,10 +3,11 @@
 from typing import Any
 
 from memobench import certificates
-from memobench.columns import NAME, require, shown
-from memobench.folders import SHARDS
-from memobench.runs import Run
-from memobench.table import results as store
+from memobench.common.errors import require, shown
+from memobench.common.folders import SHARDS
+from memobench.core.columns import NAME
+from memobench.core.run import Run
+from memobench.store import results as store
 
 
 def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     require(
         isinstance(run, str) or not run.method.solves,
         f"run {run_id} is a construction, which keeps no weights: "
-        "constructions.as_judged(run) makes them again",
+        "making.as_judged(run) makes them again",
     )
     path = store.weights_path(results, NAME.checked("run", run_id))
     require(

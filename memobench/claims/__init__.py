@@ -12,6 +12,17 @@ seeds they need; 95% is `table.analysis.CONFIDENCE`), `evidence` how an interval
 are in `growth`, `slopes`, `families`, `groups`, `exposure`, `scaling` and `counts`.
 """
 
+from memobench.analysis.statistics import (
+    MIN_SEEDS,
+    SATURATED,
+    aicc,
+    bootstrap_means,
+    interval,
+    measured,
+    power,
+    profile,
+    unsaturated,
+)
 from memobench.claims.claim import (
     CONSTRUCTED,
     EXACT,
@@ -58,17 +69,6 @@ from memobench.claims.slopes import (
     exponent_of_slopes,
     slope_over_bound,
     slopes_in_heads,
-)
-from memobench.claims.statistics import (
-    MIN_SEEDS,
-    SATURATED,
-    aicc,
-    bootstrap_means,
-    interval,
-    measured,
-    power,
-    profile,
-    unsaturated,
 )
 
 __all__ = [

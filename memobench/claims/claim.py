@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.columns import require, shown
-from memobench.errors import UserError, arguments_checked, in_a_line
-from memobench.methods.base import Method
-from memobench.methods.construction import CONSTRUCTED, NEAREST
+from memobench.common.errors import UserError, arguments_checked, in_a_line, require, shown
+from memobench.common.notation import plural
+from memobench.constructions.base import CONSTRUCTED, NEAREST
+from memobench.core.architecture import Architecture
+from memobench.core.cells import spec_columns
+from memobench.core.run import Method
+from memobench.core.task import Task
 from memobench.methods.optimum import OPTIMUM
 from memobench.methods.training import FINE_TUNED, FIXED_ATTENTION, READ_OUT
-from memobench.models.base import Architecture
-from memobench.notation import plural
-from memobench.runs import spec_columns
-from memobench.table.rows import configuration
-from memobench.tasks.base import Task
+from memobench.store.rows import configuration
 
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 # Instead of the first two where no run is of the design that the claim was made for.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench import notation
+from memobench.analysis.statistics import bootstrap_means, memorized, one_example, share_interval
 from memobench.claims.claim import FAILS, HOLDS, Finding, Test
 from memobench.claims.evidence import (
     Region,
@@ -16,8 +16,8 @@ from memobench.claims.evidence import (
     smallest,
     too_few,
 )
-from memobench.claims.statistics import bootstrap_means, memorized, one_example, share_interval
-from memobench.notation import plural
+from memobench.common import notation
+from memobench.common.notation import plural
 
 
 def above_bound(value: Callable[[Any], Any], name: str) -> Test:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from memobench.analysis.statistics import MIN_SEEDS, NORMAL, interval, wider
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
-from memobench.claims.statistics import MIN_SEEDS, NORMAL, interval, wider
-from memobench.columns import require
-from memobench.notation import plural
+from memobench.common.errors import require
+from memobench.common.notation import plural
 
 SEVERITY = (FAILS, UNDECIDED, HOLDS)
 # More seeds or label tables than these nobody trains.

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memobench.analysis.statistics import Means, bootstrap_means, ratio_or
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import Region, conclude, statistic_of, too_few
-from memobench.claims.statistics import Means, bootstrap_means, ratio_or
 
 ATTENTION, MLP = "attention_only", "mlp"
 

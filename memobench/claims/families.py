@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memobench.analysis.statistics import Means, bootstrap_means, interval, intervals, wider
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
     POSITIVE,
@@ -18,8 +19,7 @@ from memobench.claims.evidence import (
     statistic_of,
     too_few,
 )
-from memobench.claims.statistics import Means, bootstrap_means, interval, intervals, wider
-from memobench.notation import plural
+from memobench.common.notation import plural
 
 ALL_KNOWN = 0.99  # Where both families know all, neither is better.
 MAY_BE_BEST = 0.025  # Of replicates; a width that is best in fewer is not.

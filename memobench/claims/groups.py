@@ -7,11 +7,12 @@ import collections
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from memobench.analysis.statistics import intervals, ratio_or, replicates, wider
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import (
     Region,
@@ -21,11 +22,8 @@ from memobench.claims.evidence import (
     rounded,
     too_few,
 )
-from memobench.claims.statistics import intervals, ratio_or, replicates, wider
-from memobench.table.rows import configuration, listed
-
-if TYPE_CHECKING:
-    from memobench.runs import Run
+from memobench.core.run import Run
+from memobench.store.rows import configuration, listed
 
 # Entries by the names of groups.
 Groups = Mapping[str, Sequence["Run"]]

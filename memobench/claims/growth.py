@@ -7,22 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
-from memobench.claims.evidence import (
-    Region,
-    Statistic,
-    above_best,
-    conclude,
-    conclude_groups,
-    joined,
-    rounded,
-    severest,
-    smallest,
-    stated,
-    statistic_of,
-    too_few,
-)
-from memobench.claims.statistics import (
+from memobench.analysis.statistics import (
     SATURATED,
     Means,
     Profile,
@@ -41,7 +26,22 @@ from memobench.claims.statistics import (
     unsaturated,
     varies,
 )
-from memobench.notation import plural
+from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
+from memobench.claims.evidence import (
+    Region,
+    Statistic,
+    above_best,
+    conclude,
+    conclude_groups,
+    joined,
+    rounded,
+    severest,
+    smallest,
+    stated,
+    statistic_of,
+    too_few,
+)
+from memobench.common.notation import plural
 
 LINEAR: Region = (0.5, 1.5)
 QUADRATIC: Region = (1.5, 2.5)

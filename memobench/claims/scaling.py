@@ -7,6 +7,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from memobench.analysis.seeds import half_width
+from memobench.analysis.statistics import (
+    MIN_SEEDS,
+    Means,
+    approached,
+    bootstrap_means,
+    interval,
+    least_squares,
+    ratio_or,
+)
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
     Region,
@@ -19,17 +29,7 @@ from memobench.claims.evidence import (
     statistic_of,
     too_few,
 )
-from memobench.claims.statistics import (
-    MIN_SEEDS,
-    Means,
-    approached,
-    bootstrap_means,
-    interval,
-    least_squares,
-    ratio_or,
-)
-from memobench.metrics import NEARLY
-from memobench.table.analysis import half_width
+from memobench.numerics.metrics import NEARLY
 
 Value = Callable[[pd.DataFrame], pd.Series]
 

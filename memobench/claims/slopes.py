@@ -5,20 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.claims.claim import UNDECIDED, Finding, Fit, Test, by_variant
-from memobench.claims.evidence import (
-    POSITIVE,
-    above_best,
-    conclude,
-    conclude_groups,
-    joined,
-    rounded,
-    stated,
-    statistic_of,
-    too_few,
-)
-from memobench.claims.growth import STRAIGHT, _power_fit
-from memobench.claims.statistics import (
+from memobench.analysis.statistics import (
     SATURATED,
     Means,
     aicc,
@@ -33,7 +20,20 @@ from memobench.claims.statistics import (
     unsaturated,
     varies,
 )
-from memobench.notation import plural
+from memobench.claims.claim import UNDECIDED, Finding, Fit, Test, by_variant
+from memobench.claims.evidence import (
+    POSITIVE,
+    above_best,
+    conclude,
+    conclude_groups,
+    joined,
+    rounded,
+    stated,
+    statistic_of,
+    too_few,
+)
+from memobench.claims.growth import STRAIGHT, _power_fit
+from memobench.common.notation import plural
 
 
 def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame:

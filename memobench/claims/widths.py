@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memobench.analysis.statistics import least_squares, replicates
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import Region, conclude, conclude_groups, statistic_of, too_few
 from memobench.claims.groups import Groups
-from memobench.claims.statistics import least_squares, replicates
 
 # The stream's width, and the number of examples.
 Size = tuple[int, int]

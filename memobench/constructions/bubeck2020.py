@@ -29,10 +29,10 @@ import numpy as np
 
 from memobench import theory
 from memobench.constructions import random_attention
+from memobench.constructions.base import Construction, scale_of
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Construction, scale_of
+from memobench.core.spec import kind
 from memobench.models.transformer import Transformer
-from memobench.spec import kind
 
 # The standard deviation of attention scores: with large scores heads look at a single token, and
 # sequences that differ in another one cannot be told apart.

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from memobench import certificates, own_code
-from memobench.columns import require, shown
+from memobench import certificates
+from memobench.common.errors import UserError, closest, name_source, require, shown
 from memobench.constructions.problem import Constructed, Problem
-from memobench.errors import UserError, closest, name_source
-from memobench.table import measures
+from memobench.core import own_code
+from memobench.store import measures
 
 
 def constructed(problem: Problem) -> Constructed:

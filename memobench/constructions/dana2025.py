@@ -17,11 +17,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from memobench import metrics, theory
+from memobench import theory
 from memobench.constructions import random_attention
+from memobench.constructions.base import Solved, scale_of
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Solved, scale_of
-from memobench.spec import kind
+from memobench.core.spec import kind
+from memobench.numerics import metrics
 from memobench.tasks.tokens import Tokens
 
 # The standard deviation of attention scores: small scores make features nearly dependent.

@@ -4,31 +4,14 @@ Shape letters: T examples of the task, A of them aimed at, C outputs.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
-import jax
 import numpy as np
 import scipy.special
-
-from memobench import precision
-from memobench.models.base import Module
 
 # Logits are scaled until the least certain answer has this advantage, in nats, if all are right.
 SURE = 40.0
 _MOST_DOUBLINGS = 60
-
-
-def outputs(module: Module, variables: Any, task: Any, data: Any, double: bool) -> np.ndarray:
-    """output_TxC of all examples, computed in float64 or float32."""
-    with jax.enable_x64(double), jax.default_matmul_precision("highest"):
-        variables, data = precision.cast((variables, data), np.float64 if double else np.float32)
-        return np.asarray(_outputs(module, task.signature(), variables, data))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _outputs(module: Module, task: Any, variables: Any, data: Any) -> jax.Array:
-    return task.outputs(module, variables, data)
 
 
 @dataclasses.dataclass(frozen=True)

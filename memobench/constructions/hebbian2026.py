@@ -16,12 +16,12 @@ import scipy.linalg
 import scipy.sparse.linalg
 
 from memobench import theory
-from memobench.columns import choice
 from memobench.constructions import codes
+from memobench.constructions.base import Solved
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Solved
+from memobench.core.columns import choice
+from memobench.core.spec import kind
 from memobench.models.mlp_memory import MLPMemoryModule
-from memobench.spec import kind
 
 RIDGE = 1e-6
 # Conjugate gradients end at this residual, as a share of the right side's, or after so many steps.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 
 # The largest deviation, relative to the largest target or 1, of what counts as exact.
 EXACT = 1e-5

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from memobench import theory
-from memobench.columns import integer
 from memobench.constructions import linear
+from memobench.constructions.base import Solved
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Solved
+from memobench.core.columns import integer
+from memobench.core.spec import kind
 from memobench.models.linear_memory import LinearMemoryModule
-from memobench.spec import kind
 
 
 class Associated(NamedTuple):

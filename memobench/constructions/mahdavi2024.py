@@ -28,9 +28,9 @@ import scipy.special
 
 from memobench import theory
 from memobench.constructions import linear
+from memobench.constructions.base import Solved, scale_of
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Solved, scale_of
-from memobench.spec import kind
+from memobench.core.spec import kind
 from memobench.tasks.labelled_contexts import Contexts
 
 # By how many nats the vector looked at is ahead, on the least saturated query. From 7 on condition

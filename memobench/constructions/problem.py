@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from flax import linen as nn
 
-from memobench import precision
+from memobench.common.errors import UserError
 from memobench.constructions import codes
-from memobench.errors import UserError
-from memobench.methods.construction import Construction
-from memobench.runs import Run
+from memobench.core.run import Run
+from memobench.numerics import precision
 from memobench.tasks.tokens import Tokens
 
 
@@ -32,10 +31,9 @@ class Problem:
     rng: np.random.Generator
 
     @property
-    def method(self) -> Construction:
+    def method(self) -> Any:
         """The construction's options."""
-        made: Any = self.run.method
-        return made
+        return self.run.method
 
     def held(self, weights: np.ndarray) -> np.ndarray:
         """The weights as they will be stored: whatever is solved next corrects the rounding."""

@@ -12,10 +12,10 @@ import numpy as np
 
 from memobench import theory
 from memobench.constructions import codes
+from memobench.constructions.base import Construction
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Construction
+from memobench.core.spec import kind
 from memobench.models.sequence_encoder import SequenceEncoderModule
-from memobench.spec import kind
 
 
 @kind("dana2025_proposition3")

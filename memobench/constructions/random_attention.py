@@ -19,12 +19,10 @@ import scipy.special
 
 from memobench.constructions import codes, linear
 from memobench.constructions.problem import Problem
-from memobench.methods import optimum
-from memobench.methods.optimum import Optimum
+from memobench.core.run import Method, Run
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import Transformer
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.tokens import Tokens
 
 Params = dict[str, np.ndarray]
@@ -171,6 +169,8 @@ def _encoder(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """encoding_TxD of all sequences and unembedding_NxD of the task's best sequence encoder."""
     d_model = run.architecture.d_model
     encoder = SequenceEncoder(d_model=d_model)
-    best = Run(task=run.task, architecture=encoder, method=Optimum(), seed=run.seed)
-    params = optimum.solve(packing.make_pack([best])).variables["params"]
+    best = Run(
+        task=run.task, architecture=encoder, method=Method.named("optimised")(), seed=run.seed
+    )
+    params = best.method.train(packing.make_pack([best])).variables["params"]
     return tuple(np.asarray(params[name])[0] for name in ("encoding", "unembedding"))

@@ -15,11 +15,11 @@ import numpy as np
 
 from memobench import theory
 from memobench.constructions import random_attention
+from memobench.constructions.base import Solved, scale_of
 from memobench.constructions.problem import Constructed, Problem
-from memobench.methods.construction import Solved, scale_of
+from memobench.core.spec import kind
 from memobench.models.feed_forward import ACTIVATIONS
 from memobench.models.transformer import Transformer
-from memobench.spec import kind
 
 # The standard deviation of what hidden neurons read: small values make them nearly linear.
 SCALE = 4.0

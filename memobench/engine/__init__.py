@@ -22,13 +22,8 @@ M draws.
 from memobench.engine.lanes import Lane, State
 from memobench.engine.loop import Lanes, train
 from memobench.engine.policy import EachOnce, Job, Policy
-from memobench.engine.program import (
-    Program,
-    Signature,
-    compile_program,
-    one_step,
-    to_compile,
-)
+from memobench.engine.program import Program, compile_program, one_step, to_compile
+from memobench.engine.signature import Signature
 
 __all__ = [
     "EachOnce",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
-from memobench.models import base as models
-
-if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
-    from memobench.runs import Run
+from memobench.core import module as models
+from memobench.core.run import Pack, Run
 
 
 def init_key(run: Run) -> jax.Array:

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench.models import base as models
-from memobench.models.base import Module, trains
+from memobench.core import module as models
+from memobench.core.checkpoints import Arrays
+from memobench.core.module import Module, trains
 from memobench.optimizers import Optimizer
 from memobench.optimizers.rounded import Rounded
-from memobench.runtime.checkpoints import Arrays
 
 
 class Best(NamedTuple):

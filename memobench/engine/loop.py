@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from memobench.core import module as models
+from memobench.core.checkpoints import Checkpoints
 from memobench.engine import compiling, devices, lanes
 from memobench.engine.lanes import State
 from memobench.engine.policy import Job, Policy
 from memobench.engine.program import compile_program
-from memobench.models import base as models
-from memobench.runtime.checkpoints import Checkpoints
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 # Nor more often than takes this share of the time.

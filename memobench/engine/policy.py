@@ -5,18 +5,17 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
+from memobench.core.checkpoints import Arrays, Checkpoints, resumed
+from memobench.core.run import Run
 from memobench.engine import initializing, lanes
 from memobench.engine.lanes import Lane, State
-from memobench.engine.program import Program, Signature
-from memobench.runtime.checkpoints import Arrays, Checkpoints, resumed
-
-if TYPE_CHECKING:
-    from memobench.runs import Run
+from memobench.engine.program import Program
+from memobench.engine.signature import Signature
 
 
 @dataclasses.dataclass(eq=False)

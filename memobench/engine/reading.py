@@ -5,22 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from memobench import metrics
+from memobench.core.module import Module
+from memobench.core.run import Run
 from memobench.engine.lanes import Lane, stacked
-from memobench.models import lookup
-from memobench.models.base import Module
+from memobench.engine.signature import Signature
+from memobench.numerics import lookup, metrics
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
 from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance
-
-if TYPE_CHECKING:
-    from memobench.engine.program import Signature
-    from memobench.runs import Run
 
 # What a CPU computes of so many examples at a time stays in its caches.
 READ_AT_ONCE = 4096

@@ -13,12 +13,12 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from memobench.columns import matching, require, shown
-from memobench.errors import UserError, closest
-from memobench.spec import Spec
+from memobench.common.errors import UserError, closest, require, shown
+from memobench.core.columns import matching
+from memobench.core.spec import Spec
 
 if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
+    from memobench.core.run import Pack
 
 # Rows and provenance of one shard.
 Shard = tuple[list[dict[str, Any]], dict[str, Any]]

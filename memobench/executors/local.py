@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from memobench.errors import Unwritable, describe
+from memobench.common.errors import Unwritable, describe
+from memobench.core.spec import kind
 from memobench.executors import Ended, Executor, OnPackSteps, Pool, Shard
-from memobench.spec import kind
 
 if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
+    from memobench.core.run import Pack
 
 Work = Callable[["Pack", Callable[[int], None]], Sequence[Shard]]
 

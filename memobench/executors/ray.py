@@ -9,13 +9,13 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from memobench.columns import declared, integer, number
-from memobench.errors import UserError
+from memobench.common.errors import UserError
+from memobench.core.columns import declared, integer, number
+from memobench.core.spec import kind
 from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
-from memobench.spec import kind
 
 if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
+    from memobench.core.run import Pack
 
 # Each card's memory is shared as the cards are; JAX would else take most of it for one pack.
 MEMORY_FRACTION = 0.75

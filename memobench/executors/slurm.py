@@ -19,13 +19,13 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from memobench.columns import declared, integer, number, require, satisfying, shown
-from memobench.errors import UserError, reason
+from memobench.common.errors import UserError, reason, require, shown
+from memobench.core.columns import declared, integer, number, satisfying
+from memobench.core.spec import kind
 from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
-from memobench.spec import kind
 
 if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
+    from memobench.core.run import Pack
 
 # Arrays of more than 1000 need a cluster whose MaxArraySize was raised.
 ARRAY_SIZE = 1000

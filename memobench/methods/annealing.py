@@ -12,33 +12,32 @@ import concurrent.futures
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
 
-from memobench import columns as col
-from memobench import engine, ranks, saturation
-from memobench.columns import Column, by_name, flag, integer, number, require
+from memobench import engine
+from memobench.common.errors import require
+from memobench.core import columns as col
+from memobench.core import module as models
+from memobench.core.checkpoints import Checkpoints
+from memobench.core.columns import Column, by_name, flag, integer, number
+from memobench.core.module import Module
+from memobench.core.run import Pack, PackResult, Run
+from memobench.core.spec import kind, nested
 from memobench.engine import Job, Lane, Program, Signature, devices, lanes
-from memobench.methods.base import Method, PackResult
-from memobench.models import base as models
-from memobench.models.base import Module
+from memobench.methods import ranks, saturation
+from memobench.methods.trained import TrainedMethod
 from memobench.optimizers import Adam, Optimizer
 from memobench.planner import packing
-from memobench.runtime.checkpoints import Checkpoints
-from memobench.spec import kind, nested
 from memobench.table.consistency import MEASURED, REPEATED, agree, check_derived, check_loss
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import LabelledContexts
 
-if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
-    from memobench.runs import Run
-
 
 @kind("annealed")
-class Annealing(Method):
+class Annealing(TrainedMethod):
     """How the weights come about: an optimiser whose rate warms up and falls to zero by a cosine.
 
     As Mahdavi et al. (2024) train: the rate grows linearly from `first_share` of `learning_rate`
@@ -218,7 +217,7 @@ class _Course(Job):
 class Annealed(engine.EachOnce):
     """Every run of a pack trains once, those of most steps first."""
 
-    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
+    def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         self.signature: Signature = packing.signature(pack)
         self.seconds = pack.seconds
         self.width = pack.slots

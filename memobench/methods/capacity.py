@@ -14,25 +14,24 @@ from __future__ import annotations
 import collections
 import math
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from memobench import capacity
-from memobench import columns as col
-from memobench.columns import Column, by_name, choice, declared, integer, require, shown
+from memobench.common.errors import require, shown
+from memobench.core import columns as col
+from memobench.core.checkpoints import Checkpoints
+from memobench.core.columns import Column, by_name, choice, declared, integer
+from memobench.core.run import Pack, Run
+from memobench.core.spec import MOST_SEED, kind, nested
+from memobench.engine import Policy
+from memobench.methods import thresholds as capacity
 from memobench.methods.findings import PILOT_ROUNDS, ROUNDS
+from memobench.methods.ladders import Ladders
 from memobench.methods.parts import OfParts
 from memobench.methods.training import Training
-from memobench.runtime.checkpoints import Checkpoints
-from memobench.spec import MOST_SEED, kind, nested
+from memobench.store.rows import listed
 from memobench.table.consistency import REPEATED, agree, check_derived, check_domain
-from memobench.table.rows import listed
-
-if TYPE_CHECKING:
-    from memobench.engine import Policy
-    from memobench.planner.packing import Pack
-    from memobench.runs import Run
 
 # Raised whenever a run would make other trainings: ids then differ, and results never mix.
 RULES = 1
@@ -56,7 +55,7 @@ class Capacity(OfParts):
     rung before and its neighbours; the grid is extended where the best is at its edge. Then
     `threshold_trials` trainings on the first so many examples find the largest set of which half of
     them know 99%. Their learning rate is that of the last rung, or is found as a rung's is: the one
-    with which `trial_pilots` further trials find the largest set. See `memobench.capacity`.
+    with which `trial_pilots` further trials find the largest set. See `methods.thresholds`.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("accuracy", "bits")
@@ -82,7 +81,7 @@ class Capacity(OfParts):
     )
     give_up: str | None = choice(
         "trials that end though they do not know all: those far from it late, as "
-        "memobench.capacity.GIVE_UP has it; none for no trials",
+        "memobench.methods.thresholds.GIVE_UP has it; none for no trials",
         "late",
         default=None,
         omit=None,
@@ -155,9 +154,7 @@ class Capacity(OfParts):
         return super().pack_key(run), self.tables
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> Policy:
-        from memobench.methods import ladders
-
-        return ladders.Ladders(pack, checkpoints)
+        return Ladders(pack, checkpoints)
 
     def check_lists(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError unless a row's lists are of the rungs, models and trials of its run."""

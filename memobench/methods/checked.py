@@ -8,24 +8,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from memobench import columns as col
 from memobench import engine
-from memobench.columns import Column, by_name, integer, number, require
+from memobench.common.errors import require
+from memobench.core import columns as col
+from memobench.core.checkpoints import Checkpoints
+from memobench.core.columns import Column, by_name, integer, number
+from memobench.core.module import Module
+from memobench.core.run import Pack, PackResult, Run
+from memobench.core.spec import kind, nested
 from memobench.engine import Signature
-from memobench.methods.base import ByTraining, PackResult
+from memobench.methods.by_training import ByTraining
 from memobench.methods.epochs import EpochJob, Epochs
 from memobench.methods.training import Training
-from memobench.models.base import Module
-from memobench.runtime.checkpoints import Checkpoints
-from memobench.spec import kind, nested
-
-if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
-    from memobench.runs import Run
 
 
 @kind("checked")

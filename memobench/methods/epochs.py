@@ -9,20 +9,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from memobench import engine
+from memobench.core import module as models
+from memobench.core.run import Pack, Run
 from memobench.engine import Job, Lane, Program, Signature, devices, reading
-from memobench.models import base as models
 from memobench.planner import packing
-
-if TYPE_CHECKING:
-    from memobench.runs import Run
-
 
 # How a rate falls.
 LINEAR, COSINE, ROOT = range(3)
@@ -75,7 +72,7 @@ def _model(job: EpochJob) -> tuple[Run, int]:
 class Epochs(engine.Policy):
     """A policy that trains by the protocols of a Training; subclasses say which jobs there are."""
 
-    def __init__(self, pack: packing.Pack) -> None:
+    def __init__(self, pack: Pack) -> None:
         self.signature: Signature = packing.signature(pack)
         self.seconds, self.runs = pack.seconds, pack.runs
         # Of the jobs in the lanes, set by `seat`.

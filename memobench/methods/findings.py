@@ -11,15 +11,13 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from memobench import capacity, certificates
-
-if TYPE_CHECKING:
-    from memobench.methods.capacity import Capacity
-    from memobench.runs import Run
+from memobench import certificates
+from memobench.core.run import Run
+from memobench.methods import thresholds as capacity
 
 # Rounds of trials, and of their pilots; each is chosen by what those before it found.
 ROUNDS, PILOT_ROUNDS = 4, 2
@@ -71,7 +69,7 @@ class Findings:
     best: tuple[float, int, dict[str, np.ndarray]] = (0.0, 0, {})
 
     @property
-    def method(self) -> Capacity:
+    def method(self) -> Any:
         return method_of(self.run)
 
     @property
@@ -345,6 +343,6 @@ class Findings:
         ]
 
 
-def method_of(run: Run) -> Capacity:
+def method_of(run: Run) -> Any:
     method: Any = run.method
     return method

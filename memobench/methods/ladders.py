@@ -15,16 +15,15 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from memobench import capacity, metrics
+from memobench.core import module as models
+from memobench.core.checkpoints import Arrays, Checkpoints, resumed
+from memobench.core.run import Pack, PackResult, Run, Weights
 from memobench.engine import initializing, lanes
-from memobench.methods.base import PackResult, Weights
+from memobench.methods import thresholds as capacity
 from memobench.methods.epochs import EpochJob
 from memobench.methods.findings import Findings, Proposal, method_of
 from memobench.methods.parts import Queue
-from memobench.models import base as models
-from memobench.planner import packing
-from memobench.runs import Run
-from memobench.runtime.checkpoints import Arrays, Checkpoints, resumed
+from memobench.numerics import metrics
 
 
 @dataclasses.dataclass(eq=False)
@@ -50,7 +49,7 @@ class _Model(EpochJob):
 class Ladders(Queue):
     """Every run of a pack has its pilots trained, then its models for every rung, then trials."""
 
-    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
+    def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._n_open = [0] * len(pack.runs)
         self._found = [_resumed(checkpoints, run) for run in pack.runs]

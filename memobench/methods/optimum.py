@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,22 +20,17 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from memobench import columns as col
-from memobench.columns import Column, by_name, integer, require, shown
+from memobench.common.errors import require, shown
+from memobench.core import columns as col
+from memobench.core import module as models
+from memobench.core.checkpoints import Checkpoints
+from memobench.core.columns import Column, by_name, integer
+from memobench.core.run import Method, OnSteps, Pack, PackResult, Run
+from memobench.core.spec import kind
 from memobench.engine import compiling, devices, initializing
 from memobench.engine.devices import SHARED, SPLIT
-from memobench.methods.base import Method, OnSteps, PackResult
-from memobench.models import base as models
-from memobench.planner import packing
-from memobench.spec import kind
 from memobench.table.consistency import REPEATED, check_derived
 from memobench.tasks.tokens import Instance
-
-if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
-    from memobench.runs import Run
-    from memobench.runtime.checkpoints import Checkpoints
-
 
 # The label of its rows.
 OPTIMUM = "optimum in double precision"
@@ -130,7 +125,7 @@ _LBFGS = optax.lbfgs(memory_size=30)
 Objective = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
-def solve(pack: packing.Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackResult:
+def solve(pack: Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackResult:
     """Minimises the exact objective of every run of a pack whose method is an Optimum.
 
     Args:
@@ -274,7 +269,7 @@ def _flat(params: Any) -> jax.Array:
     return ravel_pytree(params)[0].astype(jnp.float64)
 
 
-def _starts(pack: packing.Pack, n_starts: int) -> Any:
+def _starts(pack: Pack, n_starts: int) -> Any:
     """Initial variables, at true size and padded, with axes R and M."""
     length = pack.runs[0].task.context_length
     target = models.shapes(pack.module, length)

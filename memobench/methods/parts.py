@@ -11,21 +11,18 @@ import collections
 import dataclasses
 import math
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax
 
-from memobench.columns import require
+from memobench.common.errors import require
+from memobench.core.checkpoints import Checkpoints
+from memobench.core.module import Module
+from memobench.core.run import Pack, Run
 from memobench.engine import Signature
-from memobench.methods.base import ByTraining
+from memobench.methods.by_training import ByTraining
 from memobench.methods.epochs import Epochs
-from memobench.models.base import Module
-from memobench.planner import packing
-from memobench.runtime.checkpoints import Checkpoints
 from memobench.tasks.labelled_contexts import rounded
-
-if TYPE_CHECKING:
-    from memobench.runs import Run
 
 # Programs of fewer examples have at least a quarter of them: there are few to compile.
 MOST_HALVINGS = 2
@@ -81,7 +78,7 @@ class Queue(Epochs):
 
     resumes = False
 
-    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
+    def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack)
         self.width = pack.slots
         self._checkpoints = checkpoints

@@ -11,26 +11,23 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from memobench import bisection, engine
-from memobench import columns as col
-from memobench.bisection import Proposal, Trial
-from memobench.columns import Column, by_name, declared, integer, number, require
+from memobench import engine
+from memobench.common.errors import require
+from memobench.core import columns as col
+from memobench.core.checkpoints import Arrays, Checkpoints, resumed
+from memobench.core.columns import Column, by_name, declared, integer, number
+from memobench.core.run import Pack, PackResult, Run
+from memobench.core.spec import kind, nested
 from memobench.engine import initializing
-from memobench.methods.base import PackResult
+from memobench.methods import bisection
+from memobench.methods.bisection import Proposal, Trial
 from memobench.methods.epochs import EpochJob
 from memobench.methods.parts import OfParts, Queue
 from memobench.methods.training import Training
-from memobench.planner import packing
-from memobench.runtime.checkpoints import Arrays, Checkpoints, resumed
-from memobench.spec import kind, nested
-
-if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
-    from memobench.runs import Run
 
 # Raised whenever a search would make other trials: run ids then differ, and results never mix.
 RULES = 1
@@ -44,7 +41,7 @@ class Search(OfParts):
     time and each with the learning rates times every one of `rate_factors`, until the largest set
     memorized completely is known within `resolution` of itself (or one example). The steps are
     then doubled, up to `doublings` times, until that gains less than `bisection.GAIN`. See
-    `memobench.bisection`, whose version of proposing trials `rules` is.
+    `memobench.methods.bisection`, whose version of proposing trials `rules` is.
     """
 
     training: Training = nested(Training, "of every trial")
@@ -144,7 +141,7 @@ class Searches(Queue):
     A killed search keeps those of its open rounds too.
     """
 
-    def __init__(self, pack: packing.Pack, checkpoints: Checkpoints | None = None) -> None:
+    def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._round: list[dict[Proposal, Trial | None]] = [{} for _ in pack.runs]
         saved = [_resumed(checkpoints, run) for run in pack.runs]

@@ -9,28 +9,27 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
 
 from memobench import engine
-from memobench.columns import choice, integer, number, require
+from memobench.common.errors import require
+from memobench.constructions import making
+from memobench.constructions.base import Construction
+from memobench.core.checkpoints import Checkpoints
+from memobench.core.columns import choice, integer, number
+from memobench.core.module import Module, trains
+from memobench.core.run import Pack, PackResult, Run
+from memobench.core.spec import as_text, kind, nested
 from memobench.engine import Signature, devices
-from memobench.methods.base import Method, PackResult
-from memobench.methods.construction import Construction
 from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, Epochs, Schedule
-from memobench.models.base import Module, trains
+from memobench.methods.trained import TrainedMethod
+from memobench.numerics.precision import COARSE
 from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.rounded import Rounded
 from memobench.planner import packing
-from memobench.precision import COARSE
-from memobench.runtime.checkpoints import Checkpoints
-from memobench.spec import as_text, kind, nested
-
-if TYPE_CHECKING:
-    from memobench.planner.packing import Pack
-    from memobench.runs import Run
 
 # As many as a column holds.
 MOST_STEPS = 2**40
@@ -49,7 +48,7 @@ PARTLY_TRAINED = {
 
 
 @kind("trained")
-class Training(Method):
+class Training(TrainedMethod):
     """How the weights come about: `epochs` epochs of `n_batches` optimiser steps each.
 
     `published` follows Dana et al. (2025) step for step: a fixed multiset of `batch_size *
@@ -309,13 +308,11 @@ class Plain(engine.EachOnce, Epochs):
     """
 
     def __init__(
-        self, pack: packing.Pack, initial: Any = None, checkpoints: Checkpoints | None = None
+        self, pack: Pack, initial: Any = None, checkpoints: Checkpoints | None = None
     ) -> None:
-        from memobench import constructions
-
         methods: list[Any] = [run.method for run in pack.runs]
         if initial is None and methods[0].start:
-            initial = constructions.initial(pack)
+            initial = making.initial(pack)
         super().__init__(pack)
         self.width = len(pack.runs)
         self._initial = None if initial is None else jax.tree.map(np.asarray, initial)

@@ -33,10 +33,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench.models.initial_weights import Table, Weight, fan_in
 from memobench.models.mixing import UNSEEN
 from memobench.models.norms import Norm, averaging
-from memobench.positions import frequencies
+from memobench.models.positions import frequencies
+from memobench.numerics.initial_weights import Table, Weight, fan_in
 
 _TINY = 1e-6
 

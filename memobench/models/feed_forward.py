@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from flax import linen as nn
 
-from memobench.models.initial_weights import Table, Weight, fan_in
+from memobench.numerics.initial_weights import Table, Weight, fan_in
 
 Elementwise = Callable[[jax.Array], jax.Array]
 

@@ -16,13 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench.columns import choice, integer
-from memobench.models.base import Module, WithHeads, require_neurons
+from memobench.core.architecture import WithHeads, require_neurons
+from memobench.core.columns import choice, integer
+from memobench.core.module import Module
+from memobench.core.spec import kind
 from memobench.models.feed_forward import ACTIVATIONS
-from memobench.models.initial_weights import Table, Weight, below, under
-from memobench.models.lookup import rows
 from memobench.models.norms import Norm, averaging
-from memobench.spec import kind
+from memobench.numerics.initial_weights import Table, Weight, below, under
+from memobench.numerics.lookup import rows
 
 # GPT-2's deviation of weights at the start.
 DEVIATION = 0.02

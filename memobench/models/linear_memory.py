@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import jax
 
 from memobench import theory
-from memobench.models.base import Architecture, TabledModule, require_one_token
-from memobench.models.initial_weights import Table, Weight
-from memobench.models.lookup import rows
-from memobench.spec import kind
+from memobench.core.architecture import Architecture, require_one_token
+from memobench.core.module import TabledModule
+from memobench.core.spec import kind
+from memobench.numerics.initial_weights import Table, Weight
+from memobench.numerics.lookup import rows
 
 # The memory starts out as a map that shrinks keys by this factor.
 SMALL = 0.1

@@ -18,12 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench.columns import integer, require
+from memobench.common.errors import require
+from memobench.core.columns import integer
+from memobench.core.spec import kind
 from memobench.models.feed_forward import FeedForward
-from memobench.models.initial_weights import Table, Weight, fan_in, size
 from memobench.models.mixing import UNSEEN
 from memobench.models.modern import Modern, ModernModule
-from memobench.spec import kind
+from memobench.numerics.initial_weights import Table, Weight, fan_in, size
 
 
 def chosen(score_XxE: jax.Array, top_k: int) -> jax.Array:

@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import jax
 
 from memobench import theory
-from memobench.columns import choice, flag, integer
-from memobench.models.base import Architecture, TabledModule, require_one_token
+from memobench.core.architecture import Architecture, require_one_token
+from memobench.core.columns import choice, flag, integer
+from memobench.core.module import TabledModule
+from memobench.core.spec import kind
 from memobench.models.feed_forward import ACTIVATIONS, GATES
-from memobench.models.initial_weights import Table, Weight, fan_in
-from memobench.models.lookup import rows
-from memobench.spec import kind
+from memobench.numerics.initial_weights import Table, Weight, fan_in
+from memobench.numerics.lookup import rows
 
 
 class MLPMemoryModule(TabledModule):

@@ -22,15 +22,17 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from memobench.columns import choice, flag, integer, require
+from memobench.common.errors import require
+from memobench.core.architecture import WithHeads, in_words, require_neurons, sizes_in_words
+from memobench.core.columns import choice, flag, integer
+from memobench.core.module import Module
+from memobench.core.spec import kind
 from memobench.models import norms
 from memobench.models.attention import WEIGHINGS, Attention
-from memobench.models.base import Module, WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward
-from memobench.models.initial_weights import Table, Weight, below, fan_in, size, under
-from memobench.models.lookup import rows
 from memobench.models.norms import Norm, averaging
-from memobench.spec import kind
+from memobench.numerics.initial_weights import Table, Weight, below, fan_in, size, under
+from memobench.numerics.lookup import rows
 
 
 class ModernModule(Module):

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench.models.initial_weights import Table, Weight
+from memobench.numerics.initial_weights import Table, Weight
 
 KINDS = ("rms", "layer", "none")
 # PyTorch's constant, and Llama's.

@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench.columns import integer, require
-from memobench.models.initial_weights import Table, Weight, fan_in
+from memobench.common.errors import require
+from memobench.core.columns import integer
+from memobench.core.spec import kind
 from memobench.models.mixing import UNSEEN
 from memobench.models.mixture_of_experts import chosen
 from memobench.models.modern import ModernBase, ModernModule
-from memobench.spec import kind
+from memobench.numerics.initial_weights import Table, Weight, fan_in
 
 
 @dataclasses.dataclass(frozen=True)

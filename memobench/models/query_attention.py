@@ -16,11 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import positions, theory
-from memobench.columns import choice, flag, integer
-from memobench.models.base import Module, WithHeads
-from memobench.models.initial_weights import Table, Weight, fan_in
-from memobench.spec import kind
+from memobench import theory
+from memobench.core.architecture import WithHeads
+from memobench.core.columns import choice, flag, integer
+from memobench.core.module import Module
+from memobench.core.spec import kind
+from memobench.models import positions
+from memobench.numerics.initial_weights import Table, Weight, fan_in
 
 
 class QueryAttentionModule(Module):

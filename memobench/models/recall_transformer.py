@@ -21,12 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench.columns import choice, integer, require
-from memobench.models import lookup
-from memobench.models.base import Module, WithHeads, require_neurons
+from memobench.common.errors import require
+from memobench.core.architecture import WithHeads, require_neurons
+from memobench.core.columns import choice, integer
+from memobench.core.module import Module
+from memobench.core.spec import kind
 from memobench.models.feed_forward import ACTIVATIONS
-from memobench.models.initial_weights import Table, Weight, fan_in
-from memobench.spec import kind
+from memobench.numerics import lookup
+from memobench.numerics.initial_weights import Table, Weight, fan_in
 
 # The fields with which the model is that of the authors' code.
 RELEASED = {

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from memobench import theory
-from memobench.columns import require
-from memobench.models.base import Architecture, Module
-from memobench.models.lookup import rows
-from memobench.spec import kind
+from memobench.common.errors import require
+from memobench.core.architecture import Architecture
+from memobench.core.module import Module
+from memobench.core.spec import kind
+from memobench.numerics.lookup import rows
 
 MOST_ROWS = 2**22
 

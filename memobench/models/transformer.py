@@ -20,18 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from memobench import theory
-from memobench.columns import choice, integer
-from memobench.models import cpu, lookup, mixing
-from memobench.models.base import (
-    TabledModule,
-    WithHeads,
-    in_words,
-    require_neurons,
-    sizes_in_words,
-)
+from memobench.core.architecture import WithHeads, in_words, require_neurons, sizes_in_words
+from memobench.core.columns import choice, integer
+from memobench.core.module import TabledModule
+from memobench.core.spec import kind
+from memobench.models import mixing
 from memobench.models.feed_forward import ACTIVATIONS
-from memobench.models.initial_weights import Table, Weight, fan_in
-from memobench.spec import kind
+from memobench.numerics import cpu, lookup
+from memobench.numerics.initial_weights import Table, Weight, fan_in
 
 Rows = dict[str, jax.Array]
 

@@ -2,9 +2,9 @@
 
 import optax
 
+from memobench.core.optimizer import decoupled_decay
+from memobench.core.spec import kind
 from memobench.optimizers.adam import Adam
-from memobench.optimizers.base import decoupled_decay
-from memobench.spec import kind
 
 
 @kind("adamw")

@@ -2,9 +2,9 @@
 
 import optax
 
-from memobench.columns import number
-from memobench.optimizers.base import Optimizer, decoupled_decay, require_forgetting
-from memobench.spec import kind
+from memobench.core.columns import number
+from memobench.core.optimizer import Optimizer, decoupled_decay, require_forgetting
+from memobench.core.spec import kind
 
 
 @kind("lion")

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from memobench.columns import choice, flag, integer, number
-from memobench.optimizers.base import Optimizer, decoupled_decay, require_forgetting
-from memobench.spec import kind
+from memobench.core.columns import choice, flag, integer, number
+from memobench.core.optimizer import Optimizer, decoupled_decay, require_forgetting
+from memobench.core.spec import kind
 
 # Of the quintic by which singular values come near 1, chosen for a steep slope at 0 (Jordan 2024).
 COEFFICIENTS = 3.4445, -4.7750, 2.0315

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from memobench import precision
-from memobench.optimizers.base import Optimizer
+from memobench.core.optimizer import Optimizer
+from memobench.numerics import precision
 
 
 class RoundedState(NamedTuple):

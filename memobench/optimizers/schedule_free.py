@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from memobench.columns import number
-from memobench.optimizers.base import Optimizer, decoupled_decay, require_forgetting
-from memobench.spec import kind
+from memobench.core.columns import number
+from memobench.core.optimizer import Optimizer, decoupled_decay, require_forgetting
+from memobench.core.spec import kind
 
 
 class ScheduleFreeState(NamedTuple):

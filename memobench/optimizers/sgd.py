@@ -2,9 +2,10 @@
 
 import optax
 
-from memobench.columns import flag, number, require
-from memobench.optimizers.base import Optimizer, require_forgetting
-from memobench.spec import kind
+from memobench.common.errors import require
+from memobench.core.columns import flag, number
+from memobench.core.optimizer import Optimizer, require_forgetting
+from memobench.core.spec import kind
 
 
 @kind("sgd")

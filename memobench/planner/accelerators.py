@@ -9,13 +9,9 @@ bandwidth these reach was measured on an H100 by `experiments/performance/first_
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from memobench.models.base import count_parameters
-
-if TYPE_CHECKING:
-    from memobench.models.base import Module
-    from memobench.runs import Run
+from memobench.core.module import Module, count_parameters
+from memobench.core.run import Run
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,11 +21,11 @@ import numpy as np
 import pandas as pd
 import scipy.optimize
 
+from memobench.common.errors import UserError
+from memobench.core.cells import from_cells
+from memobench.core.run import Pack, Run
 from memobench.engine import loop
-from memobench.errors import UserError
 from memobench.planner import accelerators, packing
-from memobench.planner.packing import Pack
-from memobench.runs import Run, from_cells
 
 PACKAGED = pathlib.Path(__file__).with_name("rates.csv")
 # The values of KEY_COLUMNS, by which rates are looked up, or of the first of them: a shorter key

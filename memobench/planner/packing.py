@@ -13,17 +13,15 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from memobench.models import base as models
-from memobench.models.base import Module, enclosing, paddable_sizes
+from memobench.core import module as models
+from memobench.core.module import Module, enclosing, paddable_sizes
+from memobench.core.run import Pack, Run
 from memobench.planner import accelerators
 from memobench.tasks.tokens import EVALUATED_AT_ONCE
-
-if TYPE_CHECKING:
-    from memobench.runs import Run
 
 # Orders of magnitude that only choose packs; no result depends on them, and measured rates (see
 # `costs`) never change them, for a resumed sweep must find the packs that it left. A pack that does
@@ -39,41 +37,6 @@ MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
 # Memory that the runs of a pack may take: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}
 MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
-
-
-@dataclasses.dataclass(frozen=True)
-class Pack:
-    """Runs trained together, the module they are padded to, and what that is predicted to cost.
-
-    slots: how many lanes train at a time: one for each run, or fewer where runs wait for one.
-    waste: share of the arithmetic spent on padding. n_devices: how many share the runs.
-    memory_bytes: a prediction for each device. seconds: the planner's rough weight, without
-    compilation; `costs.predict` knows better.
-    """
-
-    runs: tuple[Run, ...]
-    module: Module
-    slots: int
-    waste: float
-    memory_bytes: float
-    seconds: float
-    platform: str = "cpu"
-    n_devices: int = 1
-
-    def smaller(self) -> list[Pack]:
-        """The same runs as packs that train half as many models at a time, for too small a device.
-
-        No packs where one model alone is too large.
-        """
-        middle, slots = (len(self.runs) + 1) // 2, (self.slots + 1) // 2
-        if self.slots == 1 and not self.runs[middle:]:
-            return []
-        packs = [
-            make_pack(runs, self.module, self.platform, self.n_devices)
-            for runs in (self.runs[:middle], self.runs[middle:])
-            if runs
-        ]
-        return [dataclasses.replace(pack, slots=min(slots, pack.slots)) for pack in packs]
 
 
 def make_pack(
@@ -110,6 +73,22 @@ def make_pack(
         platform=platform,
         n_devices=n_devices,
     )
+
+
+def smaller(pack: Pack) -> list[Pack]:
+    """The same runs as packs that train half as many models at a time, for too small a device.
+
+    No packs where one model alone is too large.
+    """
+    middle, slots = (len(pack.runs) + 1) // 2, (pack.slots + 1) // 2
+    if pack.slots == 1 and not pack.runs[middle:]:
+        return []
+    packs = [
+        make_pack(runs, pack.module, pack.platform, pack.n_devices)
+        for runs in (pack.runs[:middle], pack.runs[middle:])
+        if runs
+    ]
+    return [dataclasses.replace(x, slots=min(slots, x.slots)) for x in packs]
 
 
 def subset(pack: Pack, runs: Sequence[Run]) -> Pack:

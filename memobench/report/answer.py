@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench import typical
-from memobench.capacity import Estimate
+from memobench.board import typical
+from memobench.methods.thresholds import Estimate
 from memobench.report import tables
 from memobench.report.drawing import directly_labelled, subplots
 

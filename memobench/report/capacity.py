@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
+from memobench.analysis import searched as capacities
 from memobench.report import tables
-from memobench.table import capacities
 
 DEFINITION = """\
 Three capacities of an architecture at one size, means over seeds (each with weights, labels and

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from memobench.columns import Column
-from memobench.methods.base import Method
-from memobench.models.base import Architecture
+from memobench.core.architecture import Architecture
+from memobench.core.cells import OF_RUNS
+from memobench.core.columns import Column
+from memobench.core.run import Method
+from memobench.core.spec import Spec
+from memobench.core.task import Task
 from memobench.report import tables
-from memobench.runs import OF_RUNS
-from memobench.spec import Spec
-from memobench.table import measures, rows
-from memobench.tasks.base import Task
+from memobench.store import measures, rows
 
 INTRODUCTION = """\
 # Columns
 
 A run is a row of the results table, and this is what its columns say. Each is declared once, where
 it is produced: fields of specs beside their kind in `memobench/tasks`, `memobench/models` and
-`memobench/methods`, measures in `memobench/table/rows.py` and by `measure` of
-`memobench/table/measures.py`.
+`memobench/methods`, measures in `memobench/store/rows.py` and by `measure` of
+`memobench/store/measures.py`.
 
 *Over seeds*: `same` for what tells configurations apart, of which runs that agree in all are
 repetitions of each other; `seed` for what tells repetitions apart; `mean` for what is averaged over

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.claims import statistics
-from memobench.methods.base import Method
+from memobench.analysis import seeds as analysis
+from memobench.analysis import statistics
+from memobench.core.run import Method
 from memobench.report import tables
 from memobench.report.experiment import CONFIGURATION_COLUMNS
-from memobench.table import analysis
-from memobench.table.rows import configuration
+from memobench.store.rows import configuration
 
 # With the places that are shown of them.
 MEASURES = {"accuracy": 3, "accuracy_protocol": 3, "bits": 1, "loss": 4}

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench import theory
-from memobench.errors import UserError
-from memobench.methods.base import Method
-from memobench.metrics import NEARLY
-from memobench.notation import plural
+from memobench.analysis import seeds as analysis
+from memobench.analysis import theorems
+from memobench.common.errors import UserError
+from memobench.common.notation import plural
+from memobench.core.run import Method
+from memobench.numerics.metrics import NEARLY
 from memobench.report import tables
-from memobench.table import analysis
-from memobench.table.rows import of_task
+from memobench.store.rows import of_task
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
@@ -67,7 +67,7 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
 
     Raises theory.Violation where a run is beyond what is possible.
     """
-    theory.check(table)
+    theorems.check(table)
     made = table["theorem"].notna()
     # All associations, or as many as promised; made for some only, weights owe the others nothing.
     whole = table["n_sequences"].isna() | (table["n_examples"] == table["promises"])
@@ -88,7 +88,7 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
             "accuracy_interval": "± accuracy",
             "bits per parameter_interval": "± bits",
         }
-    ).assign(saturated=saturated.map({True: "yes", False: "no"}), proven=theory.promised(board))
+    ).assign(saturated=saturated.map({True: "yes", False: "no"}), proven=theorems.promised(board))
     board["memorized / proven"] = board["memorized"] / board["proven"]
     return board.sort_values("bits per parameter", ascending=False, kind="stable")
 

@@ -3,10 +3,10 @@
 import pandas as pd
 
 from memobench import claims
+from memobench.analysis import seeds as analysis
+from memobench.analysis.grouping import with_keys
 from memobench.report import panels, tables
-from memobench.table import analysis
-from memobench.table.grouping import with_keys
-from memobench.table.rows import configuration
+from memobench.store.rows import configuration
 
 CERTIFIED = ["theorem", "contexts", "n_classes", "conditional", "vocab_size", "context_length"]
 CERTIFIED += ["architecture", "heads", "activation", "d_model", "d_head", "n_heads", "d_mlp"]

@@ -5,7 +5,6 @@ the code that draws it. Experiments hold figures and load quickly: matplotlib is
 something is drawn.
 """
 
-import dataclasses
 import itertools
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -15,31 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import notation
+from memobench.common import notation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-    from memobench.experiment import Experiment
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """Base of all kinds of figures: what the figure of an experiment shows."""
-
-    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
-        """The figure of a preset's runs, a table from `analysis.with_theory`."""
-        raise NotImplementedError
-
-    def sections(self, table: pd.DataFrame) -> list[str]:
-        """Paragraphs of Markdown that the experiment's page has beside its own; none by default."""
-        return []
-
-    def answer(self, table: pd.DataFrame) -> str:
-        """What the runs answer, in a sentence or two with intervals; "" where they do not."""
-        return ""
 
 
 MARKERS = "osD^vPX*<>"

@@ -7,12 +7,13 @@ from typing import Any
 import pandas as pd
 
 from memobench import claims
+from memobench.analysis import seeds as analysis
 from memobench.experiment import Experiment
 from memobench.optimizers import Optimizer
 from memobench.report import capacity, constructions, tables
 from memobench.report.drawing import save
 from memobench.report.verdicts import ENDING
-from memobench.table import analysis, published, rows
+from memobench.store import published, rows
 
 # Our reading of "the same as published".
 AGREES = 0.03

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import notation, typical
+from memobench.board import typical
 from memobench.claims import exposure, interval
+from memobench.common import notation
+from memobench.experiment import Drawing, Experiment
 from memobench.report import tables
-from memobench.report.drawing import MARKERS, Drawing, colors_of, legend, subplots
+from memobench.report.drawing import MARKERS, colors_of, legend, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from memobench.experiment import Experiment
 
 MEASURES = {
     "memorized": "associations per parameter",

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import claims, notation, theory
-from memobench.columns import require, shown
-from memobench.errors import arguments_checked, closest
+from memobench import claims, theory
+from memobench.analysis import seeds as analysis
+from memobench.analysis import theorems
+from memobench.common import notation
+from memobench.common.errors import arguments_checked, closest, require, shown
+from memobench.experiment import Drawing, Experiment
 from memobench.report.drawing import (
-    Drawing,
     arms,
     colors_of,
     key,
@@ -23,8 +25,7 @@ from memobench.report.drawing import (
     subplots,
     whole_numbers,
 )
-from memobench.table import analysis
-from memobench.table.rows import averaged_own_measures
+from memobench.store.rows import averaged_own_measures
 from memobench.theory import (
     BUBECK,
     COROLLARY_2,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-    from memobench.experiment import Experiment
 
 # Lower bounds that are drawn against accuracy, where they apply.
 BOUND_STYLES: dict[Bound, Any] = {
@@ -368,7 +368,7 @@ def _published(
 
 
 def _bound_styles() -> dict[Bound, Any]:
-    own = set(theory.lower_bounds()) - {*theory.LOWER_BOUNDS}
+    own = set(theorems.lower_bounds()) - {*theory.LOWER_BOUNDS}
     return BOUND_STYLES | dict.fromkeys(sorted(own, key=lambda bound: bound.name), _OWN_BOUND)
 
 

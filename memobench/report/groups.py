@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from memobench import notation
+from memobench.analysis.statistics import replicates
 from memobench.claims import groups as of
-from memobench.claims.statistics import replicates
+from memobench.common import notation
+from memobench.experiment import Drawing, Experiment
 from memobench.report import tables
-from memobench.report.drawing import Drawing, palette, subplots
+from memobench.report.drawing import palette, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from memobench.experiment import Experiment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import board as standard
-from memobench import typical
+from memobench.board import table as standard
+from memobench.board import typical
 
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import board as standard
+from memobench.board import table as standard
 
 HEAD = r"""% The memobench leaderboard, written by memobench. Preamble:
 %   \usepackage[T1]{fontenc}

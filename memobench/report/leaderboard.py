@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench import board as standard
-from memobench import families, folders, submissions
+from memobench.board import copies, families, submissions
+from memobench.board import table as standard
+from memobench.board.typical import measured
 from memobench.certificates import counting
-from memobench.errors import UserError
+from memobench.common import folders
+from memobench.common.errors import UserError
 from memobench.report import answer, configurations, html, latex, tables
 from memobench.report.drawing import save
-from memobench.submissions import copies
-from memobench.table import published as tables_of
-from memobench.table import results
-from memobench.typical import measured
+from memobench.store import published as tables_of
+from memobench.store import results
 
 _log = logging.getLogger("memobench")
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import claims, notation
-from memobench.methods.construction import WEIGHTS
+from memobench import claims
+from memobench.analysis import seeds as analysis
+from memobench.common import notation
+from memobench.constructions.base import WEIGHTS
+from memobench.experiment import Drawing, Experiment
 from memobench.report.drawing import (
     MARKERS,
-    Drawing,
     arms,
     colors_of,
     key,
@@ -20,13 +22,11 @@ from memobench.report.drawing import (
     subplots,
     whole_numbers,
 )
-from memobench.table import analysis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from memobench.experiment import Experiment
 
 LOGARITHMIC = ("n_examples", "condition", "largest_weight", "margin")
 _MOST_COLUMNS = 4

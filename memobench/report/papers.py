@@ -13,15 +13,16 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from memobench import notation
+from memobench.analysis import seeds as analysis
 from memobench.claims import FAILS, HOLDS, MIN_SEEDS, NOT_TESTED, UNDECIDED
+from memobench.common import notation
+from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.report import experiment as pages
 from memobench.report import tables
 from memobench.report.verdicts import ENDING, estimate_of
-from memobench.runs import Run
-from memobench.table import analysis, published
+from memobench.store import published
 
 # The folder of the experiments of each paper that has a page of its own in docs/.
 PAPERS = {

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import capacity, notation, typical
-from memobench.columns import require, shown
-from memobench.errors import closest
-from memobench.methods.base import Method
+from memobench.analysis import estimates
+from memobench.analysis import seeds as analysis
+from memobench.board import typical
+from memobench.common import notation
+from memobench.common.errors import closest, require, shown
+from memobench.core.run import Method
 from memobench.report.drawing import MARKERS, arms, colors_of, possible, subplots
-from memobench.table import analysis
-from memobench.table.rows import all_columns, configuration, measures
+from memobench.store.rows import all_columns, configuration, measures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +125,7 @@ def _means_and_intervals(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     kinds, records = Method.kinds(), list[Any](rows.to_dict("records"))
     each = [kinds.get(row["method"], Method).of_tables(row, measure) for row in records]
     several = np.array([value_T is not None for value_T in each], bool)
-    of_tables = [capacity.typical(value_T[:, None]) for value_T in each if value_T is not None]
+    of_tables = [estimates.typical(value_T[:, None]) for value_T in each if value_T is not None]
     half = [(estimate.high - estimate.low) / 2 for estimate in of_tables]
     own = rows[several].assign(**{f"{measure}_interval": half})
     others = rows[~several]

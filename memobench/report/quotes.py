@@ -13,12 +13,14 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from memobench import board, claims, peak, typical
+from memobench import claims
+from memobench.board import peak, typical
+from memobench.board import table as board
 from memobench.claims import exposure
 from memobench.experiments.board.peak import ratios
 from memobench.report import answer, papers, tables
 from memobench.report import typical as entries
-from memobench.table.published import published
+from memobench.store.published import published
 
 _TYPICAL = ("board/typical", "large")
 _FAMILIES = (typical.ATTENTION, typical.MLP, "attention + MLP")

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import notation
-from memobench.report.drawing import Drawing, subplots
+from memobench.common import notation
+from memobench.experiment import Drawing, Experiment
+from memobench.report.drawing import subplots
 from memobench.theory import SATURATED_ATTENTION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from memobench.experiment import Experiment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

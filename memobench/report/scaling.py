@@ -7,24 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import notation
-from memobench.report.drawing import (
-    MARKERS,
-    Drawing,
-    arms,
-    colors_of,
-    key,
-    legend,
-    possible,
-    subplots,
-)
-from memobench.table import analysis
-from memobench.table.rows import configuration
+from memobench.analysis import seeds as analysis
+from memobench.common import notation
+from memobench.experiment import Drawing, Experiment
+from memobench.report.drawing import MARKERS, arms, colors_of, key, legend, possible, subplots
+from memobench.store.rows import configuration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from memobench.experiment import Experiment
 
 
 # Above a point: the set was too small to measure more.

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from memobench import atomic
-from memobench.runs import spec_columns
+from memobench.common import atomic
+from memobench.core.cells import spec_columns
 
 # What would become markup within a cell: code, emphasis, the beginning of a strike or a formula;
 # tags and entities; links and images; addresses that GitHub links by itself. Names and prose pass

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import notation, typical
-from memobench.families import TOLERANCE
+from memobench.board import typical
+from memobench.board.families import TOLERANCE
+from memobench.common import notation
+from memobench.experiment import Drawing, Experiment
 from memobench.report import answer, tables
 from memobench.report.drawing import (
     MARKERS,
-    Drawing,
     colors_of,
     key,
     legend,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from memobench.experiment import Experiment
 
 DEFINITION = """\
 Every entry is the shape of its family that knew most bits at its budget in the short search of

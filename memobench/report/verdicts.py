@@ -9,7 +9,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.report import tables
-from memobench.table.published import QUICK
+from memobench.store.published import QUICK
 
 ENDING = "_verdicts.csv"
 

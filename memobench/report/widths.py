@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench import notation
+from memobench.analysis.statistics import interval
 from memobench.claims import Groups, widths
-from memobench.claims.statistics import interval
+from memobench.common import notation
+from memobench.experiment import Drawing, Experiment
 from memobench.report import tables
-from memobench.report.drawing import MARKERS, Drawing, key, legend, palette, subplots
+from memobench.report.drawing import MARKERS, key, legend, palette, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from memobench.experiment import Experiment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,66 +4,26 @@ Imports no JAX. Arrays by name in NumPy's own format, never pickled, and a seal 
 is parsed of a file that is not as memobench wrote it for this run.
 """
 
-import contextlib
 import hashlib
 import io
 import logging
 import pathlib
 import time
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Iterable
 
 import numpy as np
 
-from memobench import atomic, columns, strict_json
-from memobench.columns import require
-from memobench.errors import in_a_line
+from memobench.common import atomic, strict_json
+from memobench.common.errors import in_a_line, require
+from memobench.core import columns
+from memobench.core.checkpoints import Arrays, Checkpoints, _warn_of_version
 
 _log = logging.getLogger("memobench")
 
-Arrays = dict[str, np.ndarray]
 # Beside the arrays of a run.
 _SECONDS, _DEVICES = "seconds", "devices"
 _TIME, _NAMES = columns.real(0), columns.list_of(columns.text_of(1000), 1000)
 _SEAL_BYTES = 64
-
-
-class Checkpoints(Protocol):
-    """Where the state of unfinished runs is kept, as arrays by name for each run id."""
-
-    def load(self, run_id: str) -> Arrays | None:
-        """What was saved last, or None."""
-
-    def save(self, run_id: str, arrays: Arrays) -> None:
-        """Replaces what was saved, whole or not at all."""
-
-
-_Restored = TypeVar("_Restored")
-
-
-def resumed(
-    checkpoints: Checkpoints | None,
-    run_id: str,
-    restore: Callable[[Arrays], _Restored],
-    saved: Callable[[_Restored], Arrays],
-) -> _Restored | None:
-    """What `restore` makes of a run's checkpoint; None where there is none.
-
-    None, with a warning, where it holds other arrays than would be `saved` of that.
-    """
-    arrays = checkpoints.load(run_id) if checkpoints else None
-    if arrays is None:
-        return None
-    with contextlib.suppress(Exception):  # Whatever arrays of another version lead to.
-        found = restore(arrays)
-        if _are_same(arrays, saved(found)):
-            return found
-    _warn_of_version(run_id)
-    return None
-
-
-def _warn_of_version(run_id: str) -> None:
-    _log.warning("the checkpoint of run %s is of another version; it starts anew", run_id)
 
 
 def _seal(data: bytes | memoryview, run_id: str) -> bytes:
@@ -71,14 +31,6 @@ def _seal(data: bytes | memoryview, run_id: str) -> bytes:
     digest = hashlib.sha256(data)
     digest.update(run_id.encode())
     return digest.hexdigest().encode()
-
-
-def _are_same(first: Arrays, second: Arrays) -> bool:
-    """Whether names, types, shapes and values of arrays are the same."""
-    return first.keys() == second.keys() and all(
-        (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
-        for x, y in ((first[name], second[name]) for name in first)
-    )
 
 
 class Folder:

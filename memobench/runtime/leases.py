@@ -25,11 +25,10 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from memobench import atomic, strict_json
-from memobench import columns as col
-from memobench.columns import printable, require, shown
-from memobench.errors import in_a_line
-from memobench.table import results as store
+from memobench.common import atomic, strict_json
+from memobench.common.errors import in_a_line, printable, require, shown
+from memobench.core import columns as col
+from memobench.store import results as store
 
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0

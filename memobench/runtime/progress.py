@@ -7,9 +7,9 @@ from typing import Any
 
 import tqdm
 
-from memobench.notation import plural
+from memobench.common.notation import plural
+from memobench.core.run import Pack
 from memobench.planner.costs import Prediction
-from memobench.planner.packing import Pack
 from memobench.runtime.leases import Held
 
 # For so many seconds what was predicted weighs more than what was seen.

@@ -15,18 +15,17 @@ from typing import Any
 import jax
 import jaxlib
 
-from memobench import folders
+from memobench.common import folders
+from memobench.core.run import Pack, PackResult
+from memobench.core.spec import SPEC_VERSION
 from memobench.engine import devices
-from memobench.methods.base import PackResult
-from memobench.planner import packing
-from memobench.spec import SPEC_VERSION
 from memobench.version import __version__
 
 _log = logging.getLogger("memobench")
 
 
 def provenance(
-    pack: packing.Pack, result: PackResult, earlier_devices: Sequence[str] = ()
+    pack: Pack, result: PackResult, earlier_devices: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What a shard says of how it came about.
 

@@ -3,7 +3,7 @@
 import collections
 
 from memobench.runtime.leases import Held, Leases
-from memobench.table import results
+from memobench.store import results
 
 
 def text(folder: results.Path) -> str:

@@ -19,22 +19,26 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import executors, plugins, settings, theory
-from memobench.columns import matching, require, shown
-from memobench.errors import Lost, UserError
+from memobench import executors, plugins
+from memobench.analysis import theorems
+from memobench.checks import architectures as checking
+from memobench.checks import optimizers as padding
+from memobench.checks import tasks as task_checking
+from memobench.common import settings
+from memobench.common.errors import Lost, UserError, require, shown
+from memobench.common.notation import plural
+from memobench.core.cells import check_code
+from memobench.core.columns import matching
+from memobench.core.run import Pack, Run
 from memobench.executors import Ended, Shard, local
-from memobench.models import checking
-from memobench.notation import plural
-from memobench.optimizers import Optimizer, padding
+from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
-from memobench.runs import Run, check_code
 from memobench.runtime import worker
 from memobench.runtime.leases import STALE_SECONDS, Leases
 from memobench.runtime.progress import Progress
 from memobench.runtime.provenance import device_name
-from memobench.table import measures
-from memobench.table import results as store
-from memobench.tasks import checking as task_checking
+from memobench.store import measures
+from memobench.store import results as store
 
 # How often a driver looks for what ended and for what others did.
 POLL_SECONDS = 1.0
@@ -118,7 +122,7 @@ def run(
     try:
         for done in _done(wanted, workspace, progress, executor, time.monotonic() + seconds):
             rows |= done
-            theory.check(store.to_table(list(done.values())))
+            theorems.check(store.to_table(list(done.values())))
     except KeyboardInterrupt as error:
         kind = TimeUp if isinstance(error, TimeUp) else Interrupted
         why = "the time is up" if kind is TimeUp else "interrupted"
@@ -138,7 +142,7 @@ def _saved(wanted: Set[str], workspace: worker.Workspace | None, results: Any) -
 
 
 @settings.pinned
-def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
+def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
     """The packs in which the runs whose ids are not done would train on this machine.
 
     Raises UserError for a run that no task or architecture can serve.
@@ -151,7 +155,7 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[packing.Pack]:
     return packing.plan_rest(runs, left, jax.default_backend(), local.n_devices())
 
 
-def predict(packs: Iterable[packing.Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
+def predict(packs: Iterable[Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
     """What the packs would take on this machine; rows of its shards make the prediction better."""
     device, packs = jax.devices()[0], list(packs)
     name = device_name(device)

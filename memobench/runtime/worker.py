@@ -18,22 +18,23 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from memobench import atomic, certificates, metrics, runs, settings
-from memobench.columns import require
+from memobench import certificates
+from memobench.common import atomic, settings
+from memobench.common.errors import DoesNotFit, UserError, require
+from memobench.common.notation import plural
+from memobench.core import cells as runs
+from memobench.core import module as models
+from memobench.core.run import OnSteps, Pack, PackResult, Run, Weights
 from memobench.engine import lanes
-from memobench.errors import DoesNotFit, UserError
 from memobench.executors import Shard
-from memobench.methods.base import OnSteps, PackResult, Weights
-from memobench.models import base as models
-from memobench.notation import plural
+from memobench.numerics import metrics
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.runtime import checkpoints
 from memobench.runtime.leases import Leases
 from memobench.runtime.provenance import device_name, provenance
-from memobench.table import curves, measures
-from memobench.table import results as store
-from memobench.table.rows import require_whole
+from memobench.store import curves, measures
+from memobench.store import results as store
+from memobench.store.rows import require_whole
 
 _log = logging.getLogger("memobench")
 
@@ -56,7 +57,7 @@ class Workspace:
         return checkpoints.Folder(self.folder / ".checkpoints")
 
 
-def work_at(folder: str, since: float, sweep: str, pack: packing.Pack) -> None:
+def work_at(folder: str, since: float, sweep: str, pack: Pack) -> None:
     """Does the work in a process of its own; see `work`. since: of shards that may be new."""
     work(_workspace(folder, since, sweep), pack)
 
@@ -69,7 +70,7 @@ def _workspace(folder: str, since: float, sweep: str) -> Workspace:
 
 @settings.pinned
 def work(
-    workspace: Workspace | None, pack: packing.Pack, on_steps: OnSteps = lambda steps: None
+    workspace: Workspace | None, pack: Pack, on_steps: OnSteps = lambda steps: None
 ) -> list[Shard]:
     """Trains those of a pack's runs that are neither done nor leased elsewhere.
 
@@ -126,10 +127,10 @@ def work(
 
 def _training(
     on_steps: OnSteps, saved: checkpoints.Folder | None = None
-) -> Callable[[packing.Pack], PackResult]:
+) -> Callable[[Pack], PackResult]:
     """How packs are made: as the method of their runs says, and timed."""
 
-    def train(pack: packing.Pack) -> PackResult:
+    def train(pack: Pack) -> PackResult:
         timed = None
         if saved:
             timed = checkpoints.Timed(saved, device_name(jax.devices()[0]), len(pack.runs))
@@ -153,7 +154,7 @@ def _training(
 
 
 def _kept(
-    workspace: Workspace, pack: packing.Pack, result: PackResult, note: Callable[[str], None]
+    workspace: Workspace, pack: Pack, result: PackResult, note: Callable[[str], None]
 ) -> list[Shard]:
     """Writes weights and then their shards, and discards the checkpoints of its runs."""
     shards = _shards(pack, result)
@@ -180,7 +181,7 @@ def _kept(
     return shards
 
 
-def _shards(pack: packing.Pack, result: PackResult) -> list[Shard]:
+def _shards(pack: Pack, result: PackResult) -> list[Shard]:
     """The shards of a pack: one, or one for each list of devices that trained its runs in turn.
 
     Raises UserError for what no reader would accept: nothing is written then.
@@ -211,9 +212,7 @@ def _note(log: pathlib.Path, text: str) -> None:
             file.write(f"{date} {text}\n")
 
 
-def fitting(
-    pack: packing.Pack, train: Callable[[packing.Pack], PackResult]
-) -> Iterator[tuple[packing.Pack, PackResult]]:
+def fitting(pack: Pack, train: Callable[[Pack], PackResult]) -> Iterator[tuple[Pack, PackResult]]:
     """The pack with its result; where it does not fit in memory, smaller ones, and says so.
 
     Raises DoesNotFit, once all others are through, where a run alone does not.
@@ -230,7 +229,7 @@ def fitting(
         else:
             yield part, result
             continue
-        smaller = part.smaller()
+        smaller = packing.smaller(part)
         if not smaller:
             too_large += part.runs
             continue
@@ -258,7 +257,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
+def rows_of(pack: Pack, result: PackResult) -> list[dict[str, Any]]:
     """One JSON-ready row per run; a diverged run has status `diverged` and no measures."""
     accuracy_protocol_R = curves.published_accuracy(result.step_accuracy_RxL)
     own_columns = result.columns or ({},) * len(pack.runs)
@@ -294,7 +293,7 @@ def rows_of(pack: packing.Pack, result: PackResult) -> list[dict[str, Any]]:
     return rows
 
 
-def weights_of(pack: packing.Pack, result: PackResult) -> Iterator[bytes | None]:
+def weights_of(pack: Pack, result: PackResult) -> Iterator[bytes | None]:
     """The file of each run's weights; None where there are none, or none that are finite.
 
     None, and a line in the log, where a certificate holds no such weights.

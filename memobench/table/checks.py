@@ -8,11 +8,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from memobench import metrics
-from memobench.columns import require, shown
-from memobench.errors import UserError, name_place
-from memobench.runs import Run
-from memobench.table import curves, measures, rows
+from memobench.common.errors import UserError, name_place, require, shown
+from memobench.core.run import Run
+from memobench.numerics import metrics
+from memobench.store import curves, measures, rows
 from memobench.table.consistency import (
     MEASURED,
     REPEATED,
@@ -34,7 +33,7 @@ class Unchecked(UserError):
 
 def _check_model(run: Run, row: Row) -> None:
     """Raises UserError unless the run can be made and its model has the row's parameter counts."""
-    from memobench.models import base as models
+    from memobench.core import module as models
 
     length = run.task.context_length
     module = run.module()

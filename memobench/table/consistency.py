@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from memobench.columns import Domain, require, shown
-from memobench.errors import UserError
+from memobench.common.errors import UserError, require, shown
+from memobench.core.columns import Domain
 
 # Tolerances: of measures that follow from others in float32, and of numbers that are repeated.
 MEASURED = 1e-4

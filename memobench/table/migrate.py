@@ -11,16 +11,15 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from memobench import strict_json
-from memobench.columns import printable, require, shown
-from memobench.errors import UserError, in_a_line, reason
-from memobench.methods.base import Method
-from memobench.methods.construction import Construction
-from memobench.models.base import Architecture
-from memobench.runs import Run, cells
-from memobench.spec import SPEC_VERSION
-from memobench.table import results
-from memobench.tasks.base import Task
+from memobench.common import strict_json
+from memobench.common.errors import UserError, in_a_line, printable, reason, require, shown
+from memobench.constructions.base import Construction
+from memobench.core.architecture import Architecture
+from memobench.core.cells import cells
+from memobench.core.run import Method, Run
+from memobench.core.spec import SPEC_VERSION
+from memobench.core.task import Task
+from memobench.store import results
 
 _VERSION = 1
 # Its fields, by class, as its canonical form wrote them.

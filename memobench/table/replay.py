@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from memobench import bisection
-from memobench.bisection import Proposal, Trial
-from memobench.columns import or_null, real, require, shown, whole
-from memobench.errors import UserError, name_place
+from memobench.common.errors import UserError, name_place, require, shown
+from memobench.core.columns import or_null, real, whole
+from memobench.methods import bisection
+from memobench.methods.bisection import Proposal, Trial
 from memobench.methods.search import Search
 from memobench.table.consistency import REPEATED, Row, check_derived, check_loss
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from memobench import theory
-from memobench.spec import kind
+from memobench.core.spec import kind
 from memobench.tasks.tokens import SampledTask
 
 

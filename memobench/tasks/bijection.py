@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from memobench.columns import flag, integer, require
-from memobench.spec import kind
+from memobench.common.errors import require
+from memobench.core.columns import flag, integer
+from memobench.core.spec import kind
 from memobench.tasks.tokens import TokenTask
 
 

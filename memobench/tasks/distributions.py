@@ -7,8 +7,9 @@ prior of KL(pi(.|t) || softmax T(t)).
 import jax
 import jax.numpy as jnp
 
-from memobench.columns import choice, integer, number, require
-from memobench.spec import kind
+from memobench.common.errors import require
+from memobench.core.columns import choice, integer, number
+from memobench.core.spec import kind
 from memobench.tasks.tokens import SampledTask
 
 

@@ -15,8 +15,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from memobench.columns import integer, require
-from memobench.spec import kind
+from memobench.common.errors import require
+from memobench.core.columns import integer
+from memobench.core.spec import kind
 from memobench.tasks.tokens import Fresh, TokenTask
 
 

@@ -14,10 +14,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
-from memobench import metrics, theory
-from memobench.columns import choice, integer, require
-from memobench.spec import kind
-from memobench.tasks.base import Task
+from memobench import theory
+from memobench.common.errors import require
+from memobench.core.columns import choice, integer
+from memobench.core.spec import kind
+from memobench.core.task import Task
+from memobench.numerics import metrics
 
 _LABELS, _BAG, _TOKENS = range(3)
 

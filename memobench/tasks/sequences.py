@@ -12,8 +12,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from memobench.columns import integer
-from memobench.spec import kind
+from memobench.core.columns import integer
+from memobench.core.spec import kind
 from memobench.tasks.tokens import TokenTask
 
 

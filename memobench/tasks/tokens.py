@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from memobench import metrics
-from memobench.columns import integer, number, require
-from memobench.tasks.base import Task
+from memobench.common.errors import require
+from memobench.core.columns import integer, number
+from memobench.core.task import Task
+from memobench.numerics import metrics
 
 # Sequences are numbered in int32; where there are more than this, they are drawn token by token.
 ENUMERABLE = 2**22

@@ -75,7 +75,7 @@ UPPER_BOUNDS = (COUNTING, PROPOSITION_2, RANK_OF_WEIGHTS, PROPOSITION_1)
 
 def _bits_per_weight(sizes: Sizes) -> Any:
     """What one weight can hold: what a construction stored, or the method's precision."""
-    from memobench.methods.base import Method
+    from memobench.core.run import Method
 
     known = {name: kind.bits_per_weight for name, kind in Method.kinds().items()}
     bits = np.vectorize(lambda name: known.get(name, Method.bits_per_weight), otypes=[float])

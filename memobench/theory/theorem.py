@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from memobench.columns import require, shown
-from memobench.errors import UserError, closest, describe
+from memobench.common.errors import UserError, closest, describe, require, shown
+from memobench.core.spec import Spec
 
 # Papers of several theorems.
 DANA = "Dana, Pydi & Chevaleyre 2025"
@@ -93,9 +93,7 @@ class Theorem:
 
     def _named(self, noun: str, sizes: Sizes) -> Any:
         """Whether the kinds of a family name it, where they say that it holds."""
-        from memobench.kinds import FAMILIES
-
-        families = {family.noun: family for family in FAMILIES}
+        families = Spec.families
         require(noun in families, f"theorem {self.name!r}: about {noun!r}{closest(noun, families)}")
         family = families[noun]
         named = (

@@ -10,11 +10,11 @@ import json
 import jax
 import numpy as np
 
+from memobench.core import module as models
+from memobench.core.run import Run
 from memobench.methods.annealing import Annealing
-from memobench.models import base as models
 from memobench.models.query_attention import QueryAttention
 from memobench.planner import packing
-from memobench.runs import Run
 from memobench.tasks.labelled_contexts import LabelledContexts
 
 ARCHITECTURE = QueryAttention(d_model=6, d_head=5, n_heads=2)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import memobench
+from memobench.core import module as models
 from memobench.engine import loop
-from memobench.models import base as models
 from memobench.planner import packing
 from memobench.runtime import checkpoints, progress, sweep, worker
 from tests import small

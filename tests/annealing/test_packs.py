@@ -11,7 +11,7 @@ import memobench
 from memobench.engine import loop
 from memobench.models.query_attention import QueryAttentionModule
 from memobench.planner import packing
-from memobench.table import verify
+from memobench.runtime import verify
 from tests import small
 from tests.annealing.runs import (
     FILLING,

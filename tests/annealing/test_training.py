@@ -10,11 +10,11 @@ import numpy as np
 import optax
 import pytest
 
-from memobench import metrics, saturation
+from memobench.core import module as models
 from memobench.engine import initializing, loop, program, reading
 from memobench.engine.lanes import Best, Lane
-from memobench.methods import annealing, training
-from memobench.models import base as models
+from memobench.methods import annealing, saturation, training
+from memobench.numerics import metrics
 from memobench.planner import packing
 from memobench.runtime import worker
 from memobench.tasks import labelled_contexts

@@ -5,9 +5,9 @@ import doctest
 import numpy as np
 import pytest
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.experiments.assumptions import kruskal, positions
-from memobench.positions import sinusoidal
+from memobench.models.positions import sinusoidal
 
 
 def by_size(vectors_TxD, sizes, **options):

@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.experiments.assumptions import inputs, models, representations
 from tests.assumptions.test_kruskal import by_size
 

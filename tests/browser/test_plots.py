@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from memobench import board as standard
+from memobench.board import table as standard
 from memobench.report import html
 from tests.browser.pages import BOARD, SHOWN
 from tests.test_html import FAMILIES

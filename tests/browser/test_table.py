@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from memobench import board as standard
+from memobench.board import table as standard
 from tests.browser.pages import BOARD, SHOWN, ranked
 
 pytestmark = pytest.mark.browser

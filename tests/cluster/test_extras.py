@@ -3,7 +3,7 @@ import sys
 import pytest
 
 import memobench
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 
 
 @pytest.mark.parametrize(("extra", "package"), [("ray", "ray"), ("slurm", "submitit")])

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.executors.ray import Ray
 from tests.cluster import stand_ins
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from memobench.errors import UserError
+from memobench.common.errors import UserError
 from memobench.executors.slurm import Slurm
 from tests.cluster import stand_ins
 from tests.cluster.private_slurm import PROGRAMS, PrivateSlurm

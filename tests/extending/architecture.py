@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from memobench.columns import choice, integer
+from memobench.core.architecture import Architecture
+from memobench.core.columns import choice, integer
+from memobench.core.module import Module
+from memobench.core.spec import kind
 from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
-from memobench.models.base import Architecture, Module
 from memobench.models.feed_forward import ACTIVATIONS
 from memobench.report.figure import Figure
-from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
 

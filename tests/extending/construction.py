@@ -6,14 +6,15 @@ import numpy as np
 from flax import linen as nn
 
 from memobench import theory
-from memobench.columns import integer
 from memobench.constructions import linear
+from memobench.constructions.base import Solved
 from memobench.constructions.problem import Constructed, Problem
+from memobench.core.architecture import Architecture
+from memobench.core.columns import integer
+from memobench.core.module import Module
+from memobench.core.spec import kind
 from memobench.experiment import Experiment, grid
-from memobench.methods.construction import Solved
-from memobench.models.base import Architecture, Module
 from memobench.report.figure import Figure
-from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
 WIDTH = {"value": lambda sizes: sizes["d_mlp"], "source": "Cover 1965", "about": ("architecture",)}

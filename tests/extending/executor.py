@@ -5,9 +5,9 @@ import subprocess
 import sys
 import time
 
-from memobench.columns import integer
+from memobench.core.columns import integer
+from memobench.core.spec import kind
 from memobench.executors import Ended, Executor, Pool
-from memobench.spec import kind
 
 CHILD = "import pickle, sys; work, pack = pickle.load(sys.stdin.buffer); work(pack)"
 

@@ -8,10 +8,10 @@ import dataclasses
 import pandas as pd
 
 from memobench.claims import FAILS, HOLDS, UNDECIDED, Claim, Finding
-from memobench.experiment import Experiment, grid
+from memobench.experiment import Drawing, Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
-from memobench.report.drawing import Drawing, subplots
+from memobench.report.drawing import subplots
 from memobench.tasks.associations import Associations
 
 

@@ -5,12 +5,12 @@ memobench run tests/extending/measure.py
 
 import scipy.special
 
-from memobench.columns import real
+from memobench.core.columns import real
 from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report.figure import Figure
-from memobench.table.measures import measure
+from memobench.store.measures import measure
 from memobench.tasks.bijection import Bijection
 
 

@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from memobench.columns import integer
+from memobench.core.columns import integer
+from memobench.core.run import Method, PackResult, Run
+from memobench.core.spec import kind
 from memobench.experiment import Experiment, grid
-from memobench.methods.base import Method, PackResult
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.report.figure import Figure
-from memobench.runs import Run
-from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
 STILL = Training(n_batches=1, epochs=1, learning_rate=0, final_learning_rate=0).exact()

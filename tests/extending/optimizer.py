@@ -5,13 +5,13 @@ memobench run tests/extending/optimizer.py
 
 import optax
 
-from memobench.columns import number
+from memobench.core.columns import number
+from memobench.core.spec import kind
 from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.optimizers import Optimizer
 from memobench.report.figure import Figure
-from memobench.spec import kind
 from memobench.tasks.associations import Associations
 
 

@@ -6,13 +6,13 @@ memobench run tests/extending/task.py
 import jax
 import numpy as np
 
-from memobench.columns import number
+from memobench.core.columns import number
+from memobench.core.spec import kind
 from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.report.figure import Figure
-from memobench.spec import kind
-from memobench.table.measures import measure
+from memobench.store.measures import measure
 from memobench.tasks.associations import Associations
 
 

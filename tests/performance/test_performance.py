@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import folders
+from memobench.common import folders
 from memobench.planner import costs
 
 pytestmark = pytest.mark.accelerators

@@ -1,0 +1,1 @@
+"""Means over seeds, intervals, and theorems applied to rows."""

@@ -1,0 +1,15 @@
+"""All kinds of tasks, architectures, methods, constructions and optimisers that are registered."""
+
+from memobench.constructions.base import Construction
+from memobench.core.architecture import Architecture
+from memobench.core.run import Method
+from memobench.core.spec import Spec
+from memobench.core.task import Task
+from memobench.optimizers import Optimizer
+
+FAMILIES: tuple[type[Spec], ...] = (Task, Architecture, Method, Construction, Optimizer)
+
+
+def by_class() -> dict[str, type[Spec]]:
+    """Every kind by the name of its class."""
+    return {kind.__name__: kind for family in FAMILIES for kind in family.kinds().values()}

@@ -1,0 +1,287 @@
+"""Statistics of a results table. Pure functions; no files, no arithmetic by JAX."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from memobench import theory
+from memobench.analysis import theorems
+from memobench.analysis.grouping import grouping, parted
+from memobench.common.errors import UserError
+from memobench.core.architecture import Architecture
+from memobench.core.task import Task
+from memobench.store.rows import configuration, of_task
+
+CONFIDENCE = 0.95
+# Accuracies are shares: they change in steps of at least one example.
+_SHARES = ("accuracy", "accuracy_protocol")
+
+
+def items_known(table: pd.DataFrame) -> pd.Series:
+    """How many of the examples that a construction aims at are known, whatever their frequency."""
+    # Without a number, constructions aim at all.
+    aimed = pd.to_numeric(table["n_aimed"]).fillna(table["n_examples"])
+    return pd.to_numeric(table["aimed_accuracy"]) * aimed
+
+
+def half_width(values: pd.Series) -> float:
+    """Half of Student's 95% interval of the mean; NaN for fewer than two values or equal ones.
+
+    >>> round(half_width(pd.Series([1.0, 2.0, 3.0])), 3)
+    2.484
+    """
+    values = values.dropna()
+    differ = values.nunique() > 1  # Rounding gives equal values a spread.
+    return float(_half_width(values.std(ddof=1) if differ else 0.0, len(values)))
+
+
+def _half_width(deviation: Any, count: Any, least_step: Any = 0.0) -> Any:
+    """Equal runs count as if one of them were off by the least step; NaN where none is known."""
+    count = np.where(np.asarray(count) > 1, count, np.nan)
+    deviation = np.maximum(deviation, least_step / np.sqrt(count))
+    quantile = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)
+    return quantile * np.where(deviation > 0, deviation, np.nan) / np.sqrt(count)
+
+
+def over_seeds(
+    table: pd.DataFrame, measures: tuple[str, ...] = ("accuracy", "accuracy_protocol")
+) -> pd.DataFrame:
+    """One row per configuration: mean and interval of each measure over its seeds.
+
+    Diverged runs have no measures and are not in the means; `seeds` counts the runs that are, and
+    `diverged` those that are not. Raises UserError where runs of one seed differ in nothing that is
+    known here: a kind whose file was not loaded has columns of its own.
+    """
+    # No function is called group by group: with many configurations that would take hours.
+    counted = {
+        name: (table["status"] == status).astype(int)
+        for name, status in (("seeds", "ok"), ("diverged", "diverged"))
+    }
+    group_R = grouping(table, configuration())
+    _require_seeds(table, group_R)
+    groups = table.assign(**counted).groupby(group_R)
+    columns: dict[str, Any] = {name: groups[name].sum() for name in counted}
+    for measure in measures:
+        of_measure = groups[measure]
+        columns[measure] = of_measure.mean()
+        least_step = 1 / groups["n_examples"].max() if measure in _SHARES else 0.0
+        deviation = of_measure.std(ddof=1).where(of_measure.nunique() > 1, 0.0)
+        half = _half_width(deviation, of_measure.count(), least_step)
+        columns[f"{measure}_interval"] = half
+    if "device" in table:
+        devices = pd.DataFrame({"group": group_R, "device": table["device"]})
+        listed = devices.drop_duplicates().groupby("group")["device"]
+        columns["device"] = [_distinct(found) for _, found in listed]
+    keys = table[configuration()][~pd.Series(group_R).duplicated().to_numpy()]
+    means = pd.concat([keys.reset_index(drop=True), pd.DataFrame(columns)], axis=1)
+    return means.sort_values(ORDER, ignore_index=True)
+
+
+def _require_seeds(table: pd.DataFrame, group_R: np.ndarray) -> None:
+    if not {"run_id", "seed", "task_seed"} <= set(table):
+        return
+    alone_R = parted(parted(group_R, table["seed"]), table["task_seed"])
+    runs = pd.DataFrame({"alone": alone_R, "run_id": table["run_id"].to_numpy()}).drop_duplicates()
+    twice = runs[runs.duplicated("alone", keep=False)].sort_values("alone")["run_id"].tolist()
+    if twice:
+        raise UserError(
+            f"runs {twice[0]} and {twice[1]} differ in nothing that is known here, not even in "
+            "their seeds; load the file of their kinds first: import it, or --plugin=FILE"
+        )
+
+
+# The columns by which configurations are sorted.
+ORDER = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architecture", "heads"]
+ORDER += ["protocol", "steps", "d_model", "n_params"]
+
+
+def telling(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
+    """The columns that tell the rows of a table apart: those in `always`, and all others needed.
+
+    Those in `always` that are not empty; then every other column of configurations in which rows
+    differ that would look alike without it.
+    """
+    shown = [name for name in always if table[name].notna().any()]
+    group_R = grouping(table, shown)
+    for name in configuration():
+        if name not in shown and name in table:
+            finer_R = parted(group_R, table[name])
+            if finer_R.max(initial=0) > group_R.max(initial=0):
+                shown.append(name)
+                group_R = finer_R
+    return shown
+
+
+# The share of the sequences' mass that T_eps may leave out.
+EPS = 0.1
+
+
+def with_theory(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with what theory says about its rows, runs or means, in further columns.
+
+    promised: the examples that some weights of these sizes are proven to memorize
+    (`theorems.lower_bounds`), NaN where no theorem is about them; for a construction, what its own
+    theorem promises. load: examples over promised.
+    proven_ratio: memorized over promised, where the table has it. t_eps: T_eps of the task's prior
+    for EPS. floor: the loss of the best sequence encoder of the same width on the same task, NaN
+    where the table has no optimised one. certified_floor: the same among those for which
+    `theory.certified` is true; no run may be below it.
+
+    Raises theory.Violation where a run is beyond what is possible.
+    """
+    promised = pd.Series(theorems.promised(table), index=table.index)
+    if "promises" in table:
+        promised = pd.to_numeric(table["promises"]).fillna(promised)
+    priors = zip(table["n_examples"], table["zipf_exponent"], strict=True)
+    t_eps = [theory.t_eps(n, None if pd.isna(zipf) else zipf, EPS) for n, zipf in priors]
+    known = with_floors(table).assign(
+        promised=promised,
+        load=table["n_examples"] / promised,
+        t_eps=t_eps,
+    )
+    if "memorized" in table:
+        known["proven_ratio"] = table["memorized"] / promised
+    if "run_id" in table:
+        theorems.check(known)
+    return known
+
+
+def of_floors() -> list[str]:
+    """The columns that `with_floors` reads: first those that decide a floor."""
+    optimum = ["architecture", "protocol", "loss", "starts", "start_losses", "gradient_norm"]
+    return [*of_task(), "task_seed", "d_model", *optimum]
+
+
+def with_floors(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the columns `floor` and `certified_floor`, see `with_theory`."""
+    kinds = [name for name, kind in Architecture.kinds().items() if kind.is_floor]
+    searched = table["architecture"].isin(kinds) & (table["protocol"] == "optimal")
+    optima = np.flatnonzero(searched & table["loss"].notna())
+    if not len(optima):
+        return table.assign(floor=np.nan, certified_floor=np.nan)
+    keys = [name for name in (*of_task(), "task_seed", "d_model") if name in table]
+    cells = (table[name].astype(object).where(table[name].notna(), None) for name in keys)
+    identity = list(zip(*cells, strict=True))
+    floors: dict[str, dict[tuple, float]] = {"floor": {}, "certified_floor": {}}
+    for i in optima:
+        row = table.iloc[i]
+        for name in floors if theory.certified(row) else ("floor",):
+            least = floors[name].get(identity[i], np.inf)
+            floors[name][identity[i]] = min(row["loss"], least)
+    return table.assign(
+        **{name: [found.get(x, np.nan) for x in identity] for name, found in floors.items()}
+    )
+
+
+def bounds(known: pd.DataFrame) -> pd.DataFrame:
+    """What theorems say about the runs of a table from `with_theory`: one row per theorem.
+
+    `least` and `most` are the extremes of memorized over proven, or of measured over the limit for
+    a theorem that sets one. One example is no promise: what is known beyond guessing spreads more.
+    """
+    rows: list[tuple[str, Any, Any, Any]] = []
+    for bound in theorems.lower_bounds():
+        promises = bound.value(known) > 1
+        applies = bound.applies(known) & known["memorized"].notna() & promises
+        rows.append(("memorizes", bound, applies, known["memorized"]))
+    for limit in theorems.upper_bounds():
+        if limit is not theory.PROPOSITION_1:
+            measured = pd.to_numeric(limit.measure(known), errors="coerce")
+            rows.append(("at most", limit, limit.applies(known), measured))
+    return pd.DataFrame(
+        {
+            "says": says,
+            "theorem": theorem.name,
+            "source": theorem.source,
+            "assumptions": theorem.assumptions or "none",
+            "runs": int(applies.sum()),
+            "least": (measured / theorem.value(known))[applies].min(),
+            "most": (measured / theorem.value(known))[applies].max(),
+        }
+        for says, theorem, applies, measured in rows
+        if applies.any()
+    )
+
+
+def chance(table: pd.DataFrame) -> pd.Series:
+    """The accuracy of guessing, for every row; NaN for tasks that are not registered here."""
+    names = [name for name in of_task() if name in table]
+    rows = table[names].itertuples(index=False, name=None)
+    chances = [_chance(tuple(names), tuple(_plain(x) for x in row)) for row in rows]
+    return pd.Series(chances, index=table.index, dtype=float)
+
+
+def _plain(cell: Any) -> Any:
+    return None if pd.isna(cell) else cell
+
+
+@functools.lru_cache(maxsize=4096)
+def _chance(names: tuple[str, ...], cells: tuple[Any, ...]) -> float:
+    row = dict(zip(names, cells, strict=True)) | {"task_seed": 0}
+    try:
+        return Task.of_row(row).chance
+    except UserError:
+        return float("nan")
+
+
+def cost(table: pd.DataFrame) -> pd.DataFrame:
+    """Runs and seconds per protocol, heads and number of steps.
+
+    A pack's seconds are divided evenly among its runs; packs side by side each count in full.
+    """
+    each = table.assign(
+        compile_s=table["compile_seconds"] / table["pack_size"],
+        run_s=table["run_seconds"] / table["pack_size"],
+    )
+    keys = ["protocol", "heads", "n_layers", "architecture", "steps"]
+    return each.groupby(keys, as_index=False, dropna=False).agg(
+        runs=("run_id", "size"),
+        compile_s=("compile_s", "sum"),
+        run_s=("run_s", "sum"),
+        device=("device", _distinct),
+    )
+
+
+def _distinct(values: Any) -> Any:
+    return "; ".join(sorted(set(values)))
+
+
+def against_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """The published protocol's accuracies beside the published figures, matched on their sizes.
+
+    Args:
+      summary: from `over_seeds`.
+      published: sizes in our column names, `published` (accuracy) and `published_steps`.
+
+    Returns:
+      One row per matched configuration with `published`, `ours`, `interval` and `difference`,
+      which is NaN where ours took another number of steps and cannot be compared.
+    """
+    ours = summary[summary["protocol"] == "published"]
+    sizes = [column for column in published.columns if not column.startswith("published")]
+    matched = published.merge(ours, on=sizes, how="inner")
+    difference = matched["accuracy_protocol"] - matched["published"]
+    return pd.DataFrame(
+        {
+            **{column: matched[column] for column in sizes},
+            "n_params": matched["n_params"],
+            "published": matched["published"],
+            "ours": matched["accuracy_protocol"],
+            "interval": matched["accuracy_protocol_interval"],
+            "difference": difference.where(matched["steps"] == matched["published_steps"]),
+            "published_steps": matched["published_steps"],
+            "steps": matched["steps"],
+            "seeds": matched["seeds"],
+            "diverged": matched["diverged"],
+        }
+    )
+
+
+def predicted_accuracy(memorized: pd.Series, summary: pd.DataFrame) -> pd.Series:
+    """The accuracy of models that know `memorized` associations and guess the rest, at most 1."""
+    by_guessing = chance(summary)
+    return by_guessing + (1 - by_guessing) * (memorized / summary["n_examples"]).clip(0, 1)

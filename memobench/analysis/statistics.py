@@ -1,0 +1,339 @@
+"""Least squares on means over seeds, with Student's intervals of whatever follows from them.
+
+Coverage, and the reasons for this method: docs/intervals.md. Letters: S seeds, X configurations
+(points), B the estimate (row 0) and its replicates, G values on a grid, k coefficients.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from memobench.analysis.grouping import grouping, varying
+from memobench.analysis.seeds import CONFIDENCE, chance
+from memobench.common.errors import UserError
+from memobench.store.rows import configuration
+
+REPLICATES = 1024  # Sobol's points are even for powers of two.
+MIN_SEEDS = 3  # Fewer say too little about their spread.
+NORMAL = float(scipy.stats.norm.ppf(0.5 + CONFIDENCE / 2))
+# Exponents of steps by which a limit may be approached. Slower approaches cannot be told from
+# growth without a limit by a few numbers of steps.
+APPROACHES = np.geomspace(0.15, 3, 40)
+SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.
+
+Value = Callable[[pd.DataFrame], Any]
+
+
+def measured(table: pd.DataFrame) -> pd.Series:
+    """The accuracy that is compared: for the published protocol as the authors' code reports it."""
+    return table["accuracy_protocol"].where(table["protocol"] == "published", table["accuracy"])
+
+
+def one_example(table: pd.DataFrame) -> pd.Series:
+    """The least step of an accuracy."""
+    return 1 / table["n_examples"]
+
+
+def usable(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of runs that did not diverge."""
+    return table[(table["status"] == "ok") & measured(table).notna()]
+
+
+@dataclasses.dataclass(frozen=True)
+class Means:
+    """Means over seeds of the configurations X, and replicates of them.
+
+    at: the columns of each configuration, with `runs`, `squares` (deviations from its mean) and
+    `least_step` (of the averaged value, 0 where it is unknown).
+    y_BX: row 0 is the means, the other rows are replicates.
+    """
+
+    at: pd.DataFrame
+    y_BX: np.ndarray
+
+    @property
+    def mean_X(self) -> np.ndarray:
+        """The means themselves."""
+        return self.y_BX[0]
+
+    @property
+    def seeds(self) -> int:
+        """The fewest runs of a configuration; equal runs without a least step count as one."""
+        spread = (self.at["squares"] > 0) | (self.at["least_step"] > 0)
+        return int(self.at["runs"].where(spread, 1).min()) if len(self.at) else 0
+
+    def x(self, column: str) -> np.ndarray:
+        """A column of the configurations as numbers."""
+        return self.at[column].to_numpy(dtype=float)
+
+    def where(self, mask_X: Any) -> "Means":
+        """The means of some of the configurations."""
+        mask_X = np.asarray(mask_X)
+        return Means(self.at[mask_X], self.y_BX[:, mask_X])
+
+    def best(self, columns: Sequence[str]) -> "Means":
+        """For each distinct value of the columns the configuration with the largest mean."""
+        means = self.at.assign(mean=self.mean_X).groupby(list(columns), dropna=False)["mean"]
+        return self.where(self.at.index.isin(means.idxmax()))
+
+    def by(self, column: str) -> dict[Any, "Means"]:
+        """The means of each value of a column, in its order."""
+        return {
+            value: self.where(self.at[column] == value) for value in sorted(set(self.at[column]))
+        }
+
+
+def bootstrap_means(
+    table: pd.DataFrame,
+    columns: str | Sequence[str],
+    value: Value | None = None,
+    step: Value | None = None,
+) -> Means:
+    """The means of a value of every run at each distinct value of the columns, with replicates.
+
+    Means that are compared must come from one call: runs of the same seed may be correlated.
+
+    Args:
+      table: of runs.
+      columns: by which configurations differ.
+      value: from the rows to a number each; by default what is compared (`measured`).
+      step: from the rows to the least step of the value, where there is one.
+
+    Raises:
+      UserError: runs with equal values of the columns are not repetitions of each other.
+    """
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    if value is None:
+        value, step = measured, one_example
+    table = usable(table)
+    table = table.assign(_y=value(table), least_step=step(table) if step else 0.0)
+    table = table.sort_values([*columns, *_seeds(table), "_y"], ignore_index=True)
+    others = [column for column in configuration() if column in table and column not in columns]
+    if mixed := varying(table, grouping(table, columns), others):
+        raise UserError(
+            f"runs with equal {', '.join(columns)} differ in {', '.join(mixed)}; "
+            f"choose comparable ones: claims.only(test, {mixed[0]}=...)"
+        )
+    at = table.drop_duplicates(columns, ignore_index=True)
+    seed_R: Any = table.groupby(_seeds(table), dropna=False).ngroup() if len(table) else []
+    run_SxX = np.full((len(set(seed_R)), len(at)), np.nan)
+    run_SxX[seed_R, table.duplicated(columns).eq(False).cumsum() - 1] = table["_y"]
+    y_BX = replicates(run_SxX, at["least_step"].to_numpy(float))
+    squares_X = np.nansum((run_SxX - y_BX[0]) ** 2, axis=0)
+    return Means(at.assign(runs=np.isfinite(run_SxX).sum(axis=0), squares=squares_X), y_BX)
+
+
+def _seeds(table: pd.DataFrame) -> list[str]:
+    return [column for column in ("seed", "task_seed") if column in table]
+
+
+def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> np.ndarray:
+    """y_BX: the means over seeds, and replicates whose percentiles are Student's.
+
+    A replicate adds up each mean's deviations with Gaussian weights, one for every seed: whatever
+    is linear in the means varies as it does from seed to seed, whatever the variances and
+    correlations of configurations are. Deviations are wider than the standard error by the quantile
+    of Student's t, with one degree of freedom less than runs, over that of the normal distribution.
+
+    Equal runs vary as if one of them were off by the least step.
+
+    Args:
+      run_SxX: a value for every seed, NaN where a configuration has none.
+      least_step_X: of each value, 0 where none is known.
+    """
+    n_X = np.maximum(np.isfinite(run_SxX).sum(axis=0), 1)
+    # Relative to one of the values, so that equal runs have a spread of exactly zero.
+    first_X = np.fmin.reduce(run_SxX, axis=0, initial=np.nan)
+    mean_X = first_X + np.nansum(run_SxX - first_X, axis=0) / n_X
+    deviation_SxX = np.nan_to_num(run_SxX - mean_X)
+    freedom_X = np.maximum(n_X - 1, 1)
+    widening_X = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, freedom_X) / NORMAL / np.sqrt(n_X)
+    weight_BxS = _gaussian(len(run_SxX))
+    spread_BX = weight_BxS @ (deviation_SxX / np.sqrt(freedom_X))
+    missing_X = least_step_X**2 / n_X - (deviation_SxX**2).sum(axis=0) / freedom_X
+    if (missing_X > 0).any():
+        own_BX = np.random.default_rng(0).normal(size=spread_BX.shape)
+        spread_BX = spread_BX + own_BX * np.sqrt(np.maximum(missing_X, 0))
+    return mean_X + np.concatenate([np.zeros((1, len(n_X))), widening_X * spread_BX])
+
+
+@functools.lru_cache
+def _gaussian(n: int) -> np.ndarray:
+    """Gaussian numbers for n seeds, more even than random ones, so percentiles vary little."""
+    if n == 0:
+        return np.zeros((REPLICATES, 0))
+    points = scipy.stats.qmc.Sobol(n, seed=0).random(REPLICATES)
+    weight_BxS = scipy.stats.norm.ppf(points)
+    weight_BxS.flags.writeable = False
+    return weight_BxS
+
+
+def grouped(table: pd.DataFrame, group: str, *columns: str) -> dict[Any, Means]:
+    return bootstrap_means(table, [group, *columns]).by(group)
+
+
+def least_squares(design_Xk: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
+    """The coefficients_Bk of the least squares fit of every row of y_BX."""
+    return y_BX @ np.linalg.pinv(design_Xk).T
+
+
+def fit_of(design_Xk: np.ndarray, y_X: np.ndarray) -> np.ndarray:
+    return design_Xk @ least_squares(design_Xk, y_X[None])[0]
+
+
+def polynomial(x_X: np.ndarray, degree: int) -> np.ndarray:
+    """Basis 1, x, ..., x^degree."""
+    return np.vander(x_X, degree + 1, increasing=True)
+
+
+def power(x_X: np.ndarray, exponent: float) -> np.ndarray:
+    """Basis of a + b x^exponent."""
+    return np.stack([np.ones_like(x_X), x_X**exponent], axis=1)
+
+
+def broken(x_X: np.ndarray, at: float) -> np.ndarray:
+    """Basis of a line whose slope changes at a point."""
+    return np.stack([np.ones_like(x_X), x_X, np.maximum(x_X - at, 0)], axis=1)
+
+
+def saturating(x_X: np.ndarray, scale: float) -> np.ndarray:
+    """Basis of a + b (1 - exp(-x / scale))."""
+    return np.stack([np.ones_like(x_X), -np.expm1(-x_X / scale)], axis=1)
+
+
+class Profile(NamedTuple):
+    """The best value of the nonlinear parameter, the coefficients and the RSS of every row."""
+
+    best_B: np.ndarray
+    coefficients_Bk: np.ndarray
+    rss_B: np.ndarray
+
+
+def profile(
+    x_X: np.ndarray,
+    y_BX: np.ndarray,
+    basis: Callable[[np.ndarray, float], np.ndarray],
+    grid: Iterable[float],
+) -> Profile:
+    """Separable least squares: the nonlinear parameter on a grid, the linear ones in closed form.
+
+    basis(x_X, value) returns a design_Xk that spans the constants.
+    """
+    grid_G = np.asarray(list(grid), dtype=float)
+    u_GXk, s_Gk, v_Gkk = np.linalg.svd(
+        np.stack([basis(x_X, value) for value in grid_G]), full_matrices=False
+    )
+    kept_Gk = s_Gk > 1e-12 * s_Gk[:, :1]
+    u_GXk = u_GXk * kept_Gk[:, None, :]
+    # Constants are fitted exactly; subtracting them keeps the difference of squares precise.
+    centred_BX = y_BX - y_BX.mean(axis=1, keepdims=True)
+    explained_BG = (np.tensordot(centred_BX, u_GXk, axes=(1, 1)) ** 2).sum(axis=2)
+    best_B = explained_BG.argmax(axis=1)
+    inverse_Gk = np.divide(kept_Gk, s_Gk, where=kept_Gk, out=np.zeros_like(s_Gk))
+    pinv_GkX = np.einsum("gjk,gj,gxj->gkx", v_Gkk, inverse_Gk, u_GXk)
+    coefficients_Bk = np.einsum("bkx,bx->bk", pinv_GkX[best_B], y_BX)
+    explained_B = np.take_along_axis(explained_BG, best_B[:, None], axis=1)[:, 0]
+    rss_B = np.maximum((centred_BX**2).sum(axis=1) - explained_B, 0)
+    return Profile(grid_G[best_B], coefficients_Bk, rss_B)
+
+
+def approached(steps_K: Sequence[int], y_BxK: np.ndarray) -> np.ndarray:
+    """limit_B, what each row approaches as L - a steps^-p.
+
+    Infinite where p is the least of APPROACHES: then it grows as if without a limit.
+    """
+    share_K = np.asarray(steps_K, float) / steps_K[-1]
+    fitted = profile(share_K, y_BxK, lambda x, p: power(x, -p), APPROACHES)
+    limit_B = np.where(fitted.best_B > APPROACHES[0], fitted.coefficients_Bk[:, 0], np.inf)
+    # What does not grow has reached its limit.
+    return np.where(fitted.coefficients_Bk[:, 1] < 0, limit_B, y_BxK[:, -1])
+
+
+def aicc(rss: float, n: int, k: int, scale: float = 1.0) -> float:
+    """Akaike's criterion, corrected for small n; k counts the variance too. NaN if n <= k + 1.
+
+    Residuals below 1e-9 of the scale count as rounding, so that exact fits differ by k alone.
+
+    >>> round(aicc(rss=1.0, n=10, k=3), 2)
+    -13.03
+    """
+    if n <= k + 1:
+        return float("nan")
+    floor = max(n * (1e-9 * scale) ** 2, float(np.finfo(float).tiny))
+    return float(n * np.log(max(rss, floor) / n) + 2 * k + 2 * k * (k + 1) / (n - k - 1))
+
+
+def aicc_of_runs(means: Means, fitted_X: np.ndarray, k: int) -> float:
+    """AICc over runs: deviations from the means, and of the means from the fit."""
+    runs_X = means.x("runs")
+    rss = means.x("squares").sum() + (runs_X * (means.mean_X - fitted_X) ** 2).sum()
+    return aicc(rss, int(runs_X.sum()), k, float(np.abs(means.mean_X).max()))
+
+
+def unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
+    """Mask of the points up to and including the first whose mean exceeds the threshold.
+
+    >>> unsaturated(np.array([0.2, 0.6, 0.96, 0.94, 1.0])).tolist()
+    [True, True, True, False, False]
+    """
+    above_X = np.asarray(mean_X) > threshold
+    return np.cumsum(above_X) - above_X == 0
+
+
+def interval(values_B: np.ndarray, seeds: int) -> tuple[float, float]:
+    """95% interval of a statistic from its estimate and replicates, NaN with too few seeds."""
+    low, high = intervals(values_B[:, None], seeds)
+    return float(low[0]), float(high[0])
+
+
+def intervals(values_BxX: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """`interval` of many statistics, of any shape X."""
+    none = np.isnan(values_BxX).any(axis=0) | (seeds < MIN_SEEDS)
+    outside = (1 - CONFIDENCE) / 2
+    # Without interpolation: infinite values have no differences.
+    ends = np.quantile(values_BxX[1:], (outside, 1 - outside), axis=0, method="inverted_cdf")
+    # At a kink (a break at a point, the best of many) replicates may all lie on one side.
+    low_X, high_X = np.minimum(ends[0], values_BxX[0]), np.maximum(ends[1], values_BxX[0])
+    return np.where(none, np.nan, low_X), np.where(none, np.nan, high_X)
+
+
+def wider(n: int, seeds: int) -> float:
+    """How much wider Student's intervals are of which all n have the truth (Bonferroni's)."""
+    outside = (1 - CONFIDENCE) / 2
+    return float(np.divide(*scipy.stats.t.ppf((outside / n, outside), max(seeds - 1, 1))))
+
+
+def share_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The exact interval of a share (Clopper & Pearson 1934).
+
+    >>> low, high = share_interval(40, 40)
+    >>> round(low, 3), high
+    (0.912, 1.0)
+    """
+    found = scipy.stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="exact")
+    return float(found.low), float(found.high)
+
+
+def ratio_or(numerator_B: np.ndarray, denominator_B: np.ndarray, otherwise: float) -> np.ndarray:
+    """The ratio where the denominator is positive, and `otherwise` elsewhere."""
+    out_B = np.full_like(numerator_B, otherwise)
+    return np.divide(numerator_B, denominator_B, where=denominator_B > 0, out=out_B)
+
+
+def varies(y_X: np.ndarray) -> bool:
+    return bool(np.ptp(y_X) > 1e-12)
+
+
+def dense(x_X: np.ndarray) -> np.ndarray:
+    return np.linspace(x_X.min(), x_X.max(), 100)
+
+
+def memorized(means: Means) -> np.ndarray:
+    """Associations known beyond guessing, for the estimate and every replicate."""
+    chance_X = chance(means.at).to_numpy()
+    return means.x("n_examples") * (means.y_BX - chance_X) / (1 - chance_X)

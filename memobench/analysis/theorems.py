@@ -1,0 +1,86 @@
+"""Theorems applied to rows: what is promised or forbidden of their runs."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memobench.analysis.kinds import FAMILIES
+from memobench.core.spec import derived
+from memobench.theory.bounds import (
+    LOWER_BOUNDS,
+)
+from memobench.theory.limits import (
+    UPPER_BOUNDS,
+)
+from memobench.theory.theorem import Bound, Limit, Sizes, Theorem, Violation
+
+
+@derived
+def lower_bounds() -> tuple[Bound, ...]:
+    """What theorems promise: ours, then those that only kinds of users' files name."""
+    named = (x for x in _named_by_kinds() if isinstance(x, Bound) and x.proven)
+    return tuple(dict.fromkeys((*LOWER_BOUNDS, *named)))
+
+
+@derived
+def upper_bounds() -> tuple[Limit, ...]:
+    """What theorems forbid, in the same order."""
+    named = (x for x in _named_by_kinds() if isinstance(x, Limit))
+    return tuple(dict.fromkeys((*UPPER_BOUNDS, *named)))
+
+
+def _named_by_kinds() -> Iterator[Theorem]:
+    for family in FAMILIES:
+        for kind in family.kinds().values():
+            yield from kind.theorems
+
+
+def promised(sizes: Sizes) -> Any:
+    """The largest number of examples that a theorem promises; NaN where none applies.
+
+    >>> from memobench.models.transformer import AttentionOnly
+    >>> from memobench.core.run import Run
+    >>> from memobench.core.cells import cells
+    >>> from memobench.tasks.associations import Associations
+    >>> heads = AttentionOnly(d_model=10, d_head=10, n_heads=20)
+    >>> float(promised(cells(Run(task=Associations(), architecture=heads))))
+    210.0
+    """
+    values = [
+        np.where(bound.applies(sizes), np.asarray(bound.value(sizes), np.float64), np.nan)
+        for bound in lower_bounds()
+    ]
+    return np.fmax.reduce(np.broadcast_arrays(*values))
+
+
+def check(table: pd.DataFrame) -> None:
+    """Raises Violation where a run is beyond a limit; what lacks a limit's columns is passed over.
+
+    A limit is a theorem, so that a run beyond it is a mistake in the run, in its measurement or in
+    the code.
+    """
+    for limit, measured, beyond in violations(table):
+        run_id, found = table["run_id"][beyond].iloc[0], measured[beyond].iloc[0]
+        raise Violation(
+            f"run {run_id} is beyond {limit}: "
+            f"{found:.6g} measured, and {beyond.sum()} of {len(table)} runs like it; "
+            "they or their measurement are wrong, do not publish them"
+        )
+
+
+def violations(
+    table: pd.DataFrame, limits: Iterable[Limit] | None = None
+) -> Iterator[tuple[Limit, pd.Series, np.ndarray]]:
+    """Each limit that runs are beyond, what it measures of all runs, and which are beyond it."""
+    for limit in upper_bounds() if limits is None else limits:
+        try:
+            applies = limit.applies(table)
+            measured, value = limit.measure(table), limit.value(table)
+        except KeyError:
+            continue
+        measured = pd.to_numeric(measured, errors="coerce")
+        beyond = np.asarray(applies & (measured > value))
+        if beyond.any():
+            yield limit, measured, beyond

@@ -1,0 +1,1 @@
+"""The standard board: families, entries, submissions."""

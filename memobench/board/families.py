@@ -1,0 +1,201 @@
+"""Families of architectures, and the shapes of each that meet a budget of parameters.
+
+An architecture is not judged by one arbitrary width: of each family a grid of shapes that meet the
+budget is tried for a short time, and the one that knows most stands for the family. The grid has at
+most six widths d; heads of dimension d, or d/2 where they are compressed, or 1, 2 and 4 where they
+are narrow; and beside neurons one head, or heads with a quarter to three quarters of what
+embeddings leave.
+"""
+
+import math
+import numbers
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from memobench.common.errors import require
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.models.feed_forward import neurons
+from memobench.models.mixture_of_experts import MixtureOfExperts
+from memobench.models.modern import Modern
+from memobench.models.product_key_memory import ProductKeyMemory
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.tasks.associations import Associations
+
+# Budgets of parameters, all counted, and the vocabulary whose pairs are associated.
+VOCAB_SIZES = {256: 16, 512: 32, 1024: 32, 2048: 64, 4096: 64, 8192: 128}
+VOCAB_SIZES |= {16384: 128, 32768: 256, 65536: 256}
+# An architecture meets a budget within this share of it.
+TOLERANCE = 0.05
+# Token embeddings and unembeddings, 2 N d, take these shares of the budget.
+LEAST_SHARE, MOST_SHARE = 0.2, 0.8
+# Shares of what is left that a mixed layer's heads take, but for one head; then a memory's values.
+SPLITS = (0.25, 0.5, 0.75)
+# Dimensions of narrow heads, which are full heads with fewer dimensions than the residual stream.
+NARROW = (1, 2, 4)
+# Today's blocks that are compared at equal parameters: plain and gated, with norms and without.
+BLOCKS = (
+    *(("rms", activation) for activation in ("gelu", "relu_squared", "swiglu", "bilinear")),
+    *(("none", activation) for activation in ("gelu", "swiglu")),
+)
+# Experts of a mixture, and how many of them a token meets.
+N_EXPERTS, TOP_K = 4, (1, 2)
+
+
+def task(budget: int, seed: int = 0) -> Associations:
+    """As many associations of pairs as parameters, far more than any architecture memorizes.
+
+    Raises UserError for a budget that is none of the board's.
+    """
+    budgets = ", ".join(f"{each:,}" for each in VOCAB_SIZES)
+    require(
+        isinstance(budget, numbers.Integral) and budget in VOCAB_SIZES,
+        f"budget={budget!r} is none of the board's; choose one of {budgets}",
+    )
+    return Associations(vocab_size=VOCAB_SIZES[budget], n_sequences=budget, seed=seed)
+
+
+def shapes(budget: int) -> list[Architecture]:
+    """The shapes of Dana et al.'s families that meet a budget.
+
+    >>> sorted({shape.family for shape in shapes(256)})[:2]
+    ['MLP', 'MLP (relu)']
+    """
+    return _meeting(budget, _of_width)
+
+
+def narrow(budget: int) -> list[Architecture]:
+    """The same of one layer with narrow heads, alone and beside an MLP.
+
+    >>> sorted({shape.family for shape in narrow(256)})
+    ['MLP, narrow head', 'attention + MLP, narrow heads', 'attention-only, narrow heads']
+    """
+    return _meeting(budget, _of_narrow)
+
+
+def blocks(budget: int) -> list[Architecture]:
+    """The same of Transformers of today's blocks, plain and gated, and of their attention alone.
+
+    >>> sorted({shape.family for shape in blocks(256)})[:2]
+    ['modern', 'modern (activation=bilinear)']
+    """
+    return _meeting(budget, _of_blocks)
+
+
+def sparse(budget: int) -> list[Architecture]:
+    """The same of mixtures of SwiGLU experts and of product-key memories, without norms.
+
+    >>> sorted({shape.family for shape in sparse(256)})[1:]
+    ['mixture_of_experts (norm=none, n_experts=4, top_k=2)', 'product_key_memory (norm=none)']
+    """
+    return _meeting(budget, _of_sparse)
+
+
+def _meeting(budget: int, of: Callable[[int, int], Iterator[Architecture]]) -> list[Architecture]:
+    """The shapes that a function of budget and width makes, if they meet the budget."""
+    found = dict.fromkeys(shape for width in widths(budget) for shape in of(budget, width))
+    return [shape for shape in found if meets(shape, budget)]
+
+
+def meets(shape: Architecture, budget: int) -> bool:
+    """Whether all parameters of a shape are the budget, within TOLERANCE."""
+    module = shape.build(task(budget))
+    n_params, _ = models.count_parameters(module, task(budget).context_length)
+    return abs(n_params / budget - 1) <= TOLERANCE
+
+
+def widths(budget: int) -> list[int]:
+    """At most six widths of the residual stream, about evenly apart, whose tokens leave memory."""
+    per_width = 2 * VOCAB_SIZES[budget] / budget
+    least, most = max(2, round(LEAST_SHARE / per_width)), int(MOST_SHARE / per_width)
+    return sorted({round(least + (most - least) * i / 5) for i in range(6)})
+
+
+def _of_narrow(budget: int, width: int) -> Iterator[Architecture]:
+    memory = _memory(budget, width) - 2 * width
+    for d_head in (x for x in NARROW if x < width):
+        sizes: dict[str, Any] = {"d_model": width, "d_head": d_head, "heads": "full"}
+        head = 4 * width * d_head
+        if n_heads := round(memory / head):
+            yield AttentionOnly(**sizes, n_heads=n_heads)
+        for n_heads in _numbers_of_heads(memory / head):
+            if (d_mlp := round((memory - n_heads * head) / (2 * width + 1))) >= 1:
+                yield MLP(**sizes, n_heads=n_heads, d_mlp=d_mlp)
+
+
+def _of_width(budget: int, width: int) -> Iterator[Architecture]:
+    memory = _memory(budget, width) - 2 * width
+    head, neuron = 4 * width**2, 2 * width + 1
+
+    def full(n_heads: float, n_layers: int) -> Iterator[Architecture]:
+        if round(n_heads) >= 1:
+            yield AttentionOnly(
+                d_model=width, d_head=width, n_heads=round(n_heads), n_layers=n_layers, heads="full"
+            )
+
+    def mixed(n_heads: int, n_layers: int = 1, activation: str = "gelu") -> Iterator[Architecture]:
+        d_mlp = round((memory / n_layers - n_heads * head) / neuron)
+        if d_mlp >= 1:
+            yield MLP(
+                d_model=width,
+                d_head=width,
+                n_heads=n_heads,
+                n_layers=n_layers,
+                d_mlp=d_mlp,
+                heads="full",
+                activation=activation,
+            )
+
+    yield from full(memory / head, 1)
+    yield from full(memory / head / 2, 2)
+    half = width // 2
+    shared = memory + 2 * width - 2 * half - 2 * width * half
+    if half and round(shared / (4 * half**2)) >= 1:
+        n_heads = round(shared / (4 * half**2))
+        yield AttentionOnly(d_model=width, d_head=half, n_heads=n_heads)
+    yield from mixed(1)
+    yield from mixed(1, activation="relu")
+    yield from mixed(1, n_layers=2)
+    for n_heads in _numbers_of_heads(memory / head)[1:]:
+        yield from mixed(n_heads)
+
+
+def _of_blocks(budget: int, width: int) -> Iterator[Architecture]:
+    for norm, scale in (("rms", width), ("none", 0)):
+        if n_heads := round((_memory(budget, width) - 2 * scale) / (4 * width**2)):
+            yield Modern(d_model=width, d_head=width, n_heads=n_heads, norm=norm)
+    for norm, activation in BLOCKS:
+        for own, left in _beside_heads(budget, width, norm):
+            if (d_mlp := neurons(activation, left, width)) >= 1:
+                yield Modern(**own, d_mlp=d_mlp, activation=activation)
+
+
+def _of_sparse(budget: int, width: int) -> Iterator[Architecture]:
+    for own, left in _beside_heads(budget, width, "none"):
+        if (d_mlp := neurons("swiglu", left / N_EXPERTS - width, width)) >= 1:
+            for top_k in TOP_K:
+                yield MixtureOfExperts(**own, d_mlp=d_mlp, n_experts=N_EXPERTS, top_k=top_k)
+        for share in SPLITS:
+            n_keys = round(math.sqrt(max(0, share * left / width)))
+            d_key = round((left - n_keys**2 * width) / (2 * (width + n_keys)))
+            if n_keys > 1 and d_key >= 1:
+                yield ProductKeyMemory(**own, d_key=d_key, n_keys=n_keys)
+
+
+def _memory(budget: int, width: int) -> int:
+    """What tokens leave of a budget."""
+    return budget - 2 * VOCAB_SIZES[budget] * width
+
+
+def _beside_heads(budget: int, width: int, norm: str) -> Iterator[tuple[dict[str, Any], int]]:
+    """Sizes of several numbers of heads, and what they and norms leave of a budget."""
+    left = _memory(budget, width) - (0 if norm == "none" else 3 * width)
+    head = 4 * width**2
+    for n_heads in _numbers_of_heads(left / head):
+        sizes = {"d_model": width, "d_head": width, "n_heads": n_heads, "norm": norm}
+        yield sizes, left - n_heads * head
+
+
+def _numbers_of_heads(most: float) -> list[int]:
+    """One, and the shares of the most that there can be."""
+    return sorted({1, *(round(share * most) for share in SPLITS)} - {0})

@@ -1,0 +1,304 @@
+"""Typical capacities: a row for every architecture measured, its intervals, and ranks with ties.
+
+From a table of runs whose method is a Capacity. No files, no arithmetic by JAX.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from memobench.analysis import estimates, statistics
+from memobench.analysis import seeds as analysis
+from memobench.board import families
+from memobench.common.errors import printable
+from memobench.core.architecture import Architecture, in_words
+from memobench.methods import thresholds as capacity
+from memobench.methods.capacity import Capacity
+from memobench.numerics import metrics
+from memobench.store.rows import listed
+
+# Which columns tell the sets apart on which architectures are compared.
+SET = ["vocab_size", "n_examples", "protocol", "steps"]
+_SAID = {True: "yes", False: "no", None: "undecided"}
+ATTENTION, MLP = "attention-only, full heads", "MLP"
+# The sides that are compared, each by the best of its forms (`Architecture.side`).
+SIDES = ("attention alone", "MLP", "attention + MLP")
+# A power law less likely than this is rejected.
+REJECTED = 0.05
+
+
+def measured(table: pd.DataFrame) -> pd.DataFrame:
+    """The runs of a table that measured a typical capacity."""
+    return table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for every run of a Capacity: estimates with their intervals, ranks, best first.
+
+    Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
+    n_params_distinct, its degrees of freedom;
+    `bits`, `accuracy`, `memorized`, `limit` and `half_99` (examples that half of the trainings know
+    to 99%), each with `_low` and `_high`; `earlier`, the mean bits of shorter trainings, a pair of
+    steps and bits each; `rate_of_sets`, the learning rate that pilots chose for sets; `converged`
+    (yes, no or undecided); `best_bits`, `best_complete`;
+    `rank_low`, `rank_high` of bits per parameter within a set: entries that cannot be told apart
+    share a range.
+    """
+    runs = measured(table)
+    rows = [_row(run) for run in runs.to_dict("records")]
+    if not rows:
+        return pd.DataFrame(columns=["family", "entry", "budget", *SET, "bits"])
+    found = pd.DataFrame(rows)
+    ranked = [with_ranks(of_set) for _, of_set in found.groupby(["budget", *SET], sort=True)]
+    return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
+
+
+def models(run: Any, value: str) -> np.ndarray:
+    """value_KxTxS of a row: `rung_bits` or `rung_known` of rungs, tables and initial weights."""
+    value_KxM = np.array(listed(run[value]), float)
+    return value_KxM.reshape(len(value_KxM), int(run["tables"]), int(run["inits"]))
+
+
+def _row(run: Any) -> dict[str, Any]:
+    bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
+    bits, known_TxS = estimates.typical(bits_KxTxS[-1]), models(run, "rung_known")[-1]
+    known_as, n = architecture(run), int(run["n_examples"])
+    guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
+    found: dict[str, Any] = {
+        "run_id": run["run_id"],
+        "by": run.get("by"),
+        "family": family(run),
+        "entry": " ".join(known_as.shown_sizes) if known_as else "",
+        "budget": budget(int(run["n_params"])),
+        **{name: run[name] for name in SET},
+        "n_params": int(run["n_params"]),
+        "n_params_distinct": int(run["n_params_distinct"]),
+        "tables": int(run["tables"]),
+        "inits": int(run["inits"]),
+        "rate": listed(run["rung_rates"])[-1],
+        "edge_of_rates": bool(run["edge_of_rates"]),
+        "best_bits": run["best_bits"],
+        "best_complete": run["best_complete"],
+        "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
+        **_named("bits", bits),
+        **_named("accuracy", estimates.typical(known_TxS / n)),
+        **_named(
+            "memorized", estimates.typical(metrics.chance_corrected(known_TxS / n, n, guessing))
+        ),
+        "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
+    }
+    if len(steps_K) > 2:
+        limit = estimates.limit(steps_K, bits_KxTxS)
+        near = estimates.converged(bits.value, limit)
+        if near and found["edge_of_rates"]:
+            near = None
+        found |= _named("limit", limit)
+        found["converged"] = _SAID[near]
+    trials = [capacity.Trial(n, bool(known)) for n, known in listed(run["complete_trials"])]
+    if trials and not np.isnan(guessing):
+        possible = capacity.around(known_TxS.mean(), n, guessing)
+        found |= _named("half_99", capacity.half_known(trials, possible))
+        found["rate_of_sets"] = run.get("trial_rate")
+    return found
+
+
+def family(run: Any) -> str:
+    """The family of a row's architecture; its name and depth, where it is not registered here."""
+    known_as = architecture(run)
+    name = known_as.family if known_as else in_words(str(run["architecture"]), run)
+    return printable(name)
+
+
+def budget(n_params: int) -> int:
+    """The nearest budget of `families`."""
+    return min(families.VOCAB_SIZES, key=lambda each: abs(np.log(n_params / each)))
+
+
+def with_ranks(of_set: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a set, most bits per parameter first, with `rank_low` and `rank_high`.
+
+    An entry ranks after those that know more, and before those that know less, at 95% after Holm's
+    correction for all pairs. Entries of the same label tables are compared table by table.
+    """
+    order = of_set["bits_T"].map(np.mean).sort_values(ascending=False).index
+    of_set = of_set.loc[order].reset_index(drop=True)
+    known = list(of_set["bits_T"])
+    pairs = list(itertools.combinations(range(len(known)), 2))
+    p_values = [_p_value(known[i], known[j]) for i, j in pairs]
+    apart = {
+        pair for pair, holds in zip(pairs, holm(p_values), strict=True) if holds
+    }  # The first of a pair knows more.
+    ahead = [sum((i, j) in apart for i in range(j)) for j in range(len(known))]
+    behind = [sum((i, j) in apart for j in range(i + 1, len(known))) for i in range(len(known))]
+    high = [len(known) - n for n in behind]
+    return of_set.assign(rank_low=[1 + n for n in ahead], rank_high=high)
+
+
+def _p_value(first_T: np.ndarray, second_T: np.ndarray) -> float:
+    """Of equal means; of tables that both have learnt the differences count."""
+    if len(first_T) == len(second_T):
+        difference_T = first_T - second_T
+        if np.ptp(difference_T) <= 1e-9 * np.abs(first_T).max():
+            return 1.0  # Equal differences show no spread, which does not say that there is none.
+        return float(scipy.stats.ttest_1samp(difference_T, 0).pvalue)
+    return float(scipy.stats.ttest_ind(first_T, second_T, equal_var=False).pvalue)
+
+
+def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
+    """Which hypotheses are rejected, with at most this chance of any being true (Holm 1979).
+
+    >>> holm([0.01, 0.04, 0.03, float("nan")])
+    [True, False, False, False]
+    """
+    rejected = [False] * len(p_values)
+    for place, i in enumerate(np.argsort(p_values)):
+        # NaN where nothing can be tested, as of one label table; such ones sort last.
+        if not p_values[i] <= level / (len(p_values) - place):
+            break
+        rejected[i] = True
+    return rejected
+
+
+@dataclasses.dataclass(frozen=True)
+class Contest:
+    """The runs of one budget, set and number of steps that have learnt the same label tables.
+
+    best: of each side the run of most bits per parameter. wide: the best run of attention alone
+    whose heads are as wide as the model. forms: the sides and forms of heads that were measured.
+    """
+
+    budget: int
+    best: dict[str, Any]
+    wide: Any | None
+    forms: frozenset[tuple[str, str]]
+
+
+def contests(table: pd.DataFrame) -> list[Contest]:
+    """Attention against MLP by the exact gradient, at each budget that has both, least first.
+
+    Where a budget has several sets, numbers of steps or label tables, those of most runs count.
+    """
+    runs = measured(table)
+    exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
+    like: dict[Any, list[tuple[str, str, Any]]] = {}
+    for run in exact:
+        made = architecture(run)
+        side, heads = made.side if made else ("", "")
+        if side:
+            same = *(run[name] for name in SET), run["tables"], run["task_seed"]
+            like.setdefault((budget(run["n_params"]), *same), []).append((side, heads, run))
+    found: dict[int, Contest] = {}
+    for (of, *_), group in sorted(like.items(), key=lambda item: len(item[1])):
+        forms = frozenset((side, heads) for side, heads, _ in group)
+        if {*SIDES[:2]} <= {side for side, _ in forms}:
+            group.sort(key=lambda each: _bits_per_parameter(each[2]))
+            wide = [run for *form, run in group if form == [SIDES[0], "full"]]
+            best = {side: run for side, _, run in group}
+            found[of] = Contest(of, best, wide[-1] if wide else None, forms)
+    return [found[each] for each in sorted(found)]
+
+
+def _bits_per_parameter(run: Any) -> float:
+    return float(models(run, "rung_bits")[-1].mean() / run["n_params"])
+
+
+def with_all_forms(contests: Sequence[Contest], sides: Sequence[str] = SIDES) -> list[Contest]:
+    """Those at which every form of these sides was measured that was measured at any budget."""
+    known = frozenset().union(*(each.forms for each in contests))
+    wanted = {form for form in known if form[0] in sides}
+    return [each for each in contests if wanted <= each.forms]
+
+
+def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capacity.Estimate]]:
+    """Steps, and one run's bits per parameter over another's, for every rung that both have.
+
+    per: the column that counts parameters. Both have learnt the same label tables; the interval is
+    Student's of what follows from the means over them.
+    """
+    found = []
+    rungs = [listed(each["rung_steps"]) for each in (run, other)]
+    both = [models(each, "rung_bits").mean(axis=2) / each[per] for each in (run, other)]
+    for steps in (x for x in rungs[0] if x in rungs[1]):
+        places = [of_run.index(steps) for of_run in rungs]
+        run_TxX = np.stack([x[k] for x, k in zip(both, places, strict=True)], axis=1)
+        mean_BxX = statistics.replicates(run_TxX)
+        ratio_B = mean_BxX[:, 0] / mean_BxX[:, 1]
+        found.append((int(steps), _estimate(ratio_B, len(run_TxX))))
+    return found
+
+
+def power_laws(table: pd.DataFrame) -> pd.DataFrame:
+    """Bits = a·parameters^b·f^log2(2s) of each family over its budgets; exact gradient.
+
+    s: the share of all pairs of tokens that a set has, as boards alternate between all and half of
+    them. A family needs more budgets than the law has numbers, and has no f where all its sets have
+    the same share.
+
+    Columns: family, budgets; `exponent` (b; 1 where bits per parameter stay as they are) and
+    `all_pairs` (f; bits of a set of all pairs over those of one of half of them), each with `_low`
+    and `_high`, NaN where the law is rejected; p_value of deviations as large as those of the means
+    from the law, were it true, by the variances of means; n_params and bits, lists of what the law
+    says of each budget. Least squares in logarithms, every budget alike.
+    """
+    runs = measured(table)
+    exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
+    found = []
+    for name in dict.fromkeys(map(family, exact)):
+        own = sorted((run for run in exact if family(run) == name), key=lambda run: run["n_params"])
+        doublings_X = np.log2([2 * run["n_examples"] / run["vocab_size"] ** 2 for run in own])
+        columns = [np.ones(len(own)), np.log([run["n_params"] for run in own])]
+        columns += [] if np.ptp(doublings_X) == 0 else [doublings_X]
+        budgets = {budget(run["n_params"]) for run in own}
+        if len(budgets) == len(own) > len(columns):
+            law = _power_law(own, np.stack(columns, axis=1))
+            found.append({"family": name, "budgets": len(own), **law})
+    return pd.DataFrame(found)
+
+
+def _power_law(own: Sequence[Any], design_XxC: np.ndarray) -> dict[str, Any]:
+    """Columns of `power_laws`, of one family's runs and what its law's numbers multiply."""
+    bits = [models(run, "rung_bits")[-1].mean(axis=1) for run in own]
+    run_TxX = np.full((max(map(len, bits)), len(own)), np.nan)
+    for x, bits_T in enumerate(bits):
+        run_TxX[: len(bits_T), x] = bits_T
+    log_BxX = np.log(np.maximum(statistics.replicates(run_TxX), 1e-9))
+    # By errors that few tables tell badly intervals would lack the truth more often than 5%.
+    fit_BxC = statistics.least_squares(design_XxC, log_BxX)
+    error_X = np.maximum(log_BxX[1:].std(axis=0), 1e-9)
+    weighed_X = log_BxX[0] / error_X
+    misfit_X = weighed_X - statistics.fit_of(design_XxC / error_X[:, None], weighed_X)
+    p_value = float(scipy.stats.chi2.sf(misfit_X @ misfit_X, np.subtract(*design_XxC.shape)))
+    # Intervals are those of a law that is true.
+    tables = 0 if p_value < REJECTED else min(map(len, bits))
+    exponent_B, factor_B = fit_BxC[:, 1], np.exp(fit_BxC[:, 2:])
+    return {
+        **_named("exponent", _estimate(exponent_B, tables)),
+        **(_named("all_pairs", _estimate(factor_B[:, 0], tables)) if factor_B.size else {}),
+        "p_value": p_value,
+        "n_params": [run["n_params"] for run in own],
+        "bits": np.exp(design_XxC @ fit_BxC[0]).tolist(),
+    }
+
+
+def _estimate(value_B: np.ndarray, tables: int) -> capacity.Estimate:
+    """Of replicates, of which the first is the estimate itself."""
+    return capacity.Estimate(float(value_B[0]), *statistics.interval(value_B, tables))
+
+
+def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+def architecture(run: Any) -> Architecture | None:
+    """The architecture of a row; None for one that is not registered here, or has no name."""
+    try:
+        found = Architecture.of_row(run)
+        str(found.full_name)
+    except Exception:  # A user's own code may raise anything.
+        return None
+    return found

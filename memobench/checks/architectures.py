@@ -1,0 +1,332 @@
+"""What is wrong with an architecture, found before anything trains.
+
+Shapes are traced, which costs nothing. That padding leaves the function as it is is tried on one
+batch: outputs and gradients of the padded model against those of the plain one.
+"""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.errors import InvalidRngError
+
+from memobench.common import settings
+from memobench.common.errors import UserError, name_source, require, shown
+from memobench.core import module as models
+from memobench.core import own_code
+from memobench.core.architecture import Architecture
+from memobench.core.columns import NAME, real
+from memobench.core.module import Module
+from memobench.core.spec import check_code
+from memobench.core.task import Task
+from memobench.numerics import precision
+from memobench.tasks.associations import Associations
+from memobench.tasks.factual_recall import FactualRecall
+from memobench.tasks.in_context_recall import InContextRecall
+from memobench.tasks.labelled_contexts import LabelledContexts
+from memobench.tasks.sequences import Sequences
+
+# On which an architecture is checked where no task is given: the first that it serves.
+TASKS: tuple[Task, ...] = (
+    Associations(vocab_size=6),
+    Associations(vocab_size=6, context_length=1),
+    LabelledContexts(n_examples=6, n_classes=3, context_length=2, input_dim=5),
+    FactualRecall(n_subjects=3, n_relations=2, n_answers=2, n_noise=4, context_length=4),
+    Sequences(vocab_size=6, context_length=3, n_sequences=5),
+    InContextRecall(vocab_size=6, n_pairs=2),
+)
+# By how much sizes are padded, and how far outputs may then be off: a size that does not pad is
+# off by a share of the outputs, rounding by far less.
+_MORE, _OFF = 2, 1e-4
+_EXAMPLES = 4
+
+
+@settings.pinned
+def check(architecture: Architecture, task: Task | None = None) -> tuple[str, ...]:
+    """Lines that say what is wrong with an architecture; empty where nothing is.
+
+    Args:
+      architecture: of small sizes, as its model is run.
+      task: on which it is checked; by default the first of some small ones that it serves.
+
+    Raises UserError where it does not serve the task, or none.
+    """
+    module, small = _built(architecture, task)
+    wrong = list(_faults(architecture, module, small))
+    if not wrong:
+        wrong += _ignored(architecture, module, small)
+    return tuple(wrong)
+
+
+def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
+    """What makes results wrong; the later checks rest on the earlier ones."""
+    for lines_of in (_parameters, _uncounted, _predicted, _shapes, _outputs, _padding):
+        try:
+            with name_source("its module"):
+                found = list(lines_of(module, task))
+        except UserError as error:
+            found = [str(error)]
+            if isinstance(error.__cause__, InvalidRngError):
+                found = [f"{error}: nothing but initial weights is drawn at random"]
+        yield from found
+        if found:
+            return
+
+
+def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
+    """Raises UserError for the first architecture whose results would be wrong.
+
+    Each structure is checked once. Those of memobench itself are checked by its tests.
+    """
+    for architecture, task in pairs:
+        if own_code.in_tree(type(architecture)):
+            continue
+        module = architecture.build(task)
+        with name_source(f"architecture {architecture.name}: its module"):
+            models.shapes(module, task.context_length)
+        # Of one structure all sizes that a module takes are right or wrong alike.
+        key = models.structure(module), task.pack_key()
+        if key not in _SOUND:
+            for line in _faults(architecture, module, task):
+                raise UserError(f"architecture {architecture.name}: {line}")
+            _SOUND.add(key)
+
+
+_SOUND: set[tuple[Module, Any]] = set()
+
+
+def _built(architecture: Architecture, task: Task | None) -> tuple[Module, Task]:
+    require(
+        isinstance(architecture, Architecture),
+        f"architecture={shown(architecture)} is none; give one with sizes, such as MLP(d_mlp=8)",
+    )
+    require(
+        task is None or isinstance(task, Task),
+        f"task={shown(task)} is none; give one, such as Associations(vocab_size=10)",
+    )
+    check_code(x for x in (architecture, task) if x is not None)
+    if task is not None:
+        return architecture.build(task), task
+    for each in TASKS:
+        if each.question in architecture.answers:
+            try:
+                return architecture.build(each), each
+            except UserError:
+                continue
+    raise UserError(f"architecture {architecture.name} serves none of the small tasks; give task")
+
+
+def _shapes(module: Module, task: Task) -> Iterator[str]:
+    """Wrong shapes and types of outputs."""
+    expected = task.output_shapes
+    found = jax.eval_shape(
+        lambda variables, data: module.apply(variables, *task.inputs(data, jnp.int32(0))),
+        models.shapes(module, task.context_length),
+        task.shapes(),
+    )
+    if not isinstance(found, jax.ShapeDtypeStruct):
+        yield "its output is no array; return logits"
+    elif expected and found.shape not in expected:
+        right = " or ".join(map(str, expected))
+        yield f"its output has shape {found.shape}, and the task asks for {right}; fix the last map"
+    elif not jnp.issubdtype(found.dtype, jnp.floating):
+        yield f"its output is {found.dtype}; return floats"
+
+
+def _parameters(module: Module, task: Task) -> Iterator[str]:
+    """What is wrong with initial parameters, a line each, in one pass over the tree's leaves."""
+    flat = jax.tree_util.tree_flatten_with_path
+    params, again = (flat(draw(module, task)["params"])[0] for draw in (_first, _redrawn))
+    if not params:
+        yield "it must have parameters, got none; without, nothing is memorized"
+    for (path, x), (_, other) in zip(params, again, strict=True):
+        name, keys = jax.tree_util.keystr(path, simple=True, separator="/"), map(_key, path)
+        if not all(NAME.holds(key) and key != "__metadata__" for key in keys):
+            yield (
+                f"the parameter {shown(name)} must be an array, and it and the modules around it "
+                f"must each have {NAME.description}; rename it"
+            )
+        elif x.dtype != np.float32:
+            yield (
+                f"the parameter {name!r} must be float32, got {x.dtype}; give self.param "
+                "jnp.float32, or a layer of Flax param_dtype=jnp.float32"
+            )
+        elif not np.isfinite(x).all():
+            found = x[~np.isfinite(x)][0]
+            yield f"the parameter {name!r} must start finite, got {found}; fix its initializer"
+        elif not np.array_equal(x, other):
+            yield (
+                f"the parameter {name!r} must follow from the key, got other numbers each time; "
+                "draw it with jax.random from the key that its initializer is given"
+            )
+
+
+def _key(key: Any) -> Any:
+    """A parameter's or a module's name; None of what is a part of a tuple, say."""
+    return key.key if isinstance(key, jax.tree_util.DictKey) else None
+
+
+def _first(module: Module, task: Task) -> Any:
+    return _drawn(module, task, 0)
+
+
+def _redrawn(module: Module, task: Task) -> Any:
+    """Initial variables of the same key, by a program that is traced anew.
+
+    It is compiled only where it differs from another: NumPy's numbers, say, are constants of it.
+    """
+    if module.parameters() is not None:
+        return _first(module, task)
+    length, key = task.context_length, jax.random.key(0)
+    one, other = (models.initializer(module, length).lower(key) for _ in range(2))
+    if one.as_text() == other.as_text():
+        return _first(module, task)
+    return jax.tree.map(np.asarray, other.compile()(key))
+
+
+def _uncounted(module: Module, task: Task) -> Iterator[str]:
+    """Arrays that are used and not counted as parameters."""
+    shapes = models.shapes(module, task.context_length)
+    for name in shapes.keys() - {"params", "constants"}:
+        yield f"its variables have a collection {name!r}, which is neither trained nor counted"
+    used = sum(x.size for x in jax.tree.leaves(shapes["params"]))
+    counted, _ = models.count_parameters(module, task.context_length)
+    if used != counted:
+        yield f"its model has {used} parameters and its table lists {counted}; list all of them"
+    first, second = (_drawn(module, task, seed)["constants"] for seed in (0, 1))
+    if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
+        yield "its constants are drawn at random; make them parameters, which are counted"
+
+
+def _predicted(module: Module, task: Task) -> Iterator[str]:
+    """Numbers by which packs are planned and rows counted, that are none."""
+    length = task.context_length
+    for name, value in {
+        "work": module.work(task.n_examples, length),
+        "activations": module.activations(),
+        **models.counts(module, length),
+    }.items():
+        if not real(0).holds(value):
+            yield f"its {name} must be {real(0).description}, got {shown(value)}; fix it"
+
+
+def _outputs(module: Module, task: Task) -> Iterator[str]:
+    """Outputs that are not finite from the start."""
+    few = jax.jit(functools.partial(_of_few, module, task), compiler_options=models.RUNS_BRIEFLY)
+    output = np.asarray(few(_first(module, task), jax.tree.map(np.asarray, task.sample())))
+    if not np.isfinite(output).all():
+        found = output[~np.isfinite(output)][0]
+        yield f"its outputs must be finite with initial weights, got {found}; fix what makes them"
+
+
+def _ignored(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
+    """Sizes of the spec that change neither parameters nor outputs."""
+    for name, size in _sizes(architecture).items():
+        other = _resized(architecture, name, size, task)
+        if other is None:
+            continue
+        same = models.shapes(module, task.context_length) == models.shapes(
+            other, task.context_length
+        )
+        if same and _same_outputs(module, other, task):
+            yield f"{name} changes nothing: neither parameters nor outputs; use it or leave it out"
+
+
+def _sizes(spec: Architecture | Task) -> dict[str, int]:
+    fields = {x.name: getattr(spec, x.name) for x in dataclasses.fields(spec)}
+    return {name: size for name, size in fields.items() if type(size) is int}
+
+
+def _resized(architecture: Architecture, name: str, size: int, task: Task) -> Module | None:
+    for other in (size + 1, 2 * size, size - 1):
+        with contextlib.suppress(Exception):  # A user's code may refuse a size as it likes.
+            module = architecture.replace(**{name: other}).build(task)
+            models.shapes(module, task.context_length)
+            return module
+    return None
+
+
+def _same_outputs(module: Module, other: Module, task: Task) -> bool:
+    params = _random(module, task)["params"]
+    outputs = []
+    for each in (module, other):
+        variables = {**_drawn(each, task, 0), "params": params}
+        outputs.append(_value_and_gradient(each, task, variables)[0])
+    return bool(np.array_equal(*outputs))
+
+
+def _padding(module: Module, task: Task) -> Iterator[str]:
+    """Sizes in `paddable` whose padding changes outputs or gradients."""
+    # Sizes of the task change what is read and answered. Others may follow from those of the spec.
+    names = [name for name in module.paddable if name not in _sizes(task)]
+    if not names or _same_when_padded(module, task, names):
+        return
+    # Which of them it is.
+    wrong = [name for name in names if not _same_when_padded(module, task, [name])] or names
+    yield (
+        f"padding {', '.join(wrong)} with zeros changes its function or gradient; leave it out of "
+        "paddable of the module"
+    )
+
+
+def _same_when_padded(module: Module, task: Task, names: list[str]) -> bool:
+    larger: dict[str, Any] = {name: getattr(module, name) + _MORE for name in names}
+    padded = module.clone(**larger)
+    variables = _random(module, task)
+    target = models.shapes(padded, task.context_length)
+    outputs, gradient = _value_and_gradient(module, task, variables)
+    others, of_padded = _value_and_gradient(padded, task, models.pad_to(variables, target))
+    # The gradient of what is padded is zero: so it stays.
+    same = jax.tree.map(_close, models.pad_to(gradient, target["params"]), of_padded)
+    return _close(outputs, others) and all(jax.tree.leaves(same))
+
+
+def _close(a: Any, b: Any) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and bool(
+        np.abs(a - b).max(initial=0) <= _OFF * np.abs(a).max(initial=1)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _drawn(module: Module, task: Task, seed: int) -> Any:
+    return models.init_on_host(module, task.context_length, jax.random.key(seed))
+
+
+def _random(module: Module, task: Task) -> Any:
+    """Variables in which no parameter is zero."""
+    random, variables = np.random.default_rng(0), _drawn(module, task, 0)
+    params = jax.tree.map(lambda x: random.standard_normal(x.shape), variables["params"])
+    return {**variables, "params": params}
+
+
+def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any, Any]:
+    """Outputs of a few examples, and the gradient of a fixed mix of them by the parameters."""
+    data = jax.tree.map(np.asarray, task.sample())
+
+    def mixed(params: Any, rest: Any, data: Any) -> Any:
+        outputs = _of_few(module, task, {**rest, "params": params}, data)
+        return (
+            outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
+        ).sum(), outputs
+
+    with jax.enable_x64(True):
+        params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
+        run = jax.jit(jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
+        (_, outputs), gradient = run(*precision.cast((params, rest, data)))
+        require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
+        return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
+
+
+def _of_few(module: Module, task: Task, variables: Any, data: Any) -> jax.Array:
+    """Outputs of the first few examples."""
+
+    def one(i: jax.Array) -> Any:
+        return module.apply(variables, *task.inputs(data, i))
+
+    return jax.vmap(one)(jnp.arange(min(_EXAMPLES, task.n_examples)))

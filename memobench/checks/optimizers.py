@@ -1,0 +1,83 @@
+"""Whether an optimiser of a user's leaves padding alone, found before anything trains.
+
+Weights of unlike sizes are padded with zeros and packed. An optimiser that centres gradients, say,
+or takes the norm of a matrix by its padded size, would step elsewhere in a pack than alone.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from memobench.common.errors import name_source, require
+from memobench.core import own_code
+from memobench.core.module import pad_to
+from memobench.core.optimizer import Optimizer
+
+# Shapes of parameters, and what they are padded to: a matrix, stacked heads, a vector.
+_SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "embedding": ((3, 4), (5, 6)),
+    "heads": ((2, 3, 4), (4, 5, 6)),
+    "bias": ((4,), (6,)),
+}
+_STEPS, _RATE, _OFF = 3, 0.03, 1e-4
+
+
+def require_sound(optimizers: Iterable[Optimizer]) -> None:
+    """Raises UserError for the first optimiser whose steps depend on padding.
+
+    Each is checked once. Those of memobench itself are checked by its tests.
+    """
+    for optimizer in optimizers:
+        if own_code.in_tree(type(optimizer)) or optimizer in _SOUND:
+            continue
+        with name_source(f"optimizer {optimizer.name}: its code"):
+            made: Any = optimizer.transform()
+            require(
+                isinstance(made, optax.GradientTransformation),
+                f"optimizer {optimizer.name}: transform gives {type(made).__name__!r}, no optax "
+                "transformation; return one, such as optax.scale_by_adam()",
+            )
+            require(
+                _steps_alike(optimizer),
+                f"optimizer {optimizer.name}: its steps of weights that are padded with zeros are "
+                "others than alone; act entry by entry, or take true shapes from of_shapes",
+            )
+        _SOUND.add(optimizer)
+
+
+_SOUND: set[Optimizer] = set()
+
+
+def _steps_alike(optimizer: Optimizer) -> bool:
+    random = np.random.default_rng(0)
+    weights, slopes = (
+        {name: random.normal(size=true).astype(np.float32) for name, (true, _) in _SHAPES.items()}
+        for _ in range(2)
+    )
+    larger = {name: np.zeros(padded, np.float32) for name, (_, padded) in _SHAPES.items()}
+    of_shapes = optimizer.of_shapes(weights)
+    alone = _stepped(optimizer, weights, slopes, of_shapes)
+    padded = _stepped(optimizer, pad_to(weights, larger), pad_to(slopes, larger), of_shapes)
+    return all(
+        np.allclose(padded[name], x, rtol=_OFF, atol=_OFF * _RATE)
+        for name, x in pad_to(alone, larger).items()
+    )
+
+
+def _stepped(optimizer: Optimizer, weights: Any, slopes: Any, of_shapes: Any) -> Any:
+    """The weights after some steps, by a gradient that is zero where weights and slopes are."""
+
+    def step(weights: Any, state: Any) -> Any:
+        point = optimizer.point(weights, state, of_shapes)
+        gradient = jax.tree.map(lambda x, slope: slope + 0.1 * x, point, slopes)
+        return optimizer.step(weights, gradient, state, jnp.float32(_RATE), of_shapes)
+
+    with jax.default_matmul_precision("highest"):
+        compiled, state = jax.jit(step), optimizer.begin(weights)
+        for _ in range(_STEPS):
+            weights, state = compiled(weights, state)
+    return jax.tree.map(np.asarray, weights)

@@ -1,0 +1,123 @@
+"""A command, and what commands share: flags and the choice of experiments.
+
+A file `memobench/commands/NAME.py` with a `COMMAND` is the command `memobench NAME`; nothing else
+lists it. Its imports are quick: what takes long is imported where the command runs.
+"""
+
+import dataclasses
+import fnmatch
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from absl import flags
+from absl.flags import FlagHolder
+
+from memobench.common.errors import UserError, closest
+from memobench.common.folders import RUNS, SHARDS
+from memobench.experiment import Experiment, load_experiments
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """What `memobench NAME` does.
+
+    run: called with the arguments; the first line of its docstring is the command's line in
+    `memobench --help`. arguments: their name in the usage, "" where there are none. flags: those
+    that the command knows. more: text below its `--help`.
+    """
+
+    run: Callable[[list[str]], None]
+    arguments: str = ""
+    flags: tuple[FlagHolder, ...] = ()
+    more: Callable[[], str] = lambda: ""
+
+
+class _Folder(flags.ArgumentParser[str]):
+    """The path of a folder; an empty one is a mistake, such as a shell variable without a value."""
+
+    syntactic_help = "a folder"
+
+    def parse(self, argument: str) -> str:
+        if not argument:
+            raise ValueError("name a folder")
+        # A shell leaves ~ as it is after the = of a flag.
+        return os.path.expanduser(argument)
+
+
+class _Count(flags.ArgumentParser[int]):
+    """A positive integer."""
+
+    syntactic_help = "a positive integer"
+
+    def parse(self, argument: str) -> int:
+        if not argument.isdecimal() or not int(argument):
+            raise ValueError("give a positive integer")
+        return int(argument)
+
+
+PRESET = flags.DEFINE_string(
+    "preset", "quick", "How much of an experiment: quick, the default, full, or another it has."
+)
+SEEDS = flags.DEFINE(_Count(), "seeds", None, "Only the seeds below this.")
+RESULTS = flags.DEFINE(_Folder(), "results", SHARDS, f"Folder of the shards; {SHARDS} by default.")
+OUTPUT = flags.DEFINE(_Folder(), "output", RUNS, f"Folder for what is written; {RUNS} by default.")
+
+PLUGIN = flags.DEFINE_multi_string(
+    "plugin", [], "A file that defines kinds or experiments of your own"
+)
+
+
+def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"]:
+    """The experiments of names, patterns (`dana2025/*`) and papers (`dana2025`), each once.
+
+    A file (`my_file.py`) among them is loaded. Of its experiments those are meant that another name
+    matches, or all. Of those that one pattern matches only those with the preset are meant, if any
+    has it.
+
+    Raises UserError for a name that no experiment has.
+    """
+    from memobench import plugins
+
+    files = [name for name in names if name.endswith(".py")]
+    patterns = [name for name in names if name not in files]
+    known = dict(load_experiments())
+    if files:
+        declared = {found.name: found for file in files for found in plugins.load(file)}
+        if not declared:
+            raise UserError(
+                f"{' '.join(files)}: no experiment; declare one as EXPERIMENT, or name one of ours "
+                f"and --plugin={files[0]}"
+            )
+        known |= declared
+        if not any(_matching(declared, pattern) for pattern in patterns):
+            patterns = [*declared, *patterns]
+    if not patterns:
+        papers = dict.fromkeys(name.partition("/")[0] for name in known)
+        raise UserError(
+            f"name an experiment, or a paper: {', '.join(papers)}; memobench list shows all"
+        )
+    chosen: dict[str, Experiment] = {}
+    for pattern in patterns:
+        matching = _matching(known, pattern)
+        if not matching:
+            hint = closest(
+                pattern,
+                known,
+                others="; memobench list shows all; for one of yours name its file too",
+            )
+            raise UserError(f"unknown experiment {pattern!r}{hint}")
+        having = [name for name in matching if preset in known[name].presets]
+        chosen |= {name: known[name] for name in having or matching}
+    return list(chosen.values())
+
+
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
+    """The names that a pattern matches, or that begin with it as their paper.
+
+    >>> _matching(["dana2025/heads", "dana2025/slopes", "board/64"], "dana2025")
+    ['dana2025/heads', 'dana2025/slopes']
+    >>> _matching(["dana2025/heads", "dana2025/slopes", "board/64"], "*/heads")
+    ['dana2025/heads']
+    """
+    folder = pattern.rstrip("/") + "/"
+    return [name for name in names if fnmatch.fnmatch(name, pattern) or name.startswith(folder)]

@@ -1,0 +1,195 @@
+"""memobench run: trains experiments, here or on a cluster."""
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from memobench import executors
+from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
+from memobench.cli.times import ClockTime, Duration
+from memobench.common import folders
+from memobench.common.errors import Lost, UserError, in_a_line
+from memobench.common.notation import plural
+from memobench.executors import local
+from memobench.experiment import Experiment
+from memobench.store.results import check_writable, load_rows, require_no_file
+
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
+PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
+EXECUTOR = flags.DEFINE_string(
+    "executor", "local", "Where packs run: local, the default, or one of those below."
+)
+FOR = flags.DEFINE(
+    Duration(), "for", None, "Stop after this long, such as 90m or 2h; the same command resumes."
+)
+UNTIL = flags.DEFINE(
+    ClockTime(), "until", None, "Stop at this time of day, such as 07:30; the same command resumes."
+)
+UNPUBLISHED = flags.DEFINE_bool(
+    "unpublished", False, "Leave out runs whose rows are published; report --publish adds them."
+)
+REPORT = flags.DEFINE_bool(
+    "report", False, "One after another, the cheapest first, each with its page in --output."
+)
+OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the executor")
+
+
+def run(names: list[str]) -> None:
+    """Trains what --results does not hold yet; the same command resumes."""
+    experiments = choose(names, PRESET.value)
+    executor = executors.read(EXECUTOR.value, OPTION.value)
+    if DRY_RUN.value and not executor.in_process:
+        raise UserError("--dry_run plans for this machine only; leave out --executor")
+    if REPORT.value and UNPUBLISHED.value:
+        raise UserError("--report draws whole experiments; leave out --unpublished")
+    executor.check_machine()
+    (require_no_file if DRY_RUN.value else check_writable)(RESULTS.value)
+    from memobench.runtime import sweep
+
+    presets = (experiment.runs(PRESET.value, SEEDS.value) for experiment in experiments)
+    # Experiments may share runs.
+    runs = list(dict.fromkeys(itertools.chain.from_iterable(presets)))
+    if UNPUBLISHED.value:
+        from memobench.store import published
+
+        known = published.run_ids()
+        runs = [run for run in runs if run.run_id not in known]
+    if not runs and UNPUBLISHED.value:
+        print("0 runs: all of them are published; leave out --unpublished")
+        return
+    if not runs:
+        raise UserError(f"seeds={SEEDS.value}: no run has a seed below it; give more")
+    if DRY_RUN.value:
+        rows = load_rows(RESULTS.value)
+        packs = sweep.plan(runs, done=rows)
+        print(plan_table(packs, sweep.predict(packs, rows.values())))
+        return
+    end = min(time.monotonic() + (FOR.value or math.inf), UNTIL.value or math.inf)
+    if REPORT.value:
+        _run_and_report(experiments, executor, end)
+        return
+    try:
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor, _left(end))
+    except sweep.TimeUp as stopped:
+        print(stopped)
+        return
+    diverged = int((table["status"] == "diverged").sum())
+    are = "is" if len(table) == 1 else "are"
+    line = f"{plural(len(table), 'run')} {are} in {RESULTS.value}"
+    print(line + f" ({diverged} diverged)" * bool(diverged))
+
+
+def _left(end: float) -> float:
+    """Seconds until a time by `time.monotonic`, which may have passed.
+
+    >>> _left(-1.0), _left(math.inf)
+    (0.0, inf)
+    """
+    return max(end - time.monotonic(), 0.0)
+
+
+def _run_and_report(
+    experiments: Sequence["Experiment"], executor: executors.Executor, end: float
+) -> None:
+    """Runs and reports experiments until a time; then says what they answer.
+
+    Runs that are lost, or a page that cannot be made, cost no other: UserError says so in the end.
+    """
+    output = folders.of_preset(check_writable(OUTPUT.value, "output"), PRESET.value)
+    from memobench.report import experiment as page
+    from memobench.runtime import sweep
+
+    runs = {x.name: x.runs(PRESET.value, SEEDS.value) for x in experiments}
+    done = load_rows(RESULTS.value)
+
+    def cost(experiment: "Experiment") -> float:
+        packs = sweep.plan(runs[experiment.name], done=done)
+        return sweep.predict(packs, done.values()).wall_seconds if packs else 0.0
+
+    answers, failed = [], []
+    for experiment in sorted(experiments, key=cost):
+        wanted = runs[experiment.name]
+        try:
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, executor, _left(end))
+        except sweep.TimeUp as stopped:
+            print(stopped)
+            break
+        except Lost as error:
+            failed.append(f"{experiment.name}: {error}")
+            continue
+        try:
+            page.write(experiment, PRESET.value, table, output, SEEDS.value)
+            line = f"{experiment.name}: {output / experiment.name}.png and .md"
+            line = ": ".join(filter(None, [line, page.agreement(experiment, table)]))
+            answers.append(experiment.figure.answer(table))
+        except Exception as error:  # A user's figure or claim may raise anything.
+            line = f"{experiment.name}: no page: {in_a_line(error)}"
+            failed.append(line)
+        print(line, flush=True)
+    print("\n".join(["", *filter(None, answers), f"Figures, pages and tables are in {output}/."]))
+    if failed:
+        raise UserError("; ".join(failed))
+
+
+def plan_table(packs: list, predicted: Any) -> str:
+    from memobench.core.module import paddable_sizes
+
+    lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>9}  padded to"]
+    each = zip(packs, predicted.seconds, predicted.guessed, strict=True)
+    for i, (pack, seconds, guessed) in enumerate(each):
+        method, module = pack.runs[0].method, pack.module
+        sizes = " ".join(f"{name}={size}" for name, size in paddable_sizes(module).items())
+        lines.append(
+            f"{i:4d} {len(pack.runs):5d} {pack.waste:6.0%} {pack.memory_bytes / 2**20:6.0f} MiB "
+            f"{seconds:8.0f}{'?' if guessed else ' '}  {type(module).__name__} {sizes}, "
+            f"{method.protocol}, {method.steps:,} steps"
+        )
+    return "\n".join([*lines, _cost_line(packs, predicted)])
+
+
+def _cost_line(packs: list, predicted: Any) -> str:
+    n_runs, n_guessed = sum(len(pack.runs) for pack in packs), sum(predicted.guessed)
+    if not packs:
+        return "0 runs in 0 packs: none is missing"
+    memory = max(pack.memory_bytes for pack in packs) / 2**20
+    on_cpu = packs[0].platform == "cpu"
+    each = local.n_cores() if on_cpu else packs[0].n_devices
+    hours = predicted.wall_seconds / 3600 * each
+    line = (
+        f"{plural(n_runs, 'run')} in {plural(len(packs), 'pack')} of at most {memory:.0f} MiB, "
+        f"{predicted.workers} at a time on {predicted.device}: "
+        f"about {predicted.wall_seconds:,.0f} s with compilation, "
+        f"{hours:.2g} {'core' if on_cpu else 'accelerator'}-hours; "
+    )
+    if not n_guessed:
+        early = ", most before the code became faster: likely too long" * on_cpu
+        return f"{line}predicted from rates measured on this device{early}"
+    sources = " and ".join(name or "orders of magnitude" for name in predicted.sources)
+    guessed = f"{plural(n_guessed, 'pack')} (?) guessed, from {sources}"
+    return f"{line}{guessed}: nothing like {'it' if n_guessed == 1 else 'them'} was run here"
+
+
+COMMAND = Command(
+    run,
+    "EXPERIMENT",
+    (
+        PRESET,
+        SEEDS,
+        RESULTS,
+        OUTPUT,
+        REPORT,
+        UNPUBLISHED,
+        DRY_RUN,
+        FOR,
+        UNTIL,
+        PROGRESS,
+        EXECUTOR,
+        OPTION,
+        PLUGIN,
+    ),
+    executors.describe,
+)

@@ -1,0 +1,111 @@
+"""memobench submit: a folder of your weights for a pull request."""
+
+import collections
+import itertools
+import logging
+from typing import Any
+
+from absl import flags
+
+from memobench.certificates import Certificate
+from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, Command, choose
+from memobench.common.errors import UserError
+
+# The files that are left out, by the reason.
+_LeftOut = dict[str, list[Any]]
+
+_log = logging.getLogger("memobench")
+
+SUBMITTER = flags.DEFINE_string("submitter", None, "Your name.")
+URL = flags.DEFINE_string("url", None, "A link to you or to your work.")
+NOTE = flags.DEFINE_string("note", None, "A sentence about how the weights were found.")
+ARCHITECTURE = flags.DEFINE_list("architecture", [], "Only weights of these architectures.")
+
+
+def run(names: list[str]) -> None:
+    """Writes certificates, or the best weights of your runs, into a folder for a pull request."""
+    if not SUBMITTER.value:
+        raise UserError("submit needs a name: --submitter='Your Name'")
+    from memobench import certificates
+    from memobench.board import submissions
+    from memobench.common.notation import plural
+    from memobench.core.architecture import Architecture
+    from memobench.store.results import check_writable
+
+    for name in ARCHITECTURE.value:
+        Architecture.named(name)
+    files = [name for name in names if name.endswith(certificates.SUFFIX)]
+    experiments = [name for name in names if name not in files]
+    left_out: _LeftOut = collections.defaultdict(list)
+    found = [x for file in files if (x := _certificate(file, left_out))]
+    if experiments or not files:
+        found += _best_of_runs(experiments, left_out)
+    lines = []
+    for reason, paths in left_out.items():
+        more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+        lines.append(f"left out {paths[0]}{more}: {reason}")
+    if left_out and not found:
+        raise UserError("\n".join(lines))
+    for line in lines:
+        _log.warning("%s", line)
+    wanted = ARCHITECTURE.value
+    found = [x for x in found if not wanted or x.architecture.name in wanted]
+    if not found:
+        of_which = f" of architecture {', '.join(wanted)}" if wanted else ""
+        kept = f"{RESULTS.value} keeps no weights{of_which} of {' '.join(names) or 'any run'}"
+        raise UserError(
+            f"{f'these files hold no weights{of_which}' if files else kept} that have a place on "
+            "the board; first: memobench run board/typical"
+        )
+    folder = check_writable(OUTPUT.value, "output") / "submissions"
+    path = submissions.write(found, SUBMITTER.value, folder, URL.value, NOTE.value)
+    print(
+        f"{plural(len(found), 'certificate')} in {path}. Now add that folder, unchanged, to "
+        "results/submissions/ of a fork of memobench and open a pull request."
+    )
+
+
+def _certificate(path: Any, left_out: _LeftOut) -> "Certificate | None":
+    """What a file holds; None if it cannot be read or has no place on the board."""
+    from memobench import certificates
+    from memobench.board import table as board
+
+    try:
+        found = certificates.load(path)
+    except UserError as error:
+        left_out[str(error).removeprefix(f"{path}: ")].append(path)
+        return None
+    reason = board.off_board(found.task, found.n_params)
+    if reason:
+        left_out[f"weights of {found.architecture.name}: {reason}"].append(path)
+    return None if reason else found
+
+
+def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certificate"]:
+    """Of every architecture and kind of task the weights that know most, over seeds."""
+    from memobench.store.results import load_rows, weights_path
+
+    rows = load_rows(RESULTS.value)
+    if experiments:
+        presets = (
+            experiment.runs(PRESET.value) for experiment in choose(experiments, PRESET.value)
+        )
+        ids = {run.run_id for run in itertools.chain.from_iterable(presets)}
+        rows = {run_id: row for run_id, row in rows.items() if run_id in ids}
+    best: dict[Any, Certificate] = {}
+    for row in sorted(rows.values(), key=_knows, reverse=True):
+        path = weights_path(RESULTS.value, row["run_id"])
+        if path.exists() and (found := _certificate(path, left_out)):
+            key = found.task.replace(seed=0), found.architecture, found.first
+            best.setdefault(key, found)
+    return list(best.values())
+
+
+def _knows(row: dict[str, Any]) -> tuple[float, float]:
+    bits, loss = row.get("bits"), row.get("loss")
+    return (-1.0 if bits is None else bits, -float("inf") if loss is None else -loss)
+
+
+COMMAND = Command(
+    run, "EXPERIMENT", (SUBMITTER, URL, NOTE, ARCHITECTURE, PRESET, RESULTS, OUTPUT, PLUGIN)
+)

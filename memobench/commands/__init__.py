@@ -1,1 +1,0 @@
-"""The commands of `memobench`, one file each, found by its name: see `memobench/command.py`."""

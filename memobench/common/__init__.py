@@ -1,0 +1,1 @@
+"""What needs nothing else of memobench: errors, settings, files and JSON."""

@@ -1,0 +1,265 @@
+"""Construction: weights by the recipe of a proof, without training.
+
+Every theorem is a kind of its own, in `memobench.constructions`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from memobench import theory
+from memobench.common.errors import UserError, require, shown
+from memobench.constructions import making
+from memobench.constructions.problem import Constructed, Problem
+from memobench.core import columns as col
+from memobench.core import own_code
+from memobench.core.checkpoints import Checkpoints
+from memobench.core.columns import Column, by_name, choice, integer, merged, number
+from memobench.core.module import Module
+from memobench.core.run import Method, OnSteps, Pack, PackResult, Run
+from memobench.core.spec import Spec
+from memobench.numerics import precision
+from memobench.table.consistency import REPEATED, check_derived
+
+# The labels of rows, by whether the weights solve for the examples exactly or nearly.
+CONSTRUCTED, NEAREST = "construction", "construction, least squares"
+# How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
+WEIGHTS = precision.PRECISIONS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Construction(Method):
+    """How the weights come about: by the recipe of a proof, without training.
+
+    The weights are made for `n_aimed` of the task's examples, the most frequent, ties at random;
+    None aims at all. `weights` says how weights are stored; those that are random are rounded
+    before the others are solved for. A kind gives `bound`, what its theorem promises, and
+    `construct`.
+
+    scales: what is tried in turn where a kind has a field `scale` that is None; None stands for
+    the construction's own.
+    """
+
+    noun: ClassVar[str] = "theorem"
+    package: ClassVar[str] = "memobench.constructions"
+    registry: ClassVar[dict[str, type[Spec]]] = {}
+    order: ClassVar[tuple[str, ...]] = (
+        "bubeck2020",
+        "dana2025",
+        "hebbian",
+        "hebbian_whitened",
+        "hebbian_data_dependent",
+        "ntk",
+        "linear_least_squares",
+        "outer_products",
+        "gradient_step",
+        "muon_step",
+        "mahdavi2024",
+        "dana2025_proposition3",
+        "random_features",
+    )
+    protocol: ClassVar[str] = "constructed"
+    solves: ClassVar[bool] = True
+    # Much of it is spent on compiling the check.
+    least_work: ClassVar[float] = 2e10
+    stepwise: ClassVar[bool] = False
+    bound: ClassVar[theory.Bound]
+    scales: ClassVar[tuple[float | None, ...]] = ()
+    # Whether it can come near more examples than its theorem promises.
+    approximates: ClassVar[bool] = False
+    # Solving counts as one step.
+    steps: ClassVar[int] = 1  # type: ignore[misc]
+
+    n_aimed: int | None = integer("examples aimed at; none for all", 0, default=None, most=2**24)
+    weights: str = choice("how weights are stored", *WEIGHTS, default="float64")
+
+    # Fields of some kinds, and constants of others.
+    if TYPE_CHECKING:
+
+        @property
+        def solve(self) -> str:
+            """`exact` or `least_squares`."""
+
+        @property
+        def scale(self) -> float | None:
+            """How large attention scores, or what neurons read, are made."""
+
+    else:
+        solve, scale = "exact", None
+
+    def construct(self, problem: Problem) -> Constructed:
+        """The weights. Raises UserError where the theorem says nothing of them."""
+        raise NotImplementedError
+
+    @property
+    def row_name(self) -> str:
+        return "constructed"
+
+    @property
+    def in_words(self) -> str:
+        near = self.solve == "least_squares"
+        return "constructed, by least squares" if near else "constructed exactly"
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        return NEAREST if row["solve"] == "least_squares" else CONSTRUCTED
+
+    def canonical(self) -> dict[str, Any]:
+        return {**super().canonical(), "name": "constructed", "theorem": self.name}
+
+    def cells(self) -> dict[str, Any]:
+        return {"theorem": self.name, **super().cells()}
+
+    @classmethod
+    def columns(cls) -> dict[str, Column]:
+        kinds = cls.kinds().values() if cls is Construction else ()
+        own = super().columns()
+        return merged({"theorem": _THEOREM}, own, *(kind.columns() for kind in kinds))
+
+    @classmethod
+    def from_cells(cls, row: Mapping[str, Any]) -> Self:
+        if cls is Construction:
+            return cls.of_row(row)
+        return super().from_cells(row)
+
+    def __str__(self) -> str:
+        """What differs from the defaults, after the theorem.
+
+        >>> from memobench.constructions.dana2025 import Dana2025
+        >>> str(Dana2025(n_aimed=0))
+        'dana2025 n_aimed=0'
+        """
+        default = vars(type(self)())
+        changed = {name: x for name, x in vars(self).items() if x != default[name]}
+        return " ".join([self.name, *(f"{name}={x}" for name, x in changed.items())])
+
+    @classmethod
+    def parse(cls, text: str) -> Construction:
+        """The construction of which `str` makes this text."""
+        try:
+            theorem, *options = text.split(" ")
+            given = dict(option.split("=") for option in options)
+            start = cls.named(theorem)(**{name: _value(x) for name, x in given.items()})
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"start={shown(text)} is not a construction; write a theorem and what differs from "
+                "the defaults, as in 'dana2025 n_aimed=0'"
+            ) from error
+        require(str(start) == text, f"start={shown(text)} is written {shown(str(start))}")
+        return start
+
+    def check_run(self, run: Run) -> None:
+        task = run.task
+        require(
+            task.constructible,
+            f"method: nothing constructs weights for the task {task.name!r}; use a Training",
+        )
+        require(
+            self.n_aimed is None or self.n_aimed <= task.n_examples,
+            f"n_aimed={self.n_aimed} exceeds the task's {task.n_examples} examples; lower n_aimed",
+        )
+
+    def check_model(self, run: Run) -> None:
+        """Raises UserError for a model of which the theorem promises fewer examples."""
+        most = making.promises(run)
+        n_aimed = run.task.n_examples if self.n_aimed is None else self.n_aimed
+        if self.solve == "exact" and most is not None and n_aimed > most:
+            instead = " or set solve='least_squares'" if self.approximates else ""
+            raise UserError(
+                f"theorem={self.name!r} promises {most:,} examples at these sizes and "
+                f"{n_aimed:,} are wanted; lower n_aimed to {most}{instead}"
+            )
+
+    def signature(self, module: Module, task: Any) -> Hashable:
+        # Made one by one: nothing of it decides a program.
+        return module, task, self.name
+
+    def work_per_step(self, module: Module, run: Run) -> float:
+        """Of the solve for all its examples."""
+        return self.least_work + 12.0 * run.task.n_examples**3
+
+    def train(
+        self,
+        pack: Pack,
+        on_steps: OnSteps = lambda steps: None,
+        checkpoints: Checkpoints | None = None,
+    ) -> PackResult:
+        return making.construct_pack(pack, on_steps)
+
+    def programs(self, pack: Pack) -> set[Hashable]:
+        """Each is judged at its true size."""
+        return {(run.module(), run.task.signature()) for run in pack.runs}
+
+    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
+        if row["status"] != "ok":  # Where there are no weights there is no certificate.
+            return
+        derived = {
+            "stored_bits": precision.BITS_PER_WEIGHT[self.weights],
+            "promises": making.promises(run),
+        }
+        # Aimed at all examples, equally often, its row holds accuracy and loss twice.
+        if self.n_aimed is None and run.task.is_even and row["accuracy"] is not None:
+            derived |= {"aimed_accuracy": row["accuracy"], "aimed_loss": row["loss"]}
+        check_derived(row, derived, REPEATED)
+
+    @classmethod
+    def columns_of_rows(cls) -> dict[str, Column]:
+        any_number, positive = col.real(), col.real(0)
+        return by_name(
+            Column("feature_rank", "rank of the features solved with", col.whole()),
+            Column("condition", "of the linear system", positive),
+            Column("basis_condition", "of the read-out's basis", any_number),
+            Column("fit_error", "largest deviation from the targets", positive),
+            Column("aimed_accuracy", "of the examples aimed at", col.real(0, 1)),
+            Column("aimed_loss", "of the examples aimed at, by their prior", any_number, "nats"),
+            Column(
+                "margin", "least advantage of a right answer, of the largest output", any_number
+            ),
+            Column("gamma", "loss above the sequence encoder's", any_number, "nats"),
+            Column("encoder_loss", "of the sequence encoder", any_number, "nats"),
+            Column("largest_weight", "absolute value", positive),
+            Column("stored_bits", "bits of one stored weight", any_number, "bits"),
+            Column("promises", "examples that the theorem promises", col.whole()),
+            Column("seconds", "to construct and judge", positive, "s"),
+            Column("scale_used", "the scale that worked", any_number),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Solved(Construction):
+    """A construction that can come near more examples than its theorem promises.
+
+    solve: `exact` solves exactly and refuses more, `least_squares` takes any number.
+    """
+
+    approximates: ClassVar[bool] = True
+
+    solve: str = choice(  # type: ignore[misc]
+        "exactly as many as promised, or any number as nearly as can be",
+        *("exact", "least_squares"),
+        default="exact",
+    )
+
+
+def scale_of(what: str) -> Any:
+    """A field for the size of what a construction draws at random."""
+    return number(f"size of {what}; none for its own choice", default=None, above=0)
+
+
+def _value(text: str) -> Any:
+    """A value of a field as `str` wrote it."""
+    for read in (int, float):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return {"None": None, "True": True, "False": False}.get(text, text)
+
+
+_THEOREM = Column(
+    "theorem", "the theorem whose proof makes the weights", col.NAME, over_seeds="same"
+)
+# Rows name all constructions alike, and the theorem beside them.
+Method.registry["constructed"] = Construction
+own_code.note_file(Construction, __file__)

@@ -1,0 +1,1 @@
+"""Specs, columns, runs, and the contracts of every kind."""

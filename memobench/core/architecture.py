@@ -1,0 +1,205 @@
+"""What every architecture is: a frozen spec whose fields are true sizes and options."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from memobench.common.errors import UserError, name_source, require
+from memobench.core import columns
+from memobench.core.columns import Column, by_name, integer
+from memobench.core.module import Module, _Module
+from memobench.core.spec import Spec
+from memobench.core.task import Task
+
+# Fields of modules that architectures do not give them.
+_SET_LATER = ("parent", "name", "kind_code")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Architecture(Spec):
+    """Who memorizes: the model's true sizes and options.
+
+    answers: the questions of tasks (`Task.question`) that its models answer. is_floor: whether no
+    model of the same d_model has less loss than its optimum. Kinds define `module`.
+    """
+
+    noun: ClassVar[str] = "architecture"
+    package: ClassVar[str] = "memobench.models"
+    registry: ClassVar[dict[str, type[Spec]]] = {}
+    order: ClassVar[tuple[str, ...]] = (
+        "gpt",
+        "linear_memory",
+        "mixture_of_experts",
+        "mlp_memory",
+        "modern",
+        "product_key_memory",
+        "query_attention",
+        "recall_transformer",
+        "sequence_encoder",
+        "attention_only",
+        "mlp",
+    )
+    answers: ClassVar[tuple[str, ...]] = ("next token",)
+    is_floor: ClassVar[bool] = False
+
+    d_model: int = integer("width of the residual stream", 1, most=2**20)
+
+    def module(self, task: Any) -> "Module":
+        """The Flax module of one example. Raises UserError for a task that it cannot serve."""
+        raise UserError(f"architecture {self.name} has no method module; define module(self, task)")
+
+    def made(self, module: type["_Module"], task: Any, **more: Any) -> "_Module":
+        """A module whose fields are taken by name from `more`, this spec, or the task."""
+        own = {field.name for field in dataclasses.fields(self)}
+        names = {field.name for field in dataclasses.fields(module)} - {*_SET_LATER, *more}
+        for name in names:
+            require(
+                name in own or hasattr(task, name),
+                f"architecture {self.name}: neither it nor the task {task.name!r} has the module's "
+                f"{name}; make it a field of the architecture, or give made({name}=...)",
+            )
+        return module(**{x: getattr(self if x in own else task, x) for x in names}, **more)
+
+    def build(self, task: Task) -> "Module":
+        """The module for a task. Raises UserError where it does not answer the task's question."""
+        return _build(self, task.signature())
+
+    def shared_cells(self) -> dict[str, Any]:
+        """The sizes in the rows of all architectures; one that is not a field has its minimum."""
+        # A model without heads counts as one head, as wide as the residual stream.
+        least = {"d_model": self.d_model, "d_head": self.d_model, "n_heads": 1, "n_layers": 1}
+        least |= {"d_mlp": 0}
+        return {name: getattr(self, name, value) for name, value in least.items()}
+
+    @classmethod
+    def shared_columns(cls) -> dict[str, Column]:
+        """The declarations of these columns."""
+        return _SHARED
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        """What a row's label says about the architecture, next to the protocol; may be empty."""
+        del row
+        return ""
+
+    @property
+    def family(self) -> str:
+        """What architectures that differ in sizes have in common, in words."""
+        return in_words(self.name, self.shared_cells())
+
+    @property
+    def side(self) -> tuple[str, str]:
+        """The side of *attention or MLP* that it is a form of, and its heads; empty if neither."""
+        return "", ""
+
+    @property
+    def shown_sizes(self) -> list[str]:
+        """What tells architectures of a family apart, in short; options that are not default."""
+        cells = self.shared_cells()
+        usual = {x.name: getattr(type(self), x.name, x) for x in dataclasses.fields(self)}
+        options = {x: getattr(self, x) for x in usual if x not in cells}
+        return sizes_in_words(cells) + [f"{x}={y}" for x, y in options.items() if y != usual[x]]
+
+    @property
+    def full_name(self) -> str:
+        """The family and the sizes, as boards name an entry."""
+        return f"{self.family} ({' '.join(self.shown_sizes)})"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithHeads(Architecture):
+    """Base of architectures with heads of attention.
+
+    heads: how they are parameterised; full heads are no wider than the residual stream.
+    """
+
+    heads = "full"
+
+    d_head: int = integer("dimensions of a head", 1, most=2**20)
+    n_heads: int = integer("heads of a layer", 1, default=1, most=2**20)
+
+    def check(self) -> None:
+        require(
+            self.heads != "full" or self.d_head <= self.d_model,
+            f"d_head={self.d_head} exceeds d_model={self.d_model}, which full heads forbid; "
+            "lower d_head",
+        )
+
+
+def in_words(name: str, cells: Mapping[str, Any]) -> str:
+    """A family's name, and its number of layers if there are several."""
+    return name + (f", {cells['n_layers']} layers" if cells["n_layers"] > 1 else "")
+
+
+def sizes_in_words(cells: Mapping[str, Any], always_heads: bool = False) -> list[str]:
+    """Sizes abbreviated for a table, without those at their minimum.
+
+    >>> sizes_in_words({"d_model": 4, "d_head": 2, "n_heads": 1, "d_mlp": 8})
+    ['d=4', 'd_h=2', 'w=8']
+    """
+    sizes = [f"d={cells['d_model']}"]
+    if cells["d_head"] != cells["d_model"]:
+        sizes.append(f"d_h={cells['d_head']}")
+    if cells["n_heads"] > 1 or always_heads:
+        sizes.append(f"H={cells['n_heads']}")
+    if cells["d_mlp"]:
+        sizes.append(f"w={cells['d_mlp']}")
+    return sizes
+
+
+_SHARED = by_name(
+    Column("d_model", "width of the residual stream", columns.whole(1), over_seeds="same"),
+    Column("d_head", "dimensions of a head", columns.whole(1), over_seeds="same"),
+    Column("n_heads", "heads of a layer", columns.whole(1), over_seeds="same"),
+    Column("n_layers", "layers", columns.whole(1, 64), over_seeds="same"),
+    Column("d_mlp", "hidden neurons of a layer's MLP", columns.whole(0), over_seeds="same"),
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def _build(architecture: Architecture, task: Task) -> "Module":
+    if task.question not in architecture.answers:
+        serving = [
+            name for name, kind in Architecture.kinds().items() if task.question in kind.answers
+        ]
+        raise UserError(
+            f"architecture {architecture.name} does not serve the task {task.name!r}, whose "
+            f"question is {task.question!r}; choose {' or '.join(sorted(serving))}"
+        )
+    name = f"architecture {architecture.name}"
+    with name_source(f"{name}: its method module"):
+        module: Any = architecture.module(task)
+    require(
+        isinstance(module, Module),
+        f"{name}: its module is a {type(module).__name__!r}; return a memobench.core.module.Module",
+    )
+    paddable: Any = module.paddable
+    require(
+        isinstance(paddable, tuple),
+        f"{name}: paddable={paddable!r} of its module is no tuple; write (..., )",
+    )
+    for size in paddable:
+        require(
+            hasattr(module, size),
+            f"{name}: paddable names {size!r}, which its module does not have; fix the name",
+        )
+    code = getattr(architecture, "code", None)
+    return module.clone(kind_code=code) if code else module
+
+
+def require_one_token(task: Task, architecture: Architecture) -> None:
+    """Raises UserError for a task whose sequences have several tokens."""
+    require(
+        task.context_length == 1,
+        f"context_length={task.context_length}: {architecture.name} reads one token; "
+        "set context_length=1",
+    )
+
+
+def require_neurons(architecture: Any, activation: str) -> None:
+    """Raises UserError for an activation without neurons: equal models must have equal specs."""
+    require(
+        architecture.d_mlp > 0 or architecture.activation == activation,
+        f"activation={architecture.activation!r} means nothing with d_mlp=0; leave it out",
+    )

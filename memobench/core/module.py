@@ -1,0 +1,322 @@
+"""What every architecture is: a frozen spec, and the Flax module for one example that it builds.
+
+`Architecture` is the spec: its fields are the true sizes and options. `Module` is the base of the
+Flax modules: its defaults serve any model, and what a subclass overrides makes it pack, start or
+evaluate faster.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from memobench.common.errors import require
+from memobench.numerics.initial_weights import Table, draw
+
+_Module = TypeVar("_Module", bound="Module")
+
+# Not counted as memory: the parameters of these names take tokens in and out.
+EMBEDDINGS = ("token_embedding", "unembedding")
+# How XLA compiles what runs a few times only: optimising its code would take longer.
+RUNS_BRIEFLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
+
+
+class Module(nn.Module, kw_only=True):
+    """Base of all models: one example in, logits or outputs out.
+
+    What depends on true sizes and not on parameters (score scales, masks) is kept in the
+    "constants" collection, where it survives padding.
+
+    paddable: sizes that may be zero-padded without changing the function: modules that differ only
+    in them are trained in one program. attends: whether the module has a method `attention`. deep:
+    whether it has a method `streams`. kind_code: code of the user's kind that built it, so that
+    nothing that is kept by modules is taken for what other code makes.
+    """
+
+    paddable: ClassVar[tuple[str, ...]] = ()
+    attends: ClassVar[bool] = False
+    deep: ClassVar[bool] = False
+
+    kind_code: str | None = dataclasses.field(default=None, repr=False)
+
+    def example(self, context_length: int) -> tuple[Any, ...]:
+        """An example of zeros; tokens by default."""
+        return (jnp.zeros(context_length, jnp.int32),)
+
+    def parameters(self) -> Table | None:
+        """How every parameter is initialised, by name; None leaves that to Flax.
+
+        With a table, no size needs a compilation to be initialised, or a trace to be counted.
+        """
+        return None
+
+    def constants(self) -> dict[str, Any]:
+        """Arrays that depend on the true sizes and not on parameters; they are zero-padded."""
+        return {}
+
+    def declared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Parameters and constants by name, for the `setup` of a module that lists them."""
+        params = {
+            name: self.param(name, weight.initialize, weight.shape)
+            for name, weight in (self.parameters() or {}).items()
+        }
+        constants = {
+            name: self.variable("constants", name, lambda x=x: jnp.asarray(x)).value
+            for name, x in self.constants().items()
+        }
+        return params, constants
+
+    def work(self, n_examples: int, context_length: int) -> float:
+        """Multiplications of a forward pass over `n_examples`."""
+        n_params, _ = count_parameters(self, context_length)
+        return float(n_examples * n_params)
+
+    def idle(self) -> int:
+        """Parameters that a token does not meet, as those of experts to which it is not sent."""
+        return 0
+
+    def activations(self) -> float:
+        """Floats that one example keeps for the backward pass, roughly."""
+        sizes = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
+        whole = {name: value for name, value in sizes.items() if type(value) is int}
+        n_outputs = whole.pop("vocab_size", 0)
+        n_places = whole.pop("n_layers", 1) * whole.pop("context_length", 1)
+        return 4 * n_outputs + 8 * n_places * sum(whole.values())
+
+    def floats_held(self, shared: bool) -> float:
+        """Floats that a step on an accelerator holds at a time for each of its examples.
+
+        shared: whether examples share their tokens' rows. Counted in compiled programs by
+        `experiments/performance/accelerators.py`; where a model has not been, its `activations`.
+        """
+        del shared
+        return self.activations()
+
+    def floats_evaluated(self) -> float:
+        """The same of an evaluation."""
+        return self.activations()
+
+    def padding(self, vector_width: int, shared: bool) -> tuple[float, float]:
+        """How many times their memory weights, and what examples hold, take where rows are padded.
+
+        vector_width: to which a device pads the last axis; 1 pads nothing. Half of it, as counted.
+        """
+        del shared
+        padded = 1.0 + self.places_a_number(vector_width) / 2
+        return padded, padded
+
+    def places_a_number(self, vector_width: int) -> float:
+        """Lanes for each number of the model's narrowest axis; 0 where nothing is padded."""
+        widths = [getattr(self, name, vector_width) for name in ("d_model", "d_head")]
+        narrowest = max(1, min(*widths, vector_width))
+        return vector_width / narrowest if vector_width > 1 else 0.0
+
+    def floats_per_example(self, context_length: int, shared: bool) -> float:
+        """Floats of heads and hidden neurons that each example holds for itself.
+
+        shared: whether examples share their tokens' rows in the first layer, which then holds
+        none. Deeper layers share nothing.
+        """
+        n_layers = getattr(self, "n_layers", 1)
+        if shared and n_layers == 1:
+            return 0.0
+        sizes = {name: getattr(self, name, 0) for name in ("n_heads", "d_head", "d_model", "d_mlp")}
+        per_place = sizes["n_heads"] * min(sizes["d_head"], sizes["d_model"]) + sizes["d_mlp"]
+        return float(context_length * n_layers * per_place)
+
+    def cells_to_trace(self, context_length: int) -> int:
+        """Roughly how many cells tracing the model touches, to count its parameters."""
+        return context_length * getattr(self, "d_model", 1)
+
+    def read_out(self) -> tuple[str, ...]:
+        """The parameters that map the last layer's features linearly to logits."""
+        return ()
+
+    def attention_maps(self) -> tuple[str, ...]:
+        """The parameters that decide where heads look."""
+        return ()
+
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes (m, r, n) of products of two matrices, and how many there are of them."""
+        return ()
+
+    def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
+        """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
+        apply: Any = self.apply
+        return jax.vmap(lambda tokens_S: apply(variables, tokens_S))(tokens_TxS)
+
+
+class TabledModule(Module):
+    """A model that projects each token once: `tables` lists rows of tokens, `read` combines them.
+
+    All sequences are then evaluated without repeating a token's work.
+    """
+
+    def tables(self) -> list[Any]:
+        """For each position, the rows of every token: a list of S trees with leading axis N."""
+        raise NotImplementedError
+
+    def read(self, rows: list[Any]) -> jax.Array:
+        """logits_N of one example from the rows of its S tokens."""
+        raise NotImplementedError
+
+    def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
+        def read(*rows: Any) -> Any:
+            return self.apply(variables, list(rows), method="read")
+
+        tables: Any = self.apply(variables, method="tables")
+        for place in reversed(range(len(tables))):
+            read = jax.vmap(read, in_axes=[0 if s == place else None for s in range(len(tables))])
+        logits_SxN = read(*tables)
+        return logits_SxN.reshape(len(tokens_TxS), logits_SxN.shape[-1])
+
+
+def init(module: Module, context_length: int, key: jax.Array) -> Any:
+    """The module's variables at its own size: {"params": ..., "constants": ...}."""
+    return jax.tree.map(jnp.asarray, init_on_host(module, context_length, key))
+
+
+def init_on_host(module: Module, context_length: int, key: jax.Array) -> Any:
+    """The same as NumPy arrays, which are padded and stacked without touching the device."""
+    table = module.parameters()
+    if table is not None:
+        return {"params": draw(table, key), "constants": module.constants()}
+    return jax.tree.map(np.asarray, _known_initializer(module, context_length)(key))
+
+
+def constants_of(module: Module, context_length: int) -> dict[str, Any]:
+    """The module's constants at its own size, as NumPy arrays."""
+    if module.parameters() is not None:
+        return module.constants()
+    return init_on_host(module, context_length, jax.random.key(0))["constants"]
+
+
+def initializer(module: Module, context_length: int) -> Any:
+    """The module's variables as Flax initialises them: a compiled function of a key, made anew."""
+    return jax.jit(
+        lambda key: _flax_init(module, context_length, key), compiler_options=RUNS_BRIEFLY
+    )
+
+
+_known_initializer = functools.lru_cache(maxsize=1024)(initializer)
+
+
+def _flax_init(module: Module, context_length: int, key: jax.Array) -> Any:
+    # How a parameter would be split over devices, which its box says, is of no use here.
+    found = nn.meta.unbox(module.init(key, *module.example(context_length)))
+    return {"params": {}, "constants": {}, **found}
+
+
+@functools.lru_cache(maxsize=4096)
+def shapes(module: Module, context_length: int) -> Any:
+    """The tree of `init` as shapes and dtypes, without drawing parameters."""
+    table = module.parameters()
+    if table is None:
+        return jax.eval_shape(lambda: _flax_init(module, context_length, jax.random.key(0)))
+    # A trace takes 50 ms, and packs have many sizes.
+    params = {name: jax.ShapeDtypeStruct(x.shape, np.float32) for name, x in table.items()}
+    constants = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), module.constants()
+    )
+    return {"params": params, "constants": constants}
+
+
+@functools.lru_cache(maxsize=4096)
+def count_parameters(module: Module, context_length: int) -> tuple[int, int]:
+    """(n_params, n_params_memory): all, and all but token embeddings and unembedding."""
+    sizes = _parameter_sizes(module, context_length)
+    n_params = sum(sizes.values())
+    return n_params, n_params - sum(sizes.get(name, 0) for name in EMBEDDINGS)
+
+
+def _parameter_sizes(module: Module, context_length: int) -> dict[str, int]:
+    table = module.parameters()
+    if table is not None:
+        # A hundred times faster than tracing, which matters for thousands of sizes.
+        return {name: math.prod(weight.shape) for name, weight in table.items()}
+    params = shapes(module, context_length)["params"]
+    return {name: sum(x.size for x in jax.tree.leaves(sub)) for name, sub in params.items()}
+
+
+@functools.lru_cache(maxsize=4096)
+def count_distinct(module: Module, context_length: int) -> int:
+    """Degrees of freedom: parameters minus those that products of matrices make redundant.
+
+    A product of an m x r and an r x n matrix has r (m + n - r) of them, or m n where r is at least
+    the smaller of both.
+    """
+    n_params, _ = count_parameters(module, context_length)
+    for m, r, n, count in module.products():
+        kept = r * (m + n - r) if r < min(m, n) else m * n
+        n_params -= count * (r * (m + n) - kept)
+    return n_params
+
+
+def counts(module: Module, context_length: int) -> dict[str, int]:
+    """The columns of a row that count the model's parameters."""
+    n_params, n_params_memory = count_parameters(module, context_length)
+    return {
+        "n_params": n_params,
+        "n_params_memory": n_params_memory,
+        "n_params_distinct": count_distinct(module, context_length),
+        "n_params_active": n_params - module.idle(),
+    }
+
+
+def paddable_sizes(module: Module) -> dict[str, Any]:
+    """The module's own paddable sizes, by name."""
+    return {name: getattr(module, name) for name in module.paddable}
+
+
+def enclosing(modules: list[Module]) -> Module:
+    """The smallest module of the same structure that holds all of them by padding."""
+    sizes = [paddable_sizes(module) for module in modules]
+    largest: dict[str, Any] = {name: max(size[name] for size in sizes) for name in sizes[0]}
+    return modules[0].clone(**largest)
+
+
+def stack(trees: Iterable[Any]) -> Any:
+    """Trees of NumPy arrays as one with a further first axis."""
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
+
+
+def pad_to(tree: Any, shapes: Any) -> Any:
+    """Zero-pads every leaf at the end of each axis to the size of its counterpart in `shapes`."""
+
+    def pad(x: Any, target: Any) -> np.ndarray:
+        padded = np.zeros(target.shape, target.dtype)
+        padded[tuple(slice(size) for size in x.shape)] = x
+        return padded
+
+    return jax.tree.map(pad, tree, shapes)
+
+
+def structure(module: Module) -> Module:
+    """What the modules trained in one program have in common: all but their paddable sizes."""
+    zeros: dict[str, Any] = dict.fromkeys(module.paddable, 0)
+    return module.clone(**zeros)
+
+
+def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
+    """A function of a parameter's name: whether a method trains it.
+
+    trained: `read_out`, `all_but_attention` (queries and keys are fixed), `memory` (embeddings are
+    fixed), or None for all. Raises UserError for a module that names no such parameters.
+    """
+    if trained is None:
+        return lambda name: True
+    if trained == "memory":
+        return lambda name: name not in EMBEDDINGS
+    offer = "read_out" if trained == "read_out" else "attention_maps"
+    names = getattr(module, offer)()
+    require(
+        names,
+        f"trained={trained!r}: {type(module).__name__} offers no {offer}; leave trained out",
+    )
+    return lambda name: (name in names) == (trained == "read_out")

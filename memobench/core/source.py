@@ -1,0 +1,133 @@
+"""The text of code that runs, and the names that it reads."""
+
+import __future__
+
+import ast
+import dis
+import functools
+import io
+import linecache
+import tokenize
+import warnings
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+from memobench.common.errors import UserError
+
+_FLAGS = sum(getattr(__future__, x).compiler_flag for x in __future__.all_feature_names)
+_READING = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+
+
+class Names(NamedTuple):
+    """The names in code.
+
+    globals: that it reads. every: of globals and attributes. imports: module, level and names.
+    """
+
+    globals: frozenset[str]
+    every: frozenset[str]
+    imports: tuple[tuple[str, int, tuple[str, ...]], ...]
+
+
+class File(NamedTuple):
+    """What a file defines: the code of all of it, and where each function begins and ends."""
+
+    code: CodeType
+    functions: tuple[tuple[int, int], ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def names(code: CodeType) -> Names:
+    """The names in code and in all code within it."""
+    reads, imports = set(), []
+    for each in _nested(code):
+        steps = [x for x in dis.get_instructions(each) if x.opname != "EXTENDED_ARG"]
+        reads |= {x.argval for x in steps if x.opname in _READING}
+        for level, given, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IMPORT_NAME":
+                imports.append((step.argval, level.argval, given.argval or ()))
+    every = frozenset(name for each in _nested(code) for name in each.co_names)
+    return Names(frozenset(reads), every, tuple(imports))
+
+
+# What was found is kept: the file may be edited while its code runs.
+@functools.lru_cache(maxsize=4096)
+def text(code: CodeType) -> str:
+    """The lines of a function, without comments, blank lines and spaces at the ends of lines.
+
+    Raises UserError where there are none, or only those of a file that was edited after it was
+    loaded: what runs is not what is written there.
+    """
+    lines = lines_of(code.co_filename)
+    parsed = file("".join(lines), code.co_flags & _FLAGS)
+    named = [x for x in _nested(parsed.code) if x.co_name == code.co_name] if parsed else []
+    found = next((x for x in named if _content(x) == _content(code)), None)
+    if parsed is None or found is None:
+        raise UserError(
+            f"the code of {code.co_name} is another in {code.co_filename}, which was edited after "
+            "it was loaded; load it again"
+            if named
+            else f"the source of {code.co_name} is not to be found, so that an edited one would "
+            "look the same; put it into a file"
+        )
+    first = found.co_firstlineno
+    last = max(end for start, end in parsed.functions if start == first)
+    return _plain(lines[first - 1 : last])
+
+
+@functools.lru_cache(maxsize=64)
+def file(content: str, flags: int = 0) -> File | None:
+    """What a file defines; None if it is not Python. flags: as of a code's `co_flags`."""
+    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # As in notebooks.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            code = compile(content, "", "exec", flags, dont_inherit=True)
+            tree = ast.parse(content)
+        except (SyntaxError, ValueError):
+            return None
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    functions = [x for x in ast.walk(tree) if isinstance(x, kinds)]
+    return File(code, tuple((_first(x), x.end_lineno or 0) for x in functions))
+
+
+def lines_of(name: str) -> list[str]:
+    """The lines of a file, or of a cell of a notebook."""
+    linecache.checkcache(name)
+    return linecache.getlines(name)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """Code and all code within it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _nested(inner)
+
+
+def _content(code: CodeType) -> Any:
+    """What is equal for code of the same text, wherever it stands."""
+    consts = (
+        _content(x) if isinstance(x, CodeType) else x if isinstance(x, frozenset) else repr(x)
+        for x in code.co_consts
+    )
+    variables = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    return code.co_name, code.co_code, variables, tuple(consts)
+
+
+def _first(function: Any) -> int:
+    decorators = getattr(function, "decorator_list", [])
+    return min(x.lineno for x in [function, *decorators])
+
+
+def _plain(lines: list[str]) -> str:
+    lines = [line.rstrip("\r\n") for line in lines]
+    try:
+        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+            if token.type == tokenize.COMMENT:
+                row, column = token.start
+                lines[row - 1] = lines[row - 1][:column]
+    except (tokenize.TokenError, SyntaxError):
+        pass  # A part of a statement, as lambdas are: then all of it counts.
+    return "\n".join(line.rstrip() for line in lines if line.strip())

@@ -1,0 +1,226 @@
+"""What every task is: a frozen spec, and what training, checks and reports ask of it.
+
+Shape letters: T examples, C outputs, A examples aimed at.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import jax
+import numpy as np
+
+from memobench.core import columns
+from memobench.core.columns import Column, by_name, integer
+from memobench.core.spec import MOST_SEED, Spec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(Spec):
+    """What is to be memorized. `seed` draws the instance; runs with equal tasks share it.
+
+    A kind overrides what raises NotImplementedError here; the rest are defaults. The methods here
+    train tasks of tokens, which derive from `TokenTask`, and labelled contexts; any other task
+    takes a method of its own.
+    """
+
+    noun: ClassVar[str] = "task"
+    package: ClassVar[str] = "memobench.tasks"
+    registry: ClassVar[dict[str, type[Spec]]] = {}
+    order: ClassVar[tuple[str, ...]] = (
+        "associations",
+        "bijection",
+        "distributions",
+        "factual_recall",
+        "in_context_recall",
+        "labelled_contexts",
+        "sequences",
+    )
+    # What is asked; architectures say which questions they answer.
+    question: ClassVar[str] = "next token"
+    # Whether inputs are sequences of tokens; otherwise they are vectors.
+    of_tokens: ClassVar[bool] = False
+    # Whether its instances are sets of labelled contexts, which an Annealing trains on.
+    labels_contexts: ClassVar[bool] = False
+    # Whether weights can be constructed for its examples.
+    constructible: ClassVar[bool] = False
+    # Whether examples are evaluated block by block, because they are many or long.
+    in_blocks: ClassVar[bool] = False
+    # Whether examples share tokens or vectors, so that these are projected once.
+    shares_inputs: ClassVar[bool] = True
+    # Whether every step draws a new batch instead of taking one from a fixed training set.
+    is_fresh: ClassVar[bool] = False
+
+    seed: int = integer(
+        "seed of the task's instance",
+        0,
+        default=0,
+        most=MOST_SEED,
+        column="task_seed",
+        over_seeds="seed",
+    )
+
+    if TYPE_CHECKING:  # Fields of some tasks, and properties of others.
+
+        @property
+        def n_examples(self) -> int:
+            """How many examples there are, T."""
+
+        @property
+        def vocab_size(self) -> int | None:
+            """How many tokens there are; None where inputs are not tokens."""
+
+        @property
+        def context_length(self) -> int:
+            """How many tokens or vectors a model reads."""
+
+    @property
+    def n_predicted(self) -> int:
+        """How many answers are asked for; one per example by default."""
+        return self.n_examples
+
+    @property
+    def n_choices(self) -> int | None:
+        """How many choices an answer is drawn from: log2 of that is its bits. None for scalars."""
+        raise NotImplementedError
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing."""
+        return 1 / (self.n_choices or 1)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that are meaningful for the task."""
+        return ("accuracy", "accuracy_protocol", "memorized", "bits", "loss")
+
+    @property
+    def counts_examples(self) -> bool:
+        """Whether accuracy times n_predicted is a whole number: every answer weighs the same."""
+        return True
+
+    @property
+    def one_answer(self) -> bool:
+        """Whether every example has a single right class or next token."""
+        return True
+
+    @property
+    def least_loss_unknown(self) -> float:
+        """The least loss of an example not known: that of a right answer of probability 1/2."""
+        return float(np.log(2))
+
+    def shared_cells(self) -> dict[str, Any]:
+        """The columns that rows of all tasks have."""
+        names = ("vocab_size", "context_length", "n_examples")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def shared_columns(cls) -> dict[str, Column]:
+        """The declarations of these columns."""
+        return _SHARED
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        """The label under which a row of the task is judged; empty to go by its method."""
+        del row
+        return ""
+
+    def signature(self) -> Self:
+        """The part of the task that decides a compiled program: all but its seed."""
+        return self.replace(seed=0)
+
+    def pack_key(self) -> Self:
+        """The task without what may differ within a pack: the tasks of a pack have equal ones."""
+        return self.signature()
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all examples occur equally often."""
+        return True
+
+    def sample(self) -> Any:
+        """The instance, drawn from the seed alone: a tree of arrays."""
+        raise NotImplementedError
+
+    def shapes(self) -> Any:
+        """`sample` as shapes and dtypes, without computing anything."""
+        raise NotImplementedError
+
+    def faults(self, data: Any) -> Iterator[str]:
+        """What is wrong with an instance of a user's task, a line each."""
+        prior_T = self.prior(data)
+        if prior_T.shape != (self.n_examples,) or not np.isclose(prior_T.sum(), 1, atol=1e-5):
+            yield (
+                f"its prior has shape {prior_T.shape} and sums to {prior_T.sum():.6g}; give each "
+                f"of {self.n_examples} examples a share of 1"
+            )
+
+    def inputs(self, data: Any, example: jax.Array) -> tuple[Any, ...]:
+        """What a module reads of the example with this index."""
+        raise NotImplementedError
+
+    def outputs(self, module: Any, variables: Any, data: Any) -> jax.Array:
+        """output_TxC of all examples."""
+
+        def one(i: jax.Array) -> jax.Array:
+            return module.apply(variables, *self.inputs(data, i))
+
+        return jax.vmap(one)(jax.numpy.arange(self.n_examples))
+
+    @property
+    def output_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes that a module's output for one example may have; empty where any will do."""
+        return ()
+
+    def prior(self, data: Any) -> np.ndarray:
+        """prior_T, float64: how often each example occurs, summing to 1."""
+        return np.full(self.n_examples, 1 / self.n_examples)
+
+    def answers(self, data: Any) -> np.ndarray:
+        """answer_T: the right class or the likeliest next token of every example."""
+        raise NotImplementedError
+
+    def judge(self, data: Any, output_TxC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """loss_T and correct_T of outputs, in float64 by NumPy; of every answer, T x S of them."""
+        raise NotImplementedError
+
+    @property
+    def only_whole(self) -> str:
+        """Why its first examples are no task of their own; empty where they are.
+
+        They are in random order then, and occur equally often, so that capacities can be searched.
+        """
+        return "its first examples are no task of their own; use another method"
+
+    @property
+    def parts(self) -> bool:
+        """Whether the first examples are a task of their own."""
+        return not self.only_whole
+
+    def with_count(self, n_examples: int) -> Self | None:
+        """The task of so many examples; None where there is none such."""
+        del n_examples
+        return None
+
+    def part(self, data: Any, n_examples: int) -> Any:
+        """The first examples of an instance, for tasks of parts."""
+        raise NotImplementedError
+
+    def to_construct(self, data: Any, aimed_A: np.ndarray) -> Any:
+        """The examples with these indices as constructions read them, in float64."""
+        raise NotImplementedError
+
+    def floats_shared(self) -> float:
+        """Floats that a pack holds once, however many runs train."""
+        raise NotImplementedError
+
+    def largest(self, tasks: Sequence[Any]) -> Any:
+        """The task whose first examples are those of each of these tasks, apart from seeds."""
+        raise NotImplementedError
+
+
+_SHARED = by_name(
+    Column("vocab_size", "tokens in the vocabulary", columns.whole(1), over_seeds="same"),
+    Column("context_length", "tokens or vectors read", columns.whole(1, 2**20), over_seeds="same"),
+    Column("n_examples", "examples to memorize", columns.whole(1), over_seeds="same"),
+)

@@ -1,0 +1,158 @@
+"""Capacity: what many trainings of one architecture say together. Pure functions; no files.
+
+*Typical* capacity is a mean over label tables and initial weights at a stated number of steps, with
+its limit for more of them. The largest set known completely is a threshold with noise: `half_known`
+is the size at which half of the trainings know 99%.
+
+Shape letters: K rungs (numbers of steps), T label tables, S starts of each, F learning rates, P
+pilots of each, G values on a grid of thresholds, W on one of widths, I trials.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+
+from memobench.numerics.metrics import NEARLY
+
+# A trial that knows less than the second after the first share of its steps is given up. Its
+# learning rate falls linearly to a twentieth, and what is not known by then is hardly learnt: of
+# 171 trials with 256 to 1,024 parameters that came to know all none had known less.
+GIVE_UP = ((0.5, 0.9), (0.75, 0.97))
+# Widths of thresholds, in logarithms of the number of examples.
+_WIDTH_W = np.geomspace(0.01, 0.5, 16)
+_GRID = 400
+
+
+class Estimate(NamedTuple):
+    """A number and its 95% interval, NaN where too little is known."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Trial(NamedTuple):
+    """One training on so many examples, and whether it came to know them completely."""
+
+    n_examples: int
+    complete: bool
+
+
+def complete(known: int, n_examples: int) -> bool:
+    """Whether that many examples known are the set, but for the share that NEARLY leaves out."""
+    return known >= NEARLY * n_examples - 1e-9
+
+
+def hopeless(progress: float, known: float) -> bool:
+    """Whether a trial of the exact gradient can be given up.
+
+    Args:
+      progress: the share of its steps that it has taken.
+      known: the largest share of its examples that it has known so far.
+
+    >>> hopeless(0.5, 0.93), hopeless(0.75, 0.93)
+    (False, True)
+    """
+    return any(progress >= share and known < least for share, least in GIVE_UP)
+
+
+def around(known: float, n_examples: int, chance: float) -> tuple[float, float]:
+    """The range of thresholds that are possible, from what is known of a set too large.
+
+    From a quarter of what is memorized of all, beyond the share that guesses know, to three times
+    as much. On the published board half of the trainings know sets of 0.4 to 2 times as many.
+    """
+    memorized = (known - chance * n_examples) / (1 - chance)
+    high = min(max(3 * memorized, 8.0), float(n_examples))
+    return min(max(memorized / 4, 1.0), high / 2), high
+
+
+def neighbours(factor: float, step: float) -> list[float]:
+    """A factor of the learning rate with one to each side, rising; itself where step is 1."""
+    return [factor] if step <= 1 else [factor / step, factor, factor * step]
+
+
+def preferred(bits: Mapping[float, float]) -> float:
+    """The factor with most bits, or the largest threshold; of equal ones the least.
+
+    >>> preferred({3: 9.0, 1: 9.0, 0.3: 8.0})
+    1
+    """
+    return max(bits, key=lambda factor: (bits[factor], -factor))
+
+
+def extended(
+    factors: Sequence[float], bits: Mapping[float, float], step: float, most: int
+) -> list[float]:
+    """The factors to try: those given, and one beyond the edge while that is best; `most` at most.
+
+    Args:
+      factors: to begin with, rising.
+      bits: of those tried so far, which may be more.
+      step: the ratio of neighbours.
+      most: how many factors are tried in the end.
+
+    >>> extended([1, 3], {1: 9.0, 3: 8.0}, 3, 4)
+    [0.3333333333333333, 1, 3]
+    """
+    factors = sorted({*factors, *bits})
+    if len(factors) >= most or not set(factors) <= bits.keys():
+        return factors
+    best = preferred({factor: bits[factor] for factor in factors})
+    beyond = {factors[0]: best / step, factors[-1]: best * step}
+    return sorted([*factors, beyond[best]]) if best in beyond else factors
+
+
+def half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate:
+    """The number of examples that half of the trainings come to know completely.
+
+    By the posterior of a logistic curve in the logarithm of that number, flat in both its logarithm
+    within the range and that of its width. Of trials at one learning rate, chosen without them: of
+    the best of several rates by these same trials it would be too large.
+    """
+    n_G, weight_G, _ = _posterior(trials, range_)
+    share_G = np.cumsum(weight_G) - weight_G / 2
+    low, value, high = np.exp(np.interp((0.025, 0.5, 0.975), share_G, np.log(n_G)))
+    return Estimate(float(value), float(low), float(high))
+
+
+def thresholds(
+    trials: Mapping[float, Sequence[Trial]], range_: tuple[float, float]
+) -> dict[float, float]:
+    """`half_known` of the trials with each factor of the learning rate.
+
+    >>> few, more = [Trial(50, True), Trial(90, False)], [Trial(50, True), Trial(90, True)]
+    >>> preferred(thresholds({3.0: few, 1.0: more}, (20, 400)))
+    1.0
+    """
+    return {factor: half_known(of, range_).value for factor, of in sorted(trials.items())}
+
+
+def next_sizes(
+    trials: Sequence[Trial], range_: tuple[float, float], n_more: int, n_examples: int
+) -> list[int]:
+    """Sizes of further trials: where the threshold may be, a width to each side in turn.
+
+    Of the set's n_examples at most; such a trial may still know all of them.
+    """
+    n_G, weight_G, width = _posterior(trials, range_)
+    at_I = (np.arange(n_more) + 0.5) / n_more
+    centre_I = np.interp(at_I, np.cumsum(weight_G) - weight_G / 2, np.log(n_G))
+    aside_I = width * (np.arange(n_more) % 3 - 1)
+    return np.clip(np.rint(np.exp(centre_I + aside_I)), 1, n_examples).astype(int).tolist()
+
+
+def _posterior(
+    trials: Sequence[Trial], range_: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """n_G, weight_G of thresholds, and the mean width."""
+    log_G = np.linspace(np.log(range_[0]), np.log(range_[1]), _GRID)
+    log_n_I = np.log([trial.n_examples for trial in trials])
+    sign_I = np.array([1.0 if trial.complete else -1.0 for trial in trials])
+    margin_GxI = (log_G[:, None] - log_n_I) * sign_I
+    likelihood_GxW = scipy.special.log_expit(margin_GxI[:, None] / _WIDTH_W[:, None]).sum(axis=2)
+    weight_GxW = np.exp(likelihood_GxW - likelihood_GxW.max())
+    weight_GxW /= weight_GxW.sum()
+    return np.exp(log_G), weight_GxW.sum(axis=1), float(weight_GxW.sum(axis=0) @ _WIDTH_W)

@@ -1,0 +1,1 @@
+"""Arithmetic on arrays: measures of outputs, precision, forms by platform."""

@@ -1,0 +1,1 @@
+"""Rows, shards and published tables."""

@@ -1,0 +1,144 @@
+"""A user's own measures: numbers of some tasks, in addition to those of every run.
+
+The decorator `measure` makes one of a function, in the file of a task or in any other that is
+imported: it is computed once for every run of these tasks that is done and did not diverge, and is
+a column of rows, tables, pages and checks from then on. Searches, whose rows are not of one model's
+weights, have none.
+
+Shape letters: T examples, C outputs.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from memobench.common.errors import name_source, require, shown
+from memobench.core import columns as col
+from memobench.core import module as models
+from memobench.core.columns import Column, Domain
+from memobench.core.spec import REGISTERED
+from memobench.core.task import Task
+from memobench.numerics.outputs import outputs as all_outputs
+
+# From a task, its instance and output_TxC of all examples, float32 or float64.
+Value = Callable[[Any, Any, np.ndarray], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A number of a run, and the tasks whose runs have it: those classes and their subclasses."""
+
+    column: Column
+    tasks: tuple[type[Task], ...]
+    value: Value
+
+
+_MEASURES: dict[str, Measure] = {}
+
+
+def measure(
+    meaning: str,
+    *tasks: type[Task],
+    domain: Domain | None = None,
+    unit: str = "",
+    digits: int | None = 3,
+    over_seeds: str = "mean",
+) -> Callable[[Value], Value]:
+    """Makes a function of (task, data, output_TxC) a measure of some tasks, under its own name.
+
+    Args:
+      meaning: one line.
+      tasks: whose runs have it.
+      domain: what its values must be; any finite number by default.
+      unit: of the number.
+      digits: on pages.
+      over_seeds: `mean`, or `none` where a mean is meaningless.
+
+    Raises UserError where a task is missing or no class of tasks, or the domain is none.
+    """
+    require(
+        isinstance(meaning, str),
+        f"measure: meaning={shown(meaning)} is no text; write what it is, then its tasks",
+    )
+    for task in tasks:
+        require(
+            isinstance(task, type) and issubclass(task, Task),
+            f"measure: {shown(task)} is no class of tasks; give one, such as Associations",
+        )
+    require(tasks, "measure: no tasks are given; write @measure(meaning, Associations)")
+    require(
+        domain is None or isinstance(domain, Domain),
+        f"measure: domain={shown(domain)} is none; give one, such as "
+        "memobench.core.columns.real(0, 1)",
+    )
+
+    def register(value: Value) -> Value:
+        name = value.__name__
+        column = Column(name, meaning, domain or col.real(), unit, digits, over_seeds)
+        before = _MEASURES.get(name)
+        same = before is None or before.value.__module__ == value.__module__
+        require(same, f"measure {name!r} is registered already; choose another name")
+        _MEASURES[name] = Measure(column, tasks, value)
+        REGISTERED.append(name)
+        return value
+
+    return register
+
+
+def registered() -> dict[str, Measure]:
+    """All measures by name."""
+    return dict(_MEASURES)
+
+
+def of(task: Task) -> dict[str, Measure]:
+    """The measures that a task's runs have."""
+    return {name: each for name, each in _MEASURES.items() if isinstance(task, each.tasks)}
+
+
+def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
+    """A task's measures of outputs.
+
+    Raises UserError for one that raises anything, or gives a value outside its column's domain.
+    """
+    return {
+        name: each.column.domain.checked(name, _value(name, each, task, data, output_TxC))
+        for name, each in of(task).items()
+    }
+
+
+def _value(name: str, each: Measure, *arguments: Any) -> Any:
+    with name_source(f"measure {name}"):
+        return plain(each.value(*arguments))
+
+
+def require_sound(runs: Iterable[Any]) -> None:
+    """Raises UserError for the first measure that raises anything, tried on initial weights.
+
+    Of the runs of each kind of task one is tried.
+    """
+    for run in {type(run.task): run for run in runs if of(run.task)}.values():
+        module, data = run.module(), run.task.sample()
+        key = jax.random.key(0)
+        variables = models.init_on_host(module, run.task.context_length, key)
+        outputs_TxC = outputs(run.task, module, variables, data)
+        for name, each in of(run.task).items():
+            _value(name, each, run.task, data, outputs_TxC)
+
+
+def plain(value: Any) -> Any:
+    """An array of one number as that number."""
+    return np.asarray(value).item() if np.ndim(value) == 0 else value
+
+
+def of_weights(task: Task, module: Any, variables: Mapping[str, Any]) -> dict[str, float]:
+    """A task's measures of weights, which are of the module's size."""
+    data = task.sample()
+    return values(task, data, outputs(task, module, variables, data))
+
+
+def outputs(task: Task, module: Any, variables: Mapping[str, Any], data: Any) -> np.ndarray:
+    """output_TxC, float32, of all examples of a task."""
+    return all_outputs(module, variables, task, data, double=False)

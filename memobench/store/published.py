@@ -1,0 +1,129 @@
+"""The rows that memobench has published, which come with the package.
+
+Below `results/` the quick preset of an experiment is `NAME_runs.csv`, another one
+`PRESET/NAME_runs.csv`. Numbers have six digits, but specs have all; lists that a spreadsheet cannot
+use, curves say, are missing.
+"""
+
+import ast
+import itertools
+import pathlib
+import sys
+from collections.abc import Iterable, Set
+from typing import Any
+
+import pandas as pd
+
+from memobench.common import folders
+from memobench.common.errors import UserError, closest, require, shown
+from memobench.common.folders import QUICK
+from memobench.store.results import to_table
+from memobench.store.rows import all_columns
+
+ENDING = "_runs.csv"
+
+
+def published(name: str, preset: str | None = None) -> pd.DataFrame:
+    """The published rows of an experiment, with the columns of `load_results`.
+
+    Args:
+      name: of the experiment, such as "board/typical".
+      preset: "quick", "full" or another that is published; by default the rows of all of them. Of a
+        run that was measured several times the latest counts.
+
+    Raises UserError for what is not published; its line lists what is.
+
+    >>> table = published("board/typical")
+    >>> bool(table["run_id"].is_unique)
+    True
+    """
+    require(isinstance(name, str), f"name={shown(name)} is no name; give one of an experiment")
+    known = files()
+    require(name in known, f"no rows of {name!r} are published{closest(name, known, 0.6)}")
+    of_presets = known[name]
+    require(
+        preset is None or preset in of_presets,
+        f"preset={preset!r} of {name} is not published; choose one of {', '.join(of_presets)}",
+    )
+    return _latest(path for each, path in of_presets.items() if preset in (None, each))
+
+
+def files() -> dict[str, dict[str, pathlib.Path]]:
+    """The published tables of runs: of each experiment the file of each preset."""
+    folder, found = folders.published(), dict[str, dict[str, pathlib.Path]]()
+    if not folder.is_dir():
+        raise UserError(f"{folder} with the published tables is missing; install memobench again")
+    for path in sorted(folder.glob(f"**/*{ENDING}")):
+        *preset, paper, file = path.relative_to(folder).parts
+        name = f"{paper}/{file.removesuffix(ENDING)}"
+        found.setdefault(name, {})["/".join(preset) or QUICK] = path
+    return found
+
+
+def of_preset(preset: str) -> set[str]:
+    """The experiments of which the preset is published."""
+    return {name for name, presets in files().items() if preset in presets}
+
+
+def run_ids() -> set[str]:
+    """The ids of all runs that have a published row."""
+    return set().union(*map(_ids, _paths()))
+
+
+def of_runs(ids: Set[str]) -> pd.DataFrame | None:
+    """The published rows of these runs, of whichever experiments and presets; None without any."""
+    paths = [path for path in _paths() if not ids.isdisjoint(_ids(path))]
+    if not paths:
+        return None
+    table = _latest(paths)
+    return table[table["run_id"].isin(ids)].reset_index(drop=True)
+
+
+def _paths() -> Iterable[pathlib.Path]:
+    return itertools.chain.from_iterable(presets.values() for presets in files().values())
+
+
+def _ids(path: pathlib.Path) -> set[str]:
+    return set(pd.read_csv(path, usecols=["run_id"], dtype=str)["run_id"])
+
+
+def _latest(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
+    """The rows of tables of runs, of each run the latest."""
+    table = pd.concat(map(read, paths), ignore_index=True)
+    latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")
+    return latest.sort_index().reset_index(drop=True)
+
+
+def write_parquet(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the rows of every published experiment as NAME.parquet into a folder."""
+    paths = []
+    for name in files():
+        paths.append(folder / f"{name}.parquet")
+        paths[-1].parent.mkdir(parents=True, exist_ok=True)
+        published(name).to_parquet(paths[-1])
+    return paths
+
+
+def read(path: pathlib.Path) -> pd.DataFrame:
+    """A table of runs as `report` wrote it, with values of the types that shards have."""
+    texts = pd.read_csv(path, dtype=str, keep_default_na=False)
+    known = all_columns()
+    columns = {}
+    for name in texts:
+        holds = known[name].domain.holds if name in known else lambda _: False
+        values = {text: text if holds(text) else _value(text) for text in texts[name].unique()}
+        columns[str(name)] = [values[text] for text in texts[name]]
+    rows = zip(*columns.values(), strict=True)
+    return to_table([dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def _value(text: str) -> Any:
+    """A cell that is not a text in its column: a number, True, a list; None where it is empty."""
+    try:
+        return ast.literal_eval(text) if text else None
+    except (SyntaxError, ValueError):
+        return text
+
+
+if __name__ == "__main__":
+    print(len(write_parquet(pathlib.Path(sys.argv[1]))), "tables in", sys.argv[1])

@@ -1,0 +1,375 @@
+"""Results as immutable shards: one JSON file per pack, written whole or not at all.
+
+A shard is {"schema", "digest", "provenance", "rows"}; `load_results` reads a folder
+of them into one table with a row per run, which includes the shard's provenance.
+
+The digest is of everything else in the file, so every reader notices what was changed in it by hand
+or by accident. It is not a signature: someone who wants to deceive can compute it again. Against
+that `memobench verify` derives again the numbers that others determine.
+"""
+
+import hashlib
+import itertools
+import json
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from memobench.common import atomic, folders, strict_json
+from memobench.common.errors import (
+    Unwritable,
+    UserError,
+    in_a_line,
+    printable,
+    reason,
+    require,
+    shown,
+)
+from memobench.core.spec import SPEC_VERSION
+from memobench.store import rows as schema
+from memobench.store.rows import all_columns, measures
+
+SCHEMA = 2
+# Its shards have no digest.
+_UNSEALED = 1
+_FIELDS = {_UNSEALED: {"schema", "provenance", "rows"}}
+_FIELDS[SCHEMA] = {*_FIELDS[_UNSEALED], "digest"}
+# More than any pack writes.
+MAX_BYTES = 2**30
+# Separates the name of a shard from that of the older one from which it was migrated.
+_MIGRATED = "-from-"
+# The folder of weights beside shards.
+_WEIGHTS = "weights"
+# What systems put into any folder, in small letters; most of theirs are hidden.
+_OF_SYSTEMS = {"thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "lost+found"}
+
+Path = str | os.PathLike[str]
+
+_log = logging.getLogger("memobench")
+
+
+class OldSpecs(UserError):
+    """A shard of specs of an earlier version, whose runs have other ids."""
+
+
+class Shard(NamedTuple):
+    """What a shard holds. sealed: whether the file has a digest of it."""
+
+    rows: list[dict[str, Any]]
+    provenance: dict[str, Any]
+    sealed: bool
+
+
+def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
+    """The folder. Where there is none, raises UserError that names it and ends with the fix."""
+    folders.require_path(folder, name.removesuffix("=") or "folder")
+    # An empty path would be taken for the working directory.
+    is_one = os.fspath(folder) and os.path.isdir(folder)
+    require(is_one, f"{name}{os.fspath(folder)!r} is not a folder; {fix}")
+    return pathlib.Path(folder)
+
+
+def first(folder: Path) -> str:
+    """What makes a folder of results."""
+    named = "" if str(folder) == folders.SHARDS else f" --results={folder}"
+    return f"first: memobench run EXPERIMENT{named}"
+
+
+def require_no_file(folder: Path, name: str = "results") -> None:
+    """Raises UserError for what neither is a folder nor can become one."""
+    folders.require_path(folder, name)
+    is_file = os.path.exists(folder) and not os.path.isdir(folder)
+    require(not is_file, f"{name}={os.fspath(folder)!r} is a file; name a folder")
+
+
+def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
+    """Makes the folder, or raises UserError now rather than after the first pack."""
+    require_no_file(folder, name)
+    if not os.fspath(folder):
+        raise UserError(f"{name}='' is not a folder; name one")
+    folder = pathlib.Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{name}={str(folder)!r} cannot be written ({reason(error)}); choose another folder"
+        ) from error
+    return folder
+
+
+def unwritable(folder: Path, error: OSError) -> Unwritable:
+    """What to raise where a folder that was writable no longer is."""
+    return Unwritable(
+        f"results={str(folder)!r} can no longer be written ({error.strerror}); "
+        "no result in it is damaged: fix it and the same command resumes"
+    )
+
+
+def write_shard(
+    folder: Path, rows: Sequence[dict], provenance: dict[str, Any], migrated: str = ""
+) -> pathlib.Path:
+    """Writes one shard, whole or not at all, and returns where it is.
+
+    The name is a hash of the run ids, followed by `migrated`, the name of the shard of an earlier
+    version that held these rows. A valid shard of that name is kept as it is, and next to a corrupt
+    one the new shard gets another name: nothing measured is ever overwritten. NaN and infinity are
+    refused (ValueError), and provenance with the name of a column of rows; a diverged run's
+    measures are None.
+    """
+    schema.require_apart(rows, provenance)
+    stem = shard_name(row["run_id"] for row in rows)
+    if migrated:
+        stem += f"{_MIGRATED}{pathlib.Path(migrated).stem}"
+    content = {"provenance": provenance, "rows": list(rows)}
+    shard = {"schema": SCHEMA, "digest": digest(content), **content}
+    text = json.dumps(shard, indent=1, allow_nan=False)
+    for attempt in itertools.count():
+        path = pathlib.Path(folder) / (f"{stem}-{attempt}.json" if attempt else f"{stem}.json")
+        try:
+            with atomic.create(path) as file:
+                file.write(text.encode())
+            return path
+        except FileExistsError:
+            try:
+                read_shard(path)
+            except Exception:
+                continue
+            _log.warning("%s already exists and was kept", path)
+            return path
+    raise AssertionError("unreachable")
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of JSON in its canonical form: sorted keys, no spaces, numbers as Python writes them.
+
+    >>> digest({"b": 1, "a": [0.5, "x"]}) == digest({"a": [0.5, "x"], "b": 1})
+    True
+    """
+    text = strict_json.canonical(content)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def migrated(folder: Path) -> set[str]:
+    """The names, without endings, of shards whose migrated version lies in the folder."""
+    return {path.stem.partition(_MIGRATED)[2] for path in shard_paths(folder)} - {""}
+
+
+def how_to_migrate(folder: Path, old: Collection[str], unsealed: Collection[str]) -> Iterator[str]:
+    """A line for shards of an earlier version and one for those without a digest, by names.
+
+    Shards whose migrated version lies in the folder no longer count.
+    """
+    known = migrated(folder) if old or unsealed else set()
+    for names, what in (
+        (old, "of an earlier version, whose runs have other ids; memobench migrate {} rewrites"),
+        (
+            unsealed,
+            "without a digest, so that no change would be noticed; memobench migrate {} seals",
+        ),
+    ):
+        count = sum(pathlib.Path(name).stem not in known for name in names)
+        if count:
+            shards = "1 shard" if count == 1 else f"{count:,} shards"
+            yield f"{folder} holds {shards} {what.format(folder)} {'it' if count == 1 else 'them'}"
+
+
+def shard_name(run_ids: Iterable[str]) -> str:
+    """The name, without its ending, of the shard of these runs."""
+    return hashlib.sha256(",".join(sorted(run_ids)).encode()).hexdigest()[:16]
+
+
+def load_results(folder: Path) -> pd.DataFrame:
+    """The table of a results folder: one row per run, with its provenance in further columns.
+
+    A file that is torn, changed, foreign or outdated is named in a warning and skipped. Where two
+    shards hold the same run, the row counts whose weights lie in the folder; of equal ones the
+    first by name. Raises UserError for a folder that does not exist.
+    """
+    inner = require_folder(folder, first(folder), "results=")
+    inner /= pathlib.PurePath(folders.SHARDS).name
+    # Pages lie around the folder of shards, and would all be named as no shards.
+    below = not any(map(_is_shard, shard_paths(folder))) and inner.is_dir()
+    require(not below, f"results={str(folder)!r} holds no shards; did you mean {str(inner)!r}?")
+    return to_table(list(load_rows(folder).values()))
+
+
+def _is_shard(path: pathlib.Path) -> bool:
+    return path.suffix == ".json" and path.is_file()
+
+
+def load_rows(folder: Path) -> dict[str, dict]:
+    """The rows behind `load_results`, by run id."""
+    return Reader(folder).rows()
+
+
+class Reader:
+    """A results folder to which others may be writing: each of its files is read once.
+
+    since: files last changed before this time (seconds, the file system's clock) are left out.
+    newest: when the newest file that was read was last changed.
+    """
+
+    def __init__(self, folder: Path, since: float = 0.0) -> None:
+        self.newest = self._since = since
+        self._folder = pathlib.Path(folder)
+        self._lock = threading.Lock()
+        self._rows: dict[str, dict] = {}
+        self._read: set[str] = set()
+        # With its size: a file that is still being copied here may be whole next time.
+        self._skipped: dict[str, int] = {}
+        self._old: set[str] = set()
+        self._unsealed: set[str] = set()
+
+    def rows(self) -> dict[str, dict]:
+        """All rows so far, by run id; not to be changed. Any thread may ask."""
+        with self._lock:
+            self._read_new()
+        return self._rows
+
+    def _read_new(self) -> None:
+        n_old = len(self._old) + len(self._unsealed)
+        for path in shard_paths(self._folder, self._read):
+            try:
+                stat = path.stat()
+                if stat.st_mtime < self._since or self._skipped.get(path.name) == stat.st_size:
+                    continue
+                shard = read_shard(path)
+            except OldSpecs:
+                shard = Shard([], {}, True)
+                self._old.add(path.name)
+            except OSError as error:
+                # It may be gone the next time.
+                _log.warning("skipped %s: %s", printable(path), error.strerror or error)
+                continue
+            except Exception as error:
+                _log.warning("skipped %s: %s", printable(path), in_a_line(error))
+                self._skipped[path.name] = stat.st_size
+                continue
+            if not shard.sealed:
+                self._unsealed.add(path.name)
+            for row in with_provenance(shard.rows, shard.provenance):
+                self._add(_shared(row))
+            # At last: Ctrl-C may come in between, and who resumes reads what is not marked.
+            self._read.add(path.name)
+            self.newest = max(self.newest, stat.st_mtime)
+        if len(self._old) + len(self._unsealed) > n_old:
+            for line in how_to_migrate(self._folder, self._old, self._unsealed):
+                _log.warning("%s", line)
+
+    def _add(self, row: dict[str, Any]) -> None:
+        before = self._rows.setdefault(row["run_id"], row)
+        if before.get("weights_digest") != row.get("weights_digest") and (
+            has_weights(self._folder, row) and not has_weights(self._folder, before)
+        ):
+            self._rows[row["run_id"]] = row
+
+
+def has_weights(folder: Path, row: Mapping[str, Any]) -> bool:
+    """Whether the file of weights that a row names by its digest lies in the folder."""
+    if row.get("weights_digest") is None:
+        return False
+    try:
+        data = strict_json.contents(weights_path(folder, row["run_id"]), MAX_BYTES)
+    except (OSError, UserError):
+        return False
+    return hashlib.sha256(data).hexdigest() == row["weights_digest"]
+
+
+def weights_names(folder: Path) -> set[str]:
+    """The names of all that lies where weights are kept, but what is hidden."""
+    try:
+        names = os.listdir(pathlib.Path(folder, _WEIGHTS))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    return {name for name in names if not name.startswith(".")}
+
+
+def weights_path(folder: Path, run_id: str) -> pathlib.Path:
+    """Where the weights of a run of a results folder are kept."""
+    return pathlib.Path(folder, _WEIGHTS, f"{run_id}.safetensors")
+
+
+def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Path]:
+    """All entries but weights, hidden ones, those of systems and `besides`: these should be shards.
+
+    Sorted by their names without endings, so that STEM.json comes before STEM-0.json.
+    """
+    try:
+        names = set(os.listdir(folder)).difference(besides, [_WEIGHTS])
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    visible = (name for name in sorted(names, key=os.path.splitext) if not name.startswith("."))
+    return [pathlib.Path(folder, name) for name in visible if name.lower() not in _OF_SYSTEMS]
+
+
+def to_table(rows: Sequence[dict]) -> pd.DataFrame:
+    """Rows as a table whose columns are in the order of their declaration, unknown ones last.
+
+    Measures of diverged runs are NaN, columns that are newer than a shard None.
+    """
+    table, known = pd.DataFrame(rows), all_columns()
+    missing = {name: [None] * len(table) for name in known if name not in table}
+    whole = pd.concat([table, pd.DataFrame(missing, index=table.index, dtype=object)], axis=1)
+    order = [*known, *(name for name in table if name not in known)]
+    # Copied into one block: pandas is slow with many separate columns, and warns about them.
+    return whole[order].astype(dict.fromkeys(measures(), float)).copy()
+
+
+def _shared(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with names and texts interned, as every file brings its own copies of them."""
+    texts = (x if type(x) is not str else sys.intern(x) for x in row.values())
+    return dict(zip(map(sys.intern, row), texts, strict=True))
+
+
+def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:
+    """The rows of a shard with its provenance in every one; the two share no names."""
+    return ({**provenance, **row} for row in rows)
+
+
+def read_shard(path: pathlib.Path, oldest: int = SPEC_VERSION) -> Shard:
+    """A shard whose digest and domains of values were checked.
+
+    Args:
+      path: of the file.
+      oldest: the earliest version of the specs that is accepted.
+
+    Raises:
+      OSError: it cannot be read.
+      OldSpecs: it is of an earlier version.
+      UserError: it is not a shard, was changed after it was written, or is of a later version.
+    """
+    shard = strict_json.parsed(strict_json.contents(path, MAX_BYTES))
+    require(isinstance(shard, dict) and "schema" in shard, "not a memobench shard")
+    version = shard["schema"]
+    known = type(version) is int and version in _FIELDS
+    require(known, f"schema {shown(version)}, and this version reads 1 to {SCHEMA}")
+    require(shard.keys() == _FIELDS[version], f"not a shard of schema {version}: other fields")
+    content = {name: shard[name] for name in ("provenance", "rows")}
+    if sealed := version != _UNSEALED:
+        require(
+            shard["digest"] == digest(content),
+            "its digest is not that of its content: it was changed after it was written",
+        )
+    rows, provenance = content["rows"], content["provenance"]
+    _require_version(provenance, oldest)
+    schema.require_whole(rows, provenance)
+    return Shard(rows, provenance, sealed)
+
+
+def _require_version(provenance: Any, oldest: int) -> None:
+    version = provenance.get("spec_version") if isinstance(provenance, dict) else None
+    if type(version) is int and version < oldest:
+        raise OldSpecs(f"of version {version} of the specs, and this version is {SPEC_VERSION}")
+    require(
+        version is None or (type(version) is int and version <= SPEC_VERSION),
+        f"spec_version={shown(version)}, and this version's ids are of {SPEC_VERSION}",
+    )
