@@ -24,7 +24,7 @@ from memobench.methods.training import Training
 from memobench.models import base as models
 from memobench.models.base import Architecture
 from memobench.runs import Run, from_cells
-from memobench.table.rows import listed, of_architecture
+from memobench.table.rows import all_columns, listed, of_architecture
 from memobench.tasks.associations import Associations
 from memobench.tasks.base import Task
 
@@ -333,7 +333,7 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
 
     Raises theory.Violation where a run is beyond what is possible.
     """
-    theory.check(runs)
+    theory.check(runs, all_columns())
     best = _best(certified)
     rows = [_row(key, {**row, **best.get(key, {})}) for key, row in _typical(runs)]
     rows += [_row(key, row) for key, row in best.items() if key.track not in TRAININGS]

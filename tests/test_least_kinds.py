@@ -373,7 +373,7 @@ def test_kinds_say_which_theorems_are_about_them():
     known = [float(theory.promised(cells(run))) for run in (bag, *runs, every)]
     np.testing.assert_array_equal(known, theory.promised(table))
     ((limit, _, beyond),) = theory.violations(
-        table.assign(accuracy=[1.0, 0.4, 0.6, 0.5], n_params=9)
+        table.assign(accuracy=[1.0, 0.4, 0.6, 0.5], n_params=9), rows.all_columns()
     )
     assert (limit, beyond.tolist()) == (none, [False, False, True, False])
 

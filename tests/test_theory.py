@@ -21,6 +21,7 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells
 from memobench.table import analysis, results
+from memobench.table.rows import all_columns
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
 from memobench.tasks.labelled_contexts import LabelledContexts
@@ -239,9 +240,9 @@ def _with(table, row, **values):
 
 def test_real_rows_pass(table):
     assert table["status"].eq("ok").all()
-    theory.check(table)
+    theory.check(table, all_columns())
     known = analysis.with_theory(table)
-    theory.check(known)
+    theory.check(known, all_columns())
     # Each limit has runs to be checked on.
     for limit in theory.upper_bounds():
         assert np.asarray(limit.applies(known)).any(), limit.name
@@ -270,7 +271,7 @@ def test_real_rows_pass(table):
 def test_a_row_beyond_a_limit_is_told_with_run_and_limit(table, row, limit, values):
     new = values(table.loc[row])
     with pytest.raises(theory.Violation) as told:
-        theory.check(_with(table, row, **new))
+        theory.check(_with(table, row, **new), all_columns())
     message = str(told.value)
     assert table.loc[row, "run_id"] in message
     assert limit.name in message
@@ -279,15 +280,18 @@ def test_a_row_beyond_a_limit_is_told_with_run_and_limit(table, row, limit, valu
     assert "\n" not in message
     # At the limit itself there is nothing wrong.
     (name, value) = next(iter(new.items()))
-    theory.check(_with(table, row, **{name: value - (2e-5 if name == "certified_floor" else 1)}))
+    theory.check(
+        _with(table, row, **{name: value - (2e-5 if name == "certified_floor" else 1)}),
+        all_columns(),
+    )
 
 
 def test_fewer_bits_a_weight_leave_less_room(table):
     bits = 16.0 * table.loc[INT4, "n_params"]
     for row in (TRAINED, CONSTRUCTED, NEAREST, OPTIMUM):
-        theory.check(_with(table, row, bits=bits))
+        theory.check(_with(table, row, bits=bits), all_columns())
     with pytest.raises(theory.Violation):
-        theory.check(_with(table, INT4, bits=bits))
+        theory.check(_with(table, INT4, bits=bits), all_columns())
     room = theory.COUNTING.value(table) - 64
     per_weight = (room / table["n_params"]).to_numpy()
     np.testing.assert_allclose(per_weight, [32, 64, 64, 5, 32, 64, 64])
@@ -297,7 +301,7 @@ def test_a_violation_is_told_whatever_the_rows_are_called(table):
     beyond = _with(table, TRAINED, bits=1e9)
     twice = pd.concat([beyond, beyond])
     with pytest.raises(theory.Violation, match="2 of 14 runs"):
-        theory.check(twice)
+        theory.check(twice, all_columns())
 
 
 def test_the_loss_below_the_floor_stops_a_report(table):
@@ -406,3 +410,32 @@ def test_a_column_that_a_table_lacks_stays_a_key_error():
     bound = theory.Bound(name="mine", source="me", value=lambda sizes: sizes["d_head"])
     with pytest.raises(KeyError, match="d_head"):
         bound.value(SIZES)
+
+
+def _limit(measure):
+    return theory.Limit(name="mine", source="me", value=lambda sizes: 0.5, measure=measure)
+
+
+@pytest.mark.parametrize(
+    ("column", "fix"), [("acuracy", "did you mean accuracy"), ("zzzz", "declare it")]
+)
+def test_a_limit_that_reads_a_column_nobody_declares_is_told(table, column, fix):
+    misspelt = _limit(lambda sizes: sizes[column])
+    said = f"^theorem 'mine' reads '{column}', which is not a column of runs; {fix}"
+    with pytest.raises(UserError, match=said):
+        list(theory.violations(table, all_columns(), [misspelt]))
+
+
+@pytest.mark.parametrize("column", ["accuracy", *theory.ADDED])
+def test_a_limit_passes_over_tables_that_lack_a_declared_column(table, column):
+    limit = _limit(lambda sizes: sizes[column])
+    lacking = table.drop(columns=column, errors="ignore")
+    assert list(theory.violations(lacking, all_columns(), [limit])) == []
+    ((found, _, beyond),) = theory.violations(
+        table.assign(**{column: [1.0] + [0.4] * 6}), all_columns(), [limit]
+    )
+    assert (found, beyond.tolist()) == (limit, [True] + [False] * 6)
+
+
+def test_what_theory_adds_to_a_table_is_what_it_says(table):
+    assert set(analysis.with_theory(table)) - set(table) == set(theory.ADDED)

@@ -15,7 +15,7 @@ from memobench.metrics import NEARLY
 from memobench.notation import plural
 from memobench.report import tables
 from memobench.table import analysis
-from memobench.table.rows import of_task
+from memobench.table.rows import all_columns, of_task
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
@@ -67,7 +67,7 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
 
     Raises theory.Violation where a run is beyond what is possible.
     """
-    theory.check(table)
+    theory.check(table, all_columns())
     made = table["theorem"].notna()
     # All associations, or as many as promised; made for some only, weights owe the others nothing.
     whole = table["n_sequences"].isna() | (table["n_examples"] == table["promises"])

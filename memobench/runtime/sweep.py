@@ -34,6 +34,7 @@ from memobench.runtime.progress import Progress
 from memobench.runtime.provenance import device_name
 from memobench.table import measures
 from memobench.table import results as store
+from memobench.table.rows import all_columns
 from memobench.tasks import checking as task_checking
 
 # How often a driver looks for what ended and for what others did.
@@ -118,7 +119,7 @@ def run(
     try:
         for done in _done(wanted, workspace, progress, executor, time.monotonic() + seconds):
             rows |= done
-            theory.check(store.to_table(list(done.values())))
+            theory.check(store.to_table(list(done.values())), all_columns())
     except KeyboardInterrupt as error:
         kind = TimeUp if isinstance(error, TimeUp) else Interrupted
         why = "the time is up" if kind is TimeUp else "interrupted"

@@ -12,7 +12,7 @@ from memobench import theory
 from memobench.errors import UserError
 from memobench.models.base import Architecture
 from memobench.table.grouping import grouping, parted
-from memobench.table.rows import configuration, of_task
+from memobench.table.rows import all_columns, configuration, of_task
 from memobench.tasks.base import Task
 
 CONFIDENCE = 0.95
@@ -145,7 +145,7 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     if "memorized" in table:
         known["proven_ratio"] = table["memorized"] / promised
     if "run_id" in table:
-        theory.check(known)
+        theory.check(known, all_columns())
     return known
 
 

@@ -250,13 +250,15 @@ class _Check:
             table = table.assign(place=[place for place, _ in waiting])
             # Of one type, whatever a column holds in these rows.
             self._judged.append(table[["place", *analysis.of_floors()]].astype(object))
-            self._beyond(table, theory.violations(table))
+            self._beyond(table, theory.violations(table, rows.all_columns()))
 
     def floors(self) -> None:
         """Compares all runs with certified optima, whichever shards these are in."""
         with self._compared("optima"):
             table = analysis.with_floors(pd.concat(self._judged, ignore_index=True))
-            self._beyond(table, theory.violations(table, [theory.PROPOSITION_1]))
+            self._beyond(
+                table, theory.violations(table, rows.all_columns(), [theory.PROPOSITION_1])
+            )
 
     @contextlib.contextmanager
     def _compared(self, what: str) -> Iterator[None]:

@@ -8,12 +8,13 @@ architecture in a user's own file is promised what it names, and may bring theor
 `guides` what is expected of large sizes without proof; `formulas` are for comparison.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from memobench.errors import UserError, closest
 from memobench.spec import derived
 from memobench.theory.bounds import (
     BUBECK,
@@ -91,6 +92,9 @@ __all__ = [
     "violations",
 ]
 
+# What `analysis.with_theory` adds to the columns of runs.
+ADDED = ("promised", "load", "t_eps", "floor", "certified_floor", "proven_ratio")
+
 
 @derived
 def lower_bounds() -> tuple[Bound, ...]:
@@ -131,13 +135,13 @@ def promised(sizes: Sizes) -> Any:
     return np.fmax.reduce(np.broadcast_arrays(*values))
 
 
-def check(table: pd.DataFrame) -> None:
-    """Raises Violation where a run is beyond a limit; what lacks a limit's columns is passed over.
+def check(table: pd.DataFrame, declared: Collection[str]) -> None:
+    """Raises Violation where a run is beyond a limit; see `violations`.
 
     A limit is a theorem, so that a run beyond it is a mistake in the run, in its measurement or in
     the code.
     """
-    for limit, measured, beyond in violations(table):
+    for limit, measured, beyond in violations(table, declared):
         run_id, found = table["run_id"][beyond].iloc[0], measured[beyond].iloc[0]
         raise Violation(
             f"run {run_id} is beyond {limit}: "
@@ -147,15 +151,30 @@ def check(table: pd.DataFrame) -> None:
 
 
 def violations(
-    table: pd.DataFrame, limits: Iterable[Limit] | None = None
+    table: pd.DataFrame, declared: Collection[str], limits: Iterable[Limit] | None = None
 ) -> Iterator[tuple[Limit, pd.Series, np.ndarray]]:
-    """Each limit that runs are beyond, what it measures of all runs, and which are beyond it."""
+    """Each limit that runs are beyond, what it measures of all runs, and which are beyond it.
+
+    Args:
+      table: the runs; a limit that reads a column which it lacks is passed over.
+      declared: every column that tables of runs may have, of `rows.all_columns`.
+      limits: all by default.
+
+    Raises:
+      UserError: a limit reads a column that nobody declares.
+    """
     for limit in upper_bounds() if limits is None else limits:
         try:
             applies = limit.applies(table)
             measured, value = limit.measure(table), limit.value(table)
-        except KeyError:
-            continue
+        except KeyError as error:
+            name, known = str(*error.args[:1]), [*declared, *ADDED]
+            if name in known:
+                continue
+            raise UserError(
+                f"theorem {limit.name!r} reads {name!r}, which is not a column of runs"
+                f"{closest(name, known, others='; declare it, or read another')}"
+            ) from error
         measured = pd.to_numeric(measured, errors="coerce")
         beyond = np.asarray(applies & (measured > value))
         if beyond.any():
