@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from absl import flags
 
 from memobench import executors, folders
 from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
-from memobench.errors import Lost, UserError, in_a_line
+from memobench.errors import Lost, UserError, describe, is_from_user_code
 from memobench.executors import local
 from memobench.notation import plural
 from memobench.table.results import check_writable, load_rows, require_no_file
@@ -127,8 +128,10 @@ def _run_and_report(
             line = f"{experiment.name}: {output / experiment.name}.png and .md"
             line = ": ".join(filter(None, [line, page.agreement(experiment, table)]))
             answers.append(experiment.figure.answer(table))
-        except Exception as error:  # A user's figure or claim may raise anything.
-            line = f"{experiment.name}: no page: {in_a_line(error)}"
+        except Exception as error:  # A figure may raise anything.
+            if not isinstance(error, UserError) and not is_from_user_code(error):
+                traceback.print_exc()
+            line = f"{experiment.name}: no page: {describe(error)}"
             failed.append(line)
         print(line, flush=True)
     print("\n".join(["", *filter(None, answers), f"Figures, pages and tables are in {output}/."]))
