@@ -19,6 +19,8 @@ class, also those that a user's file defines.
 """
 
 import importlib
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -71,6 +73,32 @@ _HOMES = {
     "run": "runtime.sweep",
     "weights": "certificates.kept",
 }
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds `memobench.experiments` within this package, or beside it as in a checkout.
+
+    Nowhere else: where another checkout is installed, its experiments are of another memobench.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See `importlib`."""
+        if fullname != f"{__name__}.experiments":
+            return None
+        package = os.path.dirname(os.path.abspath(__file__))
+        folders = [package, os.path.dirname(package)]
+        if found := importlib.machinery.PathFinder.find_spec(fullname, folders):
+            return found
+        raise ModuleNotFoundError(
+            f"{fullname} must be in one of {', '.join(folders)}, got none; install memobench again",
+            name=fullname,
+        )
+
+
+# Before that of an editable installation.
+sys.meta_path.insert(0, _Finder())
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """`python -m memobench` is the `memobench` command."""
 
-import importlib.util
+import importlib.metadata
 import pathlib
 import sys
 
@@ -9,8 +9,7 @@ try:
 
     cli.main()
 except ModuleNotFoundError as error:
-    # Only where it is installed are experiments a part of the package.
-    if importlib.util.find_spec("memobench.experiments"):
+    if any(importlib.metadata.distributions(name="memobench")):
         raise
     folder = pathlib.Path(__file__).parents[1]
     sys.exit(f"memobench: must be installed, got a path ({error}); python -m pip install {folder}")

@@ -147,21 +147,34 @@ class Torn(Plain):
     def draw(self, experiment, preset, table):
         return table["bit"]
 
+@@more@@
 sound = _experiment("torn/sound", 2, 1, 512)
 EXPERIMENTS = (dataclasses.replace(_experiment("torn/first", 1, 1, 2), figure=Torn()), sound)
 """
 
 
-def test_a_page_that_cannot_be_made_costs_no_other(tmp_path, monkeypatch):
+# As if the method were in memobench, or in its experiments.
+OURS = """
+exec(compile("def draw(self, experiment, preset, table): return table['bit']", {file!r}, "exec"))
+Torn.draw = draw
+"""
+FILES = [pathlib.Path(memobench.__file__), ROOT / "experiments" / "dana2025" / "heads.py"]
+
+
+@pytest.mark.parametrize("file", [None, *FILES], ids=["the user's", "ours", "an experiment's"])
+def test_a_page_that_cannot_be_made_costs_no_other(tmp_path, monkeypatch, file):
+    """Code of the user's is named by file and line; a bug of ours has its traceback."""
     (tmp_path / "tiny.py").write_text(TINY)
-    (tmp_path / "torn.py").write_text(BROKEN)
+    more = OURS.format(file=str(file)) if file else ""
+    (tmp_path / "torn.py").write_text(BROKEN.replace("@@more@@", more))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(plugins, "_names", [])
     words = ("run", "torn.py", "--preset=bench", "--report")
     done = command_line(*words, cwd=tmp_path)
     assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "torn/first: no page: KeyError: 'bit'" in done.stderr
+    assert ("Traceback" in done.stderr) == bool(file)
+    place = f"({file}, line 1)" if file else f"({tmp_path / 'torn.py'}, line 7)"
+    assert f"torn/first: no page: KeyError: 'bit' {place}" in done.stderr
     assert (tmp_path / "runs" / "bench" / "torn" / "sound.md").exists()
     assert len(results.load_rows(tmp_path / "runs" / "shards")) == 2
     for name in [name for name in EXPERIMENTS if name.startswith(("tiny/", "torn/"))]:

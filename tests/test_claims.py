@@ -9,6 +9,7 @@ import pytest
 from memobench import claims
 from memobench.claims import FAILS, HOLDS, UNDECIDED, Claim
 from memobench.common.errors import UserError
+from memobench.experiments import EXPERIMENTS
 from tests.synthetic import N_HEADS, along, families, heads_and_widths
 
 CLAIMS = [
@@ -115,6 +116,45 @@ def test_a_test_that_raises_leaves_its_claim_undecided():
     found = claims.verdicts([claim], three_budgets())
     assert set(found["verdict"]) == {UNDECIDED}
     assert found["evidence"].str.startswith("its test raises TypeError: unsupported").all()
+
+
+def _declared_in(module, test):
+    space = {"__name__": module, "Claim": Claim, "test": test}
+    exec("claim = Claim(name='mine', statement='', source='', test=test)", space)
+    return space["claim"]
+
+
+@pytest.mark.parametrize(
+    ("test", "kind"),
+    [(lambda table: 1 + None, TypeError), (lambda table: table["acuracy"], KeyError)],
+)
+@pytest.mark.parametrize("change", [lambda claim: claim, claims.over_all_examples])
+def test_a_bug_in_a_claim_of_ours_is_raised_and_named(test, kind, change):
+    a_file = _declared_in("memobench.plugins./home/me/memobench/experiments/mine%2Epy", test)
+    table = three_budgets()
+    assert set(claims.verdicts([change(a_file)], table)["verdict"]) == {UNDECIDED}
+    ours = _declared_in("memobench.experiments.dana2025.heads", test)
+    with pytest.raises(kind) as error:
+        claims.verdicts([change(ours)], table)
+    assert error.value.__notes__ == [
+        f"The test of the claim {change(ours).name!r} of memobench.experiments.dana2025.heads "
+        "raised it."
+    ]
+
+
+def test_a_claim_of_ours_that_does_not_fit_the_runs_is_undecided():
+    def test(table):
+        raise UserError("these runs have several optimisers")
+
+    found = claims.verdicts([_declared_in("memobench.experiments.mine", test)], three_budgets())
+    assert set(found["verdict"]) == {UNDECIDED}
+    assert set(found["evidence"]) == {"these runs have several optimisers"}
+
+
+def test_all_claims_of_ours_are_declared_in_their_experiments():
+    modules = {x.declared_in for y in EXPERIMENTS.values() for x in y.claims}
+    assert modules
+    assert all(name.startswith("memobench.experiments.") for name in modules)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 import zipfile
 
@@ -140,16 +140,56 @@ def test_every_command_has_its_own_help(tmp_path):
         assert first in out.getvalue()
 
 
-@pytest.mark.parametrize("has_dependencies", [False, True])
-def test_a_clone_that_is_on_the_path_and_not_installed_is_one_line(tmp_path, has_dependencies):
+def test_a_clone_without_its_dependencies_is_one_line(tmp_path):
     # Without `site` nothing is installed; what lies in a folder can be imported all the same.
-    path = [ROOT, *([sysconfig.get_path("purelib")] if has_dependencies else [])]
-    done = _uninstalled(path, tmp_path)
-    missing = "memobench.experiments" if has_dependencies else "absl"
+    done = _uninstalled([ROOT], tmp_path)
     assert done.stderr == (
-        f"memobench: must be installed, got a path (No module named '{missing}'); "
+        "memobench: must be installed, got a path (No module named 'absl'); "
         f"python -m pip install {ROOT}\n"
     )
+
+
+# As pip finds what it installed as editable: behind all paths, by the whole name of a package.
+EDITABLE = """
+import importlib.util, pathlib, sys
+class Finder:
+    packages = {"memobench": "memobench", "memobench.experiments": "experiments"}
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name in cls.packages:
+            init = pathlib.Path(sys.argv[1], cls.packages[name], "__init__.py")
+            return importlib.util.spec_from_file_location(name, init)
+sys.meta_path.append(Finder)
+"""
+WHERE = """
+import memobench
+import memobench.experiments.dana2025 as folder
+print(memobench.__file__, memobench.experiments.__file__, folder.__file__)
+"""
+
+
+def _clone(folder, experiments):
+    shutil.copytree(ROOT / "memobench", folder / "memobench")
+    for name in ("", "dana2025"):
+        (folder / experiments / name).mkdir()
+        (folder / experiments / name / "__init__.py").touch()
+    return folder
+
+
+@pytest.mark.parametrize("experiments", ["experiments", "memobench/experiments"])
+def test_a_clone_has_its_own_experiments_whichever_is_installed(tmp_path, experiments):
+    installed, other = _clone(tmp_path / "a", "experiments"), _clone(tmp_path / "b", experiments)
+    for folder, expected in ((other, other), (tmp_path, installed)):
+        line = [sys.executable, "-S", "-c", EDITABLE + WHERE, installed]
+        found = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True)
+        inside = "experiments" if expected is installed else experiments
+        files = ("memobench", inside, f"{inside}/dana2025")
+        assert found.stdout.split() == [str(expected / x / "__init__.py") for x in files]
+    shutil.rmtree(other / experiments)
+    line = [sys.executable, "-S", "-c", EDITABLE + WHERE, installed]
+    found = subprocess.run(line, cwd=other, capture_output=True, text=True)
+    said = f"memobench.experiments must be in one of {other / 'memobench'}, {other}, got none; "
+    assert said in found.stderr.splitlines()[-1]
 
 
 def test_a_package_within_an_archive_is_one_line(tmp_path):

@@ -1,5 +1,6 @@
 """Every registered optimiser: its steps, padding that stays zero, packs, checkpoints; schedules."""
 
+import contextlib
 import functools
 
 import jax
@@ -398,17 +399,39 @@ def test_schedules_of_a_pack_are_data():
     linear = Training(n_batches=2, epochs=2, learning_rate=0.1, final_learning_rate=0.3).exact()
     warm = linear.replace(learning_rate=0.2, final_learning_rate=0.0, warmup=0.5)
     architecture = AttentionOnly(d_model=3, d_head=3)
-    runs = [
-        Run(task=Associations(vocab_size=5), architecture=architecture, method=method)
-        for method in (linear, warm, linear.replace(schedule="wsd", decay_share=0.5))
+    longer = linear.replace(epochs=3)
+    pairs = [
+        [
+            Run(task=Associations(vocab_size=5), architecture=architecture, method=method)
+            for method in pair
+        ]
+        for pair in ((linear, warm), (longer, longer.replace(schedule="wsd", decay_share=0.5)))
     ]
-    losses_RxL = small.train(packing.make_pack(runs)).step_loss_RxL
-    np.testing.assert_array_equal(losses_RxL[0], losses_RxL[1])
-    assert losses_RxL[0, -1] != losses_RxL[2, -1]
-    assert all(from_cells(cells(run)) == run for run in runs)
+    equal, other = (small.train(packing.make_pack(pair)).step_loss_RxL for pair in pairs)
+    np.testing.assert_array_equal(*equal)
+    assert other[0, -1] != other[1, -1]
+    assert all(from_cells(cells(run)) == run for pair in pairs for run in pair)
     younger = {"schedule", "warmup", "decay_share"}
     assert not younger & Training().canonical().keys()
     assert "clip" not in Adam().canonical()
+
+
+@pytest.mark.parametrize("epochs", range(1, 12))
+@pytest.mark.parametrize("options", [{"decay_share": 0.2}, {"decay_share": 0.5}, {}])
+def test_a_schedule_that_is_declared_moves_the_rate(options, epochs):
+    """What is refused would never leave the first rate."""
+    any_epochs = Training(epochs=64, schedule="wsd" if options else "cosine", **options)
+    rate_E = any_epochs.rates.rates(np.arange(epochs), epochs)
+    never = (rate_E == any_epochs.learning_rate).all()
+    with pytest.raises(UserError, match="must be over 1") if never else contextlib.nullcontext():
+        any_epochs.replace(epochs=epochs)
+    two_rungs = Capacity(training=any_epochs.replace(protocol="exact", batch_size=None), rungs=2)
+    with pytest.raises(UserError, match="must be over 1") if never else contextlib.nullcontext():
+        two_rungs.replace(training=two_rungs.training.replace(epochs=4 * epochs))
+
+
+def test_a_single_epoch_stays_at_the_first_rate():
+    assert Training(epochs=1).rates.rates(np.arange(1), 1) == [1e-2]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import re
 import subprocess
 import sys
 
@@ -38,6 +39,51 @@ def test_the_report_writes_figure_tables_and_what_quick_leaves_out(measured, tmp
     assert (tmp_path / "test/tiny.png").read_bytes().startswith(b"\x89PNG")
     assert len(pd.read_csv(tmp_path / "test/tiny_runs.csv")) == 13
     assert "nothing to speak of" not in page.write(experiment, "full", table, tmp_path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Torn(Figure):
+    def draw(self, experiment, preset, table):
+        return table["bit"]
+
+
+def _torn_of_ours(figure):
+    """The same, as if the code of its method were in memobench."""
+    space = {}
+    source = "def draw(self, experiment, preset, table):\n    return table['bit']"
+    exec(compile(source, page.__file__, "exec"), space)
+    return type("Torn", (type(figure),), {"draw": space["draw"]})(x="n_heads", hue="architecture")
+
+
+def test_a_figure_that_raises_leaves_the_page_before_it_as_it_was(measured, tmp_path):
+    experiment, table = measured
+    torn = dataclasses.replace(experiment, figure=Torn(x="n_heads", hue="architecture"))
+    # Nothing was there before.
+    with pytest.raises(UserError, match=r"^KeyError: 'bit' \(.*test_report\.py, line \d+\)$"):
+        page.write(torn, "quick", table, tmp_path)
+    assert list(tmp_path.glob("test/*")) == []
+    page.write(experiment, "quick", table, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.glob("test/*")}
+    assert len(before) == 4
+    stays = f"{tmp_path / 'test/tiny.md'} and its figure stay as they were"
+    with pytest.raises(UserError, match=rf"test_report\.py, line \d+\); {re.escape(stays)}$"):
+        page.write(torn, "quick", table[:4], tmp_path)
+    ours = dataclasses.replace(experiment, figure=_torn_of_ours(experiment.figure))
+    with pytest.raises(KeyError, match="bit") as error:
+        page.write(ours, "quick", table[:4], tmp_path)
+    assert error.value.__notes__ == [f"No page was made; {stays}."]
+    unfit = Figure(x="n_params", hue="architectur")
+    with pytest.raises(UserError, match=rf"^figure: hue='architectur' .*; {re.escape(stays)}$"):
+        page.write(dataclasses.replace(experiment, figure=unfit), "quick", table[:4], tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.glob("test/*")} == before
+
+
+def test_a_preset_that_is_too_short_removes_the_figure_before_it(measured, tmp_path):
+    experiment, table = measured
+    page.write(experiment, "quick", table, tmp_path)
+    page.write(dataclasses.replace(experiment, too_short=("quick",)), "quick", table, tmp_path)
+    assert not (tmp_path / "test/tiny.png").exists()
+    assert "there is none" in (tmp_path / "test/tiny.md").read_text()
 
 
 def test_names_may_have_dots(measured, tmp_path):

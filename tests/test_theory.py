@@ -410,3 +410,32 @@ def test_a_column_that_a_table_lacks_stays_a_key_error():
     bound = theory.Bound(name="mine", source="me", value=lambda sizes: sizes["d_head"])
     with pytest.raises(KeyError, match="d_head"):
         bound.value(SIZES)
+
+
+def _limit(measure):
+    return theory.Limit(name="mine", source="me", value=lambda sizes: 0.5, measure=measure)
+
+
+@pytest.mark.parametrize(
+    ("column", "fix"), [("acuracy", "did you mean accuracy"), ("zzzz", "declare it")]
+)
+def test_a_limit_that_reads_a_column_nobody_declares_is_told(table, column, fix):
+    misspelt = _limit(lambda sizes: sizes[column])
+    said = f"^theorem 'mine' reads '{column}', which is not a column of runs; {fix}"
+    with pytest.raises(UserError, match=said):
+        list(theorems.violations(table, [misspelt]))
+
+
+@pytest.mark.parametrize("column", ["accuracy", *theory.ADDED])
+def test_a_limit_passes_over_tables_that_lack_a_declared_column(table, column):
+    limit = _limit(lambda sizes: sizes[column])
+    lacking = table.drop(columns=column, errors="ignore")
+    assert list(theorems.violations(lacking, [limit])) == []
+    ((found, _, beyond),) = theorems.violations(
+        table.assign(**{column: [1.0] + [0.4] * 6}), [limit]
+    )
+    assert (found, beyond.tolist()) == (limit, [True] + [False] * 6)
+
+
+def test_what_theory_adds_to_a_table_is_what_it_says(table):
+    assert set(analysis.with_theory(table)) - set(table) == set(theory.ADDED)

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis.kinds import FAMILIES
+from memobench.common.errors import UserError, closest
 from memobench.core.spec import derived
+from memobench.store.rows import all_columns
 from memobench.theory.bounds import (
     LOWER_BOUNDS,
 )
@@ -15,6 +17,9 @@ from memobench.theory.limits import (
     UPPER_BOUNDS,
 )
 from memobench.theory.theorem import Bound, Limit, Sizes, Theorem, Violation
+
+# The columns that `seeds.with_theory` adds to those of runs.
+ADDED = ("promised", "load", "t_eps", "floor", "certified_floor", "proven_ratio")
 
 
 @derived
@@ -56,7 +61,7 @@ def promised(sizes: Sizes) -> Any:
 
 
 def check(table: pd.DataFrame) -> None:
-    """Raises Violation where a run is beyond a limit; what lacks a limit's columns is passed over.
+    """Raises Violation where a run is beyond a limit; see `violations`.
 
     A limit is a theorem, so that a run beyond it is a mistake in the run, in its measurement or in
     the code.
@@ -73,13 +78,27 @@ def check(table: pd.DataFrame) -> None:
 def violations(
     table: pd.DataFrame, limits: Iterable[Limit] | None = None
 ) -> Iterator[tuple[Limit, pd.Series, np.ndarray]]:
-    """Each limit that runs are beyond, what it measures of all runs, and which are beyond it."""
+    """Each limit that runs are beyond, what it measures of all runs, and which are beyond it.
+
+    Args:
+      table: the runs; a limit that reads a column which it lacks is passed over.
+      limits: all by default.
+
+    Raises:
+      UserError: a limit reads a column that nobody declares.
+    """
     for limit in upper_bounds() if limits is None else limits:
         try:
             applies = limit.applies(table)
             measured, value = limit.measure(table), limit.value(table)
-        except KeyError:
-            continue
+        except KeyError as error:
+            name, known = str(*error.args[:1]), [*all_columns(), *ADDED]
+            if name in known:
+                continue
+            raise UserError(
+                f"theorem {limit.name!r} reads {name!r}, which is not a column of runs"
+                f"{closest(name, known, others='; declare it, or read another')}"
+            ) from error
         measured = pd.to_numeric(measured, errors="coerce")
         beyond = np.asarray(applies & (measured > value))
         if beyond.any():

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -66,6 +67,20 @@ class Finding:
 
 
 Test = Callable[[pd.DataFrame], Finding]
+# Of claims declared below it what a test raises is a mistake of ours.
+_OWN = "memobench.experiments."
+
+
+def _declaring_module() -> str:
+    """The name of the module whose code makes a claim."""
+    frame = sys._getframe(1)
+    # The claim's own initialiser, and what checks its arguments.
+    while frame.f_back and frame.f_globals.get("__name__") in (
+        __name__,
+        arguments_checked.__module__,
+    ):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__"))
 
 
 @arguments_checked
@@ -80,6 +95,8 @@ class Claim:
     made_for: the design that the source tested, in words, where these runs may be of another;
     covers: whether a table of runs is of that design, never by default. A claim that was not tested
     where it was made neither holds nor fails: its evidence says what is found here.
+    declared_in: the module that declares it. What the test of a claim of a user's raises leaves it
+    undecided; one of memobench's own that raises anything but UserError is a bug, and is raised.
     """
 
     name: str
@@ -91,6 +108,9 @@ class Claim:
     across_variants: bool = False
     made_for: str = ""
     covers: Callable[[pd.DataFrame], bool] | None = None
+    declared_in: str = dataclasses.field(
+        default_factory=_declaring_module, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         takes = "give a function from a table to a Finding"
@@ -178,9 +198,14 @@ def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
         finding = claim.test(table)
     except UserError as error:
         return Finding(UNDECIDED, str(error))
-    except KeyError as error:
-        return Finding(UNDECIDED, f"its test reads {error}, which these runs do not have")
     except Exception as error:
+        if claim.declared_in.startswith(_OWN):
+            error.add_note(
+                f"The test of the claim {claim.name!r} of {claim.declared_in} raised it."
+            )
+            raise
+        if isinstance(error, KeyError):
+            return Finding(UNDECIDED, f"its test reads {error}, which these runs do not have")
         return Finding(UNDECIDED, f"its test raises {in_a_line(error)}")
     require(
         isinstance(finding, Finding) and finding.verdict in (HOLDS, FAILS, UNDECIDED),

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 _Class = TypeVar("_Class", bound=type)
 # Characters that are shown of what others' code says.
 _LONGEST = 300
-# Folders, with a separator behind them.
+# Folders, with a separator behind them. Experiments of a checkout stand beside the package.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_OURS = _PACKAGE, os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "experiments", "")
 _STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
@@ -64,15 +65,25 @@ def in_a_line(error: BaseException) -> str:
 
 def describe(error: BaseException) -> str:
     """A line on what was raised and where: in the user's code if it passed there, else in ours."""
-    files = [
-        (frame.filename, frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if _is_ours(frame.filename) or not _is_library(frame.filename)
-    ]
+    files = _files(error)
     *_, place = [None, *files, *(x for x in files if not _is_ours(x[0]))]
     if place is None or isinstance(error, UserError):
         return in_a_line(error)
     return f"{in_a_line(error)} ({place[0]}, line {place[1]})"
+
+
+def is_from_user_code(error: BaseException) -> bool:
+    """Whether what was raised passed through code of the user's; else it is a bug of ours."""
+    return not all(_is_ours(file) for file, _ in _files(error))
+
+
+def _files(error: BaseException) -> list[tuple[str, int | None]]:
+    """Files and lines that what was raised passed through, in our code and the user's."""
+    return [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if _is_ours(frame.filename) or not _is_library(frame.filename)
+    ]
 
 
 @contextlib.contextmanager
@@ -101,7 +112,7 @@ def name_source(whose: str, fix: str = "fix it") -> Iterator[None]:
 
 
 def _is_ours(file: str) -> bool:
-    return file.startswith(_PACKAGE)
+    return file.startswith(_OURS)
 
 
 def _is_library(file: str) -> bool:

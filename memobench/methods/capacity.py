@@ -104,6 +104,8 @@ class Capacity(OfParts):
             f"epochs={epochs} are no multiple of {GROWTH}^{rungs - 1}, as rungs={rungs} "
             "need; fix one of them",
         )
+        # The first rung is the shortest.
+        self.training.check_decay(epochs // GROWTH ** (rungs - 1))
 
     @classmethod
     def of_tables(cls, row: Mapping[str, Any], measure: str) -> np.ndarray | None:

@@ -60,7 +60,8 @@ class Training(TrainedMethod):
     rises, over epochs from `learning_rate` to `final_learning_rate`, reached after the last:
     linearly, or as `schedule` says by half a `cosine`, or as `wsd` (warm-up, stable, decay; Hu et
     al. 2024), where it stays until the last `decay_share` of the epochs and goes as 1 - sqrt there
-    (Hagele et al. 2024). With equal rates it is constant. `warmup` comes first.
+    (Hagele et al. 2024). With equal rates it is constant, and so it is in a single epoch, which
+    never leaves `learning_rate`. `warmup` comes first.
     Weights start out random, or as the construction `start` makes them. All of them are trained, or
     those that `trained` names: `read_out`, by which the logits are linear in what attention and MLP
     offer, all but the queries and keys of attention, or the `memory`: all but token embeddings and
@@ -80,7 +81,9 @@ class Training(TrainedMethod):
     n_batches: int = integer("steps of an epoch", 1, default=64)
     epochs: int = integer("epochs", 1, default=64)
     learning_rate: float = number("of the first epoch", default=1e-2, least=0)
-    final_learning_rate: float = number("reached after the last epoch", default=5e-4, least=0)
+    final_learning_rate: float = number(
+        "reached after the last epoch; a single one stays at the first rate", default=5e-4, least=0
+    )
     schedule: str | None = choice(
         "how the rate goes from the first to the final one; none linearly",
         *("cosine", "wsd"),
@@ -149,6 +152,7 @@ class Training(TrainedMethod):
             f"{self.trained!r} leaves some as they are; leave trained out",
         )
         self._check_rates()
+        self.check_decay(self.epochs)
 
     def _check_rates(self) -> None:
         still = self.learning_rate == self.final_learning_rate
@@ -166,6 +170,19 @@ class Training(TrainedMethod):
             still or not self.optimizer.holds_rate,
             f"optimizer: {self.optimizer.name} averages weights in place of a falling rate; set "
             f"final_learning_rate to {self.learning_rate:g}, the learning_rate",
+        )
+
+    def check_decay(self, epochs: int) -> None:
+        """Raises UserError where in so many epochs the rate never goes as the schedule says."""
+        require(
+            self.schedule is None or epochs > 1,
+            f"epochs must be over 1 with schedule={self.schedule!r}, got {epochs}: the rate is "
+            "constant within an epoch. Leave schedule out, or raise epochs",
+        )
+        require(
+            self.decay_share is None or self.decay_share * epochs > 1,
+            f"decay_share * epochs must be over 1, got {self.decay_share} * {epochs}: the rate, "
+            "which is constant within an epoch, would never fall. Raise one of them",
         )
 
     @property

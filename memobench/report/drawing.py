@@ -9,7 +9,7 @@ import itertools
 import pathlib
 from collections.abc import Iterable, Sequence
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -68,9 +68,9 @@ def subplots(
     return figure, figure.subplots(n_rows, n_columns, squeeze=False, **settings)
 
 
-def save(figure: "Figure", path: pathlib.Path) -> None:
-    """Writes a figure as a PNG."""
-    figure.savefig(path, dpi=_DPI)
+def save(figure: "Figure", to: pathlib.Path | BinaryIO) -> None:
+    """Writes a figure as a PNG, to a path or into an open file."""
+    figure.savefig(to, dpi=_DPI)
 
 
 def palette(n: int, name: str = "colorblind") -> list[Any]:

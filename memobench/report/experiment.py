@@ -1,13 +1,18 @@
 """The page of an experiment: figure, verdicts, published against ours, cost, all configurations."""
 
+import contextlib
+import io
 import pathlib
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
 
 from memobench import claims
 from memobench.analysis import seeds as analysis
+from memobench.common import atomic
+from memobench.common.errors import UserError, describe, is_from_user_code
 from memobench.experiment import Experiment
 from memobench.optimizers import Optimizer
 from memobench.report import capacity, constructions, tables
@@ -50,23 +55,52 @@ def write(
 
     Returns:
       The page's text.
+
+    Raises:
+      UserError: a figure or table of the user's raises: in one line where, and what stays.
+      Exception: ours do. What was there before stays in either case.
     """
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.with_theory(table)
-    path = pathlib.Path(f"{base}{published.ENDING}")
     listed = {name: known[name].to_numpy() for name in rows.lists() if name in known}
-    tables.write_runs(known.drop(columns=list(listed)), path)
-    # Everything else follows from what is written, so that the page can be made from it anew.
-    known = analysis.with_theory(published.read(path).assign(**listed))
-    text, verdicts = page(experiment, preset, known, seeds)
+    runs = known.drop(columns=list(listed))
+    with tempfile.TemporaryDirectory() as temporary:
+        # Everything else follows from what is written, so that the page can be made from it anew.
+        path = pathlib.Path(temporary, "runs.csv")
+        tables.write_runs(runs, path)
+        known = analysis.with_theory(published.read(path).assign(**listed))
+    picture = io.BytesIO()
+    with _tell_what_stays(pathlib.Path(f"{base}.md")):
+        text, verdicts = page(experiment, preset, known, seeds)
+        if preset not in experiment.too_short:
+            save(experiment.figure.draw(experiment, preset, known), picture)
+    # Nothing of an earlier page is touched before all of this one is made.
+    tables.write_runs(runs, pathlib.Path(f"{base}{published.ENDING}"))
     tables.write_csv(verdicts, pathlib.Path(f"{base}{ENDING}"))
-    pathlib.Path(f"{base}.md").write_text(text, "utf-8")
+    with atomic.replace(pathlib.Path(f"{base}.md")) as file:
+        file.write(text.encode())
     figure = pathlib.Path(f"{base}.png")
-    figure.unlink(missing_ok=True)
-    if preset not in experiment.too_short:
-        save(experiment.figure.draw(experiment, preset, known), figure)
+    if preset in experiment.too_short:
+        figure.unlink(missing_ok=True)
+    else:
+        with atomic.replace(figure) as file:
+            file.write(picture.getbuffer())
     return text
+
+
+@contextlib.contextmanager
+def _tell_what_stays(path: pathlib.Path) -> Iterator[None]:
+    """Adds to whatever is raised inside that an earlier page and its figure stay."""
+    try:
+        yield
+    except Exception as error:
+        stays = f"; {path} and its figure stay as they were" * path.exists()
+        if isinstance(error, UserError) or is_from_user_code(error):
+            kind = type(error) if isinstance(error, UserError) else UserError
+            raise kind(f"{describe(error)}{stays}") from error
+        error.add_note(f"No page was made{stays}.")
+        raise
 
 
 def page(

@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from memobench import executors
 from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.cli.times import ClockTime, Duration
 from memobench.common import folders
-from memobench.common.errors import Lost, UserError, in_a_line
+from memobench.common.errors import Lost, UserError, describe, is_from_user_code
 from memobench.common.notation import plural
 from memobench.executors import local
 from memobench.experiment import Experiment
@@ -126,8 +127,10 @@ def _run_and_report(
             line = f"{experiment.name}: {output / experiment.name}.png and .md"
             line = ": ".join(filter(None, [line, page.agreement(experiment, table)]))
             answers.append(experiment.figure.answer(table))
-        except Exception as error:  # A user's figure or claim may raise anything.
-            line = f"{experiment.name}: no page: {in_a_line(error)}"
+        except Exception as error:  # A figure may raise anything.
+            if not isinstance(error, UserError) and not is_from_user_code(error):
+                traceback.print_exc()
+            line = f"{experiment.name}: no page: {describe(error)}"
             failed.append(line)
         print(line, flush=True)
     print("\n".join(["", *filter(None, answers), f"Figures, pages and tables are in {output}/."]))
