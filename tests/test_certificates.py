@@ -473,7 +473,7 @@ def test_weights_of_other_runs_and_of_a_part_are_no_evidence(kept, tmp_path, cha
     assert told in error
 
 
-@pytest.mark.parametrize("name", ["{}-0", "0{}", "{}-from-0"])
+@pytest.mark.parametrize("name", ["{}-0", "0{}"])
 @pytest.mark.parametrize("digest", [None, 64 * "0"])
 def test_a_forged_row_beside_that_of_the_weights_is_an_error_and_not_read(
     kept, tmp_path, name, digest

@@ -148,11 +148,10 @@ def test_an_edited_shard_is_refused_in_one_line_or_holds_the_same(made):
     path = folder() / "edited"
     path.write_bytes(data)
     try:
-        rows, provenance, sealed = results.read_shard(path)
+        rows, provenance = results.read_shard(path)
     except UserError as error:
         assert_line(str(error))
     else:
-        assert sealed
         assert (
             results.digest({"provenance": provenance, "rows": rows}) == json.loads(text)["digest"]
         )
@@ -164,8 +163,8 @@ def test_a_shard_that_was_sealed_again_is_refused_in_one_line_or_holds_what_colu
     path = folder() / "edited"
     path.write_bytes(data)
     try:
-        read, provenance, _ = results.read_shard(path)
-    except (UserError, results.OldSpecs) as error:
+        read, provenance = results.read_shard(path)
+    except UserError as error:
         assert_line(str(error))
         return
     table = results.to_table(list(results.with_provenance(read, provenance)))
@@ -226,7 +225,7 @@ def test_what_is_written_of_any_run_is_read_to_the_last_bit(runs):
         made.append({**cells(run), **counts, "status": "ok", **measured})
     with tempfile.TemporaryDirectory(dir=folder()) as name:
         path = results.write_shard(name, made, small.PROVENANCE)
-        assert results.read_shard(path) == (made, small.PROVENANCE, True)
+        assert results.read_shard(path) == (made, small.PROVENANCE)
         assert list(results.load_rows(name).values()) == [{**small.PROVENANCE, **x} for x in made]
 
 

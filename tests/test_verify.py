@@ -10,7 +10,7 @@ from memobench.errors import UserError
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.runs import Run
-from memobench.table import migrate, results, rows, verify
+from memobench.table import results, rows, verify
 from tests import constructed
 from tests.command_line import command_line
 from tests.small import PROVENANCE, reseal, resealed
@@ -195,7 +195,7 @@ def test_two_rows_of_a_run_differ_by_no_more_than_rounding(tmp_path, constructed
         ({"instruction_set": "fast!"}, "instruction_set='fast!', not an instruction set"),
         ({"date": "2026-13-01T00:00:00+00:00"}, "is not a date"),
         ({"date": "2026-02-31T00:00:00+00:00"}, "is not a date"),
-        ({"spec_version": 99}, "spec_version=99"),
+        ({"spec_version": 99}, "spec_version must be 2, got 99. Update memobench"),
     ],
 )
 def test_provenance_that_is_missing_or_odd_is_an_error(tmp_path, changes, told):
@@ -310,7 +310,7 @@ def test_working_files_are_passed_over_and_old_temporary_ones_noted(tmp_path):
 def test_no_folder_is_one_line(tmp_path, monkeypatch, name):
     """Nor is an empty name, as of a shell's variable without a value, the working directory."""
     monkeypatch.chdir(tmp_path)
-    for check in (verify.verify, migrate.migrate_folder, results.load_results):
+    for check in (verify.verify, results.load_results):
         with pytest.raises(UserError, match=f"'{name}' is not a folder"):
             check(name)
 

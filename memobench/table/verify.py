@@ -93,7 +93,6 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
     check.floors()
     if recompute:
         check.recompute()
-    check.errors += results.how_to_migrate(folder, check.old, check.unsealed)
     return Report(
         shards=check.n_shards,
         runs=len(check.first),
@@ -123,10 +122,6 @@ class _Check:
         self._kept: set[str] = set()
         self._misdated: list[str] = []
         self.n_shards = 0
-        # Shards of earlier versions, shards without a digest, and shards that were migrated.
-        self.old: list[str] = []
-        self.unsealed: list[str] = []
-        self._migrated = results.migrated(folder)
         # The place and the measures of every run, where it was found first.
         self.first: dict[str, tuple[str, _Row]] = {}
         self._again: list[tuple[str, str]] = []
@@ -143,17 +138,10 @@ class _Check:
     def file(self, path: pathlib.Path) -> None:
         name = printable(path.name)
         try:
-            read, provenance, sealed = results.read_shard(path)
-        except results.OldSpecs:
-            self.old.append(path.name)
-            return
+            read, provenance = results.read_shard(path)
         except Exception as error:
             self.errors.append(f"{name}: {reason(error)}; none of its rows is read")
             return
-        if not sealed:
-            self.unsealed.append(path.name)
-            if path.stem in self._migrated:
-                return
         self.n_shards += 1
         self._date(name, provenance["date"])
         for column in ("commit", "device", "memobench", "jax"):
