@@ -7,6 +7,7 @@ pages, checks and the documentation of columns derive from these declarations.
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -36,6 +37,17 @@ def printable(text: Any) -> str:
     """
     text = str(text)
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def agree(a: Any, b: Any, within: float, zero: float = 0.0) -> bool:
+    """Whether two values are equal, numbers up to a relative `within` or an absolute `zero`.
+
+    >>> agree(1.0, 1.001, within=1e-2), agree("ok", "diverged", within=1e-2)
+    (True, False)
+    """
+    if {type(a), type(b)} <= {int, float}:
+        return math.isclose(a, b, rel_tol=within, abs_tol=zero)
+    return bool(a == b)
 
 
 def require(holds: Any, message: str) -> None:

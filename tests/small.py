@@ -12,8 +12,7 @@ from memobench.models.base import Architecture
 from memobench.report.figure import Figure
 from memobench.runs import from_cells
 from memobench.spec import SPEC_VERSION
-from memobench.table import checks, results, rows
-from memobench.table.consistency import check_domain
+from memobench.table import results, rows, verify
 from memobench.tasks.base import Task
 
 # Values of fields, wherever a kind has a field of this name.
@@ -126,11 +125,9 @@ def checked_row(row):
     known = rows.all_columns()
     for name, value in row.items():
         if value is not None:
-            check_domain(name, known[name].domain, value)
+            known[name].domain.checked(name, known[name].domain.read(value))
     row = {name: row.get(name) for name in known}
-    run = from_cells(row)
-    for check in checks.CONSISTENCY:
-        check(run, row)
+    verify._check_model(from_cells(row), row)
 
 
 def markdown_rows(text):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from memobench.columns import NAME, Column, require, shown
+from memobench.columns import NAME, Column, agree, require, shown
 from memobench.spec import Spec
-from memobench.table.consistency import agree
 
 if TYPE_CHECKING:
     from memobench.engine import Policy
@@ -260,7 +260,6 @@ class Method(Spec):
 
     def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
         """Raises UserError where a run's row says other than was counted of its weights."""
-        del run
         first = counted["first"]
         require(
             first is None,
@@ -268,10 +267,17 @@ class Method(Spec):
             "delete them",
         )
         # An example may be on the edge: rows are measured in float32, weights in double precision.
-        edge = 1.5 / counted["n_examples"]
-        for name, within in (("accuracy", {"zero": edge}), ("loss", {"zero": 1e-5})):
+        edge = max(1.5 / counted["n_examples"], within := 1e-3)
+        n_answers, chance = run.task.n_predicted, run.task.chance
+        zeros = {
+            "accuracy": edge,
+            "memorized": edge * n_answers / (1 - chance),
+            "bits": within * n_answers * math.log2(run.task.n_choices or 2),
+            "loss": 1e-5,
+        }
+        for name, zero in zeros.items():
             require(
-                agree(row[name], counted[name], **{"within": 1e-3, **within}),
+                agree(row[name], counted[name], within, zero),
                 f"{name}={shown(row[name])}, but the weights that were kept have "
                 f"{shown(counted[name])}; delete the wrong one",
             )
