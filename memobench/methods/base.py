@@ -94,7 +94,7 @@ class Method(Spec):
     solves: ClassVar[bool] = False
     # Floating-point operations that the smallest run takes, where weights are solved for.
     least_work: ClassVar[float] = 0.0
-    # Whether accuracy and loss are of the same weights: then one bounds the other.
+    # Whether accuracy and loss are of the same weights.
     accuracy_of_final_weights: ClassVar[bool] = True
     # What one weight can hold.
     bits_per_weight: ClassVar[float] = 32.0
@@ -102,8 +102,6 @@ class Method(Spec):
     keeps_weights: ClassVar[bool] = False
     # Whether its time is spent on its steps.
     stepwise: ClassVar[bool] = True
-    # Whether it records accuracy and loss of every step.
-    has_curve: ClassVar[bool] = False
 
     # Fields of some methods, and constants of others.
     if TYPE_CHECKING:
@@ -164,11 +162,6 @@ class Method(Spec):
     def tasks(self, run: Run) -> Sequence[Any]:
         """The tasks that models of a run memorize, and of which its weights may be."""
         return [run.task]
-
-    @property
-    def averaged(self) -> int:
-        """How many models a run's accuracy and loss average over."""
-        return 1
 
     def check_run(self, run: Run) -> None:
         """Raises UserError for a task that the method does not serve."""
@@ -281,9 +274,6 @@ class Method(Spec):
                 f"{name}={shown(row[name])}, but the weights that were kept have "
                 f"{shown(counted[name])}; delete the wrong one",
             )
-
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        """Raises UserError where the method's own columns of a run's row cannot be."""
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -17,7 +17,6 @@ from memobench.errors import UserError
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.models.base import Module
 from memobench.spec import Spec
-from memobench.table.consistency import REPEATED, check_derived
 
 if TYPE_CHECKING:
     from memobench import theory
@@ -183,20 +182,6 @@ class Construction(Method):
     def programs(self, pack: Pack) -> set[Hashable]:
         """Each is judged at its true size."""
         return {(run.module(), run.task.signature()) for run in pack.runs}
-
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        from memobench import constructions
-
-        if row["status"] != "ok":  # Where there are no weights there is no certificate.
-            return
-        derived = {
-            "stored_bits": precision.BITS_PER_WEIGHT[self.weights],
-            "promises": constructions.promises(run),
-        }
-        # Aimed at all examples, equally often, its row holds accuracy and loss twice.
-        if self.n_aimed is None and run.task.is_even and row["accuracy"] is not None:
-            derived |= {"aimed_accuracy": row["accuracy"], "aimed_loss": row["loss"]}
-        check_derived(row, derived, REPEATED)
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -21,14 +21,13 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from memobench import columns as col
-from memobench.columns import Column, by_name, integer, require, shown
+from memobench.columns import Column, by_name, integer, require
 from memobench.engine import compiling, devices, initializing
 from memobench.engine.devices import SHARED, SPLIT
 from memobench.methods.base import Method, OnSteps, PackResult
 from memobench.models import base as models
 from memobench.planner import packing
 from memobench.spec import kind
-from memobench.table.consistency import REPEATED, check_derived
 from memobench.tasks.tokens import Instance
 
 if TYPE_CHECKING:
@@ -94,19 +93,6 @@ class Optimum(Method):
         checkpoints: Checkpoints | None = None,
     ) -> PackResult:
         return solve(pack, on_steps)
-
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        losses, iterations = row["start_losses"], row["iterations"]
-        if losses and row["loss"] is not None:
-            check_derived(row, {"loss": losses[0]}, REPEATED)
-            require(
-                losses == sorted(losses) and len(losses) == self.polished,
-                f"start_losses={shown(losses)} are not {self.polished} that rise; fix them",
-            )
-        require(
-            iterations is None or iterations <= self.steps,
-            f"iterations={iterations} are more than steps={self.steps}; fix the wrong one",
-        )
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
