@@ -13,9 +13,8 @@ from memobench.core.spec import SPEC_VERSION
 from memobench.core.task import Task
 from memobench.experiment import Experiment
 from memobench.report.figure import Figure
+from memobench.runtime import verify
 from memobench.store import results, rows
-from memobench.table import checks
-from memobench.table.consistency import check_domain
 
 # Values of fields, wherever a kind has a field of this name.
 TASK = {
@@ -127,11 +126,9 @@ def checked_row(row):
     known = rows.all_columns()
     for name, value in row.items():
         if value is not None:
-            check_domain(name, known[name].domain, value)
+            known[name].domain.checked(name, known[name].domain.read(value))
     row = {name: row.get(name) for name in known}
-    run = from_cells(row)
-    for check in checks.CONSISTENCY:
-        check(run, row)
+    verify._check_model(from_cells(row), row)
 
 
 def markdown_rows(text):

@@ -93,15 +93,11 @@ def test_a_stopped_training_resumes_with_the_same_checks(calls):
     assert resumed.columns == whole.columns
 
 
-def test_rows_are_verified_and_an_end_that_cannot_be_is_found(tmp_path):
+def test_rows_are_verified(tmp_path):
     run = _run()
     (row,) = memobench.run([run], results=tmp_path, progress=False).to_dict("records")
     assert not verify.verify(tmp_path).errors
     assert row["best_check"] <= row["ended_at"] <= METHOD.steps
-    with pytest.raises(UserError, match="ends before"):
-        METHOD.check_row(run, {**row, "ended_at": METHOD.steps - 64, "accuracy": 0.5})
-    with pytest.raises(UserError, match="missing"):
-        METHOD.check_row(run, {**row, "ended_at": None})
     with pytest.raises(UserError, match="not a multiple of n_batches=32"):
         dataclasses.replace(METHOD, evaluate_every=63)
 

@@ -1,70 +1,30 @@
 """Rows are those of one run: whatever can be derived is derived again."""
 
-import copy
-import dataclasses
 import json
-import random
 
 import pandas as pd
 import pytest
 
 from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
-from memobench.core.cells import cells, from_cells
-from memobench.core.optimizer import Optimizer
+from memobench.core.cells import cells, from_cells, spec_columns
 from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
-from memobench.methods import bisection
-from memobench.methods.annealing import Annealing
-from memobench.methods.bisection import Trial
-from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
-from memobench.models.query_attention import QueryAttention
-from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.numerics import metrics
 from memobench.store import rows as declared
-from memobench.table import replay
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
-from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.small import PROVENANCE, checked_row
 
 TASK = Associations(vocab_size=8, n_sequences=40)
 HEADS = AttentionOnly(d_model=2, d_head=2, n_heads=2, heads="full")
 METHOD = Training(n_batches=8, epochs=2).exact()
 SEARCH = Search(training=METHOD, sizes=2, doublings=1)
-# What no other column tells.
-UNTOLD = {"commit", "jax", "jaxlib", "memobench", "platform", "device", "pack_size"}
-UNTOLD |= {"compile_seconds", "run_seconds", "n_devices", "instruction_set", "spec_version"}
-UNTOLD |= {"weights_digest", "largest_attention"}
-
-
-@pytest.fixture(scope="module")
-def trained():
-    """Rows of a search and of a run that was trained, as they come out."""
-    from memobench.engine import compiling
-    from memobench.runtime import sweep
-
-    runs = [Run(task=TASK, architecture=HEADS, method=method) for method in (SEARCH, METHOD)]
-    with pytest.MonkeyPatch.context() as patch:
-        # Code that runs a few times is not optimised.
-        patch.setitem(compiling.OPTIONS, "xla_backend_optimization_level", 0)
-        table = sweep.run(runs, progress=False)
-    assert isinstance(table, pd.DataFrame)
-    rows = table.to_dict("records")
-    return [
-        {name: _exact(x) for name, x in row.items() if isinstance(x, list) or not pd.isna(x)}
-        for row in rows
-    ]
-
-
-def _exact(value):
-    value = value.item() if hasattr(value, "item") else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _refuses(row):
@@ -186,59 +146,6 @@ def test_what_makes_no_run_is_refused(changes, said):
     assert str(error.value).isprintable()
 
 
-def test_rows_of_every_method_are_checked():
-    labelled = LabelledContexts(n_examples=20, context_length=3, input_dim=4, n_classes=5)
-    query = QueryAttention(d_model=4, d_head=4, n_heads=2)
-    annealed = Run(
-        task=labelled,
-        architecture=query,
-        method=Annealing(batch_size=8, steps=40, evaluate_every=20),
-    )
-    full = AttentionOnly(d_model=4, d_head=4, n_heads=2, heads="full")
-    constructed = Run(
-        task=Associations(vocab_size=8, n_sequences=10),
-        architecture=full,
-        method=Dana2025(),
-    )
-    optimal = Run(
-        task=Distributions(vocab_size=4, conditional="uniform", n_next=2),
-        architecture=SequenceEncoder(d_model=2),
-        method=Optimum(starts=2, polished=2),
-    )
-    of_attention = {"saturated": 0.5, "saturated_by_head": [0.0, 1.0]}
-    of_attention["examples_by_serving_heads"] = [0, 20, 0]
-    known = {"accuracy": 0.5, "memorized": 7.5, "loss": 1.0, "stopped_at": 40, "best_step": 20}
-    bits = float(metrics.memorized_bits(1.0, 20, 5))
-    promise = {"aimed_accuracy": 1.0, "aimed_loss": 1e-9, "promises": 12, "stored_bits": 64.0}
-    all_of_it = {"accuracy": 1.0, "memorized": 10.0, "loss": 1e-9, "bits": 30.0, **promise}
-    rows = [
-        _row(annealed, **known, **of_attention, bits=bits),
-        _row(constructed, **all_of_it, condition=3.0, feature_rank=10),
-        _row(optimal, loss=0.5, start_losses=[0.5, 0.6], gradient_norm=1e-9, iterations=7),
-    ]
-    for row in rows:
-        checked_row(row)
-    assert "loss=0.5 but 0.6 follows" in _refuses({**rows[2], "start_losses": [0.6, 0.5]})
-    changes = [
-        *((0, name, value) for name, value in (("stopped_at", 60), ("best_step", 41))),
-        *((0, name, value) for name, value in (("saturated", 0.4), ("best_step", 10**6))),
-        *((0, name, [1, 19, 0]) for name in ("examples_by_serving_heads",)),
-        *((1, name, 2.5) for name in ("stored_bits", "promises", "aimed_accuracy", "aimed_loss")),
-        *((1, name, 1) for name in ("stopped_at", "complete_99", "iterations")),
-        (1, "promises", 13),
-        (2, "accuracy", 1.0),
-        (2, "stored_bits", 64),
-    ]
-    for i, name, value in changes:
-        assert name in _refuses({**rows[i], name: value})
-
-
-def test_a_diverged_run_has_no_measures():
-    row = {**_trained_row(), "status": "diverged", **dict.fromkeys(declared.MEASURES)}
-    checked_row(row)
-    assert "accuracy=0.5 with status='diverged'" in _refuses({**row, "accuracy": 0.5})
-
-
 def _other(value):
     """Another value of the same kind."""
     if isinstance(value, bool):
@@ -250,29 +157,21 @@ def _other(value):
     return "dana2025" if value is None else f"{value}0"
 
 
-@pytest.mark.parametrize("name", sorted(declared.all_columns()))
-def test_a_change_of_any_column_of_a_row_is_noticed(trained, name):
-    for i, row in enumerate(trained):
-        changed = {**row, name: _other(row.get(name))}
-        # Of curves only the point of a search stands elsewhere too.
-        if name not in UNTOLD | {"date"} and not (name.startswith("curve_") and i == 1):
-            _refuses(changed)
+@pytest.mark.parametrize("name", sorted({**spec_columns(), **declared.COUNTS}))
+def test_a_change_of_any_column_of_a_run_is_noticed(name):
+    for row in (_trained_row(), _row(OTHERS[0])):
+        _refuses({**row, name: _other(row.get(name))})
 
 
 WRONG = [True, "1", [], [[1]], {}, {"a": 1}, 1.5, -1, 2**53, "", "x" * 10_000, "\x1b[2J"]
 
 
-@pytest.mark.parametrize("name", sorted(declared.all_columns()))
-def test_a_value_of_another_type_is_refused(trained, name):
-    row = trained[0]
+@pytest.mark.parametrize("name", sorted(spec_columns()))
+def test_a_value_of_another_type_is_refused(name):
+    row = _row(OTHERS[0])
     for wrong in WRONG:
-        same = type(wrong) is type(row.get(name)) or {type(wrong), type(row.get(name))} == {
-            int,
-            float,
-        }
-        if (same and not isinstance(wrong, str)) or (name in UNTOLD and wrong in ("1", [])):
-            continue
-        if not declared.all_columns()[name].domain.holds(wrong) or name not in UNTOLD:
+        types = {type(wrong), type(row.get(name))}
+        if len(types) == 2 and types != {int, float}:
             _refuses({**row, name: wrong})
 
 
@@ -288,12 +187,7 @@ def _but(**changes):
 
 
 TAMPERED = {
-    "another size": (lambda row: _with_run(row, n_heads=3), "n_params="),
-    "another rate": (
-        lambda row: _with_run(row, rate_factors="1.0 2.0"),
-        "trials: the search would",
-    ),
-    "fewer rounds": (lambda row: _with_run(row, sizes=1), "trials: "),
+    "another size": (lambda row: _with_run(row, n_heads=3), "n_params must be"),
     "another file's model": (
         _but(architecture="mine"),
         "architecture='mine' is unknown",
@@ -307,16 +201,10 @@ TAMPERED = {
     ),
     "other rules": (_but(rules=2), "rules=2 are not those of this version"),
     "no rules": (_but(rules=None), "rules is missing"),
-    "other bits before": (_but(previous_bits=1.5), "previous_bits=1.5"),
     "too few distinct ones": (
         _but(n_params_distinct=1),
-        "n_params_distinct=1",
+        "n_params_distinct must be",
     ),
-    "accuracy of no example": (
-        _but(accuracy=0.3141),
-        "not a whole number of answers",
-    ),
-    "no measure": (_but(accuracy=None), "accuracy=None with status='ok'"),
     "local time": (_but(date="2026-01-31T00:00:00+01:00"), "a UTC date"),
     "another machine": (_but(platform="abacus"), "platform='abacus'"),
     "no device": (_but(device=""), "device=''"),
@@ -325,118 +213,5 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize(("change", "said"), TAMPERED.values(), ids=TAMPERED.keys())
-def test_a_row_that_was_tampered_with_is_refused_in_one_line(trained, change, said):
-    assert said in _refuses(change(trained[0]))
-
-
-def _trial(i, j, value):
-    return lambda trials: trials[i].__setitem__(j, value)
-
-
-FORGED = {
-    "more known than there are": (_trial(0, 3, 41), "knows more examples"),
-    "more at the end": (_trial(0, 4, 40), "knows more examples"),
-    "another size": (_trial(1, 1, 21), "the search would have tried 20"),
-    "a fraction": (_trial(0, 1, 40.5), "is not [steps"),
-    "other steps": (_trial(-1, 0, 64), "the search would have tried"),
-    "another rate": (_trial(0, 2, 2.0), "the search would have tried 40"),
-    "true": (_trial(0, 3, True), "is not [steps"),
-    "a loss too small": (_trial(0, 5, 0.0), "loss=0.0 is too small"),
-    "a loss below zero": (_trial(0, 5, -1.0), "is not [steps"),
-    "no loss": (_trial(0, 5, None), "has no loss"),
-    "a trial less": (lambda trials: trials.pop(), "trials: the search would"),
-    "a trial more": (lambda trials: trials.append(trials[-1]), "trials: the search was done"),
-    "another order": (lambda trials: trials.reverse(), "trials: the search would"),
-    "no trials": (lambda trials: trials.clear(), "trials are missing"),
-    "no trial": (lambda trials: trials.insert(0, 5), "is not [steps"),
-    "a short trial": (lambda trials: trials[0].pop(), "is not [steps"),
-}
-
-
-@pytest.mark.parametrize(("forge", "said"), FORGED.values(), ids=FORGED.keys())
-def test_trials_that_no_search_makes_are_refused(trained, forge, said):
-    forged = copy.deepcopy(trained[0])
-    forge(forged["trials"])
-    assert said in _refuses(forged)
-
-
-def _played(search, n_examples, capacity_of, chance):
-    """The trials of a search whose model knows so many of any set; some are there twice."""
-    made = []
-    while proposals := bisection.next_trials(search, n_examples, made):
-        now = []
-        for steps, n, factor in proposals:
-            known = min(n, int(capacity_of(steps)))
-            trial = Trial(steps, n, factor, known, known, 5.0)
-            if trial not in now or chance.random() < 0.2:
-                now.append(trial)
-        made += now
-    return made
-
-
-def test_whatever_a_search_does_can_be_replayed_and_nothing_else():
-    chance = random.Random(0)
-    for _ in range(40):
-        n_examples = chance.randrange(1, 300)
-        factors = tuple(chance.sample([0.3, 1.0, 3.0], chance.randrange(1, 4)))
-        sizes, doublings = chance.randrange(1, 5), chance.randrange(4)
-        search = Search(training=METHOD, rate_factors=factors, sizes=sizes, doublings=doublings)
-        most, growth = chance.uniform(0, 400), chance.choice([0, 0.1, 1])
-        trials = _played(search, n_examples, lambda steps: most * (steps / 16) ** growth, chance)  # noqa: B023
-        replay.replay(search, n_examples, trials)
-        i = chance.randrange(len(trials))
-        forged = [*trials]
-        forged[i] = trials[i]._replace(n_examples=n_examples + 1)
-        with pytest.raises(UserError, match="trials"):
-            replay.replay(search, n_examples, forged)
-
-
-_VALUES = [
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    2,
-    7,
-    2**31,
-    2**53,
-    0.5,
-    -0.0,
-    1e300,
-    1e-300,
-    "",
-    "x",
-    "1.0",
-]
-_VALUES += [
-    "nan",
-    [],
-    {},
-    [[]],
-    [0] * 6,
-    {"a": []},
-    "associations",
-    "exact",
-    "searched",
-    "dana2025",
-]
-
-
-def test_a_row_of_random_sizes_ends_in_one_line(trained):
-    chance, row = random.Random(1), trained[0]
-    # From these no measure follows: with another of them a row is that of another run.
-    free = {"run_id", "seed", "task_seed", "learning_rate", "final_learning_rate", "rate_factors"}
-    free |= {"warmup", "resolution"}
-    free |= {x.name for kind in Optimizer.kinds().values() for x in dataclasses.fields(kind)}
-    names = [name for name in cells(OTHERS[0]) if name not in free]
-    for _ in range(80):
-        changes = {name: chance.choice(_VALUES) for name in chance.sample(names, 2)}
-        try:
-            changed = _with_run(row, **changes)
-        except UserError:
-            continue
-        # A column without a value says nothing that could be wrong.
-        if any(row.get(name) != x for name, x in changed.items() if x is not None):
-            _refuses(changed)
+def test_a_row_that_was_tampered_with_is_refused_in_one_line(change, said):
+    assert said in _refuses(change(_row(OTHERS[0])))

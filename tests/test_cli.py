@@ -33,7 +33,7 @@ ROOT = pathlib.Path(__file__).parents[1]
     [
         (
             [],
-            "name a command: certify, check-submission, compare, leaderboard, list, migrate",
+            "name a command: certify, check-submission, compare, leaderboard, list, report",
         ),
         (["rum"], "unknown command 'rum'; did you mean run?"),
         (["run"], "name an experiment, or a paper: dana2025, mahdavi2024, "),

@@ -102,7 +102,6 @@ def test_a_task_needs_its_sizes_and_what_comes_next():
     assert (task.is_even, task.counts_examples, task.one_answer) == (True, True, True)
     refused = (task.parts, task.constructible, task.in_blocks, task.is_fresh)
     assert refused == (False, False, False, False)
-    np.testing.assert_allclose(task.least_loss_unknown, np.log(2))
     np.testing.assert_array_equal(task.prior(task.sample()), np.full(16, 1 / 16))
     assert task.answers(task.sample()).tolist()[:6] == [0, 1, 0, 1, 1, 0]
     serving = [name for name in Architecture.kinds() if _serves(name, task)]
@@ -200,7 +199,7 @@ def test_a_method_needs_a_protocol_its_steps_whom_it_serves_and_its_training():
 
     method = Untrained()
     assert (method.lanes, method.starts, method.batch_size, method.start) == (1, 1, None, None)
-    assert (method.queues, method.solves, method.has_curve) == (False, False, False)
+    assert (method.queues, method.solves) == (False, False)
     assert Untrained.columns_of_rows() == {}
     task = Associations(vocab_size=5)
     runs = [

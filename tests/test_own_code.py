@@ -201,7 +201,7 @@ def test_an_edited_kind_trains_anew_and_the_old_rows_stay(load, tmp_path, caplog
     assert cells(read) == {name: rows[old.run_id].get(name) for name in cells(read)}
     found = verify.verify(folder)
     assert not found.errors
-    assert any("1 runs were not checked" in note and "was edited" in note for note in found.notes)
+    assert any("1 run not checked" in note and "was edited" in note for note in found.notes)
     for refused in (
         lambda: memobench.run([dataclasses.replace(read, seed=7)], progress=False),
         lambda: certificates.load(weights),

@@ -17,7 +17,6 @@ from memobench.report import tables
 from memobench.store import published as table
 from memobench.store import results
 from memobench.store.rows import all_columns
-from memobench.table import checks
 from tests.command_line import command_line
 
 pytestmark = pytest.mark.published
@@ -58,9 +57,7 @@ def _read(path):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_published_rows_are_runs_of_their_experiment_and_their_measures_agree(name, monkeypatch):
-    # Tables of runs have six digits.
-    monkeypatch.setattr(checks, "REPEATED", 2e-5)
+def test_published_rows_are_runs_of_their_experiment(name):
     experiment, preset = _experiment(name)
     declared = {run.run_id for run in experiment.presets[preset]}
     seen = set()
@@ -69,7 +66,6 @@ def test_published_rows_are_runs_of_their_experiment_and_their_measures_agree(na
         assert run.run_id == row["run_id"]
         assert cells(run) == spec
         assert int(row["spec_version"]) == SPEC_VERSION
-        checks._check_measures(run, {x: _value(row.get(x) or "") for x in all_columns()})
         seen.add(run.run_id)
     assert seen
     assert seen <= declared

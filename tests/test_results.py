@@ -19,7 +19,6 @@ from memobench.core.spec import SPEC_VERSION
 from memobench.models.transformer import AttentionOnly
 from memobench.runtime import status, verify
 from memobench.store import results, rows
-from memobench.table import migrate
 from memobench.tasks.associations import Associations
 from tests.small import PROVENANCE, resealed
 
@@ -162,9 +161,8 @@ def test_whatever_one_file_raises_the_others_are_read(tmp_path, caplog, monkeypa
     monkeypatch.setattr(results, "read_shard", failing)
     assert set(results.load_rows(tmp_path)) == {_id("good")}
     (line,) = [record.getMessage() for record in caplog.records]
-    (migrated,) = migrate.migrate_folder(tmp_path).errors
     (verified,) = [x for x in verify.verify(tmp_path).errors if "none of its rows is read" in x]
-    for each in (line, migrated, verified):
+    for each in (line, verified):
         assert f"{path.name}: {type(error).__name__}: " in each
         assert each.isprintable()
 
@@ -190,28 +188,25 @@ def test_any_change_of_what_was_written_is_refused(tmp_path):
     assert results.read_shard(path) == whole
 
 
-def test_shards_without_a_digest_are_read_and_named(tmp_path, caplog):
-    path = results.write_shard(tmp_path, [_row("a")], PROVENANCE)
+@pytest.mark.parametrize("name", ["schema", "spec_version"])
+def test_a_shard_of_an_earlier_version_is_named_as_too_old_and_skipped(tmp_path, caplog, name):
+    results.write_shard(tmp_path, [_row("good")], PROVENANCE)
+    path = results.write_shard(tmp_path, [_row("old")], PROVENANCE)
     shard = json.loads(path.read_text())
-    del shard["digest"]
-    path.write_text(json.dumps({**shard, "schema": 1}))
+    if name == "schema":
+        del shard["digest"]
+        old = json.dumps({**shard, "schema": 1})
+    else:
+        shard["provenance"]["spec_version"] = 1
+        old = resealed(json.dumps(shard))
+    path.write_text(old)
     reader = results.Reader(tmp_path)
     for _ in range(2):
-        assert set(reader.rows()) == {_id("a")}
+        assert set(reader.rows()) == {_id("good")}
+    said = f"{name} must be 2, got 1, which is too old. Train its runs again"
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line == (
-        f"{tmp_path} holds 1 shard without a digest, so that no change would be noticed; "
-        f"memobench migrate {tmp_path} seals it"
-    )
-    assert line in verify.verify(tmp_path).errors
-
-    assert migrate.migrate_folder(tmp_path) == migrate.Report(shards=1, runs=1, errors=())
-    assert migrate.migrate_folder(tmp_path).shards == 0
-    caplog.clear()
-    assert list(results.load_rows(tmp_path).values()) == list(reader.rows().values())
-    assert not caplog.records
-    assert not any("migrate" in line for line in verify.verify(tmp_path).errors)
-    assert verify.verify(tmp_path).runs == 1
+    assert line == f"skipped {path}: {said}"
+    assert f"{path.name}: {said}; none of its rows is read" in verify.verify(tmp_path).errors
 
 
 def test_provenance_that_would_hide_a_measurement_is_not_written(tmp_path):

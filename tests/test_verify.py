@@ -1,5 +1,4 @@
 import os
-import time
 
 import pytest
 
@@ -13,7 +12,6 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.numerics import metrics, precision
 from memobench.runtime import verify
 from memobench.store import results, rows
-from memobench.table import migrate
 from tests import constructed
 from tests.command_line import command_line
 from tests.small import PROVENANCE, reseal, resealed
@@ -101,14 +99,7 @@ def test_what_is_no_whole_shard_is_named_and_the_others_are_read(tmp_path, spoil
         ({"task_seed": 7}, "run_id="),
         ({"d_model": 3}, "run_id="),
         ({"heads": "full", "activation": "relu"}, "activation='relu' is not that of such a run"),
-        ({"n_params": 5}, "n_params=5 but"),
-        ({"bits": 1.0}, "follows from loss"),
-        ({"memorized": 1.0}, "follows from accuracy"),
-        ({"accuracy": 0.251}, "not a whole number of answers"),
-        ({"loss": None}, "loss=None with status='ok'"),
-        ({"status": "diverged"}, "such runs have no measures"),
-        ({"curve_steps": [3, 2]}, "do not rise to the last step"),
-        ({"converged": True}, "converged=True is of searched runs"),
+        ({"n_params": 5}, "of such a model, got 5"),
         ({"bits": 1e6}, "beyond a proven limit (counting bits"),
     ],
     ids=lambda x: "-".join(x) if isinstance(x, dict) else None,
@@ -128,7 +119,7 @@ def test_a_value_that_no_column_holds_is_told_with_its_row(tmp_path):
 
 
 def test_no_error_hides_another(tmp_path):
-    _write(tmp_path, _trained(bits=1.0, n_params=5), _trained(1, memorized=1.0), jax="0.1")
+    _write(tmp_path, _trained(bits=1e6, n_params=5), _trained(1, d_model=3), jax="0.1")
     _write(tmp_path, _trained(2), jax=None)
     (tmp_path / "notes.txt").write_text("hello")
     assert len(verify.verify(tmp_path).errors) == 5
@@ -156,20 +147,11 @@ def test_rows_older_than_a_column_are_sound(tmp_path):
     assert verify.verify(tmp_path).errors == ()
 
 
-def test_rows_taken_out_are_noticed_and_a_second_shard_of_a_name_is_not(tmp_path):
-    path = _write(tmp_path, _trained(), _trained(1))
-    second = path.rename(path.with_stem(f"{path.stem}-1"))
-    assert verify.verify(tmp_path).errors == ()
-    reseal(second, lambda shard: shard["rows"].pop())
-    assert "rows were removed" in _only(verify.verify(tmp_path).errors)
-
-
-def test_a_run_that_is_there_twice_is_a_note(tmp_path):
+def test_a_run_that_is_there_twice_counts_once(tmp_path):
     _write(tmp_path, _trained(), _trained(1))
     _write(tmp_path, _trained())
     found = verify.verify(tmp_path)
-    assert (found.errors, found.runs) == ((), 2)
-    assert "1 runs are in several shards" in _only(_notes(found))
+    assert (found.errors, found.runs, _notes(found)) == ((), 2, [])
 
 
 @pytest.mark.parametrize("constructed", [False, True])
@@ -184,7 +166,7 @@ def test_two_rows_of_a_run_differ_by_no_more_than_rounding(tmp_path, constructed
     second = _write(tmp_path, other)
     found = verify.verify(tmp_path)
     if apart < 1e-4:
-        assert (found.errors, "by rounding alone" in _only(_notes(found))) == ((), True)
+        assert (found.errors, _notes(found)) == ((), [])
         return
     assert "which is more than rounding" in _only(found.errors)
     assert all(path.name in found.errors[0] for path in (first, second))
@@ -196,9 +178,8 @@ def test_two_rows_of_a_run_differ_by_no_more_than_rounding(tmp_path, constructed
         ({"device": None}, "lacks device"),
         ({"jax": "new"}, "jax='new', not a version"),
         ({"instruction_set": "fast!"}, "instruction_set='fast!', not an instruction set"),
-        ({"date": "2026-13-01T00:00:00+00:00"}, "is not a date"),
-        ({"date": "2026-02-31T00:00:00+00:00"}, "is not a date"),
-        ({"spec_version": 99}, "spec_version=99"),
+        ({"date": "2026-01-31"}, "date='2026-01-31', not a UTC date"),
+        ({"spec_version": 99}, "spec_version must be 2, got 99. Update memobench"),
     ],
 )
 def test_provenance_that_is_missing_or_odd_is_an_error(tmp_path, changes, told):
@@ -206,14 +187,6 @@ def test_provenance_that_is_missing_or_odd_is_an_error(tmp_path, changes, told):
     error = _only(verify.verify(tmp_path).errors)
     assert error.startswith(path.name)
     assert told in error
-
-
-@pytest.mark.parametrize("year", [1970, 2999])
-def test_a_clock_that_was_wrong_is_a_note(tmp_path, year):
-    path = _write(tmp_path, _trained(), date=f"{year}-01-01T00:00:00+00:00")
-    found = verify.verify(tmp_path)
-    assert found.errors == ()
-    assert f"a clock was wrong: {path.name} ({year}" in _only(_notes(found))
 
 
 def test_constructed_weights_are_made_again_and_compared(tmp_path):
@@ -283,7 +256,7 @@ def test_several_commits_and_devices_are_notes(tmp_path):
     commits, devices, changed = _notes(found)
     assert "2 values of commit: 4567def+ (2 runs), None (1 runs)" in commits
     assert "NVIDIA H200 (2 runs)" in devices
-    assert "2 runs are by code that differed from its commit" in changed
+    assert "2 runs by code that differed from its commit" in changed
 
 
 def test_what_cannot_be_derived_here_is_a_note(tmp_path):
@@ -291,29 +264,24 @@ def test_what_cannot_be_derived_here_is_a_note(tmp_path):
     _write(tmp_path, row)
     found = verify.verify(tmp_path)
     assert found.errors == ()
-    unknown, unchecked = found.notes
-    assert "of_theirs (1 runs)" in unknown
-    assert f"not checked, {row['run_id']}: architecture='theirs' is unknown" in unchecked
+    unchecked = _only(found.notes)
+    assert unchecked.startswith("1 run not checked, as architecture='theirs' is unknown")
+    assert unchecked.endswith(f": {row['run_id']}")
 
 
-def test_working_files_are_passed_over_and_old_temporary_ones_noted(tmp_path):
+def test_working_files_are_passed_over(tmp_path):
     _write(tmp_path, _trained())
     (tmp_path / ".checkpoints").mkdir()
     (tmp_path / ".fresh.tmp").write_text("half")
-    old = tmp_path / ".old.tmp"
-    old.write_text("half")
-    os.utime(old, (time.time() - 2 * verify.LEFTOVER_SECONDS,) * 2)
     found = verify.verify(tmp_path)
-    assert found.errors == ()
-    assert "1 temporary files" in _only(_notes(found))
-    assert ".old.tmp" in _notes(found)[0]
+    assert (found.errors, _notes(found)) == ((), [])
 
 
 @pytest.mark.parametrize("name", ["none", ""])
 def test_no_folder_is_one_line(tmp_path, monkeypatch, name):
     """Nor is an empty name, as of a shell's variable without a value, the working directory."""
     monkeypatch.chdir(tmp_path)
-    for check in (verify.verify, migrate.migrate_folder, results.load_results):
+    for check in (verify.verify, results.load_results):
         with pytest.raises(UserError, match=f"'{name}' is not a folder"):
             check(name)
 

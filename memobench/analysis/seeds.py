@@ -150,12 +150,6 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     return known
 
 
-def of_floors() -> list[str]:
-    """The columns that `with_floors` reads: first those that decide a floor."""
-    optimum = ["architecture", "protocol", "loss", "starts", "start_losses", "gradient_norm"]
-    return [*of_task(), "task_seed", "d_model", *optimum]
-
-
 def with_floors(table: pd.DataFrame) -> pd.DataFrame:
     """The table with the columns `floor` and `certified_floor`, see `with_theory`."""
     kinds = [name for name, kind in Architecture.kinds().items() if kind.is_floor]

@@ -41,7 +41,6 @@ from memobench.common.errors import (
 from memobench.core import columns, own_code
 from memobench.core.spec import Spec
 from memobench.store import results as store
-from memobench.table.consistency import check_domain
 
 SUBMISSION = 2
 HEAD = "submission.json"
@@ -336,7 +335,7 @@ def _check_head(head: Any) -> None:
         require(name in HEADER, f"the field {shown(name)} is unknown; leave it out")
     for name, domain in HEADER.items():
         require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
-        check_domain(name, domain, head.get(name))
+        domain.checked(name, head.get(name))
     # As it is read, whatever the case and marks, and with what looks like other letters.
     plain = re.sub("[^a-z0-9]", "", head["submitter"].lower()).replace("0", "o").replace("rn", "m")
     require(

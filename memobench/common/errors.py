@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import math
 import os
 import pathlib
 import sys
@@ -209,6 +210,17 @@ def printable(text: Any) -> str:
     """
     text = str(text)
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def agree(a: Any, b: Any, within: float, zero: float = 0.0) -> bool:
+    """Whether two values are equal, numbers up to a relative `within` or an absolute `zero`.
+
+    >>> agree(1.0, 1.001, within=1e-2), agree("ok", "diverged", within=1e-2)
+    (True, False)
+    """
+    if {type(a), type(b)} <= {int, float}:
+        return math.isclose(a, b, rel_tol=within, abs_tol=zero)
+    return bool(a == b)
 
 
 def require(holds: Any, message: str) -> None:

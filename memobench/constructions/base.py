@@ -22,7 +22,6 @@ from memobench.core.module import Module
 from memobench.core.run import Method, OnSteps, Pack, PackResult, Run
 from memobench.core.spec import Spec
 from memobench.numerics import precision
-from memobench.table.consistency import REPEATED, check_derived
 
 # The labels of rows, by whether the weights solve for the examples exactly or nearly.
 CONSTRUCTED, NEAREST = "construction", "construction, least squares"
@@ -192,18 +191,6 @@ class Construction(Method):
     def programs(self, pack: Pack) -> set[Hashable]:
         """Each is judged at its true size."""
         return {(run.module(), run.task.signature()) for run in pack.runs}
-
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        if row["status"] != "ok":  # Where there are no weights there is no certificate.
-            return
-        derived = {
-            "stored_bits": precision.BITS_PER_WEIGHT[self.weights],
-            "promises": making.promises(run),
-        }
-        # Aimed at all examples, equally often, its row holds accuracy and loss twice.
-        if self.n_aimed is None and run.task.is_even and row["accuracy"] is not None:
-            derived |= {"aimed_accuracy": row["accuracy"], "aimed_loss": row["loss"]}
-        check_derived(row, derived, REPEATED)
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

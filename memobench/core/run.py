@@ -10,20 +10,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from memobench.common import strict_json
-from memobench.common.errors import UserError, arguments_checked, require, shown
+from memobench.common.errors import UserError, agree, arguments_checked, require, shown
 from memobench.core.architecture import Architecture
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import NAME, Column, whole
 from memobench.core.module import Module
 from memobench.core.spec import MOST_SEED, SPEC_VERSION, Spec
 from memobench.core.task import Task
-from memobench.table.consistency import agree
 
 SEED = whole(0, MOST_SEED)
 
@@ -184,7 +184,7 @@ class Method(Spec):
     solves: ClassVar[bool] = False
     # Floating-point operations that the smallest run takes, where weights are solved for.
     least_work: ClassVar[float] = 0.0
-    # Whether accuracy and loss are of the same weights: then one bounds the other.
+    # Whether accuracy and loss are of the same weights.
     accuracy_of_final_weights: ClassVar[bool] = True
     # What one weight can hold.
     bits_per_weight: ClassVar[float] = 32.0
@@ -192,8 +192,6 @@ class Method(Spec):
     keeps_weights: ClassVar[bool] = False
     # Whether its time is spent on its steps.
     stepwise: ClassVar[bool] = True
-    # Whether it records accuracy and loss of every step.
-    has_curve: ClassVar[bool] = False
 
     # Fields of some methods, and constants of others.
     if TYPE_CHECKING:
@@ -257,11 +255,6 @@ class Method(Spec):
     def tasks(self, run: Run) -> Sequence[Any]:
         """The tasks that models of a run memorize, and of which its weights may be."""
         return [run.task]
-
-    @property
-    def averaged(self) -> int:
-        """How many models a run's accuracy and loss average over."""
-        return 1
 
     def check_run(self, run: Run) -> None:
         """Raises UserError for a task that the method does not serve."""
@@ -347,7 +340,6 @@ class Method(Spec):
 
     def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
         """Raises UserError where a run's row says other than was counted of its weights."""
-        del run
         first = counted["first"]
         require(
             first is None,
@@ -355,16 +347,20 @@ class Method(Spec):
             "delete them",
         )
         # An example may be on the edge: rows are measured in float32, weights in double precision.
-        edge = 1.5 / counted["n_examples"]
-        for name, within in (("accuracy", {"zero": edge}), ("loss", {"zero": 1e-5})):
+        edge = max(1.5 / counted["n_examples"], within := 1e-3)
+        n_answers, chance = run.task.n_predicted, run.task.chance
+        zeros = {
+            "accuracy": edge,
+            "memorized": edge * n_answers / (1 - chance),
+            "bits": within * n_answers * math.log2(run.task.n_choices or 2),
+            "loss": 1e-5,
+        }
+        for name, zero in zeros.items():
             require(
-                agree(row[name], counted[name], **{"within": 1e-3, **within}),
+                agree(row[name], counted[name], within, zero),
                 f"{name}={shown(row[name])}, but the weights that were kept have "
                 f"{shown(counted[name])}; delete the wrong one",
             )
-
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        """Raises UserError where the method's own columns of a run's row cannot be."""
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -104,11 +104,6 @@ class Task(Spec):
         """Whether every example has a single right class or next token."""
         return True
 
-    @property
-    def least_loss_unknown(self) -> float:
-        """The least loss of an example not known: that of a right answer of probability 1/2."""
-        return float(np.log(2))
-
     def shared_cells(self) -> dict[str, Any]:
         """The columns that rows of all tasks have."""
         names = ("vocab_size", "context_length", "n_examples")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
@@ -31,7 +31,6 @@ from memobench.methods import ranks, saturation
 from memobench.methods.trained import TrainedMethod
 from memobench.optimizers import Adam, Optimizer
 from memobench.planner import packing
-from memobench.table.consistency import MEASURED, REPEATED, agree, check_derived, check_loss
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import LabelledContexts
 
@@ -125,52 +124,6 @@ class Annealing(TrainedMethod):
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Annealed(pack, checkpoints)
-
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        stopped, best, heads = row["stopped_at"], row["best_step"], row["n_heads"]
-        self._check_points(run, row)
-        if stopped is not None:
-            require(
-                stopped <= self.steps and (best is None or best <= stopped),
-                f"stopped_at={stopped}, best_step={best}: not within {self.steps} steps; "
-                "fix the one that is wrong",
-            )
-        by_head, serving = row["saturated_by_head"], row["examples_by_serving_heads"]
-        if by_head is None or serving is None or row["saturated"] is None:
-            return
-        n_examples = run.task.n_examples
-        idle = 1 - sum(k * n for k, n in enumerate(serving)) / (n_examples * heads)
-        require(
-            len(by_head) == heads
-            and len(serving) == heads + 1
-            and sum(serving) == n_examples
-            and agree(row["saturated"], sum(by_head) / heads, MEASURED, REPEATED)
-            and agree(row["saturated"], idle, MEASURED, REPEATED),
-            "saturated, saturated_by_head and examples_by_serving_heads do not agree; "
-            "fix the one that is wrong",
-        )
-
-    def _check_points(self, run: Run, row: Mapping[str, Any]) -> None:
-        """A curve's points are evaluations: none has less loss than the weights that are kept."""
-        steps = row["curve_steps"]
-        curves = (row["curve_accuracy"], row["curve_loss"])
-        if not steps or None in curves or row["loss"] is None:
-            return
-        require(
-            row["stopped_at"] in (steps[-1], None),
-            f"stopped_at={row['stopped_at']} is not the last of curve_steps; fix the wrong one",
-        )
-        for step, accuracy, loss in zip(steps, *curves, strict=True):
-            measured = {"accuracy": accuracy, "loss": loss}
-            if step == row["best_step"]:
-                check_derived(row, measured, REPEATED)
-            elif loss is not None:
-                check_loss(loss, accuracy, run.task.least_loss_unknown)
-                require(
-                    loss >= row["loss"] * (1 - MEASURED) - REPEATED,
-                    f"curve_loss has {loss} at step {step} and loss={row['loss']} is the least; "
-                    "fix the one that is wrong",
-                )
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -53,19 +52,6 @@ class Checked(ByTraining):
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Checks(pack, checkpoints)
-
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        ended, best = row["ended_at"], row["best_check"]
-        require(
-            ended is not None and best is not None,
-            "ended_at or best_check is missing; put it in",
-        )
-        require(
-            best <= ended <= self.steps
-            and (ended < self.steps) <= (row["accuracy"] is None or row["accuracy"] >= self.enough),
-            f"ended_at={ended}, best_check={best}: a training of {self.steps} steps ends before "
-            f"them only with an accuracy of {self.enough:g}; fix the wrong one",
-        )
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -20,7 +20,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from memobench.common.errors import require, shown
+from memobench.common.errors import require
 from memobench.core import columns as col
 from memobench.core import module as models
 from memobench.core.checkpoints import Checkpoints
@@ -29,7 +29,6 @@ from memobench.core.run import Method, OnSteps, Pack, PackResult, Run
 from memobench.core.spec import kind
 from memobench.engine import compiling, devices, initializing
 from memobench.engine.devices import SHARED, SPLIT
-from memobench.table.consistency import REPEATED, check_derived
 from memobench.tasks.tokens import Instance
 
 # The label of its rows.
@@ -89,19 +88,6 @@ class Optimum(Method):
         checkpoints: Checkpoints | None = None,
     ) -> PackResult:
         return solve(pack, on_steps)
-
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        losses, iterations = row["start_losses"], row["iterations"]
-        if losses and row["loss"] is not None:
-            check_derived(row, {"loss": losses[0]}, REPEATED)
-            require(
-                losses == sorted(losses) and len(losses) == self.polished,
-                f"start_losses={shown(losses)} are not {self.polished} that rise; fix them",
-            )
-        require(
-            iterations is None or iterations <= self.steps,
-            f"iterations={iterations} are more than steps={self.steps}; fix the wrong one",
-        )
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,11 +76,6 @@ class Search(OfParts):
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Searches(pack, checkpoints)
 
-    def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
-        from memobench.table import replay
-
-        replay.check(self, run.task, row)
-
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
         known, gain = col.whole(0, 2**25), "before the last doubling of the steps"
@@ -101,7 +96,6 @@ class Search(OfParts):
             Column(
                 "trials",
                 "every trial: steps, examples, factor, known, known in the end, loss",
-                # Each is checked by replaying the search.
                 _list_of_trials(10_000),
                 in_csv=False,
             ),

@@ -69,7 +69,6 @@ class Training(TrainedMethod):
     it, in blocks that share a scale as those of a certificate: see `memobench.optimizers.rounded`.
     """
 
-    has_curve: ClassVar[bool] = True
     keeps_weights: ClassVar[bool] = True
 
     protocol: str = choice(  # type: ignore[misc]

@@ -1,8 +1,7 @@
-"""Training curves: at which steps points are kept, and what they say about other measures.
+"""Training curves: at which steps points are kept, and the accuracy that papers report of them.
 
 A point is the mean over the steps since the previous point. The accuracy that the published code
-reports is a mean over steps too, so the points bound it; since schema 2 there are points where it
-begins and ends, which determine it.
+reports is a mean over steps too: there are points where it begins and ends, which determine it.
 """
 
 import itertools
@@ -70,20 +69,3 @@ def points(
         [float(accuracy_L[span].mean()) for span in of_spans],
         [loss if math.isfinite(loss) else None for loss in losses],
     )
-
-
-def bounds(steps: Sequence[int], mean_P: Sequence[float]) -> tuple[float, float]:
-    """The least and the largest accuracy that the published code can report, given the points.
-
-    The steps of a span that are outside of `reported` may have been all right or all wrong.
-
-    >>> bounds([2, 5], [0.5, 0.5]), bounds([2, 4, 5], [0.5, 0.5, 0.5])
-    ((0.375, 0.625), (0.5, 0.5))
-    """
-    wanted, least, most = reported(steps[-1]), 0.0, 0.0
-    for span, mean in zip(spans(steps), mean_P, strict=True):
-        inside = len(range(max(span.start, wanted.start), min(span.stop, wanted.stop)))
-        right = mean * len(span)
-        least += max(0.0, right - (len(span) - inside))
-        most += min(float(inside), right)
-    return least / len(wanted), most / len(wanted)

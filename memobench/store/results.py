@@ -5,7 +5,7 @@ of them into one table with a row per run, which includes the shard's provenance
 
 The digest is of everything else in the file, so every reader notices what was changed in it by hand
 or by accident. It is not a signature: someone who wants to deceive can compute it again. Against
-that `memobench verify` derives again the numbers that others determine.
+that `memobench verify --recompute` counts again what weights know.
 """
 
 import hashlib
@@ -37,14 +37,9 @@ from memobench.store import rows as schema
 from memobench.store.rows import all_columns, measures
 
 SCHEMA = 2
-# Its shards have no digest.
-_UNSEALED = 1
-_FIELDS = {_UNSEALED: {"schema", "provenance", "rows"}}
-_FIELDS[SCHEMA] = {*_FIELDS[_UNSEALED], "digest"}
+_FIELDS = {"schema", "digest", "provenance", "rows"}
 # More than any pack writes.
 MAX_BYTES = 2**30
-# Separates the name of a shard from that of the older one from which it was migrated.
-_MIGRATED = "-from-"
 # The folder of weights beside shards.
 _WEIGHTS = "weights"
 # What systems put into any folder, in small letters; most of theirs are hidden.
@@ -55,16 +50,11 @@ Path = str | os.PathLike[str]
 _log = logging.getLogger("memobench")
 
 
-class OldSpecs(UserError):
-    """A shard of specs of an earlier version, whose runs have other ids."""
-
-
 class Shard(NamedTuple):
-    """What a shard holds. sealed: whether the file has a digest of it."""
+    """The rows of a shard, and the provenance that they share."""
 
     rows: list[dict[str, Any]]
     provenance: dict[str, Any]
-    sealed: bool
 
 
 def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
@@ -114,21 +104,16 @@ def unwritable(folder: Path, error: OSError) -> Unwritable:
     )
 
 
-def write_shard(
-    folder: Path, rows: Sequence[dict], provenance: dict[str, Any], migrated: str = ""
-) -> pathlib.Path:
+def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) -> pathlib.Path:
     """Writes one shard, whole or not at all, and returns where it is.
 
-    The name is a hash of the run ids, followed by `migrated`, the name of the shard of an earlier
-    version that held these rows. A valid shard of that name is kept as it is, and next to a corrupt
-    one the new shard gets another name: nothing measured is ever overwritten. NaN and infinity are
-    refused (ValueError), and provenance with the name of a column of rows; a diverged run's
-    measures are None.
+    The name is a hash of the run ids. A valid shard of that name is kept as it is, and next to a
+    corrupt one the new shard gets another name: nothing measured is ever overwritten. NaN and
+    infinity are refused (ValueError), and provenance with the name of a column of rows; a diverged
+    run's measures are None.
     """
     schema.require_apart(rows, provenance)
     stem = shard_name(row["run_id"] for row in rows)
-    if migrated:
-        stem += f"{_MIGRATED}{pathlib.Path(migrated).stem}"
     content = {"provenance": provenance, "rows": list(rows)}
     shard = {"schema": SCHEMA, "digest": digest(content), **content}
     text = json.dumps(shard, indent=1, allow_nan=False)
@@ -156,30 +141,6 @@ def digest(content: Mapping[str, Any]) -> str:
     """
     text = strict_json.canonical(content)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def migrated(folder: Path) -> set[str]:
-    """The names, without endings, of shards whose migrated version lies in the folder."""
-    return {path.stem.partition(_MIGRATED)[2] for path in shard_paths(folder)} - {""}
-
-
-def how_to_migrate(folder: Path, old: Collection[str], unsealed: Collection[str]) -> Iterator[str]:
-    """A line for shards of an earlier version and one for those without a digest, by names.
-
-    Shards whose migrated version lies in the folder no longer count.
-    """
-    known = migrated(folder) if old or unsealed else set()
-    for names, what in (
-        (old, "of an earlier version, whose runs have other ids; memobench migrate {} rewrites"),
-        (
-            unsealed,
-            "without a digest, so that no change would be noticed; memobench migrate {} seals",
-        ),
-    ):
-        count = sum(pathlib.Path(name).stem not in known for name in names)
-        if count:
-            shards = "1 shard" if count == 1 else f"{count:,} shards"
-            yield f"{folder} holds {shards} {what.format(folder)} {'it' if count == 1 else 'them'}"
 
 
 def shard_name(run_ids: Iterable[str]) -> str:
@@ -226,8 +187,6 @@ class Reader:
         self._read: set[str] = set()
         # With its size: a file that is still being copied here may be whole next time.
         self._skipped: dict[str, int] = {}
-        self._old: set[str] = set()
-        self._unsealed: set[str] = set()
 
     def rows(self) -> dict[str, dict]:
         """All rows so far, by run id; not to be changed. Any thread may ask."""
@@ -236,16 +195,12 @@ class Reader:
         return self._rows
 
     def _read_new(self) -> None:
-        n_old = len(self._old) + len(self._unsealed)
         for path in shard_paths(self._folder, self._read):
             try:
                 stat = path.stat()
                 if stat.st_mtime < self._since or self._skipped.get(path.name) == stat.st_size:
                     continue
                 shard = read_shard(path)
-            except OldSpecs:
-                shard = Shard([], {}, True)
-                self._old.add(path.name)
             except OSError as error:
                 # It may be gone the next time.
                 _log.warning("skipped %s: %s", printable(path), error.strerror or error)
@@ -254,16 +209,11 @@ class Reader:
                 _log.warning("skipped %s: %s", printable(path), in_a_line(error))
                 self._skipped[path.name] = stat.st_size
                 continue
-            if not shard.sealed:
-                self._unsealed.add(path.name)
             for row in with_provenance(shard.rows, shard.provenance):
                 self._add(_shared(row))
             # At last: Ctrl-C may come in between, and who resumes reads what is not marked.
             self._read.add(path.name)
             self.newest = max(self.newest, stat.st_mtime)
-        if len(self._old) + len(self._unsealed) > n_old:
-            for line in how_to_migrate(self._folder, self._old, self._unsealed):
-                _log.warning("%s", line)
 
     def _add(self, row: dict[str, Any]) -> None:
         before = self._rows.setdefault(row["run_id"], row)
@@ -335,41 +285,33 @@ def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterato
     return ({**provenance, **row} for row in rows)
 
 
-def read_shard(path: pathlib.Path, oldest: int = SPEC_VERSION) -> Shard:
+def read_shard(path: pathlib.Path) -> Shard:
     """A shard whose digest and domains of values were checked.
-
-    Args:
-      path: of the file.
-      oldest: the earliest version of the specs that is accepted.
 
     Raises:
       OSError: it cannot be read.
-      OldSpecs: it is of an earlier version.
-      UserError: it is not a shard, was changed after it was written, or is of a later version.
+      UserError: it is not a shard, was changed after it was written, or is of another version.
     """
     shard = strict_json.parsed(strict_json.contents(path, MAX_BYTES))
     require(isinstance(shard, dict) and "schema" in shard, "not a memobench shard")
-    version = shard["schema"]
-    known = type(version) is int and version in _FIELDS
-    require(known, f"schema {shown(version)}, and this version reads 1 to {SCHEMA}")
-    require(shard.keys() == _FIELDS[version], f"not a shard of schema {version}: other fields")
-    content = {name: shard[name] for name in ("provenance", "rows")}
-    if sealed := version != _UNSEALED:
-        require(
-            shard["digest"] == digest(content),
-            "its digest is not that of its content: it was changed after it was written",
-        )
-    rows, provenance = content["rows"], content["provenance"]
-    _require_version(provenance, oldest)
-    schema.require_whole(rows, provenance)
-    return Shard(rows, provenance, sealed)
-
-
-def _require_version(provenance: Any, oldest: int) -> None:
-    version = provenance.get("spec_version") if isinstance(provenance, dict) else None
-    if type(version) is int and version < oldest:
-        raise OldSpecs(f"of version {version} of the specs, and this version is {SPEC_VERSION}")
+    _require_version("schema", shard["schema"], SCHEMA)
+    require(shard.keys() == _FIELDS, f"not a shard of schema {SCHEMA}: other fields")
+    rows, provenance = shard["rows"], shard["provenance"]
     require(
-        version is None or (type(version) is int and version <= SPEC_VERSION),
-        f"spec_version={shown(version)}, and this version's ids are of {SPEC_VERSION}",
+        shard["digest"] == digest({"provenance": provenance, "rows": rows}),
+        "its digest is not that of its content: it was changed after it was written",
+    )
+    if isinstance(provenance, dict):
+        _require_version("spec_version", provenance.get("spec_version"), SPEC_VERSION)
+    schema.require_whole(rows, provenance)
+    return Shard(rows, provenance)
+
+
+def _require_version(name: str, version: Any, known: int) -> None:
+    """Raises UserError for a version other than the one that is known."""
+    is_old = type(version) is int and version < known
+    require(
+        type(version) is int and version == known,
+        f"{name} must be {known}, got {shown(version)}"
+        + (", which is too old. Train its runs again" if is_old else ". Update memobench"),
     )

@@ -108,11 +108,6 @@ class LabelledContexts(Task):
         """Whether labels are classes."""
         return self.n_classes is not None
 
-    @property
-    def least_loss_unknown(self) -> float:
-        """A scalar that is not known is off by more than the tolerance."""
-        return super().least_loss_unknown if self.n_classes else metrics.SCALAR_TOLERANCE**2
-
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
         return f"{row['contexts']} contexts" if row["contexts"] else ""

@@ -8,14 +8,6 @@ architecture in a user's own file is promised what it names, and may bring theor
 `guides` what is expected of large sizes without proof; `formulas` are for comparison.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any
-
-import numpy as np
-import pandas as pd
-
-from memobench.common.errors import UserError, closest
-from memobench.core.spec import derived
 from memobench.theory.bounds import (
     BUBECK,
     COROLLARY_2,

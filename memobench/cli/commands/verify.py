@@ -11,7 +11,7 @@ RECOMPUTE = flags.DEFINE_bool(
 
 
 def run(names: list[str]) -> None:
-    """Checks the shards of --results, or of a folder: digests, ids, measures, theory."""
+    """Checks the shards of --results, or of a folder: digests, ids, parameters, theory."""
     from memobench.runtime import verify
 
     if len(names) > 1:
