@@ -2,7 +2,8 @@
 # make test             the tests of the code, some ten minutes on two CPU cores
 # make test-published   makes published pages, boards and certificates again, and compares
 # make test-accelerators  what programs ask of accelerators and of many devices, seen on a CPU
-# make test-isa         what rests on rounding, as CPUs without AVX-512 and without AVX compute it
+# make test-isa         what rests on rounding, as CPUs without AVX-512 and without AVX compute it,
+#                       and tiny runs, which must be trained to the bits that were kept
 # make test-slow        minutes-long checks against published numbers
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
@@ -51,6 +52,7 @@ test-accelerators: $(VENV)/.installed-test
 test-isa: $(VENV)/.installed-test
 	XLA_FLAGS=--xla_cpu_max_isa=AVX2 $(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'rounding and not slow'
 	XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 $(VENV)/bin/python -m pytest -n 2 --dist=worksteal -m 'rounding and not slow'
+	$(VENV)/bin/python -m pytest -m golden tests/test_golden.py
 
 test-slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m slow
