@@ -1,10 +1,10 @@
-"""Trained bits and programs are those of tests/golden.json: two tiny runs of every kind of method.
+"""Trained bits and programs are those of golden/shards.json: two tiny runs of every method.
 
 For changes that move or rename code and must leave what is trained as it is. Rows hold measures and
 digests of weights, in an instruction set that every CPU of today has; programs are hashes of what
 JAX lowers for the engine, without names. What is meant to change is made again, a minute or two:
 
-    python -m tests.test_golden tests/golden.json
+    python -m tests.test_golden tests/golden/shards.json
 
 On another kind of CPU libraries choose other loops, and numbers need only be close. There a file
 made before a change, at another path, tells exactly what the change did:
@@ -26,19 +26,20 @@ import jaxlib
 import pytest
 
 import memobench as mb
+from memobench.constructions.base import Construction
+from memobench.core.architecture import Architecture
+from memobench.core.cells import spec_columns
+from memobench.core.optimizer import Optimizer
+from memobench.core.run import Method
+from memobench.core.task import Task
 from memobench.engine import Signature, devices, to_compile
-from memobench.methods.base import Method
-from memobench.methods.construction import Construction
-from memobench.models.base import Architecture
-from memobench.optimizers.base import Optimizer
 from memobench.planner.packing import make_pack
-from memobench.runs import spec_columns
-from memobench.table.results import load_rows
-from memobench.table.rows import PROVENANCE
-from memobench.tasks.base import Task
+from memobench.store.results import load_rows
+from memobench.store.rows import PROVENANCE
 
 pytestmark = pytest.mark.golden
-KEPT = pathlib.Path(os.environ.get("GOLDEN", pathlib.Path(__file__).with_name("golden.json")))
+_KEPT = pathlib.Path(__file__).with_name("golden") / "shards.json"
+KEPT = pathlib.Path(os.environ.get("GOLDEN", _KEPT))
 ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "JAX_PLATFORMS": "cpu"}
 
 PAIRS = mb.Associations(vocab_size=5, n_sequences=25)
