@@ -11,7 +11,7 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class Timed:
         if saved is None:
             return None
         arrays = {x.removeprefix(_ARRAYS): saved[x] for x in saved if x.startswith(_ARRAYS)}
-        own = {x: saved[x].tolist() for x in saved if not x.startswith(_ARRAYS)}
+        own: Any = {x: saved[x].tolist() for x in saved if not x.startswith(_ARRAYS)}
         seconds, devices = own.get(_SECONDS), own.get(_DEVICES)
         if len(own) > 2 or not (_TIME.holds(seconds) and _NAMES.holds(devices)):
             _warn_of_version(run_id)
