@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
-from memobench.columns import require, shown
+from memobench.columns import shown
 from memobench.errors import UserError
 from memobench.experiment import Experiment, listed
 
@@ -35,8 +35,10 @@ def declared(module: ModuleType) -> tuple[Experiment, ...]:
     constants = vars(module)
     one = [constants["EXPERIMENT"]] if "EXPERIMENT" in constants else []
     for found in one:
-        fix = "give one, or several as EXPERIMENTS"
-        require(isinstance(found, Experiment), f"EXPERIMENT={shown(found)} is no Experiment; {fix}")
+        if not isinstance(found, Experiment):
+            raise UserError(
+                f"EXPERIMENT={shown(found)} is no Experiment; give one, or several as EXPERIMENTS"
+            )
     several = constants.get("EXPERIMENTS", ())
     # A file may import ours.
     several = () if several is EXPERIMENTS else listed("EXPERIMENTS", several, Experiment)
