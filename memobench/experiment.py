@@ -73,8 +73,9 @@ class Experiment:
 
     def __post_init__(self) -> None:
         _NAMES.checked("name", self.name)
-        drawn = isinstance(self.figure, Drawing)
-        require(drawn, f"{self.name}: figure={shown(self.figure)} is none; give a Figure")
+        # Messages are made where something is wrong: the text of a whole experiment takes long.
+        if not isinstance(self.figure, Drawing):
+            raise UserError(f"{self.name}: figure={shown(self.figure)} is none; give a Figure")
         cls = type(self.figure)
         require(
             cls.draw is not Drawing.draw,
@@ -94,8 +95,9 @@ class Experiment:
         for name in names:
             require(names.count(name) == 1, f"{self.name}: two claims are {name!r}; rename one")
         short = isinstance(self.too_short, tuple) and all(x in [*presets] for x in self.too_short)
-        fix = f"give a tuple of its presets: {', '.join(presets)}"
-        require(short, f"{self.name}: too_short={shown(self.too_short)}; {fix}")
+        if not short:
+            fix = f"give a tuple of its presets: {', '.join(presets)}"
+            raise UserError(f"{self.name}: too_short={shown(self.too_short)}; {fix}")
         published = listed(f"{self.name}: published", self.published, Mapping)
         for row in published:
             known = [*configuration(), *_PUBLISHED]
@@ -103,7 +105,8 @@ class Experiment:
                 hint = closest(str(key), known, others="; leave it out")
                 raise UserError(f"{self.name}: published: {shown(key)} is no column of runs{hint}")
             for key in _PUBLISHED:
-                require(key in row, f"{self.name}: published: {shown(row)} lacks {key}; give it")
+                if key not in row:
+                    raise UserError(f"{self.name}: published: {shown(row)} lacks {key}; give it")
         # Immutable, and no generator that ends with its first reader.
         object.__setattr__(self, "published", published)
         object.__setattr__(self, "presets", presets)
@@ -203,8 +206,10 @@ def declared(module: ModuleType) -> tuple[Experiment, ...]:
     constants = vars(module)
     one = [constants["EXPERIMENT"]] if "EXPERIMENT" in constants else []
     for found in one:
-        fix = "give one, or several as EXPERIMENTS"
-        require(isinstance(found, Experiment), f"EXPERIMENT={shown(found)} is no Experiment; {fix}")
+        if not isinstance(found, Experiment):
+            raise UserError(
+                f"EXPERIMENT={shown(found)} is no Experiment; give one, or several as EXPERIMENTS"
+            )
     several = constants.get("EXPERIMENTS", ())
     # A file may import ours.
     several = () if several is EXPERIMENTS else listed("EXPERIMENTS", several, Experiment)

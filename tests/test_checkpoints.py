@@ -111,15 +111,29 @@ def test_a_checkpoint_is_of_its_run_alone(tmp_path, caplog):
     _skipped(caplog, folder)
 
 
+_TIMES = {"seconds": np.array(100.0), "devices": np.array(["a CPU"])}
+
+
+@pytest.mark.parametrize(
+    "name", ["seconds", "devices", "arrays/x", "file", "allow_pickle", "arrays"]
+)
+def test_arrays_of_a_run_may_have_any_names(tmp_path, name):
+    timed = checkpoints.Timed(checkpoints.Folder(tmp_path), "a CPU", 1)
+    timed.save("x", {name: np.arange(3)})
+    later = checkpoints.Timed(checkpoints.Folder(tmp_path), "a GPU", 1)
+    ((found, array),) = later.load("x").items()
+    assert found == name
+    np.testing.assert_array_equal(array, np.arange(3))
+    assert 0 < later.earlier < 100
+    assert later.earlier_devices("x") == ("a CPU",)
+
+
 def test_what_earlier_processes_trained_counts_once(tmp_path):
     """However often a checkpoint is read again by the process that wrote it."""
     folder = checkpoints.Folder(tmp_path)
-    # Of a version that did not say how long.
-    folder.save("old", {"x": np.arange(3)})
-    folder.save("done", {"x": np.arange(3), "seconds": np.float64(100)})
+    folder.save("done", {**_TIMES, "arrays/x": np.arange(3)})
     timed = checkpoints.Timed(folder, "a CPU", 2)
     assert timed.load("none") is None
-    assert timed.load("old").keys() == {"x"}
     assert timed.earlier == 0
     np.testing.assert_array_equal(timed.load("done")["x"], np.arange(3))
     assert timed.earlier == 100
@@ -163,6 +177,7 @@ def test_a_run_that_went_on_elsewhere_names_all_its_devices(tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [
+        ARRAYS,  # As an earlier version kept them.
         {"seconds": np.zeros(2)},
         {"seconds": np.array(np.nan)},
         {"seconds": np.array(-1.0)},
@@ -175,7 +190,7 @@ def test_a_run_that_went_on_elsewhere_names_all_its_devices(tmp_path):
 )
 def test_times_and_devices_that_are_none_are_told_and_left(tmp_path, caplog, wrong):
     folder = checkpoints.Folder(tmp_path)
-    folder.save("x", {**ARRAYS, **wrong})
+    folder.save("x", {**_TIMES, "arrays/step": np.array(3), **wrong})
     timed = checkpoints.Timed(folder, "a CPU", 1)
     assert timed.load("x") is None
     assert "the checkpoint of run x is of another version; it starts anew" in caplog.text

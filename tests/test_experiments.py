@@ -4,13 +4,20 @@ import ast
 import importlib
 import pathlib
 import pkgutil
+import runpy
+import types
 
 import pytest
 
 import memobench
 from memobench import experiments
+from memobench.claims import Claim
 from memobench.core.cells import cells
+from memobench.core.run import Run
+from memobench.experiment import Experiment
 from memobench.experiments import capacity
+from memobench.methods.training import Training
+from memobench.report.figure import Figure
 
 FOLDERS = {m.name for m in pkgutil.iter_modules(experiments.__path__)}
 IN_FOLDERS = {
@@ -52,6 +59,23 @@ def test_an_experiments_name_begins_with_its_folder():
             for experiment in experiments.declared(module):
                 assert experiment.name.startswith(f"{folder}/")
                 assert experiments.EXPERIMENTS[experiment.name] is experiment
+
+
+def test_no_message_is_made_where_nothing_is_wrong(monkeypatch):
+    """The text of all runs of an experiment takes longer than to make them."""
+
+    def never(self):
+        raise AssertionError(f"the text of a {type(self).__name__}")
+
+    for kind in (Run, Figure, Claim, Experiment, Training):
+        monkeypatch.setattr(kind, "__repr__", never)
+    training = Training(epochs=2)
+    assert Training.from_canonical(training.canonical()) == training
+    made = runpy.run_path(
+        importlib.import_module("memobench.experiments.dana2025.contexts").__file__
+    )
+    (experiment,) = experiments.declared(types.SimpleNamespace(**made))
+    assert experiment.claims
 
 
 def test_a_new_file_is_found_and_comes_last(tmp_path, monkeypatch):

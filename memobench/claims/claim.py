@@ -113,11 +113,13 @@ class Claim:
     )
 
     def __post_init__(self) -> None:
-        takes = "give a function from a table to a Finding"
-        require(callable(self.test), f"claim {self.name!r}: test={shown(self.test)}; {takes}")
+        if not callable(self.test):
+            takes = "give a function from a table to a Finding"
+            raise UserError(f"claim {self.name!r}: test={shown(self.test)}; {takes}")
         labels = isinstance(self.variants, tuple) and all(isinstance(x, str) for x in self.variants)
-        several = "give a tuple of labels: ('exact',)"
-        require(labels, f"claim {self.name!r}: variants={shown(self.variants)}; {several}")
+        if not labels:
+            several = "give a tuple of labels: ('exact',)"
+            raise UserError(f"claim {self.name!r}: variants={shown(self.variants)}; {several}")
         require(
             not (self.variants and self.across_variants),
             f"claim {self.name!r}: across_variants compares all variants; leave variants out",
@@ -138,8 +140,8 @@ def findings(
     (`runs.cells`), claims are decided on these runs only, and are undecided while one of the
     variant and number of steps is missing.
     """
-    one = isinstance(claims, Claim)
-    require(not one, f"claims={shown(claims)} is one claim; give a list: [claim]")
+    if isinstance(claims, Claim):
+        raise UserError(f"claims={shown(claims)} is one claim; give a list: [claim]")
     missing = _missing(table, wanted)
     if wanted is not None:
         table = table[table["run_id"].isin(wanted["run_id"])]
@@ -207,11 +209,11 @@ def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
         if isinstance(error, KeyError):
             return Finding(UNDECIDED, f"its test reads {error}, which these runs do not have")
         return Finding(UNDECIDED, f"its test raises {in_a_line(error)}")
-    require(
-        isinstance(finding, Finding) and finding.verdict in (HOLDS, FAILS, UNDECIDED),
-        f"claim {claim.name!r}: its test gives {shown(finding)}; return a Finding whose verdict is "
-        f"{HOLDS}, {FAILS} or {UNDECIDED}",
-    )
+    if not isinstance(finding, Finding) or finding.verdict not in (HOLDS, FAILS, UNDECIDED):
+        raise UserError(
+            f"claim {claim.name!r}: its test gives {shown(finding)}; return a Finding whose "
+            f"verdict is {HOLDS}, {FAILS} or {UNDECIDED}"
+        )
     is_elsewhere = claim.made_for and not (claim.covers and claim.covers(table))
     if is_elsewhere and finding.verdict != UNDECIDED:
         evidence = f"{finding.evidence}; the claim is of {claim.made_for}"

@@ -101,10 +101,11 @@ class Spec:
         # __init__ does not know the subclass's fields.
         del unnamed, named
         known: Any = cls.registry.get(cls.name)
-        require(
-            known is not None and _home(known) == _home(cls),
-            f"{cls.__qualname__} is no {cls.noun} of a name; put @kind('a name') before the class",
-        )
+        if known is not cls and (known is None or _home(known) != _home(cls)):
+            raise UserError(
+                f"{cls.__qualname__} is no {cls.noun} of a name; put @kind('a name') before the "
+                "class"
+            )
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -190,7 +191,8 @@ class Spec:
         >>> Task.from_canonical(task.canonical()) == task
         True
         """
-        require(isinstance(found, Mapping), f"{shown(found)} is no spec of a {cls.noun}; give one")
+        if not isinstance(found, Mapping):
+            raise UserError(f"{shown(found)} is no spec of a {cls.noun}; give one")
         kind = cls.named(found.get("name"))
         for name in found.keys() - {field.name for field in fields(kind)} - {"name"}:
             raise UserError(f"{kind.name} has no field {shown(name)}; leave it out")

@@ -10,6 +10,7 @@ import logging
 import pathlib
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from memobench.core.checkpoints import Arrays, Checkpoints, _warn_of_version
 
 _log = logging.getLogger("memobench")
 
-# Beside the arrays of a run.
-_SECONDS, _DEVICES = "seconds", "devices"
+# Beside the arrays of a run, which are of any names below their own.
+_ARRAYS, _SECONDS, _DEVICES = "arrays/", "seconds", "devices"
 _TIME, _NAMES = columns.real(0), columns.list_of(columns.text_of(1000), 1000)
 _SEAL_BYTES = 64
 
@@ -109,12 +110,13 @@ class Timed:
         return tuple(x for x in self._devices.get(run_id, ()) if x != self._device)
 
     def load(self, run_id: str) -> Arrays | None:
-        arrays = self._of.load(run_id)
-        if arrays is None:
+        saved = self._of.load(run_id)
+        if saved is None:
             return None
-        seconds = arrays.pop(_SECONDS, np.array(0.0)).tolist()
-        devices = arrays.pop(_DEVICES, np.array([], str)).tolist()
-        if not (_TIME.holds(seconds) and _NAMES.holds(devices)):
+        arrays = {x.removeprefix(_ARRAYS): saved[x] for x in saved if x.startswith(_ARRAYS)}
+        own: Any = {x: saved[x].tolist() for x in saved if not x.startswith(_ARRAYS)}
+        seconds, devices = own.get(_SECONDS), own.get(_DEVICES)
+        if len(own) > 2 or not (_TIME.holds(seconds) and _NAMES.holds(devices)):
             _warn_of_version(run_id)
             return None
         if run_id not in self._saved:
@@ -126,4 +128,5 @@ class Timed:
         own = (time.perf_counter() - self._started) / self._n_runs
         seconds = np.array(self._seconds.get(run_id, 0.0) + own)
         devices = np.array([*self.earlier_devices(run_id), self._device])
-        self._of.save(run_id, {**arrays, _SECONDS: seconds, _DEVICES: devices})
+        below = {f"{_ARRAYS}{name}": x for name, x in arrays.items()}
+        self._of.save(run_id, {**below, _SECONDS: seconds, _DEVICES: devices})

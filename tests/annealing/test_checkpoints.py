@@ -138,7 +138,7 @@ def test_an_interrupted_sweep_resumes_where_it_was(tmp_path, monkeypatch, mixed)
     assert sorted(path.stem for path in folder.iterdir()) == sorted(run.run_id for run in MIX)
     for path in folder.iterdir():
         with np.load(path, allow_pickle=False) as arrays:
-            assert int(arrays["step"]) in (20, 30)
+            assert int(arrays["arrays/step"]) in (20, 30)
             assert all(x.dtype != object for x in arrays.values())
 
     counted = _interrupting_after(monkeypatch, rounds=None)
