@@ -1,7 +1,8 @@
 """memobench: how much does a transformer memorize, per parameter, and who memorizes better?
 
 Every kind of task, architecture, optimiser, method and construction is here by the name of its
-class, also those that a user's file defines.
+class, also those that a user's file defines, and so is what such a file needs: `kind`, fields such
+as `integer`, and the classes that kinds derive from.
 
 >>> import memobench
 >>> runs = [
@@ -41,19 +42,58 @@ if TYPE_CHECKING:
     from memobench.board.check import check
     from memobench.certificates.counting import certify
     from memobench.certificates.kept import weights
-    from memobench.core.run import Run
+    from memobench.constructions.base import Construction, Solved
+    from memobench.constructions.problem import Constructed, Problem
+    from memobench.core.architecture import Architecture, WithHeads
+    from memobench.core.columns import Column, choice, flag, integer, number
+    from memobench.core.module import Module, TabledModule
+    from memobench.core.optimizer import Optimizer
+    from memobench.core.run import Method, PackResult, Run
+    from memobench.core.spec import kind, nested
+    from memobench.core.task import Task
+    from memobench.experiment import Drawing, Experiment, grid
+    from memobench.methods.trained import TrainedMethod
+    from memobench.report.figure import Figure
     from memobench.report.plotting import plot
     from memobench.runtime.sweep import plan, run
+    from memobench.store.measures import measure
     from memobench.store.published import published
     from memobench.store.results import load_results
+    from memobench.tasks.tokens import TokenTask
 
 __all__ = [
+    "Architecture",
+    "Column",
+    "Constructed",
+    "Construction",
+    "Drawing",
+    "Experiment",
+    "Figure",
+    "Method",
+    "Module",
+    "Optimizer",
+    "PackResult",
+    "Problem",
     "Run",
+    "Solved",
+    "TabledModule",
+    "Task",
+    "TokenTask",
+    "TrainedMethod",
     "UserError",
+    "WithHeads",
     "__version__",
     "certify",
     "check",
+    "choice",
+    "flag",
+    "grid",
+    "integer",
+    "kind",
     "load_results",
+    "measure",
+    "nested",
+    "number",
     "plan",
     "plot",
     "published",
@@ -62,17 +102,62 @@ __all__ = [
 ]
 
 # What takes a second to import is imported when it is first asked for.
-_HOMES = {
-    "Run": "core.run",
-    "certify": "certificates.counting",
-    "check": "board.check",
-    "load_results": "store.results",
-    "plan": "runtime.sweep",
-    "plot": "report.plotting",
-    "published": "store.published",
-    "run": "runtime.sweep",
-    "weights": "certificates.kept",
+_NAMES = {
+    "board.check": ("check",),
+    "certificates.counting": ("certify",),
+    "certificates.kept": ("weights",),
+    "constructions.base": (
+        "Construction",
+        "Solved",
+    ),
+    "constructions.problem": (
+        "Constructed",
+        "Problem",
+    ),
+    "core.architecture": (
+        "Architecture",
+        "WithHeads",
+    ),
+    "core.columns": (
+        "Column",
+        "choice",
+        "flag",
+        "integer",
+        "number",
+    ),
+    "core.module": (
+        "Module",
+        "TabledModule",
+    ),
+    "core.optimizer": ("Optimizer",),
+    "core.run": (
+        "Method",
+        "PackResult",
+        "Run",
+    ),
+    "core.spec": (
+        "kind",
+        "nested",
+    ),
+    "core.task": ("Task",),
+    "experiment": (
+        "Drawing",
+        "Experiment",
+        "grid",
+    ),
+    "methods.trained": ("TrainedMethod",),
+    "report.figure": ("Figure",),
+    "report.plotting": ("plot",),
+    "runtime.sweep": (
+        "plan",
+        "run",
+    ),
+    "store.measures": ("measure",),
+    "store.published": ("published",),
+    "store.results": ("load_results",),
+    "tasks.tokens": ("TokenTask",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 class _Finder(importlib.abc.MetaPathFinder):

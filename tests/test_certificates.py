@@ -518,7 +518,7 @@ def test_no_exception_of_one_file_or_row_keeps_verify_from_the_others(kept, tmp_
     def failing(*_):
         raise ZeroDivisionError("\ud800")
 
-    monkeypatch.setattr(verify.theory, "violations", failing)
+    monkeypatch.setattr(verify.theorems, "violations", failing)
     monkeypatch.setattr(Annealing, "check_weights", failing)
     errors = verify.verify(folder, recompute=True).errors
     assert len(errors) == 3

@@ -7,7 +7,7 @@ import pytest
 
 from memobench import theory
 from memobench.common.errors import UserError
-from memobench.constructions import evaluation, linear, making
+from memobench.constructions import linear, making
 from memobench.constructions.base import Construction
 from memobench.constructions.dana2025 import Dana2025
 from memobench.core import module as models
@@ -15,6 +15,7 @@ from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import metrics, precision
+from memobench.numerics.outputs import outputs
 from memobench.tasks.associations import Associations
 from tests.constructed import SIZES, judged, run_of
 from tests.test_models import reference_logits
@@ -79,7 +80,7 @@ def test_the_weights_know_their_examples_by_an_independent_forward_pass(name, n_
     made, module = making.construct(run), run.module()
     variables = {"params": made.params, "constants": making._constants(run)}
     data = run.task.sample()
-    output_TxN = evaluation.outputs(module, variables, run.task, data, double=True)
+    output_TxN = outputs(module, variables, run.task, data, double=True)
     tokens_TxS = np.asarray(data.tokens_TxS)
     reference_TxN = np.stack(
         [reference_logits(run.architecture, variables["params"], x) for x in tokens_TxS]

@@ -263,7 +263,7 @@ def test_a_plan_for_many_devices_is_as_many_times_as_large(monkeypatch):
     assert [len(pack.runs) for pack in together] == [12]
     # Two runs on the fullest device.
     assert together[0].memory_bytes == packing.make_pack(runs[:2], ENCLOSING, "gpu").memory_bytes
-    assert {half.n_devices for half in together[0].smaller()} == {N_DEVICES}
+    assert {half.n_devices for half in packing.smaller(together[0])} == {N_DEVICES}
 
 
 def test_slots_are_those_of_all_devices(monkeypatch):

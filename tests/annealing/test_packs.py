@@ -200,7 +200,7 @@ def test_few_sizes_of_the_set_hold_all_runs(n_examples):
 def test_a_part_of_a_pack_keeps_the_shapes_of_its_module(monkeypatch):
     """Runs of short contexts alone in a module that was made for long ones."""
     short = [run_of(0), run_of(1), FILLING, run_of(2)]
-    first, second = packing.make_pack(short).smaller()
+    first, second = packing.smaller(packing.make_pack(short))
     assert first.module == second.module == packing.make_pack(short).module
     monkeypatch.setitem(packing.MAX_RUNS, "cpu", 2)
     for pack in [first, second, *packing.plan(short, "cpu")]:

@@ -6,18 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from memobench.core.architecture import Architecture
-from memobench.core.columns import choice, integer
-from memobench.core.module import Module
-from memobench.core.spec import kind
-from memobench.experiment import Experiment, grid
-from memobench.methods.training import Training
+import memobench as mb
 from memobench.models.feed_forward import ACTIVATIONS
-from memobench.report.figure import Figure
-from memobench.tasks.associations import Associations
 
 
-class GatedModule(Module):
+class GatedModule(mb.Module):
     """logits_N = V W_out (gate(W_gate x) * W_in x) of the tokens' summed embeddings x_D."""
 
     vocab_size: int
@@ -38,23 +31,23 @@ class GatedModule(Module):
         return self.param("unembedding", fan, (n, d)) @ (hidden_W @ self.param("out", fan, (w, d)))
 
 
-@kind("gated")
-class Gated(Architecture):
+@mb.kind("gated")
+class Gated(mb.Architecture):
     """A gated MLP of width `d_mlp`."""
 
-    d_mlp: int = integer("hidden neurons of a layer's MLP", 1)
-    gate: str = choice("activation of the gate", *ACTIVATIONS, default="silu")
+    d_mlp: int = mb.integer("hidden neurons of a layer's MLP", 1)
+    gate: str = mb.choice("activation of the gate", *ACTIVATIONS, default="silu")
 
     def module(self, task: Any) -> GatedModule:
         sizes = self.d_model, self.d_mlp
         return GatedModule(task.vocab_size, task.context_length, *sizes, self.gate)
 
 
-METHOD = Training(n_batches=4, epochs=2)
+METHOD = mb.Training(n_batches=4, epochs=2)
 SIZES = [Gated(d_model=d, d_mlp=w) for d in (3, 4) for w in (4, 8)]
-EXPERIMENT = Experiment(
+EXPERIMENT = mb.Experiment(
     name="mine/gated",
     title="A gated MLP",
-    presets={"quick": grid([Associations(vocab_size=5)], SIZES, [METHOD], seeds=2)},
-    figure=Figure(x="n_params", hue="d_model", bounds=False),
+    presets={"quick": mb.grid([mb.Associations(vocab_size=5)], SIZES, [METHOD], seeds=2)},
+    figure=mb.Figure(x="n_params", hue="d_model", bounds=False),
 )

@@ -5,18 +5,17 @@ import subprocess
 import sys
 import time
 
-from memobench.core.columns import integer
-from memobench.core.spec import kind
+import memobench as mb
 from memobench.executors import Ended, Executor, Pool
 
 CHILD = "import pickle, sys; work, pack = pickle.load(sys.stdin.buffer); work(pack)"
 
 
-@kind("processes")
+@mb.kind("processes")
 class Processes(Executor):
     """Trains each pack in a process of its own on this machine."""
 
-    workers: int = integer("processes at a time", default=2)
+    workers: int = mb.integer("processes at a time", default=2)
 
     def start(self, work, folder, on_steps):
         return _Pool(work, self.workers)

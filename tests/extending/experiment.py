@@ -7,12 +7,9 @@ import dataclasses
 
 import pandas as pd
 
+import memobench as mb
 from memobench.claims import FAILS, HOLDS, UNDECIDED, Claim, Finding
-from memobench.experiment import Drawing, Experiment, grid
-from memobench.methods.training import Training
-from memobench.models.transformer import AttentionOnly
 from memobench.report.drawing import subplots
-from memobench.tasks.associations import Associations
 
 
 def two_beat_one(table: pd.DataFrame) -> Finding:
@@ -24,7 +21,7 @@ def two_beat_one(table: pd.DataFrame) -> Finding:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bars(Drawing):
+class Bars(mb.Drawing):
     """The mean loss for every value of a column."""
 
     x: str
@@ -41,12 +38,12 @@ class Bars(Drawing):
         return ["## Best", f"The mean loss is smallest at {self.x} = {best}."]
 
 
-MODELS = [AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)]
-METHOD = Training(n_batches=8, epochs=4).exact()
-EXPERIMENT = Experiment(
+MODELS = [mb.AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)]
+METHOD = mb.Training(n_batches=8, epochs=4).exact()
+EXPERIMENT = mb.Experiment(
     name="mine/two-heads",
     title="Two heads against one",
-    presets={"quick": grid([Associations(vocab_size=5)], MODELS, [METHOD], seeds=3)},
+    presets={"quick": mb.grid([mb.Associations(vocab_size=5)], MODELS, [METHOD], seeds=3)},
     figure=Bars(x="n_heads"),
     claims=(
         Claim(

@@ -6,21 +6,14 @@ memobench run tests/extending/task.py
 import jax
 import numpy as np
 
-from memobench.core.columns import number
-from memobench.core.spec import kind
-from memobench.experiment import Experiment, grid
-from memobench.methods.training import Training
-from memobench.models.transformer import AttentionOnly
-from memobench.report.figure import Figure
-from memobench.store.measures import measure
-from memobench.tasks.associations import Associations
+import memobench as mb
 
 
-@kind("noisy_associations")
-class NoisyAssociations(Associations):
+@mb.kind("noisy_associations")
+class NoisyAssociations(mb.Associations):
     """Associations of which a share `noise` is trained with wrong labels."""
 
-    noise: float = number("share of wrong labels", default=0.2, least=0, most=1)
+    noise: float = mb.number("share of wrong labels", default=0.2, least=0, most=1)
 
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The labels that are trained, some of them wrong."""
@@ -36,24 +29,24 @@ class NoisyAssociations(Associations):
         return np.asarray(super().sample_next(key)[0][:, 0])
 
 
-@measure("share of clean labels that the model answers", NoisyAssociations)
+@mb.measure("share of clean labels that the model answers", NoisyAssociations)
 def clean_accuracy(task, data, output_TxC):
     return (output_TxC.argmax(axis=1) == task.clean()).mean()
 
 
-@measure("share of wrong labels that the model answers as trained", NoisyAssociations)
+@mb.measure("share of wrong labels that the model answers as trained", NoisyAssociations)
 def noisy_accuracy(task, data, output_TxC):
     trained_T = task.answers(data)
     wrong_T = trained_T != task.clean()
     return (output_TxC.argmax(axis=1) == trained_T)[wrong_T].mean() if wrong_T.any() else 0.0
 
 
-TASKS = [Associations(vocab_size=5), NoisyAssociations(vocab_size=5)]
-MODELS = [AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)]
-RUNS = grid(TASKS, MODELS, [Training(n_batches=8, epochs=2).exact()], seeds=2)
-EXPERIMENT = Experiment(
+TASKS = [mb.Associations(vocab_size=5), NoisyAssociations(vocab_size=5)]
+MODELS = [mb.AttentionOnly(d_model=4, d_head=4, n_heads=n) for n in (1, 2)]
+RUNS = mb.grid(TASKS, MODELS, [mb.Training(n_batches=8, epochs=2).exact()], seeds=2)
+EXPERIMENT = mb.Experiment(
     name="mine/noise",
     title="Noisy labels",
     presets={"quick": RUNS},
-    figure=Figure(x="n_params", hue="task", bounds=False),
+    figure=mb.Figure(x="n_params", hue="task", bounds=False),
 )
