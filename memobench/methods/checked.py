@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from memobench import columns as col
 from memobench import engine
 from memobench.columns import Column, by_name, integer, number, require
 from memobench.engine import Signature
-from memobench.methods.base import ByTraining, PackResult
+from memobench.methods.base import ByTraining, Cost, PackResult
 from memobench.methods.epochs import EpochJob, Epochs
 from memobench.methods.training import Training
 from memobench.models.base import Module
@@ -36,8 +36,6 @@ class Checked(ByTraining):
     is that of the last.
     """
 
-    queues: ClassVar[bool] = True
-
     training: Training = nested(Training, "of the model", default=Training())
     evaluate_every: int = integer("steps between evaluations of all examples", 1, default=128)
     enough: float = number("accuracy that ends a training", default=1.0, above=0, most=1)
@@ -52,6 +50,9 @@ class Checked(ByTraining):
 
     def signature(self, module: Module, task: Any) -> Signature:
         return dataclasses.replace(self.training.signature(module, task), curve=False)
+
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
+        return dataclasses.replace(super().cost(run, module), queues=True)
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Checks(pack, checkpoints)

@@ -14,7 +14,7 @@ from memobench import columns as col
 from memobench import own_code, precision
 from memobench.columns import Column, by_name, choice, integer, merged, number, require, shown
 from memobench.errors import UserError
-from memobench.methods.base import Method, OnSteps, PackResult
+from memobench.methods.base import Cost, Method, OnSteps, PackResult
 from memobench.models.base import Module
 from memobench.spec import Spec
 from memobench.table.consistency import REPEATED, check_derived
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 CONSTRUCTED, NEAREST = "construction", "construction, least squares"
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = precision.PRECISIONS
+# What the smallest takes, much of it to compile its check: 0.15 s of a CPU.
+_LEAST_FLOPS = 5e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,9 +51,6 @@ class Construction(Method):
     package: ClassVar[str] = "memobench.constructions"
     registry: ClassVar[dict[str, type[Spec]]] = {}
     protocol: ClassVar[str] = "constructed"
-    solves: ClassVar[bool] = True
-    # Much of it is spent on compiling the check.
-    least_work: ClassVar[float] = 2e10
     stepwise: ClassVar[bool] = False
     bound: ClassVar[theory.Bound]
     scales: ClassVar[tuple[float | None, ...]] = ()
@@ -166,9 +165,12 @@ class Construction(Method):
         # Made one by one: nothing of it decides a program.
         return module, task, self.name
 
-    def work_per_step(self, module: Module, run: Run) -> float:
-        """Of the solve for all its examples."""
-        return self.least_work + 12.0 * run.task.n_examples**3
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
+        n = run.task.n_examples
+        flops = _LEAST_FLOPS + 12.0 * n**3
+        return Cost(
+            steps=1, sequential_steps=1, rows_per_step=n, flops_per_step=flops, closed_form=True
+        )
 
     def train(
         self,
@@ -179,10 +181,6 @@ class Construction(Method):
         from memobench import constructions
 
         return constructions.construct_pack(pack, on_steps)
-
-    def programs(self, pack: Pack) -> set[Hashable]:
-        """Each is judged at its true size."""
-        return {(run.module(), run.task.signature()) for run in pack.runs}
 
     def check_row(self, run: Run, row: Mapping[str, Any]) -> None:
         from memobench import constructions

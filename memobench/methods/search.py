@@ -20,10 +20,11 @@ from memobench import columns as col
 from memobench.bisection import Proposal, Trial
 from memobench.columns import Column, by_name, declared, integer, number, require
 from memobench.engine import initializing
-from memobench.methods.base import PackResult
+from memobench.methods.base import Cost, PackResult
 from memobench.methods.epochs import EpochJob
 from memobench.methods.parts import OfParts, Queue
 from memobench.methods.training import Training
+from memobench.models.base import Module
 from memobench.planner import packing
 from memobench.runtime.checkpoints import Arrays, Checkpoints, resumed
 from memobench.spec import kind, nested
@@ -71,10 +72,16 @@ class Search(OfParts):
         """How many trials a round makes side by side."""
         return self.sizes * len(self.rate_factors)
 
-    def predicted_steps(self, run: Run) -> int:
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
         """An estimate: the first rounds narrow a wide bracket, which later ones hardly widen."""
         rounds = 4 + sum(2 * 2**i for i in range(1, self.doublings + 1))
-        return self.lanes * rounds * self.steps
+        in_turn = rounds * self.steps
+        return dataclasses.replace(
+            super().cost(run, module),
+            steps=self.lanes * in_turn,
+            sequential_steps=in_turn,
+            lanes=self.lanes,
+        )
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Searches(pack, checkpoints)

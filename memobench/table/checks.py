@@ -38,7 +38,7 @@ def _check_model(run: Run, row: Row) -> None:
 
     length = run.task.context_length
     module = run.module()
-    if module.cells_to_trace(length) > MAX_CELLS:
+    if models.cells_to_trace(module, length) > MAX_CELLS:
         raise Unchecked(
             f"context_length={length} is too long for this model to be checked; lower it"
         )
@@ -115,14 +115,14 @@ def _check_curve(run: Run, row: Row) -> None:
     require(
         steps
         and all(a < b for a, b in itertools.pairwise(steps))
-        and (steps[-1] <= run.method.steps if run.method.queues else steps[-1] == last)
+        and (steps[-1] <= run.method.steps if run.method.cost(run).queues else steps[-1] == last)
         and all(len(curve) == len(steps) for curve in points),
         f"curve_steps={shown(steps)} do not rise to the last step, or other curves have other "
         "lengths; fix the one that is wrong",
     )
     if run.method.has_curve:
         _check_points(run, row)
-    elif not run.method.queues:
+    elif not run.method.cost(run).queues:
         measured = {"curve_accuracy": row["accuracy"], "curve_loss": row["loss"]}
         given = {name: [x] for name, x in measured.items() if x is not None and row[name]}
         check_derived(row, given, REPEATED)

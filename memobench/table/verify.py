@@ -195,7 +195,7 @@ class _Check:
             yield in_a_line(error)
             return
         place, measures = self.first[row["run_id"]]
-        if run.method.solves and run.run_id not in self._solved:
+        if run.method.cost(run).closed_form and run.run_id not in self._solved:
             self._solved[run.run_id] = place, run, measures
         for check in (*checks.CONSISTENCY, self._check_weights):
             try:

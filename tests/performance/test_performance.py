@@ -107,8 +107,8 @@ def test_plans_are_within_a_factor_of_what_compiled_programs_hold(folder):
         target, held = targets[row["accelerator"]], row["held MB"] * 1e6
         planned = programs.packed(row["program"], 256, target.planned_as)[0].memory_bytes
         # What a TPU keeps on its chip is not held in its memory.
-        assert held < planned * 1.5, row
-        assert held > planned / 1.5 or held < target.on_chip, row
+        assert held < planned * 3, row
+        assert held > planned / 3 or held < target.on_chip, row
 
 
 COMPILED = """
