@@ -91,15 +91,15 @@ def make_pack(
     """
     modules = [run.module() for run in runs]
     each = zip(modules, runs, strict=True)
-    if len({(_structure(module, run), _steps(run)) for module, run in each}) != 1:
+    if len({(_structure(module, run), _steps(module, run)) for module, run in each}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclosing(modules)
-    work = sum(predicted_work(run, padded) for run in runs)
+    costs = [run.method.cost(run, padded) for run in runs]
+    work = sum(x.steps * x.flops_per_step for x in costs)
     true_work = sum(map(predicted_work, runs, modules))
     slots = _slots(runs, padded, platform, n_devices)
     share = math.ceil(slots / n_devices)
     of_step = step_seconds(padded, runs[0], platform)
-    costs = [run.method.cost(run, padded) for run in runs]
     steps, longest = sum(x.steps for x in costs), max(x.sequential_steps for x in costs)
     return Pack(
         runs=tuple(runs),
@@ -229,7 +229,7 @@ def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) 
 def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:
     """How many lanes train at a time."""
     each = [run.method.cost(run, module).lanes for run in runs]
-    if not _waits(runs[0]):
+    if not _waits(module, runs[0]):
         return sum(each)
     fits = _fits(runs, module, platform)
     if each[0] > 1:
@@ -237,9 +237,9 @@ def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -
     return min(sum(each), n_devices * fits)
 
 
-def _waits(run: Run) -> bool:
+def _waits(module: Module, run: Run) -> bool:
     """Whether the run's models may wait for a lane that others leave."""
-    cost = run.method.cost(run)
+    cost = run.method.cost(run, module)
     return cost.queues or cost.lanes > 1
 
 
@@ -258,9 +258,9 @@ def _structure(module: Module, run: Run) -> tuple:
     return signature, method.pack_key(run)
 
 
-def _steps(run: Run) -> int | None:
+def _steps(module: Module, run: Run) -> int | None:
     """The number of steps that runs of a pack share; None where others take a lane that is free."""
-    return None if _waits(run) else run.method.steps
+    return None if _waits(module, run) else run.method.steps
 
 
 def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) -> Iterator[Pack]:
@@ -283,7 +283,7 @@ def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) 
         )
         by_steps = collections.defaultdict(list)
         for run in longest_first:
-            by_steps[_steps(run)].append(run)
+            by_steps[_steps(chosen[0], run)].append(run)
         for runs in by_steps.values():
             for fitting in _by_seeds(runs, platform):
                 yield from _split(fitting, enclosing(chosen), platform, n_devices)
@@ -362,7 +362,7 @@ def _split(runs: list[Run], module: Module, platform: str, n_devices: int) -> It
     Packs of one size share a compilation, which is worth packs up to half as small.
     """
     most = int(_of_platform(MAX_RUNS, platform))
-    if not _waits(runs[0]):
+    if not _waits(module, runs[0]):
         most = min(most, _fits(runs, module, platform))
     most = min(n_devices * most, len(runs))
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]
