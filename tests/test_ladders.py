@@ -271,8 +271,8 @@ def test_steps_in_turn_are_those_of_rounds_that_wait_for_one_another(trials):
         for each in proposals:
             best = each.factor == 3.0
             found.keep(each, bits=1.0 + best, known=each.n_examples * best if each.tries else 9)
-    assert run.method.steps_in_turn(run) == in_turn
-    assert run.method.predicted_steps(run) > in_turn
+    cost = run.method.cost(run)
+    assert cost.steps > cost.sequential_steps == in_turn
 
 
 def test_a_trial_ends_when_it_knows_all():

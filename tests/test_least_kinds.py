@@ -20,7 +20,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.cells import cells, from_cells, spec_columns
 from memobench.core.columns import choice, integer, number
 from memobench.core.module import Module
-from memobench.core.run import Method, Run
+from memobench.core.run import Cost, Method, Run
 from memobench.core.spec import kind
 from memobench.engine import initializing
 from memobench.methods import training
@@ -137,7 +137,7 @@ def _serves(name, task):
 def test_an_architecture_needs_its_module_and_a_module_its_call():
     architecture, task = _bag()(d_model=3), Associations(vocab_size=5)
     module = architecture.build(task)
-    assert (module.paddable, module.attends, module.deep) == ((), False, False)
+    assert (module.paddable, module.attends) == ((), False)
     assert module.read_out() == module.attention_maps() == module.products() == ()
     variables = models.init(module, 2, jax.random.key(0))
     assert models.count_parameters(module, 2) == (15 + 20, 15 + 20)
@@ -198,8 +198,7 @@ def test_a_method_needs_a_protocol_its_steps_whom_it_serves_and_its_training():
             return small.train(packing.make_pack(runs, pack.module), on_steps)
 
     method = Untrained()
-    assert (method.lanes, method.starts, method.batch_size, method.start) == (1, 1, None, None)
-    assert (method.queues, method.solves) == (False, False)
+    assert method.batch_size is None
     assert Untrained.columns_of_rows() == {}
     task = Associations(vocab_size=5)
     runs = [
@@ -208,12 +207,17 @@ def test_a_method_needs_a_protocol_its_steps_whom_it_serves_and_its_training():
         for seed in (0, 1)
     ]
     (pack,) = packing.plan(runs, "cpu")
-    assert method.rows_per_step(runs[0]) == 25
-    assert method.predicted_steps(runs[0]) == 1
+    module = runs[0].module()
+    flops = 6 * module.work(25, 2)
+    assert (
+        method.cost(runs[0], module)
+        == method.cost(runs[0])
+        == Cost(steps=1, sequential_steps=1, rows_per_step=25, flops_per_step=flops)
+    )
     assert packing.predicted_work(runs[0], pack.module) > 0
-    assert len(method.programs(pack)) == 1
-    assert method.programs(pack) == method.programs(pack)
-    assert (costs.amounts(pack, 1) >= 0).all()
+    assert len(packing.programs(pack)) == 1
+    assert packing.programs(pack) == packing.programs(pack)
+    assert costs.estimate_seconds(pack, 1) > costs.estimate_seconds(pack, 0) > 0
     table = memobench.run(runs, progress=False)
     _assert_rows_lead_back(table, runs)
     assert set(table["method"]) == {"untrained"}

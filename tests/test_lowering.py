@@ -68,7 +68,7 @@ def _programs():
 @pytest.mark.parametrize("run", list(_programs()))
 def test_steps_scatter_and_sort_nothing_loop_once_and_multiply_in_float32(run):
     pack = packing.make_pack([run], platform="gpu")
-    ((signature, n_lanes, n_instances),) = run.method.programs(pack)
+    ((signature, n_lanes, n_instances),) = packing.programs(pack)
     part = program.to_compile(signature, n_lanes, n_instances)["chunk"]
     traced = jax.jit(part.function).trace(*part.arguments)
     for platform in ("cuda", "tpu"):
@@ -99,7 +99,7 @@ def test_no_device_waits_for_another_or_the_host_within_a_program(name, monkeypa
         for seed in range(2 * N_DEVICES)
     ]
     pack = packing.make_pack(runs, platform="tpu", n_devices=N_DEVICES)
-    ((signature, n_lanes, n_instances),) = runs[0].method.programs(pack)
+    ((signature, n_lanes, n_instances),) = packing.programs(pack)
     mesh = AbstractMesh((N_DEVICES,), ("runs",), axis_types=(AxisType.Auto,))
     monkeypatch.setattr(devices, "count", lambda: N_DEVICES)
     monkeypatch.setattr(devices, "_mesh", lambda: mesh)
@@ -160,13 +160,9 @@ def test_logits_and_gradients_on_accelerators_are_those_on_cpus(architecture, mo
             return jax.tree.leaves(jax.jit(jax.grad(weighted, has_aux=True))(params))
 
     on_cpu = graded()
-    for platform in ("tpu", "default"):
-        monkeypatch.setattr(lookup, "by_platform", lambda cpu, accelerator, *x: accelerator(*x))
-        monkeypatch.setattr(
-            jax.lax, "platform_dependent", lambda *x, p=platform, **forms: forms[p](*x)
-        )
-        for x, y in zip(on_cpu, graded(), strict=True):
-            np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-9)
+    monkeypatch.setattr(lookup, "by_platform", lambda cpu, accelerator, *x: accelerator(*x))
+    for x, y in zip(on_cpu, graded(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-9)
 
 
 def test_losses_and_what_is_correct_on_accelerators_are_those_on_cpus(monkeypatch):

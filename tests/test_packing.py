@@ -69,18 +69,6 @@ def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
     assert all(pack.memory_bytes <= five for pack in packs)
 
 
-def test_on_accelerators_logits_of_all_examples_are_held_between_steps(make_run):
-    sizes = {"d_model": 10, "d_head": 10, "n_heads": 21}
-    task = Associations(vocab_size=50)
-    runs = [make_run(seed=seed, task=task, **sizes) for seed in range(64)]
-    module, logits = runs[0].module(), packing.memory_shared(runs)
-    for platform in ("gpu", "tpu"):
-        step = packing.memory_per_lane(module, runs[0], platform)
-        one, many = (packing.make_pack(x, platform=platform).memory_bytes for x in (runs[:1], runs))
-        assert max(step, logits) < one < step + logits
-        assert many == 64 * step
-
-
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_trainings_on_tokens_hold_as_much_whether_they_may_end_early_or_not(make_run, platform):
     """Logits are of one model at a time."""
@@ -212,7 +200,7 @@ def test_cuts_are_those_of_the_plain_recurrence(make_run, platform, steps):
     runs = [make_run(d_model=d, d_head=d, n_heads=h, heads="full") for d, h in sizes]
 
     def work(module):
-        return runs[0].method.work_per_step(module, runs[0])
+        return runs[0].method.cost(runs[0], module).flops_per_step
 
     modules = sorted((run.module() for run in runs), key=work)
     longest = [chance.randint(1, steps) for _ in modules]

@@ -76,12 +76,10 @@ def test_what_planning_asks_of_a_model_is_positive_and_grows_with_it(architectur
     for measured in (
         lambda module: module.work(10, length),
         lambda module: module.activations(),
-        lambda module: module.cells_to_trace(length),
+        lambda module: models.cells_to_trace(module, length),
     ):
         assert 0 < measured(module) <= measured(larger)
     np.testing.assert_allclose(module.work(20, length), 2 * module.work(10, length), rtol=0.9)
-    for shared in (True, False):
-        assert 0 <= module.floats_per_example(length, shared)
 
 
 @every_question

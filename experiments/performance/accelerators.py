@@ -93,7 +93,7 @@ More than {launches} launches on a GPU: {deep}.
 """
 
 MOST_LAUNCHES, OF_LAYER = 80, 10
-MOST_FROM_PLAN = 1.5
+MOST_FROM_PLAN = 3.0
 
 
 def main(argv: Sequence[str]) -> None:

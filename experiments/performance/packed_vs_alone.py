@@ -174,7 +174,7 @@ def measure_sweeps(epochs: int, solo_every: int) -> pd.DataFrame:
     say(f"{len(runs)} sizes in {len(packs)} packs")
     packed = _packed_sweep(packs)
 
-    by_work = sorted(runs, key=lambda run: run.method.work_per_step(run.module(), run))
+    by_work = sorted(runs, key=lambda run: run.method.cost(run).flops_per_step)
     sample = by_work[min(solo_every, len(by_work)) // 2 :: solo_every]
     _forget_programs()
     solo = np.sum([_solo(run) for run in sample], axis=0) * len(runs) / len(sample)

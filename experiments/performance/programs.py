@@ -70,6 +70,6 @@ def packed(program: str, n_runs: int, platform: str) -> tuple[packing.Pack, Any,
     first = FIRST[program]()
     runs = [dataclasses.replace(first, seed=seed) for seed in range(n_runs)]
     pack = packing.make_pack(runs, platform=platform)
-    needed: Any = first.method.programs(pack)
+    needed: Any = packing.programs(pack)
     ((signature, n_lanes, n_instances),) = needed
     return pack, signature, n_lanes, n_instances

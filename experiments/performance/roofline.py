@@ -294,8 +294,8 @@ def _megabytes(program: Any) -> float:
 def operations(runs: Sequence[Run], platform: str = "cpu") -> float:
     """XLA's count of what a step of all runs computes, before the program is optimised."""
     pack = packing.make_pack(runs, platform=platform)
-    programs: Any = runs[0].method.programs(pack)
-    ((signature, _, n_instances),) = programs
+    needed: Any = packing.programs(pack)
+    ((signature, _, n_instances),) = needed
     chunk = engine.to_compile(signature, len(runs), n_instances)["chunk"]
     # The body of the loop over steps counts once.
     return jax.jit(chunk.function).lower(*chunk.arguments).cost_analysis()["flops"]  # type: ignore[index]
@@ -321,7 +321,7 @@ def cost(case: Case) -> dict[str, float]:
 def planned_operations(case: Case) -> float:
     """The planner's count for one model-step."""
     module = packing.make_pack(case.runs(COUNTED)).module
-    return case.first.method.work_per_step(module, case.first)
+    return case.first.method.cost(case.first, module).flops_per_step
 
 
 if __name__ == "__main__":

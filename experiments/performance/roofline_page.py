@@ -33,7 +33,7 @@ Float32 products of square matrices at the precision of training, and copies; th
 {costs}
 
 Per model-step, by XLA's count and as explained in `{script}`; `planner` is
-`Method.work_per_step`. `roofline` is the most model-steps per second that both ceilings allow, and
+`Cost.flops_per_step`. `roofline` is the most model-steps per second that both ceilings allow, and
 `bound by` tells which decides.
 
 ## Rates

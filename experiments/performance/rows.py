@@ -25,15 +25,14 @@ class Rows:
     """Rows of a file, a JSON object a line, to which measurements of one device are added.
 
     of: device, versions and settings, without which rows do not compare; `all` are the rows that
-    share them, `everywhere` are all rows of the file. minutes: after these no measurement begins;
-    `left` counts those that are missing.
+    share them. minutes: after these no measurement begins; `left` counts those that are missing.
     """
 
     def __init__(self, path: pathlib.Path, of: dict[str, str], minutes: float) -> None:
         self._path, self._of = path, of
-        self.everywhere = [json.loads(line) for line in _whole_lines(path)]
+        rows = [json.loads(line) for line in _whole_lines(path)]
         self._stop, self._sitting = time.monotonic() + 60 * minutes, time.time()
-        self.all = [row for row in self.everywhere if row["of"] == of]
+        self.all = [row for row in rows if row["of"] == of]
         self.left = 0
         # Measurements may be made side by side.
         self._lock = threading.Lock()
@@ -59,7 +58,6 @@ class Rows:
         with self._lock, open(self._path, "a") as file:
             file.write(json.dumps(row) + "\n")
             self.all.append(row)
-            self.everywhere.append(row)
         shown = {k: v for k, v in row.items() if k not in ("of", "sitting")}
         say(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in shown.items()))
         return row

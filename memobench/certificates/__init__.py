@@ -95,7 +95,7 @@ class Certificate:
         """The model, small enough to be run here. Raises UserError where it is not."""
         module, task = self.architecture.build(self.task), self.task
         costs = {
-            "cells to trace": (module.cells_to_trace(task.context_length), _MAX_CELLS),
+            "cells to trace": (models.cells_to_trace(module, task.context_length), _MAX_CELLS),
             "multiplications": (module.work(task.n_examples, task.context_length), _MAX_WORK),
         }
         for what, (cost, most) in costs.items():

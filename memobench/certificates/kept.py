@@ -32,7 +32,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     store.require_folder(results, store.first(results), "results=")
     run_id = run if isinstance(run, str) else run.run_id
     require(
-        isinstance(run, str) or not run.method.solves,
+        isinstance(run, str) or not run.method.cost(run).closed_form,
         f"run {run_id} is a construction, which keeps no weights: "
         "making.as_judged(run) makes them again",
     )

@@ -19,7 +19,7 @@ from memobench.core import own_code
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, choice, integer, merged, number
 from memobench.core.module import Module
-from memobench.core.run import Method, OnSteps, Pack, PackResult, Run
+from memobench.core.run import Cost, Method, OnSteps, Pack, PackResult, Run
 from memobench.core.spec import Spec
 from memobench.numerics import precision
 
@@ -27,6 +27,8 @@ from memobench.numerics import precision
 CONSTRUCTED, NEAREST = "construction", "construction, least squares"
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = precision.PRECISIONS
+# What the smallest takes, much of it to compile its check: 0.15 s of a CPU.
+_LEAST_FLOPS = 5e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,9 +63,6 @@ class Construction(Method):
         "random_features",
     )
     protocol: ClassVar[str] = "constructed"
-    solves: ClassVar[bool] = True
-    # Much of it is spent on compiling the check.
-    least_work: ClassVar[float] = 2e10
     stepwise: ClassVar[bool] = False
     bound: ClassVar[theory.Bound]
     scales: ClassVar[tuple[float | None, ...]] = ()
@@ -176,9 +175,12 @@ class Construction(Method):
         # Made one by one: nothing of it decides a program.
         return module, task, self.name
 
-    def work_per_step(self, module: Module, run: Run) -> float:
-        """Of the solve for all its examples."""
-        return self.least_work + 12.0 * run.task.n_examples**3
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
+        n = run.task.n_examples
+        flops = _LEAST_FLOPS + 12.0 * n**3
+        return Cost(
+            steps=1, sequential_steps=1, rows_per_step=n, flops_per_step=flops, closed_form=True
+        )
 
     def train(
         self,
@@ -187,10 +189,6 @@ class Construction(Method):
         checkpoints: Checkpoints | None = None,
     ) -> PackResult:
         return making.construct_pack(pack, on_steps)
-
-    def programs(self, pack: Pack) -> set[Hashable]:
-        """Each is judged at its true size."""
-        return {(run.module(), run.task.signature()) for run in pack.runs}
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

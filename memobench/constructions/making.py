@@ -190,7 +190,11 @@ def initial(pack: Pack) -> Any:
     judged.
     """
     target = models.shapes(pack.module, pack.runs[0].task.context_length)
-    made = (as_judged(dataclasses.replace(run, method=run.method.start)) for run in pack.runs)
+    methods: list[Any] = [run.method for run in pack.runs]
+    made = (
+        as_judged(dataclasses.replace(run, method=method.start))
+        for run, method in zip(pack.runs, methods, strict=True)
+    )
     return models.stack(models.pad_to(variables, target) for variables in made)
 
 
@@ -251,7 +255,8 @@ def promises(run: Run) -> int | None:
 
 def _method(run: Run) -> Any:
     method: Any = run.method
-    require(method.solves, f"method={shown(method.row_name)} is no construction; give a run of one")
+    is_one = callable(getattr(method, "construct", None))
+    require(is_one, f"method={shown(method.row_name)} is no construction; give a run of one")
     return method
 
 

@@ -34,14 +34,13 @@ class Module(nn.Module, kw_only=True):
     "constants" collection, where it survives padding.
 
     paddable: sizes that may be zero-padded without changing the function: modules that differ only
-    in them are trained in one program. attends: whether the module has a method `attention`. deep:
-    whether it has a method `streams`. kind_code: code of the user's kind that built it, so that
-    nothing that is kept by modules is taken for what other code makes.
+    in them are trained in one program. attends: whether the module has a method `attention`.
+    kind_code: code of the user's kind that built it, so that nothing that is kept by modules is
+    taken for what other code makes.
     """
 
     paddable: ClassVar[tuple[str, ...]] = ()
     attends: ClassVar[bool] = False
-    deep: ClassVar[bool] = False
 
     kind_code: str | None = dataclasses.field(default=None, repr=False)
 
@@ -88,51 +87,6 @@ class Module(nn.Module, kw_only=True):
         n_outputs = whole.pop("vocab_size", 0)
         n_places = whole.pop("n_layers", 1) * whole.pop("context_length", 1)
         return 4 * n_outputs + 8 * n_places * sum(whole.values())
-
-    def floats_held(self, shared: bool) -> float:
-        """Floats that a step on an accelerator holds at a time for each of its examples.
-
-        shared: whether examples share their tokens' rows. Counted in compiled programs by
-        `experiments/performance/accelerators.py`; where a model has not been, its `activations`.
-        """
-        del shared
-        return self.activations()
-
-    def floats_evaluated(self) -> float:
-        """The same of an evaluation."""
-        return self.activations()
-
-    def padding(self, vector_width: int, shared: bool) -> tuple[float, float]:
-        """How many times their memory weights, and what examples hold, take where rows are padded.
-
-        vector_width: to which a device pads the last axis; 1 pads nothing. Half of it, as counted.
-        """
-        del shared
-        padded = 1.0 + self.places_a_number(vector_width) / 2
-        return padded, padded
-
-    def places_a_number(self, vector_width: int) -> float:
-        """Lanes for each number of the model's narrowest axis; 0 where nothing is padded."""
-        widths = [getattr(self, name, vector_width) for name in ("d_model", "d_head")]
-        narrowest = max(1, min(*widths, vector_width))
-        return vector_width / narrowest if vector_width > 1 else 0.0
-
-    def floats_per_example(self, context_length: int, shared: bool) -> float:
-        """Floats of heads and hidden neurons that each example holds for itself.
-
-        shared: whether examples share their tokens' rows in the first layer, which then holds
-        none. Deeper layers share nothing.
-        """
-        n_layers = getattr(self, "n_layers", 1)
-        if shared and n_layers == 1:
-            return 0.0
-        sizes = {name: getattr(self, name, 0) for name in ("n_heads", "d_head", "d_model", "d_mlp")}
-        per_place = sizes["n_heads"] * min(sizes["d_head"], sizes["d_model"]) + sizes["d_mlp"]
-        return float(context_length * n_layers * per_place)
-
-    def cells_to_trace(self, context_length: int) -> int:
-        """Roughly how many cells tracing the model touches, to count its parameters."""
-        return context_length * getattr(self, "d_model", 1)
 
     def read_out(self) -> tuple[str, ...]:
         """The parameters that map the last layer's features linearly to logits."""
@@ -256,6 +210,14 @@ def count_distinct(module: Module, context_length: int) -> int:
         kept = r * (m + n - r) if r < min(m, n) else m * n
         n_params -= count * (r * (m + n) - kept)
     return n_params
+
+
+def cells_to_trace(module: Module, context_length: int) -> int:
+    """Roughly how many cells tracing a model touches, to count its parameters."""
+    if not isinstance(module, TabledModule):
+        return context_length * getattr(module, "d_model", 1)
+    # It reads token by token.
+    return 8192 * context_length * (1 + (getattr(module, "n_layers", 1) - 1) * context_length)
 
 
 def counts(module: Module, context_length: int) -> dict[str, int]:

@@ -157,14 +157,37 @@ class PackResult:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Numbers by which runs are packed, and by which their seconds are predicted.
+
+    Attributes:
+      steps: optimiser steps of a run, over all its lanes.
+      sequential_steps: those of them that follow one another, however many lanes there are.
+      rows_per_step: examples that a step reads, for all its starts.
+      flops_per_step: floating-point operations of a step, forward and backward.
+      lanes: models that a run trains side by side.
+      starts: initial weights of each.
+      queues: whether runs may end early, so that others take their place in a pack.
+      closed_form: whether weights are solved for one run after another instead of trained.
+    """
+
+    steps: int
+    sequential_steps: int
+    rows_per_step: int
+    flops_per_step: float
+    lanes: int = 1
+    starts: int = 1
+    queues: bool = False
+    closed_form: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Method(Spec):
     """How the weights of a run come about.
 
     A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
 
-    protocol: whose rules it follows. lanes: models that a run trains side by side. starts: initial
-    weights of each. queues: whether runs may end early, so that others take their place in a pack.
-    solves: whether weights are solved for one run after another instead of trained.
+    protocol: whose rules it follows.
     """
 
     noun: ClassVar[str] = "method"
@@ -180,10 +203,6 @@ class Method(Spec):
         "trained",
     )
     protocol: ClassVar[str]
-    queues: ClassVar[bool] = False
-    solves: ClassVar[bool] = False
-    # Floating-point operations that the smallest run takes, where weights are solved for.
-    least_work: ClassVar[float] = 0.0
     # Whether accuracy and loss are of the same weights.
     accuracy_of_final_weights: ClassVar[bool] = True
     # What one weight can hold.
@@ -197,23 +216,15 @@ class Method(Spec):
     if TYPE_CHECKING:
 
         @property
-        def starts(self) -> int:
-            """Initial weights of each model."""
-
-        @property
         def batch_size(self) -> int | None:
             """Examples of a step; None for all."""
-
-        @property
-        def start(self) -> Any:
-            """The construction that training starts from; None for random weights."""
 
         @property
         def steps(self) -> int:
             """Optimiser steps of one model."""
 
     else:
-        starts, batch_size, start = 1, None, None
+        batch_size = None
 
     @classmethod
     def check_kind(cls) -> None:
@@ -247,11 +258,6 @@ class Method(Spec):
         del row
         return ""
 
-    @property
-    def lanes(self) -> int:
-        """How many models a run trains side by side."""
-        return 1
-
     def tasks(self, run: Run) -> Sequence[Any]:
         """The tasks that models of a run memorize, and of which its weights may be."""
         return [run.task]
@@ -272,15 +278,6 @@ class Method(Spec):
         del row, measure
         return None
 
-    def predicted_steps(self, run: Run) -> int:
-        """Optimiser steps that a run takes, over all its lanes."""
-        del run
-        return self.steps
-
-    def steps_in_turn(self, run: Run) -> int:
-        """Those of them that follow one another, however many lanes there are."""
-        return self.predicted_steps(run) // self.lanes
-
     def signature(self, module: Module, task: Any) -> Hashable:
         """Everything that decides a compiled program of this method; all else is data.
 
@@ -299,23 +296,25 @@ class Method(Spec):
         del module
         return runs[0].task.signature()
 
-    def n_instances(self, runs: Sequence[Run]) -> int:
-        """How many distinct instances of that task the runs read."""
-        return len({task for run in runs for task in self.tasks(run)})
-
     def pack_key(self, run: Run) -> Hashable:
         """What else runs of a pack must agree in, beside signature and task."""
         del run
         return None
 
-    def rows_per_step(self, run: Run) -> int:
-        """Examples that a step reads."""
-        return self.batch_size or run.task.n_examples
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
+        """What a run takes.
 
-    def work_per_step(self, module: Module, run: Run) -> float:
-        """Predicted floating-point operations of a step, forward and backward."""
-        n_rows = self.rows_per_step(run) * self.starts
-        return 6.0 * module.work(n_rows, run.task.context_length)
+        Args:
+          run: of this method.
+          module: to which it is padded; by default its own.
+        """
+        n_rows, module = self.batch_size or run.task.n_examples, module or run.module()
+        return Cost(
+            steps=self.steps,
+            sequential_steps=self.steps,
+            rows_per_step=n_rows,
+            flops_per_step=6.0 * module.work(n_rows, run.task.context_length),
+        )
 
     def train(
         self,
@@ -332,11 +331,6 @@ class Method(Spec):
           checkpoints: where to resume from, and to save to from time to time.
         """
         raise NotImplementedError
-
-    def programs(self, pack: Pack) -> set[Hashable]:
-        """What a pack needs compiled; equal ones are compiled once."""
-        signature = self.signature(pack.module, self.program_task(pack.runs, pack.module))
-        return {(signature, pack.slots, self.n_instances(pack.runs))}
 
     def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
         """Raises UserError where a run's row says other than was counted of its weights."""

@@ -24,7 +24,7 @@ from memobench.core import module as models
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, flag, integer, number
 from memobench.core.module import Module
-from memobench.core.run import Pack, PackResult, Run
+from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
 from memobench.engine import Job, Lane, Program, Signature, devices, lanes
 from memobench.methods import ranks, saturation
@@ -46,7 +46,6 @@ class Annealing(TrainedMethod):
     """
 
     protocol: ClassVar[str] = "annealed"
-    queues: ClassVar[bool] = True
     keeps_weights: ClassVar[bool] = True
 
     batch_size: int = integer("examples of a step", 1, default=256, most=2**24)
@@ -115,12 +114,12 @@ class Annealing(TrainedMethod):
         longest = models.paddable_sizes(module).get("context_length", largest.context_length)
         return largest.replace(context_length=longest)
 
-    def n_instances(self, runs: Sequence[Run]) -> int:
-        return len({run.task.seed for run in runs})
-
-    def work_per_step(self, module: Module, run: Run) -> float:
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
+        module = module or run.module()
+        of_steps = super().cost(run, module)
         evaluation = module.work(run.task.n_examples, run.task.context_length)
-        return super().work_per_step(module, run) + 2.0 * evaluation / self.evaluate_every
+        flops = of_steps.flops_per_step + 2.0 * evaluation / self.evaluate_every
+        return dataclasses.replace(of_steps, flops_per_step=flops, queues=True)
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Annealed(pack, checkpoints)
@@ -265,7 +264,7 @@ class Annealed(engine.EachOnce):
             "stopped_at": job.step,
             "best_step": int(_best_of(job).step),
             **(self._attention(run, best, data) if module.attends else {}),
-            **(ranks.columns(module, best, data, n_examples) if module.deep else {}),
+            **(ranks.columns(module, best, data, n_examples) if hasattr(module, "streams") else {}),
         }
 
     def _attention(self, run: Run, best: Any, data: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ spread more, so that an interval takes more of them: every rung has trainings of
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
@@ -22,7 +23,8 @@ from memobench.common.errors import agree, require, shown
 from memobench.core import columns as col
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, choice, declared, integer
-from memobench.core.run import Pack, Run
+from memobench.core.module import Module
+from memobench.core.run import Cost, Pack, Run
 from memobench.core.spec import MOST_SEED, kind, nested
 from memobench.engine import Policy
 from memobench.methods.findings import PILOT_ROUNDS, ROUNDS
@@ -135,16 +137,19 @@ class Capacity(OfParts):
             f"seed={run.task.seed} of the task leaves no room for tables={self.tables}; lower it",
         )
 
-    def predicted_steps(self, run: Run) -> int:
-        """Of pilots, ladders and trials; those that know all before the end are not foreseen."""
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
+        """Trainings that know all before the end are not foreseen."""
         rates = len(self.rate_factors)
+        models = (self.lanes + rates * self.pilots) * sum(self.ladder)
         trials = self.threshold_trials + rates * (self.trial_pilots or 0)
-        return (self.lanes + rates * self.pilots) * sum(self.ladder) + trials * self.steps
-
-    def steps_in_turn(self, run: Run) -> int:
-        """Of pilots, the last rung's models, and rounds of trials, which wait for one another."""
+        # Pilots, the last rung's models, and rounds of trials wait for one another.
         rounds = PILOT_ROUNDS * bool(self.trial_pilots) + ROUNDS * bool(self.threshold_trials)
-        return sum(self.ladder) + (1 + rounds) * self.steps
+        return dataclasses.replace(
+            super().cost(run, module),
+            steps=models + trials * self.steps,
+            sequential_steps=sum(self.ladder) + (1 + rounds) * self.steps,
+            lanes=self.lanes,
+        )
 
     def pack_key(self, run: Run) -> Hashable:
         return super().pack_key(run), self.tables

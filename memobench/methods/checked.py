@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from memobench.core import columns as col
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, integer, number
 from memobench.core.module import Module
-from memobench.core.run import Pack, PackResult, Run
+from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
 from memobench.engine import Signature
 from memobench.methods.by_training import ByTraining
@@ -33,8 +33,6 @@ class Checked(ByTraining):
     is that of the last.
     """
 
-    queues: ClassVar[bool] = True
-
     training: Training = nested(Training, "of the model", default=Training())
     evaluate_every: int = integer("steps between evaluations of all examples", 1, default=128)
     enough: float = number("accuracy that ends a training", default=1.0, above=0, most=1)
@@ -49,6 +47,9 @@ class Checked(ByTraining):
 
     def signature(self, module: Module, task: Any) -> Signature:
         return dataclasses.replace(self.training.signature(module, task), curve=False)
+
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
+        return dataclasses.replace(super().cost(run, module), queues=True)
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Checks(pack, checkpoints)

@@ -9,6 +9,7 @@ Shape letters: R runs, M starts of each, P flat parameters.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ from memobench.core import columns as col
 from memobench.core import module as models
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, integer
-from memobench.core.run import Method, OnSteps, Pack, PackResult, Run
+from memobench.core.run import Cost, Method, OnSteps, Pack, PackResult, Run
 from memobench.core.spec import kind
 from memobench.engine import compiling, devices, initializing
 from memobench.engine.devices import SHARED, SPLIT
@@ -79,6 +80,15 @@ class Optimum(Method):
             f"n_layers of an Optimum's model must be at most {MOST_LAYERS}, got {n_layers}: "
             "compiling the search takes a minute and 1 GB for about as many; lower n_layers, or "
             "use a Training",
+        )
+
+    def cost(self, run: Run, module: models.Module | None = None) -> Cost:
+        module, n_rows = module or run.module(), self.starts * run.task.n_examples
+        return dataclasses.replace(
+            super().cost(run, module),
+            rows_per_step=n_rows,
+            flops_per_step=6.0 * module.work(n_rows, run.task.context_length),
+            starts=self.starts,
         )
 
     def train(

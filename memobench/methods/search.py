@@ -20,7 +20,8 @@ from memobench.common.errors import require
 from memobench.core import columns as col
 from memobench.core.checkpoints import Arrays, Checkpoints, resumed
 from memobench.core.columns import Column, by_name, declared, integer, number
-from memobench.core.run import Pack, PackResult, Run
+from memobench.core.module import Module
+from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
 from memobench.engine import initializing
 from memobench.methods import bisection
@@ -68,10 +69,16 @@ class Search(OfParts):
         """How many trials a round makes side by side."""
         return self.sizes * len(self.rate_factors)
 
-    def predicted_steps(self, run: Run) -> int:
+    def cost(self, run: Run, module: Module | None = None) -> Cost:
         """An estimate: the first rounds narrow a wide bracket, which later ones hardly widen."""
         rounds = 4 + sum(2 * 2**i for i in range(1, self.doublings + 1))
-        return self.lanes * rounds * self.steps
+        in_turn = rounds * self.steps
+        return dataclasses.replace(
+            super().cost(run, module),
+            steps=self.lanes * in_turn,
+            sequential_steps=in_turn,
+            lanes=self.lanes,
+        )
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Searches(pack, checkpoints)

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from memobench.numerics import lookup
+
 # The attention of accelerators over so few places is written out, place by place.
 FEW_PLACES = 4
-# A TPU takes products of matrices of at most so many rows and columns as sums.
-NARROW = 32
 # The score of a place that is not seen: the difference of two of them is a number.
 UNSEEN = -1e30
 
@@ -22,8 +22,7 @@ UNSEEN = -1e30
 def folded(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """product_HJI of every head's two matrices, transposed: as written, or the other way round.
 
-    Accelerators then read and write it in one order in all products, CPUs are faster so. A TPU pads
-    the rows of narrow matrices to 128 lanes: as sums of numbers they may have the runs there.
+    Accelerators then read and write it in one order in all products, CPUs are faster so.
     """
     operands, _ = einsum.split("->")
     first, second = operands.split(",")
@@ -34,18 +33,10 @@ def folded(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
         # Around an axis of one head a GPU's weights would be transposed in every step.
         return jnp.einsum(f"{second[1:]},{first[1:]}->ji", right[0], left[0])[None]
 
-    def summed(left: jax.Array, right: jax.Array) -> jax.Array:
-        if max(*left.shape[1:], *right.shape[1:]) > NARROW:
-            return other_way_round(left, right)
-        left_HKI = left.swapaxes(1, 2) if first == "hik" else left
-        return (right[..., None] * left_HKI[:, :, None]).sum(axis=1)
-
     def as_written(left: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.einsum(einsum, left, right).swapaxes(1, 2)
 
-    return jax.lax.platform_dependent(
-        left, right, cpu=as_written, tpu=summed, default=other_way_round
-    )
+    return lookup.by_platform(as_written, other_way_round, left, right)
 
 
 def attended(
@@ -76,12 +67,8 @@ def attended(
 
 def by_pairs(n_seen: int, n_places: int, n_heads: int, width: int) -> bool:
     """Whether products of two places' numbers are fewer than what heads hold."""
-    return n_seen <= FEW_PLACES and 0 < n_pairs(n_seen, n_places) * width < n_places * n_heads
-
-
-def n_pairs(n_seen: int, n_places: int) -> int:
-    """Pairs of one of the last n_places and one before it."""
-    return sum(range(n_seen - n_places, n_seen))
+    n_pairs = sum(range(n_seen - n_places, n_seen))
+    return n_seen <= FEW_PLACES and 0 < n_pairs * width < n_places * n_heads
 
 
 def _further(
@@ -101,34 +88,14 @@ def _further(
 
 
 def _mixed(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
-    """mixed_QxHxI: the keys mixed by every head's attention, from the last Q of S places.
-
-    Products of one example alone are narrow, which a TPU pads to 128 lanes: there they are sums of
-    numbers, whose last axis may be the examples.
-    """
-    if len(key_SxI) > FEW_PLACES:
-        return _by_products(query_QxHxI, key_SxI)
-    return jax.lax.platform_dependent(query_QxHxI, key_SxI, tpu=_by_sums, default=_by_products)
-
-
-def _by_products(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
+    """mixed_QxHxI: the keys mixed by every head's attention, from the last Q of S places."""
     score_QxHxS = jnp.einsum("qhj,sj->qhs", query_QxHxI, key_SxI)
     if len(query_QxHxI) > 1:
-        score_QxHxS = jnp.where(_seen_QxS(query_QxHxI, key_SxI)[:, None], score_QxHxS, UNSEEN)
+        # Each of the last Q sees itself and those before it.
+        seen_QxS = np.tri(len(key_SxI), dtype=bool)[-len(query_QxHxI) :]
+        score_QxHxS = jnp.where(seen_QxS[:, None], score_QxHxS, UNSEEN)
     of_scores = _softmax_of_few if len(key_SxI) <= FEW_PLACES else jax.nn.softmax
     return jnp.einsum("qhs,si->qhi", of_scores(score_QxHxS), key_SxI)
-
-
-def _by_sums(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
-    scores = [
-        jnp.where(seen_Q[:, None], (query_QxHxI * key_I[None, None]).sum(-1), UNSEEN)
-        for seen_Q, key_I in zip(_seen_QxS(query_QxHxI, key_SxI).T, key_SxI, strict=True)
-    ]
-    parts = [
-        attention_QxH[..., None] * key_I[None, None]
-        for attention_QxH, key_I in zip(softmax(scores), key_SxI, strict=True)
-    ]
-    return functools.reduce(jnp.add, parts)
 
 
 def softmax(scores: Sequence[jax.Array]) -> list[jax.Array]:
@@ -137,11 +104,6 @@ def softmax(scores: Sequence[jax.Array]) -> list[jax.Array]:
     weights = [jnp.exp(score - largest) for score in scores]
     total = functools.reduce(jnp.add, weights)
     return [weight / total for weight in weights]
-
-
-def _seen_QxS(query_QxHxI: jax.Array, key_SxI: jax.Array) -> np.ndarray:
-    """Which places each of the last Q sees: itself and those before it."""
-    return np.tri(len(key_SxI), dtype=bool)[-len(query_QxHxI) :]
 
 
 @jax.custom_vjp

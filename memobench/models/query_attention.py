@@ -48,7 +48,6 @@ class QueryAttentionModule(Module):
     # Zero-padding these does not change the function: positions and the mask are constants.
     paddable = ("d_model", "d_head", "n_heads", "d_value", "context_length")
     attends = True
-    deep = True
 
     def setup(self) -> None:
         self.weights, constants = self.declared()
@@ -116,20 +115,6 @@ class QueryAttentionModule(Module):
             per_token += self.n_layers * (h * (2 * self.d_head + n + 1) + 2 * self.d_model)
         own = 0 if self.shared_context else n * self.input_dim + h * self.input_dim
         return 3 * n * per_token + own + 3 * self.n_outputs
-
-    def floats_held(self, shared: bool) -> float:
-        if self.n_layers > 1:
-            return self.activations()
-        n, h, d_in = self.context_length, self.n_heads, self.input_dim
-        own = 0 if self.shared_context else n * d_in + 2 * h * d_in
-        return own + h * (3 * n + 2 * self.d_value) + 3 * self.n_outputs
-
-    def floats_evaluated(self) -> float:
-        if self.n_layers > 1:
-            return self.activations()
-        n, h = self.context_length, self.n_heads
-        own = 0 if self.shared_context else n * self.input_dim
-        return own + h * (n + self.d_value) + self.n_outputs
 
     def __call__(self, query_I: jax.Array, context_NxI: jax.Array) -> jax.Array:
         """output_C of one example."""

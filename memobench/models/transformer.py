@@ -117,49 +117,10 @@ class Transformer(TabledModule):
         deeper = (self.n_layers - 1) * length * (project + attend)
         return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
 
-    def floats_held(self, shared: bool) -> float:
-        length = self.context_length
-        if not shared or self.n_layers > 1:
-            # What the backward pass reads of all layers, and the gradients of one. A single layer's
-            # gradients of queries and mixtures take the place of what is read no more.
-            first, last = self._floats_of_layer(length), self._floats_of_layer(1)
-            of_last = last if self._by_pairs(1) else self.d_mlp
-            gradients = first if self.n_layers > 1 else of_last
-            return 2 * ((self.n_layers - 1) * first + last + self.vocab_size) + gradients
-        # Scores that are written out are held once, as attention or its gradient.
-        of_heads = self.n_heads / 2 if length <= mixing.FEW_PLACES else self.n_heads
-        return 2 * (self.vocab_size + length * (of_heads + self.d_model) + self.d_mlp)
-
     @property
     def _width(self) -> int:
         """Width of a head's input."""
         return self.d_head if self.compress else self.d_model
-
-    def _floats_of_layer(self, n_places: int) -> float:
-        """Half of what the backward pass reads of a layer that the stream leaves at n_places."""
-        length, d_in = self.context_length, self._width
-        of_heads = n_places * self.n_heads * (d_in + length / 2)
-        if self._by_pairs(n_places):
-            of_heads = mixing.n_pairs(length, n_places) * (d_in**2 + self.n_heads)
-        return of_heads + n_places * self.d_mlp
-
-    def _by_pairs(self, n_places: int) -> bool:
-        """Whether a layer that the stream leaves at n_places is read by pairs of places."""
-        return mixing.by_pairs(self.context_length, n_places, self.n_heads, self._width)
-
-    def padding(self, vector_width: int, shared: bool) -> tuple[float, float]:
-        # As counted: of weights, three quarters of the padding, unless they are narrow
-        # and no example holds a query of every head. Examples fill rows themselves where
-        # attention is written out.
-        padded = max(0.0, self.places_a_number(vector_width) - 1)
-        fill_rows = (shared or self._by_pairs(1)) and self._width <= mixing.NARROW
-        written_out = not shared and self.context_length <= mixing.FEW_PLACES
-        of_weights, of_examples = 0.75 * (not fill_rows), (not written_out) / 3
-        return 1 + of_weights * padded, 1 + of_examples * padded
-
-    def cells_to_trace(self, context_length: int) -> int:
-        """Attention is written out token by token."""
-        return 8192 * context_length * (1 + (self.n_layers - 1) * context_length)
 
     def read_out(self) -> tuple[str, ...]:
         """The parameters that map what the last heads and neurons hold linearly to logits."""

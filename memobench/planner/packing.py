@@ -12,7 +12,11 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+
+# Orders of magnitude that only choose packs; no result depends on them, and measured rates (see
+# `costs`) never change them, for a resumed sweep must find the packs that it left. A pack that does
+# not fit after all is halved by the executor.
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,20 +24,23 @@ import numpy as np
 from memobench.core import module as models
 from memobench.core.module import Module, enclosing, paddable_sizes
 from memobench.core.run import Pack, Run
-from memobench.planner import accelerators
 from memobench.tasks.tokens import EVALUATED_AT_ONCE
 
-# Orders of magnitude that only choose packs; no result depends on them, and measured rates (see
-# `costs`) never change them, for a resumed sweep must find the packs that it left. A pack that does
-# not fit after all is halved by the executor.
+# Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
+# `costs`) never changes them, for a resumed sweep must find the packs that it left. A pack that
+# does not fit after all is halved by the executor.
 COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = 2e10
-# The least that a step takes.
-STEP_SECONDS = {"cpu": 0.0, **{x: accelerators.of(x).step_seconds for x in accelerators.TYPICAL}}
+# Accelerators are bound by memory: seconds of a step for each of its activations, and the share of
+# these that they hold. Within three times what programs took on an H100 and hold there, by
+# results/performance/first_light.md and accelerators.md.
+ACTIVATION_SECONDS, HELD = 9e-12, {"cpu": 1.0, "gpu": 0.5}
+# The least that a step takes: on an accelerator 60 kernels of 2 µs.
+STEP_SECONDS = {"cpu": 0.0, "gpu": 1.2e-4}
 # Trials of searches that train at a time. On a CPU more are no faster, and others wait for them;
 # of one alone XLA makes products of matrices without an axis of lanes, which take longer.
 LEAST_TRIALS, TRIALS = {"cpu": 2}, {"cpu": 8}
-MAX_RUNS = {"cpu": 16, "gpu": 4096, "tpu": 4096}
+MAX_RUNS = {"cpu": 16, "gpu": 4096}
 # Memory that the runs of a pack may take: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}
 MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
@@ -51,25 +58,23 @@ def make_pack(
     """
     modules = [run.module() for run in runs]
     each = zip(modules, runs, strict=True)
-    if len({(_structure(module, run), _steps(run)) for module, run in each}) != 1:
+    if len({(_structure(module, run), _steps(module, run)) for module, run in each}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclosing(modules)
-    work = sum(predicted_work(run, padded) for run in runs)
-    true_work = sum(predicted_work(run, m) for m, run in zip(modules, runs, strict=True))
+    costs = [run.method.cost(run, padded) for run in runs]
+    work = sum(x.steps * x.flops_per_step for x in costs)
+    true_work = sum(map(predicted_work, runs, modules))
     slots = _slots(runs, padded, platform, n_devices)
     share = math.ceil(slots / n_devices)
     of_step = step_seconds(padded, runs[0], platform)
-    steps = [run.method.predicted_steps(run) for run in runs]
-    longest = max(run.method.steps_in_turn(run) for run in runs)
+    steps, longest = sum(x.steps for x in costs), max(x.sequential_steps for x in costs)
     return Pack(
         runs=tuple(runs),
         module=padded,
         slots=slots,
         waste=1 - true_work / work,
-        memory_bytes=max(held + share * lane for held, lane in _held(padded, runs, platform)),
-        seconds=_seconds(
-            of_step * sum(steps) * share / slots, max(longest, sum(steps) / slots), platform
-        ),
+        memory_bytes=memory_shared(runs) + share * _memory_with_evaluation(padded, runs, platform),
+        seconds=_seconds(of_step * steps * share / slots, max(longest, steps / slots), platform),
         platform=platform,
         n_devices=n_devices,
     )
@@ -103,6 +108,18 @@ def signature(pack: Pack) -> Any:
     """What decides the program of a pack, but for its number of lanes."""
     method = pack.runs[0].method
     return method.signature(pack.module, method.program_task(pack.runs, pack.module))
+
+
+def programs(pack: Pack) -> set[Hashable]:
+    """What a pack needs compiled; equal ones are compiled once."""
+    run = pack.runs[0]
+    if run.method.cost(run, pack.module).closed_form:
+        return set()
+    if _holds_contexts(run):
+        n_instances = len({run.task.seed for run in pack.runs})
+    else:
+        n_instances = len({task for run in pack.runs for task in run.method.tasks(run)})
+    return {(signature(pack), pack.slots, n_instances)}
 
 
 def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
@@ -146,31 +163,24 @@ def plan_rest(
 
 def predicted_work(run: Run, module: Module) -> float:
     """Floating-point operations that the run takes, padded to the module."""
-    return run.method.predicted_steps(run) * run.method.work_per_step(module, run)
-
-
-def floats_per_step(module: Module, run: Run) -> float:
-    """Numbers that heads and hidden neurons hold in a step because examples do not share them."""
-    if run.method.solves:
-        return 0.0
-    n_rows = run.method.rows_per_step(run) * run.method.starts
-    return n_rows * module.floats_per_example(run.task.context_length, run.task.shares_inputs)
+    cost = run.method.cost(run, module)
+    return cost.steps * cost.flops_per_step
 
 
 def step_seconds(module: Module, run: Run, platform: str) -> float:
-    """Seconds by which packs are chosen, of a step of one of their models; 0 if nothing steps."""
-    if platform == "cpu" or run.method.solves:
-        return run.method.work_per_step(module, run) / FLOPS_PER_SECOND
-    return accelerators.seconds_of_traffic(module, run, accelerators.of(platform))
+    """Estimated seconds of a step of one model, used only to choose packs."""
+    cost = run.method.cost(run, module)
+    if platform == "cpu" or cost.closed_form:
+        return cost.flops_per_step / FLOPS_PER_SECOND
+    return cost.rows_per_step * module.activations() * ACTIVATION_SECONDS
 
 
 def memory_per_lane(module: Module, run: Run, platform: str = "cpu") -> float:
     """Predicted bytes of a lane: weights, gradient, Adam moments, activations."""
-    if platform != "cpu":
-        return accelerators.bytes_held(module, run, accelerators.of(platform))
+    cost = run.method.cost(run, module)
     n_params, _ = models.count_parameters(module, run.task.context_length)
-    n_floats = 6 * n_params + run.method.rows_per_step(run) * module.activations()
-    return 4.0 * run.method.starts * n_floats
+    held = _of_platform(HELD, platform) * cost.rows_per_step * module.activations()
+    return 4.0 * (6 * cost.starts * n_params + held)
 
 
 def memory_shared(runs: Sequence[Run]) -> float:
@@ -184,57 +194,43 @@ def memory_shared(runs: Sequence[Run]) -> float:
 
 def _holds_contexts(run: Run) -> bool:
     """Whether a pack holds the sets of all seeds, and lanes evaluate theirs side by side."""
-    return not (run.task.of_tokens or run.method.solves)
+    return not (run.task.of_tokens or run.method.cost(run).closed_form)
 
 
-def _memory_of_evaluation(module: Module, runs: Sequence[Run], platform: str) -> float:
-    """Predicted bytes per lane for evaluating labelled contexts."""
-    if not _holds_contexts(runs[0]):
-        return 0.0
-    n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
-    if platform == "cpu":
-        return 4.0 * n_rows * module.activations()
-    _, padding = module.padding(accelerators.of(platform).vector_width, shared=False)
-    return 4.0 * n_rows * padding * module.floats_evaluated()
+def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) -> float:
+    """Predicted bytes of a lane that evaluates too.
 
-
-def _held(module: Module, runs: Sequence[Run], platform: str) -> list[tuple[float, float]]:
-    """Predicted bytes that do not grow with lanes, and bytes of a lane, of what is done in turn.
-
-    On accelerators steps and evaluations follow each other. Contexts are held in both, the logits
-    of all examples between steps only.
+    On accelerators steps and evaluations follow each other.
     """
-    run, shared = runs[0], memory_shared(runs)
-    step = memory_per_lane(module, run, platform)
-    evaluation = _memory_of_evaluation(module, runs, platform)
-    if platform == "cpu":
-        return [(shared, step + evaluation)]
-    if _holds_contexts(run):
-        return [(shared, max(step, evaluation))]
-    weights = accelerators.bytes_of_weights(module, run, accelerators.of(platform))
-    return [(0.0, step), (shared, weights)]
+    lane = memory_per_lane(module, runs[0], platform)
+    if platform != "cpu" or not _holds_contexts(runs[0]):
+        return lane
+    n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
+    return lane + 4.0 * n_rows * module.activations()
 
 
 def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:
     """How many lanes train at a time."""
-    n_lanes = sum(run.method.lanes for run in runs)
-    if not _waits(runs[0]):
-        return n_lanes
+    each = [run.method.cost(run, module).lanes for run in runs]
+    if not _waits(module, runs[0]):
+        return sum(each)
     fits = _fits(runs, module, platform)
-    if runs[0].method.lanes > 1:
+    if each[0] > 1:
         fits = min(max(fits, LEAST_TRIALS.get(platform, 1)), TRIALS.get(platform, fits))
-    return min(n_lanes, n_devices * fits)
+    return min(sum(each), n_devices * fits)
 
 
-def _waits(run: Run) -> bool:
+def _waits(module: Module, run: Run) -> bool:
     """Whether the run's models may wait for a lane that others leave."""
-    return run.method.queues or run.method.lanes > 1
+    cost = run.method.cost(run, module)
+    return cost.queues or cost.lanes > 1
 
 
 def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
     """How many lanes a device can train at a time."""
-    each, memory = memory_per_lane(module, runs[0], platform), _memory(platform)
-    fits = min((memory - held) / lane for held, lane in _held(module, runs, platform))
+    left = _of_platform(MEMORY_BYTES, platform) - memory_shared(runs)
+    fits = left / _memory_with_evaluation(module, runs, platform)
+    each = memory_per_lane(module, runs[0], platform)
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
 
 
@@ -245,9 +241,9 @@ def _structure(module: Module, run: Run) -> tuple:
     return signature, method.pack_key(run)
 
 
-def _steps(run: Run) -> int | None:
+def _steps(module: Module, run: Run) -> int | None:
     """The number of steps that runs of a pack share; None where others take a lane that is free."""
-    return None if _waits(run) else run.method.steps
+    return None if _waits(module, run) else run.method.steps
 
 
 def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) -> Iterator[Pack]:
@@ -257,8 +253,9 @@ def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) 
     example = group[0][1]
     work = functools.lru_cache(maxsize=None)(lambda module: step_seconds(module, example, platform))
     modules = sorted(by_module, key=lambda module: (work(module), repr(module)))
-    total = [sum(run.method.predicted_steps(run) for run in by_module[x]) for x in modules]
-    longest = [max(run.method.steps_in_turn(run) for run in by_module[x]) for x in modules]
+    costs = [[run.method.cost(run, x) for run in by_module[x]] for x in modules]
+    total = [sum(cost.steps for cost in each) for each in costs]
+    longest = [max(cost.sequential_steps for cost in each) for each in costs]
 
     stops = _cuts(modules, work, total, longest, platform, n_devices)
     for start, stop in reversed(list(itertools.pairwise([0, *stops]))):
@@ -269,7 +266,7 @@ def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) 
         )
         by_steps = collections.defaultdict(list)
         for run in longest_first:
-            by_steps[_steps(run)].append(run)
+            by_steps[_steps(chosen[0], run)].append(run)
         for runs in by_steps.values():
             for fitting in _by_seeds(runs, platform):
                 yield from _split(fitting, enclosing(chosen), platform, n_devices)
@@ -322,12 +319,13 @@ def _cuts(
 
 def _seconds(work: Any, steps: Any, platform: str) -> Any:
     """Of so many seconds of work in so many steps of a pack; numbers or arrays."""
-    return work + steps * STEP_SECONDS.get(platform, STEP_SECONDS["gpu"])
+    return work + steps * _of_platform(STEP_SECONDS, platform)
 
 
 def _by_seeds(runs: list[Run], platform: str) -> Iterator[list[Run]]:
     """All of the runs, or those of each seed where the sets of all would fill half the memory."""
-    if not _holds_contexts(runs[0]) or memory_shared(runs) <= _memory(platform) / 2:
+    half = _of_platform(MEMORY_BYTES, platform) / 2
+    if not _holds_contexts(runs[0]) or memory_shared(runs) <= half:
         yield runs
         return
     by_seed = collections.defaultdict(list)
@@ -336,8 +334,9 @@ def _by_seeds(runs: list[Run], platform: str) -> Iterator[list[Run]]:
     yield from by_seed.values()
 
 
-def _memory(platform: str) -> float:
-    return MEMORY_BYTES.get(platform, MEMORY_BYTES["gpu"])
+def _of_platform(values: Mapping[str, float], platform: str) -> float:
+    """The value of a platform; that of GPUs where it has none of its own."""
+    return values.get(platform, values["gpu"])
 
 
 def _split(runs: list[Run], module: Module, platform: str, n_devices: int) -> Iterator[Pack]:
@@ -345,8 +344,8 @@ def _split(runs: list[Run], module: Module, platform: str, n_devices: int) -> It
 
     Packs of one size share a compilation, which is worth packs up to half as small.
     """
-    most = MAX_RUNS.get(platform, MAX_RUNS["gpu"])
-    if not _waits(runs[0]):
+    most = int(_of_platform(MAX_RUNS, platform))
+    if not _waits(module, runs[0]):
         most = min(most, _fits(runs, module, platform))
     most = min(n_devices * most, len(runs))
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]

@@ -60,7 +60,7 @@ class Progress:
         """Counts model-steps of a pack that were done since the last call."""
         with self._lock:
             self._steps_done += steps
-            self._advance(pack, steps / sum(run.method.predicted_steps(run) for run in pack.runs))
+            self._advance(pack, steps / sum(run.method.cost(run).steps for run in pack.runs))
 
     def look(self, leases: Iterable[Held], sweep: str) -> None:
         """What other processes say of the packs of this sweep that they work on."""

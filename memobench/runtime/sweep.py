@@ -159,8 +159,7 @@ def predict(packs: Iterable[Pack], rows: Iterable[dict[str, Any]] = ()) -> costs
     """What the packs would take on this machine; rows of its shards make the prediction better."""
     device, packs = jax.devices()[0], list(packs)
     name = device_name(device)
-    rates = costs.here(rows, name, device.platform)
-    return costs.predict(packs, rates, name, local.n_workers())
+    return costs.predict(packs, name, local.n_workers(), rows)
 
 
 def _listed(runs: Iterable[Run]) -> list[Run]:

@@ -144,7 +144,7 @@ class _Check:
                 _check_model(run, row)
             with self._errors_at(place):
                 self._check_weights(run, row)
-            if run.method.solves:
+            if run.method.cost(run).closed_form:
                 self.with_weights.add(run.run_id)
                 if self._recompute and place == before:
                     _make_again(run, measures)

