@@ -21,8 +21,9 @@ import jax
 import pytest
 
 import memobench
-from memobench import claims, plugins
+from memobench import claims
 from memobench.analysis.kinds import FAMILIES
+from memobench.core import plugins
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.core.spec import REGISTERED
@@ -88,7 +89,7 @@ def forgotten():
         REGISTERED.append("forgotten")
     del plugins._names[loaded:]
     for name in set(sys.modules) - modules:
-        if name.startswith("memobench.plugins."):
+        if name.startswith("memobench.core.plugins."):
             del sys.modules[name]
 
 

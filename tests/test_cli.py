@@ -14,11 +14,11 @@ import pytest
 from absl.testing import flagsaver
 
 import memobench
-from memobench import plugins
 from memobench.cli import main as cli
 from memobench.cli.command import choose
 from memobench.cli.times import ClockTime
 from memobench.common.errors import Lost, UserError
+from memobench.experiment import load_file
 from memobench.experiments import EXPERIMENTS
 from memobench.runtime import sweep, verify
 from memobench.store import results
@@ -218,7 +218,7 @@ def test_a_tilde_after_an_equals_sign_is_the_home(tmp_path, monkeypatch):
         command, _ = cli.parse(["memobench", "report", "--results=~/x", "--output=~", "a"])
         values = {flag.name: flag.value for flag in command.flags}
         assert (values["results"], values["output"]) == (f"{tmp_path}/x", str(tmp_path))
-    assert plugins.load("~/own.py") == ()
+    assert load_file("~/own.py") == ()
     for call in (results.check_writable, memobench.load_results, verify.verify):
         with pytest.raises(UserError, match=r"='~/x' begins with ~; give os\.path\.expanduser"):
             call("~/x")

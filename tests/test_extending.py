@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from memobench import plugins
 from memobench.core.cells import cells, from_cells
+from memobench.experiment import load_file
 from memobench.planner import packing
 from memobench.store import results, rows
 from tests.command_line import command_line
@@ -31,7 +31,7 @@ def _memobench(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 
 def _runs(path: pathlib.Path) -> list:
-    (experiment,) = plugins.load(path)
+    (experiment,) = load_file(path)
     return list(experiment.presets["quick"])
 
 
@@ -68,7 +68,7 @@ def test_stories_train_resume_after_a_kill_report_rank_and_verify(tmp_path):
     reported = ("report", *STORIES, f"--results={folder}", f"--output={tmp_path}")
     assert command_line(*reported, cwd=tmp_path).returncode == 0
     for path in STORIES:
-        name = plugins.load(path)[0].name
+        name = load_file(path)[0].name
         for ending in (".md", "_runs.csv"):
             assert (tmp_path / f"{name}{ending}").exists()
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

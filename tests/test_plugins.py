@@ -11,10 +11,11 @@ import textwrap
 import pytest
 
 import memobench
-from memobench import plugins
 from memobench.cli.command import choose
 from memobench.common.errors import UserError
+from memobench.core import plugins
 from memobench.executors import Executor
+from memobench.experiment import load_file
 from memobench.experiments import EXPERIMENTS
 from tests.command_line import command_line
 
@@ -61,7 +62,7 @@ def test_another_process_finds_what_a_file_defines(write):
     text += "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
     text += "@kind('elsewhere')\nclass Elsewhere(Executor):\n    pass\n"
     path = write(text, "a file.100%.py")
-    assert plugins.load(path) == ()
+    assert load_file(path) == ()
     (name,) = plugins.names()
     loaded = [sys.modules[name].Mine(), functools.partial(plugins.at_work, (), len, "four")]
     asked = functools.partial(plugins.at_work, plugins.names(), Executor.named, "elsewhere")
@@ -80,7 +81,7 @@ def test_another_process_finds_what_a_file_defines(write):
 
 def test_completion_lists_what_is_public_and_every_kind(write):
     text = "from memobench import Architecture, kind\n"
-    plugins.load(write(text + "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"))
+    load_file(write(text + "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"))
     listed = dir(memobench)
     assert {*memobench.__all__, "MLP", "Elsewhere"} <= {*listed}
     assert all(hasattr(memobench, name) for name in listed)
@@ -96,7 +97,7 @@ def test_a_file_is_loaded_once_under_one_name(write, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.py").symlink_to(path)
     for name in (path, "mine.py", "./mine.py", "link.py"):
-        plugins.load(name)
+        load_file(name)
     assert os.environ["LOADED"] == "x"
     assert len(plugins.names()) == 1
 
@@ -104,7 +105,7 @@ def test_a_file_is_loaded_once_under_one_name(write, tmp_path, monkeypatch):
 def test_a_file_of_ours_is_no_other_module():
     heads = EXPERIMENTS["dana2025/heads"]
     file = sys.modules["memobench.experiments.dana2025.heads"].__file__
-    assert plugins.load(file) == (heads,)
+    assert load_file(file) == (heads,)
     assert choose([file]) == [heads]
 
 
@@ -135,7 +136,7 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
     ],
 )
 def test_a_file_declares_one_experiment_several_or_both(write, more, names):
-    assert [x.name for x in plugins.load(write(f"{MINE}\n{more}"))] == names
+    assert [x.name for x in load_file(write(f"{MINE}\n{more}"))] == names
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_a_file_declares_one_experiment_several_or_both(write, more, names):
 def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):
     path = write(text)
     with pytest.raises(UserError) as error:
-        plugins.load(path)
+        load_file(path)
     assert str(error.value).startswith(f"{path}{said}")
     assert "\n" not in str(error.value)
 
@@ -188,9 +189,9 @@ def test_two_files_that_define_one_kind_are_both_named(write):
         "@kind('elsewhere')\nclass Elsewhere(Executor):\n    pass\n"
     )
     first, second = write(text, "first.py"), write(text, "second.py")
-    plugins.load(first)
+    load_file(first)
     with pytest.raises(UserError) as error:
-        plugins.load(second)
+        load_file(second)
     assert str(error.value) == (
         f"{second}, line 3: executor name='elsewhere' is that of Elsewhere of {first} already; "
         "choose another name"
@@ -209,7 +210,7 @@ def test_a_file_that_another_imports_may_be_named_too(write, monkeypatch, import
     monkeypatch.setitem(sys.modules, "defining_beside", None)
     del sys.modules["defining_beside"]
     for file in files if importing_first else files[::-1]:
-        plugins.load(file)
+        load_file(file)
     assert Executor.named("beside").__qualname__ == "Beside"
 
 
@@ -217,13 +218,13 @@ def test_a_file_that_needs_its_neighbour_says_how_to_import_it(write, tmp_path, 
     write("WIDTH = 2\n", "sizes_beside.py")
     path = write("import sizes_beside\n")
     with pytest.raises(UserError) as error:
-        plugins.load(path)
+        load_file(path)
     assert str(error.value) == (
         f"{path}, line 1: ModuleNotFoundError: No module named 'sizes_beside', which is beside it; "
         f"set PYTHONPATH={tmp_path}"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert plugins.load(path) == ()
+    assert load_file(path) == ()
     del sys.modules["sizes_beside"]
 
 

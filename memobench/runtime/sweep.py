@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import executors, plugins
+from memobench import executors
 from memobench.analysis import theorems
 from memobench.checks import architectures as checking
 from memobench.checks import optimizers as padding
@@ -27,6 +27,7 @@ from memobench.checks import tasks as task_checking
 from memobench.common import settings
 from memobench.common.errors import Lost, UserError, require, shown
 from memobench.common.notation import plural
+from memobench.core import plugins
 from memobench.core.cells import check_code
 from memobench.core.columns import matching
 from memobench.core.run import Pack, Run
