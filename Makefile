@@ -7,7 +7,7 @@
 # make test-slow        minutes-long checks against published numbers
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
-# make lint             ruff and mypy
+# make lint             ruff, mypy, and which room imports which
 # make performance      packed training against one model at a time, and against the roofline
 # make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
 # make docs             docs/columns.md, from the declarations of columns, and the site in build/docs
@@ -76,6 +76,7 @@ lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/packed_vs_alone.py
