@@ -15,14 +15,13 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memobench.errors import UserError, in_a_line
 
 if TYPE_CHECKING:
-    from memobench.executors import Work
     from memobench.experiment import Experiment
 
 # Of the entry points by which a package names its modules.
@@ -76,7 +75,7 @@ def names() -> tuple[str, ...]:
     return tuple(_names)
 
 
-def at_work(modules: Sequence[str], work: "Work", *arguments: Any) -> Any:
+def at_work(modules: Sequence[str], work: Callable[..., Any], *arguments: Any) -> Any:
     """Does work in a process of its own, once it has imported the modules."""
     for name in modules:
         importlib.import_module(name)

@@ -22,7 +22,6 @@ import pytest
 
 import memobench
 from memobench import claims, plugins
-from memobench.executors import Executor
 from memobench.experiments import EXPERIMENTS
 from memobench.kinds import FAMILIES
 from memobench.methods.training import Training
@@ -73,10 +72,9 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def forgotten():
     """What a test registers is gone after it, whatever the order of tests."""
-    families = [*FAMILIES, Executor]
-    for family in families:
+    for family in FAMILIES:
         family.kinds()
-    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in families)]
+    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in FAMILIES)]
     before = [dict(table) for table in tables]
     registered, loaded, modules = len(REGISTERED), len(plugins._names), set(sys.modules)
     yield

@@ -11,7 +11,6 @@ from memobench import metrics, theory
 from memobench.constructions.dana2025 import Dana2025
 from memobench.constructions.mahdavi2024 import Mahdavi2024
 from memobench.errors import UserError
-from memobench.executors import local
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
@@ -20,6 +19,7 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.runs import Run, cells
+from memobench.runtime import local
 from memobench.table import analysis, results
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytorch
 
-from memobench.executors import Ended, local
 from memobench.methods.training import Training
 from memobench.models.base import count_parameters
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runs import Run
-from memobench.runtime import worker
+from memobench.runtime import local, worker
+from memobench.runtime.local import Ended
 from memobench.tasks.associations import Associations
 
 torch: Any = pytorch.torch

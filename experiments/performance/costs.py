@@ -30,10 +30,10 @@ import numpy as np
 import pandas as pd
 from absl import app, flags
 
-from memobench.executors import local
 from memobench.experiments import EXPERIMENTS
 from memobench.planner import accelerators, costs, packing
 from memobench.report import tables
+from memobench.runtime import local
 from memobench.table import results
 
 OUTPUT = measuring.output_flag()

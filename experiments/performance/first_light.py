@@ -42,8 +42,8 @@ from measuring import say
 from rows import Rows
 
 from memobench.engine import initializing, reading, to_compile
-from memobench.executors import local
 from memobench.planner import accelerators
+from memobench.runtime import local
 
 OUTPUT = measuring.output_flag()
 PROGRAMS = flags.DEFINE_multi_string("programs", None, "Only the programs of these names.")

@@ -3,16 +3,16 @@
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from memobench import executors, folders
+from memobench import folders
 from memobench.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.errors import Lost, UserError, in_a_line
-from memobench.executors import local
 from memobench.notation import plural
+from memobench.runtime import launch, local
 from memobench.table.results import check_writable, load_rows, require_no_file
 from memobench.times import ClockTime, Duration
 
@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
-EXECUTOR = flags.DEFINE_string(
-    "executor", "local", "Where packs run: local, the default, or one of those below."
+PROCESSES = flags.DEFINE_integer(
+    "processes",
+    None,
+    "How many workers train, each a process of its own; else this one does.",
+    lower_bound=1,
+)
+ON = flags.DEFINE_string(
+    "on", "here", "Where workers are: here, the default, or on ray or slurm; see below."
 )
 FOR = flags.DEFINE(
     Duration(), "for", None, "Stop after this long, such as 90m or 2h; the same command resumes."
@@ -36,18 +42,18 @@ UNPUBLISHED = flags.DEFINE_bool(
 REPORT = flags.DEFINE_bool(
     "report", False, "One after another, the cheapest first, each with its page in --output."
 )
-OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the executor")
+OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of Ray or Slurm")
 
 
 def run(names: list[str]) -> None:
     """Trains what --results does not hold yet; the same command resumes."""
     experiments = choose(names, PRESET.value)
-    executor = executors.read(EXECUTOR.value, OPTION.value)
-    if DRY_RUN.value and not executor.in_process:
-        raise UserError("--dry_run plans for this machine only; leave out --executor")
+    place = {"processes": PROCESSES.value, "on": ON.value, **launch.read(OPTION.value)}
+    launch.make(PROCESSES.value, ON.value, launch.read(OPTION.value))
+    if DRY_RUN.value and PROCESSES.value:
+        raise UserError("--dry_run plans for one process here; leave out --processes")
     if REPORT.value and UNPUBLISHED.value:
         raise UserError("--report draws whole experiments; leave out --unpublished")
-    executor.check_machine()
     (require_no_file if DRY_RUN.value else check_writable)(RESULTS.value)
     from memobench.runtime import sweep
 
@@ -71,10 +77,10 @@ def run(names: list[str]) -> None:
         return
     end = min(time.monotonic() + (FOR.value or math.inf), UNTIL.value or math.inf)
     if REPORT.value:
-        _run_and_report(experiments, executor, end)
+        _run_and_report(experiments, place, end)
         return
     try:
-        table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor, _left(end))
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, _left(end), **place)
     except sweep.TimeUp as stopped:
         print(stopped)
         return
@@ -94,7 +100,7 @@ def _left(end: float) -> float:
 
 
 def _run_and_report(
-    experiments: Sequence["Experiment"], executor: executors.Executor, end: float
+    experiments: Sequence["Experiment"], place: Mapping[str, Any], end: float
 ) -> None:
     """Runs and reports experiments until a time; then says what they answer.
 
@@ -115,7 +121,7 @@ def _run_and_report(
     for experiment in sorted(experiments, key=cost):
         wanted = runs[experiment.name]
         try:
-            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, executor, _left(end))
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, _left(end), **place)
         except sweep.TimeUp as stopped:
             print(stopped)
             break
@@ -188,9 +194,10 @@ COMMAND = Command(
         FOR,
         UNTIL,
         PROGRESS,
-        EXECUTOR,
+        PROCESSES,
+        ON,
         OPTION,
         PLUGIN,
     ),
-    executors.describe,
+    launch.describe,
 )

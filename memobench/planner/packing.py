@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Orders of magnitude that only choose packs; no result depends on them, and measured rates (see
 # `costs`) never change them, for a resumed sweep must find the packs that it left. A pack that does
-# not fit after all is halved by the executor.
+# not fit after all is halved by who trains it.
 COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = 2e10
 # The least that a step takes.

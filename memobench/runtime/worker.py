@@ -22,7 +22,6 @@ from memobench import atomic, certificates, metrics, runs, settings
 from memobench.columns import require
 from memobench.engine import lanes
 from memobench.errors import DoesNotFit, UserError
-from memobench.executors import Shard
 from memobench.methods.base import OnSteps, PackResult, Weights
 from memobench.models import base as models
 from memobench.notation import plural
@@ -30,6 +29,7 @@ from memobench.planner import packing
 from memobench.runs import Run
 from memobench.runtime import checkpoints
 from memobench.runtime.leases import Leases
+from memobench.runtime.local import Shard
 from memobench.runtime.provenance import device_name, provenance
 from memobench.table import curves, measures
 from memobench.table import results as store
@@ -54,17 +54,6 @@ class Workspace:
     def checkpoints(self) -> checkpoints.Folder:
         # Hidden, so that a folder of shards holds nothing else to its readers.
         return checkpoints.Folder(self.folder / ".checkpoints")
-
-
-def work_at(folder: str, since: float, sweep: str, pack: packing.Pack) -> None:
-    """Does the work in a process of its own; see `work`. since: of shards that may be new."""
-    work(_workspace(folder, since, sweep), pack)
-
-
-@functools.lru_cache(maxsize=1)
-def _workspace(folder: str, since: float, sweep: str) -> Workspace:
-    """Kept for the packs of a sweep, so that each shard is read once in a process."""
-    return Workspace(pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep)
 
 
 @settings.pinned

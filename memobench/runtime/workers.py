@@ -1,0 +1,260 @@
+"""Workers on one results folder: what each does, and the process that starts and watches them.
+
+Leases say who trains what, so a worker needs to be told nothing but the runs of the sweep. It takes
+one pack after another that nobody else has, and ends where none is left; a lease that lapses is
+taken up by another. Runs whose training raises an error are leased until the watching process has
+heard of it and leases them itself: no other worker tries them.
+"""
+
+import collections
+import contextlib
+import functools
+import logging
+import math
+import pathlib
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import jax
+
+from memobench import settings
+from memobench.columns import printable, require
+from memobench.errors import Unwritable, UserError, describe
+from memobench.planner import costs, packing
+from memobench.runs import Run
+from memobench.runtime import launch, local, worker
+from memobench.runtime.leases import STALE_SECONDS, Held, Lease, Leases
+from memobench.runtime.progress import Progress
+from memobench.runtime.provenance import device_name
+from memobench.table import results as store
+
+# How often a worker and the process that watches it look at what others did.
+POLL_SECONDS = 1.0
+# How often a pack is begun whose workers die, and, on average, a worker that dies before it begins.
+TRIES = 3
+# After which workers are asked for again that were refused.
+REFUSED_SECONDS = 60.0
+
+_log = logging.getLogger("memobench")
+
+
+@settings.pinned
+def work(
+    folder: str,
+    since: float,
+    sweep: str,
+    runs: Iterable[Run],
+    missing: Iterable[str],
+    number: int,
+) -> None:
+    """Trains one pack after another, until nothing is left that nobody else has.
+
+    Ctrl-C and SIGTERM stop it at the next steps of its pack, which saves where it is.
+
+    Args:
+      folder: of the results.
+      since: of shards that may be new.
+      sweep: for which it works, as its leases say.
+      runs: all of the sweep, by which packs are planned.
+      missing: the ids of those that no older shard has.
+      number: of the worker, by which workers begin with different packs.
+    """
+    runs, missing, failures = list(runs), set(missing), list[Lease]()
+    workspace = worker.Workspace(
+        pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep
+    )
+    leases = workspace.leases
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(_catch_signals())
+        while packs := _plan_free(workspace, runs, missing):
+            first = number % len(packs)
+            for pack in packs[first:] + packs[:first]:
+                try:
+                    _raise_if_set(stop, 0)
+                    worker.work(workspace, pack, functools.partial(_raise_if_set, stop))
+                except KeyboardInterrupt:
+                    return
+                except Unwritable:
+                    raise
+                except Exception as error:
+                    left = {run.run_id for run in pack.runs} - workspace.reader.rows().keys()
+                    why = printable(describe(error))
+                    lease = leases.take(left, kind="failed", sweep=sweep, error=why)
+                    failures.append(stack.enter_context(lease))
+            time.sleep(0.1)
+        while any(x.run_ids - leases.taken(besides=x) for x in failures) and not stop.is_set():
+            if not any(_is_of(x, sweep, "sweep") for x in leases.all()):
+                return  # Nobody listens any more.
+            time.sleep(POLL_SECONDS / 2)
+
+
+def _plan_free(
+    workspace: worker.Workspace, runs: list[Run], missing: set[str]
+) -> list[packing.Pack]:
+    """Returns the packs of the runs that are neither done nor leased."""
+    # In this order: what is released between the two is in a shard.
+    free = missing - workspace.leases.taken()
+    free -= workspace.reader.rows().keys()
+    return packing.plan_rest(runs, free, jax.default_backend(), local.n_devices())
+
+
+def _raise_if_set(stop: threading.Event, steps: int) -> None:
+    if stop.is_set():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _catch_signals() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C and SIGTERM set. They raise nothing: JAX may be at work."""
+    stop = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {x: signal.signal(x, lambda *_: stop.set()) for x in numbers if in_main}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_of(held: Held, sweep: str, kind: str) -> bool:
+    """Whether a lease of this kind holds and is one of the sweep."""
+    return held.alive and held.about.get("sweep") == sweep and held.about.get("kind") == kind
+
+
+def require_importable(runs: Iterable[Run]) -> None:
+    """Raises UserError for a kind of a notebook or a script, which no worker could import."""
+    specs = (x for run in runs for spec in run.specs for x in spec.with_nested())
+    for cls in {type(spec) for spec in specs}:
+        require(
+            cls.__module__ != "__main__",
+            f"{cls.noun} {cls.name!r} must be in a file that other processes can import, got one "
+            "of a notebook or script; move it to a file and import that, or leave out processes",
+        )
+
+
+class Watcher:
+    """Starts workers and looks at the folder until no run is missing that they could train.
+
+    Attributes:
+      missing: what no shard has.
+      lost: what cannot be trained, with the reason.
+      works: whether something is left to train or to wait for.
+    """
+
+    def __init__(
+        self,
+        runs: Iterable[Run],
+        missing: dict[str, Run],
+        workspace: worker.Workspace,
+        launcher: launch.Launcher,
+        lease: Lease,
+        bar: Progress,
+    ) -> None:
+        self.missing, self.lost, self._runs = missing, dict[str, str](), list(runs)
+        self._workspace, self._launcher, self._bar, self._lease = workspace, launcher, bar, lease
+        # Since a run was done or a pack paid for it: workers that died, and the reason of the last.
+        self._deaths, self._why = 0, "its workers ended without a result"
+        self._tries = collections.Counter[str]()
+        # By name of a lapsed lease: when it was first seen, or that it was counted.
+        self._lapsed = dict[str, float]()
+        self._next_start = 0.0
+        # A shard's date is older than its name, by as much as it took to write.
+        since = workspace.reader.newest - STALE_SECONDS
+        of = (str(workspace.folder), since, workspace.sweep, self._runs, frozenset(missing))
+        self._work = launch.Work.make(functools.partial(work, *of))
+        platform = launcher.platform or jax.default_backend()
+        self._packs = packing.plan_rest(self._runs, missing, platform, local.n_devices())
+        name = device_name(jax.devices()[0])
+        rates = costs.here((), name, platform)
+        self._bar.add(self._packs, costs.predict(self._packs, rates, name, launcher.n))
+
+    @property
+    def works(self) -> bool:
+        return bool(self.missing.keys() - self.lost.keys())
+
+    def rows(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """Yields rows by run id as they arrive, and an empty dict now and then."""
+        while True:
+            ended = self._launcher.ended()
+            held = self._workspace.leases.all()
+            # Only now: what was released before is in a shard.
+            found = self._workspace.reader.rows()
+            new = {x: found[x] for x in self.missing if x in found}
+            self._settle(new, held, ended)
+            yield new
+            if not self.works:
+                return
+            self._start(held)
+            time.sleep(POLL_SECONDS)
+
+    def _settle(self, new: Mapping[str, Any], held: list[Held], ended: list[str | None]) -> None:
+        for run_id in new:
+            del self.missing[run_id]
+        self._deaths = 0 if new else self._deaths
+        for why in filter(None, ended):
+            self._deaths, self._why = self._deaths + 1, why
+            _log.warning("%s", why)
+        sweep = self._workspace.sweep
+        failed = [x for x in held if _is_of(x, sweep, "failed")]
+        self._give_up({x: lease.about["error"] for lease in failed for x in lease.run_ids})
+        for lease in held:
+            if not lease.alive and lease.about.get("sweep") == sweep:
+                self._charge(lease)
+        self._bar.look(held)
+        packs, self._packs = self._packs, []
+        for pack in packs:
+            if any(self._is_open(run.run_id) for run in pack.runs):
+                self._packs.append(pack)
+            else:
+                self._bar.ended(pack)
+
+    def _charge(self, lapsed: Held) -> None:
+        """Counts a death for the runs that a dead worker had in hand, and gives up the deadly."""
+        first = self._lapsed.setdefault(lapsed.name, time.monotonic())
+        # Of a worker that was preempted nobody says that it died.
+        if self._deaths and time.monotonic() - first < STALE_SECONDS:
+            self._lapsed[lapsed.name] = -math.inf
+            self._deaths -= 1
+            self._tries.update(lapsed.run_ids)
+            deadly = (x for x in lapsed.run_ids if self._tries[x] >= TRIES)
+            self._give_up(dict.fromkeys(deadly, self._why))
+
+    def _is_open(self, run_id: str) -> bool:
+        return run_id in self.missing and run_id not in self.lost
+
+    def _give_up(self, reasons: Mapping[str, str]) -> None:
+        """Takes runs from all workers, for as long as this process watches."""
+        new = {x: why for x, why in reasons.items() if self._is_open(x)}
+        self.lost |= new
+        if new:
+            self._lease.run_ids |= new.keys()
+            self._lease.beat()
+
+    def _start(self, held: list[Held]) -> None:
+        """Starts workers for what nobody has in hand."""
+        n_running = self._launcher.n_running
+        if n_running == self._launcher.n:
+            return
+        taken = frozenset[str]().union(*(x.run_ids for x in held if x.alive))
+        free = {x for x in self.missing if x not in self.lost and x not in taken}
+        n_packs = sum(any(run.run_id in free for run in pack.runs) for pack in self._packs)
+        n = min(self._launcher.n - n_running, n_packs)
+        if not n and not n_running:
+            self._bar.waits_for(len(self.missing) - len(self.lost))
+        if self._deaths >= TRIES * self._launcher.n:
+            if n and not n_running:
+                self._give_up(dict.fromkeys(free, self._why))
+        elif n and time.monotonic() >= self._next_start:
+            try:
+                self._launcher.start(self._work, n)
+            except UserError as error:
+                if not self._launcher.n_started:
+                    raise
+                # Many clusters limit a user's jobs; there is room when some have ended.
+                _log.warning("%s", error)
+                self._deaths, self._why = self._deaths + self._launcher.n, str(error)
+                self._next_start = time.monotonic() + REFUSED_SECONDS

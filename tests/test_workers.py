@@ -1,0 +1,455 @@
+"""Workers on one results folder, wherever a launcher starts them."""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import jax
+import pytest
+
+import memobench
+from memobench import certificates
+from memobench.errors import Lost, UserError
+from memobench.methods.training import Training
+from memobench.models.transformer import AttentionOnly
+from memobench.planner import packing
+from memobench.runtime import launch, local, status, sweep, worker, workers
+from memobench.runtime.leases import Leases
+
+SHORT = Training(batch_size=8, n_batches=4, epochs=2)
+MEASURED = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]
+
+
+@pytest.fixture
+def runs(make_run):
+    """Two packs of two runs."""
+    methods = SHORT, dataclasses.replace(SHORT, batch_size=4)
+    made = [make_run(seed=seed, method=method) for method in methods for seed in range(2)]
+    assert [len(pack.runs) for pack in packing.plan(made, "cpu")] == [2, 2]
+    return made
+
+
+class Threads(launch.Launcher):
+    """Workers in threads of this process; those whose turn is in `dying` end at once instead."""
+
+    dying = ()
+    refuses = ()
+
+    def __init__(self, n, options):
+        super().__init__(n, options)
+        self.turns, self.closed = itertools.count(), False
+        Threads.last = self
+
+    def begin(self, folder):
+        self.folder = folder
+
+    def start(self, work, n):
+        for _ in range(n):
+            turn = next(self.turns)
+            if turn in self.refuses:
+                raise UserError("no room")
+            target = (lambda _: None) if turn in self.dying else work
+            thread = threading.Thread(target=target, args=[turn])
+            thread.start()
+            self._running[thread] = turn
+            self.n_started += 1
+
+    def ended(self):
+        over = [(x, turn) for x, turn in self._running.items() if not x.is_alive()]
+        for thread, _ in over:
+            del self._running[thread]
+        return ["killed" if turn in self.dying else None for _, turn in over]
+
+    def close(self):
+        for thread in self._running:
+            thread.join()
+        self.closed = True
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A sweep in the test's folder by workers that are threads, with attributes of `Threads`."""
+
+    def run(runs, n=2, **attributes):
+        for name, value in attributes.items():
+            monkeypatch.setattr(Threads, name, value)
+        monkeypatch.setitem(launch.LAUNCHERS, "here", Threads)
+        return memobench.run(runs, tmp_path, progress=False, processes=n)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(sweep, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "REFUSED_SECONDS", 0.01)
+
+
+def test_workers_make_what_one_process_makes(runs, run, tmp_path):
+    alone = memobench.run(runs, progress=False)
+    assert run(runs)[MEASURED].equals(alone[MEASURED])
+    assert Threads.last.n_started == len(packing.plan(runs, "cpu"))
+    assert Threads.last.closed
+    assert status.text(tmp_path).endswith("4 runs are done; nobody works here")
+
+
+def test_a_worker_that_dies_is_replaced(runs, run, caplog):
+    assert run(runs, dying=(0, 1, 3))["run_id"].tolist() == [x.run_id for x in runs]
+    assert "killed" in caplog.text
+
+
+def test_workers_that_never_begin_are_given_up(runs, run):
+    with pytest.raises(Lost, match=r"4 of 4 runs could not be trained \(4 runs: killed\)"):
+        run(runs, dying=range(1000))
+    assert Threads.last.n_started == workers.TRIES * 2
+    assert Threads.last.closed
+    assert len(run(runs, dying=())) == len(runs)
+
+
+def test_a_pack_that_kills_its_workers_costs_no_other_run(runs, run, tmp_path, monkeypatch):
+    """As one that takes more memory than a job has: its worker's lease is all that is left."""
+    deadly, tried, train = runs[0].run_id, [], worker.work
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+
+    def kills(workspace, pack, on_steps):
+        if deadly not in {run.run_id for run in pack.runs}:
+            return train(workspace, pack, on_steps)
+        lease = workspace.leases.take(
+            [x.run_id for x in pack.runs], kind="pack", sweep=workspace.sweep
+        )
+        if lease.run_ids:
+            tried.append(len(pack.runs))
+            del workspace.leases._mine[lease.path]
+            content = json.loads(lease.path.read_text())
+            lease.path.write_text(json.dumps({**content, "pid": gone.pid}))
+            died.append(threading.get_ident())
+            raise SystemExit
+        return []
+
+    died = []
+    monkeypatch.setattr(worker, "work", kills)
+    monkeypatch.setattr(Threads, "ended", lambda self: _ended_by(self, died))
+    with pytest.raises(Lost, match=r"2 of 4 runs could not be trained \(2 runs: killed\)"):
+        run(runs)
+    assert tried == [2] * workers.TRIES
+    monkeypatch.setattr(worker, "work", train)
+    assert len(run(runs)) == len(runs)
+
+
+def _ended_by(launcher, died):
+    over = [x for x in launcher._running if not x.is_alive()]
+    for thread in over:
+        del launcher._running[thread]
+    return ["killed" if x.ident in died else None for x in over]
+
+
+def test_what_training_raises_is_tried_once_by_all_workers_together(runs, run, monkeypatch):
+    bad, tried, train = runs[-1].run_id, [], worker.work
+
+    def fails(workspace, pack, on_steps):
+        if bad in {run.run_id for run in pack.runs}:
+            tried.append(pack)
+            raise ValueError("of no\x1b use\nat all")
+        return train(workspace, pack, on_steps)
+
+    monkeypatch.setattr(worker, "work", fails)
+    with pytest.raises(Lost, match=r"2 of 4 runs could not be trained \(2 runs: ValueError: of no"):
+        run(runs, n=3)
+    assert len(tried) == 1
+    monkeypatch.setattr(worker, "work", train)
+    assert len(run(runs)) == len(runs)
+
+
+def test_workers_that_are_refused_are_asked_for_again_but_not_for_ever(runs, run, caplog):
+    with pytest.raises(UserError, match=r"^no room$"):
+        run(runs, refuses=[0])
+    assert len(run(runs[:2], dying=[0], refuses=[1, 2])) == 2
+    assert caplog.text.count("no room") == 2
+    with pytest.raises(Lost, match=r"2 of 4 runs .*2 runs: no room"):
+        run(runs, dying=[0], refuses=range(1, 100), n=1)
+    assert next(Threads.last.turns) == 2 + workers.TRIES - 1
+
+
+def test_runs_that_another_has_in_hand_are_waited_for(runs, run, tmp_path):
+    held = Leases(tmp_path).take([runs[0].run_id])
+    timer = threading.Timer(1.0, held.release)
+    timer.start()
+    assert len(run(runs)) == len(runs)
+    timer.join()
+
+
+def test_a_worker_whose_sweep_is_gone_does_not_wait_for_it(runs, tmp_path, monkeypatch):
+    def fails(*of_pack):
+        raise ValueError("no")
+
+    monkeypatch.setattr(worker, "work", fails)
+    workers.work(str(tmp_path), 0.0, "gone", runs, [x.run_id for x in runs], 1)
+    assert Leases(tmp_path).all() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({"processes": 2, "on": "rai"}, "on='rai' must be one of here, ray, slurm"),
+        ({"on": "ray"}, "on='ray' needs processes=N"),
+        ({"executor": "ray"}, "option 'executor' needs processes=N, and on='ray' or on='slurm'"),
+        ({"processes": 2, "address": "auto"}, "option 'address' needs on='ray' or on='slurm'"),
+        ({"processes": True}, "processes=True must be an integer >= 1"),
+        (
+            {"processes": 2, "on": "ray", "num_cpu": 3},
+            "option 'num_cpu' is unknown to on='ray'; did",
+        ),
+        ({"processes": 2, "on": "ray", "address": 6}, "address=6 is not text"),
+        ({"processes": 2}, "processes=N needs results=FOLDER"),
+    ],
+)
+def test_a_mistaken_place_is_one_line_before_any_work(place, said):
+    if place.get("on") == "ray":
+        pytest.importorskip("ray")
+    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+        memobench.run(_no_runs(), progress=False, **place)
+
+
+def _no_runs():
+    pytest.fail("the runs were looked at")
+    yield
+
+
+def test_options_of_the_command_line_are_what_they_say():
+    given = ["address=auto", "num_cpus=0.5", "setup=['a']", "x={[]: 1}", "y=((", "z="]
+    assert launch.read(given) == {
+        **{"address": "auto", "num_cpus": 0.5, "setup": ["a"]},
+        **{"x": "{[]: 1}", "y": "((", "z": ""},
+    }
+    for mistaken in ("workers", "=3", "\udcff", 999 * "("):
+        with pytest.raises(UserError, match=r"must be NAME=VALUE") as error:
+            launch.read([mistaken])
+        assert str(error.value).isprintable()
+        assert len(str(error.value)) < 300
+
+
+def test_a_kind_of_a_notebook_says_to_move_it(make_run, run, monkeypatch):
+    monkeypatch.setattr(AttentionOnly, "__module__", "__main__")
+    with pytest.raises(UserError, match=r"^architecture 'attention_only' must be in a file"):
+        run([make_run()])
+
+
+def test_workers_share_cores_evenly():
+    cores = sorted(os.sched_getaffinity(0))
+    for n in range(1, 2 * len(cores) + 2):
+        launcher = launch.Launcher(n, {})
+        launcher._gpus = []
+        shares = [launcher._cores(place) for place in range(n)]
+        assert all(shares)
+        assert set().union(*shares) == set(cores)
+        if n <= len(cores):
+            assert sorted(itertools.chain(*shares)) == cores
+
+
+@pytest.mark.parametrize(
+    ("gpus", "n", "given", "memory"),
+    [
+        (["0"], 1, ["0"], "0.750"),
+        (["0"], 3, ["0"] * 3, "0.250"),
+        (["2", "5"], 4, ["2", "5", "2", "5"], "0.375"),
+        (["0", "1", "2"], 2, ["0,2", "1"], "0.750"),
+    ],
+)
+def test_workers_share_gpus_and_their_memory(gpus, n, given, memory, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(gpus))
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    launcher = launch.Launcher(n, {})
+    launcher.begin(tmp_path)
+    found = [launcher._environment(place) for place in range(n)]
+    assert [x["CUDA_VISIBLE_DEVICES"] for x in found] == given
+    assert {x["XLA_PYTHON_CLIENT_MEM_FRACTION"] for x in found} == {memory}
+    assert not any("XLA_PYTHON_CLIENT_PREALLOCATE" in x for x in found)
+    assert launcher._cores(0) == []
+
+
+def _children(pid):
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True
+    )
+    return [int(x) for x in listed.stdout.split()]
+
+
+def _is_alive(pid):
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def _until(true):
+    deadline = time.monotonic() + 120
+    while not (value := true()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return value
+
+
+@pytest.mark.parametrize("last", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_worker_and_a_stopped_command(last, tmp_path):
+    """A killed worker's runs are taken up; SIGTERM, and the command's end, reach all workers."""
+    line = [sys.executable, "-m", "memobench", "run", "dana2025/heads", "--preset=full"]
+    line += [f"--results={tmp_path}", "--processes=2", "--noprogress"]
+
+    def holders():
+        held = Leases(tmp_path).all()
+        return {x.pid: x.run_ids for x in held if x.alive and x.about["kind"] == "pack"}
+
+    command = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        _until(lambda: len(holders()) == 2)
+        pid, run_ids = next(iter(holders().items()))
+        os.kill(pid, signal.SIGKILL)
+        _until(lambda: any(x & run_ids for other, x in holders().items() if other != pid))
+        pids = _children(command.pid)
+        assert {*holders()} <= {*pids}
+        command.send_signal(last)
+        _until(lambda: not any(map(_is_alive, pids)))
+        _, said = command.communicate(timeout=60)
+    finally:
+        command.kill()
+    if last == signal.SIGTERM:
+        assert "a worker ended with SIGKILL: " in said
+        assert re.search(r"interrupted: \d+ of \d+ runs are saved in .* as far as they were", said)
+    assert Leases(tmp_path).taken() == frozenset()
+
+
+def test_what_slurm_brings_back_lies_where_nobody_else_can_write(monkeypatch, tmp_path):
+    """For it is unpickled: in a folder of results anybody may have put files."""
+    folders = []
+
+    class Executor:
+        def __init__(self, folder):
+            folders.append(folder)
+            folder.mkdir()
+            (folder / "submission_file.sh").touch()
+
+        def update_parameters(self, **settings):
+            pass
+
+    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(SlurmExecutor=Executor))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    jobs = [launch.Slurm(1, {}) for _ in range(2)]
+    for each in jobs:
+        each.begin(tmp_path / "results")
+    own = tmp_path / ".memobench"
+    assert [folder.parent for folder in folders] == [own, own]
+    assert own.stat().st_mode & 0o777 == 0o700
+    (folders[1] / "1_log.out").touch()
+    for each in jobs:
+        each.close()
+    # Scripts are gone; the log of what failed stays.
+    assert list(own.rglob("*")) == [folders[1], folders[1] / "1_log.out"]
+    own.chmod(0o770)
+    with pytest.raises(UserError, match=r"^folder='~/.memobench' must be yours alone .*mode 770;"):
+        launch.Slurm(1, {}).begin(tmp_path)
+    own.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: own.stat().st_uid + 1)
+    with pytest.raises(UserError, match=r"must be yours alone to write, got one of user \d+ with"):
+        launch.Slurm(1, {}).begin(tmp_path)
+
+
+@pytest.fixture
+def no_room():
+    """Files cannot grow beyond some bytes: leases can be written, shards cannot."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def set_limit(n_bytes):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+
+    yield set_limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_no_room_for_a_shard_is_one_line_and_resumes(runs, tmp_path, no_room):
+    no_room(2000)
+    with pytest.raises(UserError, match=r"can no longer be written .*same command resumes"):
+        memobench.run(runs, tmp_path, progress=False)
+    no_room(0)
+    with pytest.raises(UserError, match=r"can no longer be written"):
+        memobench.run(runs, tmp_path, progress=False)
+    no_room(resource.RLIM_INFINITY)
+    assert memobench.load_results(tmp_path).empty
+    left = {path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".log"}
+    # Weights are written before their shard: those that found room are whole.
+    assert left == set(tmp_path.glob("weights/*.safetensors"))
+    for path in left:
+        certificates.load(path)
+    assert len(memobench.run(runs, tmp_path, progress=False)) == len(runs)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_and_a_read_only_disk_are_one_line_and_resume(runs, small_disk):
+    def remount(options):
+        subprocess.run(["mount", "-o", f"remount,{options}", str(small_disk)], check=True)
+
+    filling = small_disk / "filling"
+    filling.write_bytes(b"0" * 2**14)
+    with pytest.raises(UserError, match=r"No space left on device.*same command resumes"):
+        memobench.run(runs, small_disk, progress=False)
+    filling.unlink()
+    remount("ro")
+    with pytest.raises(UserError, match=r"cannot be written \(Read-only file system\)"):
+        memobench.run(runs, small_disk, progress=False)
+    remount("rw,size=1m")
+    assert len(memobench.run(runs, small_disk, progress=False)) == len(runs)
+
+
+def test_an_address_where_nothing_listens_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for address in (None, "auto", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+            launch._check_answers(address)
+    for address in (f"127.0.0.1:{port}", "127.0.0.1:port", f"ray://127.0.0.1:{port}"):
+        with pytest.raises(UserError, match=f"^address='{address}' does not answer ") as error:
+            launch._check_answers(address)
+        assert "\n" not in str(error.value)
+
+
+def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):
+    """As in a job of a cluster that gave it one of the cores of a machine."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3}, raising=False)
+    assert (local.n_cores(), local.n_workers()) == (1, 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert (local.n_cores(), local.n_workers()) == (8, 2)
+
+
+@pytest.mark.parametrize(("planned", "kept_to"), [("cpu", "cpu"), ("gpu", None)])
+def test_a_task_of_ray_keeps_to_its_platform(planned, kept_to, monkeypatch):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
+    before, seen = jax.config.jax_platforms, []
+    jax.config.update("jax_platforms", "cpu")  # As a driver may have it.
+    try:
+        launch._work_in_ray(lambda number: seen.append(jax.config.jax_platforms), planned, "0.5", 0)
+    finally:
+        jax.config.update("jax_platforms", before)
+    assert seen == [kept_to]
+    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == ("0.9" if planned == "cpu" else "0.5")
