@@ -1,13 +1,19 @@
 """Slurm with two nodes of two cores and one declared GPU each, started for these tests."""
 
+import functools
 import os
 import pathlib
 import shutil
+import threading
+import time
 
 import pytest
 
+import memobench
 from memobench.errors import UserError
-from memobench.executors.slurm import Slurm
+from memobench.methods.training import Training
+from memobench.runtime.launch import Slurm, Work
+from memobench.runtime.leases import Leases
 from tests.cluster import stand_ins
 from tests.cluster.private_slurm import PROGRAMS, PrivateSlurm
 
@@ -32,29 +38,30 @@ def cluster():
 
 
 @pytest.fixture
-def start(cluster, tmp_path, monkeypatch):
-    """Makes executors and closes them, so that each test finds empty nodes."""
+def begin(cluster, tmp_path, monkeypatch):
+    """Launchers that have begun; they are closed, so that each test finds empty nodes."""
     monkeypatch.setenv("SLURM_CONF", cluster.environ["SLURM_CONF"])
     made = []
 
-    def make(work, **options):
+    def make(n, **options):
         own = {"poll_seconds": 0.5, "folder": str(tmp_path / "jobs")}
-        made.append(Slurm.make({**own, **options}).start(work, tmp_path, print))
-        return made[-1]
+        launcher = Slurm(n, {**own, **options})
+        launcher.check_machine()
+        launcher.begin(tmp_path)
+        made.append(launcher)
+        return launcher
 
     yield make
-    for executor in made:
-        executor.close()
+    for launcher in made:
+        launcher.close()
     stand_ins.until(lambda: not cluster.run("squeue", "--noheader"), "an empty queue")
 
 
-def test_an_array_on_two_nodes(start, packs, at, all_ended, tmp_path):
-    executor = start(at("meet"), cpus_per_pack=2)
-    assert executor.platform == "cpu"
-    executor.submit(packs(2))
-    ended = all_ended(executor, 2)
-    assert {each.pack for each in ended} == set(packs(2))
-    assert [each.error for each in ended] == [None, None]
+def test_an_array_on_two_nodes(begin, at, all_ended, tmp_path):
+    launcher = begin(2, cpus_per_task=2)
+    assert launcher.platform == "cpu"
+    launcher.start(at("meet"), 2)
+    assert all_ended(launcher, 2) == [None, None]
     told = stand_ins.diary(tmp_path)
     assert sorted(each["node"] for each in told) == ["n1", "n2"]
     assert [each["jax_platforms"] for each in told] == ["cpu"] * 2
@@ -62,122 +69,145 @@ def test_an_array_on_two_nodes(start, packs, at, all_ended, tmp_path):
     assert {path.suffix for path in (tmp_path / "jobs").glob("slurm-*/*")} == {".sh"}
 
 
-def test_arrays_one_after_the_other(start, packs, at, all_ended, tmp_path):
+def test_arrays_one_after_the_other(begin, at, all_ended, tmp_path):
     more = ["export JAX_PLATFORMS=$JAX_PLATFORMS,cpu"]
-    executor = start(at("nothing"), array_size=2, workers=1, slurm_setup=more)
-    executor.submit(packs(3))
-    assert [each.error for each in all_ended(executor, 3)] == [None] * 3
+    launcher = begin(3, array_parallelism=1, setup=more)
+    launcher.start(at("nothing"), 2)
+    assert all_ended(launcher, 2) == [None] * 2
+    launcher.start(at("nothing"), 1)
+    assert all_ended(launcher, 1) == [None]
     told = stand_ins.diary(tmp_path)
     assert [each["at_once"] for each in told] == [1] * 3
+    assert len(stand_ins.diary(tmp_path, 2)) == 1
     assert {each["jax_platforms"] for each in told} == {"cpu,cpu"}
 
 
-def test_a_gpu_for_each_pack(start, packs, at, all_ended, tmp_path, monkeypatch):
+def test_a_gpu_for_each_worker(begin, at, all_ended, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    executor = start(at("meet"), gpus_per_pack=1)
-    assert executor.platform == "gpu"
-    executor.submit(packs(2))
-    assert [each.error for each in all_ended(executor, 2)] == [None, None]
+    launcher = begin(2, gpus_per_node=1)
+    assert launcher.platform == "gpu"
+    launcher.start(at("meet"), 2)
+    assert all_ended(launcher, 2) == [None, None]
     told = stand_ins.diary(tmp_path)
     assert sorted(each["node"] for each in told) == ["n1", "n2"]
     assert [each["cuda"] for each in told] == ["0", "0"]
     assert [each["jax_platforms"] for each in told] == [None, None]
 
 
-def test_a_killed_job_ends_with_a_reason_and_may_be_tried_again(start, packs, at, all_ended):
-    executor = start(at("killed_once"))
-    executor.submit(packs(2))
-    ended = all_ended(executor, 2)
-    for each in ended:
-        state, _, log = each.error.partition("; log: ")
+@pytest.mark.parametrize(("work", "said"), [("killed", "Killed"), ("fails", "ValueError: of no")])
+def test_a_job_that_died_says_why_and_where(begin, at, all_ended, work, said):
+    launcher = begin(2)
+    launcher.start(at(work), 2)
+    for why in all_ended(launcher, 2):
+        state, _, log = why.partition("; log: ")
         assert "FAILED (NonZeroExitCode)" in state
-        assert "Killed" in pathlib.Path(log).read_text()
-    executor.submit([each.pack for each in ended])
-    assert [each.error for each in all_ended(executor, 2)] == [None, None]
+        assert said in pathlib.Path(log).read_text()
 
 
-def test_what_the_work_raised_is_the_reason(start, packs, at, all_ended):
-    executor = start(at("fails"))
-    executor.submit(packs(1))
-    assert all_ended(executor, 1)[0].error.startswith("ValueError: of no use at all; log: /")
-
-
-def test_a_sweep_with_a_killed_job(start, sweep, tmp_path):
+def test_a_sweep_with_a_killed_job(begin, sweep, tmp_path):
     sweep("slurm", poll_seconds=0.5, folder=str(tmp_path / "jobs"))
 
 
-def test_a_preempted_job_is_started_again(start, cluster, packs, at, all_ended, tmp_path):
-    pack, urgent = packs(2)
-    executor = start(at("wait"), cpus_per_pack=2, slurm_nodelist="n1", partition="low")
-    executor.submit([pack])
-    stand_ins.until(lambda: stand_ins.diary(tmp_path, pack), "a start")
-    first = start(at("nothing"), cpus_per_pack=2, slurm_nodelist="n1", partition="high")
-    first.submit([urgent])
-    assert all_ended(first, 1)[0].error is None
+def test_a_preempted_job_is_started_again(begin, cluster, at, all_ended, tmp_path):
+    on_one = {"cpus_per_task": 2, "nodelist": "n1"}
+    launcher = begin(1, partition="low", **on_one)
+    launcher.start(at("wait"), 1)
+    stand_ins.until(lambda: stand_ins.diary(tmp_path), "a start")
+    first = begin(1, partition="high", **on_one)
+    first.start(at("nothing"), 1)
+    assert all_ended(first, 1) == [None]
     (waiting,) = requeued(cluster)
     assert cluster.run("sacct", "-nXPD", "-j", waiting, "-o", "State").startswith("PREEMPTED")
-    assert executor.ended(2) == []
+    time.sleep(1)
+    assert launcher.ended() == []
     (tmp_path / "go").touch()
-    assert all_ended(executor, 1)[0].error is None
-    assert len(stand_ins.diary(tmp_path, pack)) == 2
+    assert all_ended(launcher, 1) == [None]
+    assert len(stand_ins.diary(tmp_path)) == 3
 
 
-def test_a_job_whose_time_is_over_goes_on(start, cluster, packs, at, all_ended, tmp_path):
+def test_a_worker_of_a_preempted_job_saves_and_goes_on(begin, cluster, make_run, tmp_path):
+    """All of it: a job of a sweep is taken away, and its runs are trained in the end."""
+    runs = [make_run(method=Training(batch_size=16, n_batches=5, epochs=6000))]
+    own = {"poll_seconds": 0.5, "folder": str(tmp_path / "jobs"), "partition": "low"}
+    done = []
+    place = {"on": "slurm", "processes": 1, "cpus_per_task": 2, "nodelist": "n1", **own}
+    sweeping = threading.Thread(
+        target=lambda: done.append(memobench.run(runs, tmp_path, progress=False, **place))
+    )
+    sweeping.start()
+    leases = Leases(tmp_path)
+    try:
+        steps = stand_ins.until(
+            lambda: [x for x in leases.all() if x.alive and x.about.get("done")], "steps"
+        )
+        first = begin(1, partition="high", cpus_per_task=2, nodelist="n1")
+        first.start(Work.make(functools.partial(stand_ins.nothing, tmp_path)), 1)
+        requeued(cluster)
+    finally:
+        sweeping.join(timeout=240)
+    assert len(steps) == 1
+    assert done[0]["status"].tolist() == ["ok"]
+    log = "".join(path.read_text() for path in tmp_path.glob(".logs/*.log"))
+    assert log.count("1 runs by ") == 2
+    assert "KeyboardInterrupt" in log
+
+
+def test_a_job_whose_time_is_over_goes_on(begin, cluster, at, all_ended, tmp_path):
     # Of so short a time submitit takes any request to stop for its end.
-    executor = start(at("wait"), timeout_minutes=5)
-    executor.submit(packs(1))
+    launcher = begin(1, time=5)
+    launcher.start(at("wait"), 1)
     stand_ins.until(lambda: stand_ins.diary(tmp_path), "a start")
     # As Slurm does before the time is over.
     cluster.run("scancel", "--signal=USR2", cluster.run("squeue", "-h", "-o", "%i"))
     requeued(cluster)
     (tmp_path / "go").touch()
-    assert all_ended(executor, 1)[0].error is None
+    assert all_ended(launcher, 1) == [None]
     assert len(stand_ins.diary(tmp_path)) == 2
 
 
-def test_a_lost_node(start, cluster, packs, at, all_ended, tmp_path):
-    executor = start(at("wait"), cpus_per_pack=2)
-    executor.submit(packs(2))
+def test_a_lost_node(begin, cluster, at, all_ended, tmp_path):
+    launcher = begin(2, cpus_per_task=2)
+    launcher.start(at("wait"), 2)
     stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 2, "a start on each node")
-    (lost,) = (x for x in packs(2) if stand_ins.diary(tmp_path, x)[0]["node"] == "n1")
+    (lost,) = (x for x in range(2) if stand_ins.diary(tmp_path, x)[0]["node"] == "n1")
     cluster.kill_node("n1")
     try:
         requeued(cluster)
         (tmp_path / "go").touch()
-        assert [each.error for each in all_ended(executor, 2)] == [None, None]
+        assert all_ended(launcher, 2) == [None, None]
         assert [each["node"] for each in stand_ins.diary(tmp_path, lost)] == ["n1", "n2"]
     finally:
         cluster.start_node("n1")
 
 
-def test_accounting_is_not_needed(start, cluster, packs, at, all_ended):
+def test_accounting_is_not_needed(begin, cluster, at, all_ended):
     cluster.kill("slurmdbd")
     try:
-        executor = start(at("nothing"))
-        executor.submit(packs(1))
-        assert all_ended(executor, 1)[0].error is None
+        launcher = begin(1)
+        launcher.start(at("nothing"), 1)
+        assert all_ended(launcher, 1) == [None]
     finally:
         cluster.start_accounting()
 
 
-def test_closing_cancels_what_runs_and_waits(start, cluster, packs, at, tmp_path):
-    executor = start(at("wait"), cpus_per_pack=2, slurm_nodelist="n1")
-    executor.submit(packs(2))
+def test_closing_cancels_what_runs_and_waits(begin, cluster, at, tmp_path):
+    launcher = begin(2, cpus_per_task=2, nodelist="n1")
+    launcher.start(at("wait"), 2)
     stand_ins.until(lambda: stand_ins.diary(tmp_path), "a start")
-    executor.close()
+    launcher.close()
     stand_ins.until(lambda: not cluster.run("squeue", "--noheader"), "an empty queue")
     assert len(stand_ins.diary(tmp_path)) == 1
 
 
-def test_what_slurm_refuses(start, packs, at, monkeypatch):
+def test_what_slurm_refuses(begin, at, monkeypatch):
     with pytest.raises(UserError, match=r"could not hand in jobs: .*invalid partition"):
-        start(at("nothing"), partition="none").submit(packs(1))
-    with pytest.raises(UserError, match="slurm_colour='red' is not a setting of executor='slurm'"):
-        start(at("nothing"), slurm_colour="red")
+        begin(1, partition="none").start(at("nothing"), 1)
+    with pytest.raises(UserError, match="option 'colour' is unknown to on='slurm'"):
+        begin(1, colour="red")
     with monkeypatch.context() as without:
         without.setenv("PATH", "")
-        with pytest.raises(UserError, match="executor='slurm' needs Slurm's sbatch"):
-            start(at("nothing"))
+        with pytest.raises(UserError, match="on='slurm' needs Slurm's sbatch"):
+            begin(1)
 
 
 def requeued(cluster):
