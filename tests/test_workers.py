@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 
 import jax
 import pytest
@@ -47,11 +46,10 @@ class Threads(launch.Launcher):
     """Workers in threads of this process; those whose turn is in `dying` end at once instead."""
 
     dying = ()
-    refuses = ()
 
-    def __init__(self, n, options):
-        super().__init__(n, options)
-        self.turns, self.killed, self.closed = itertools.count(), set(), False
+    def __init__(self, n, words):
+        super().__init__(n, words)
+        self.turns, self.killed, self.n_started, self.closed = itertools.count(), set(), 0, False
         Threads.last = self
 
     def begin(self, folder):
@@ -59,8 +57,6 @@ class Threads(launch.Launcher):
 
     def start(self, work, n):
         for turn in itertools.islice(self.turns, n):
-            if turn in self.refuses:
-                raise UserError("no room")
             thread = threading.Thread(target=self._work, args=[work, turn])
             thread.start()
             self._running[thread] = turn
@@ -91,7 +87,7 @@ def run(tmp_path, monkeypatch):
     def run(runs, n=2, **attributes):
         for name, value in attributes.items():
             monkeypatch.setattr(Threads, name, value)
-        monkeypatch.setitem(launch.LAUNCHERS, "here", Threads)
+        monkeypatch.setattr(launch, "Launcher", Threads)
         return memobench.run(runs, tmp_path, progress=False, processes=n)
 
     return run
@@ -101,7 +97,6 @@ def run(tmp_path, monkeypatch):
 def _impatient(monkeypatch):
     monkeypatch.setattr(sweep, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(workers, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(workers, "REFUSED_SECONDS", 0.01)
 
 
 def test_workers_make_what_one_process_makes(runs, run, tmp_path):
@@ -120,7 +115,8 @@ def test_a_worker_that_dies_is_replaced(runs, run, caplog):
 def test_workers_that_never_begin_are_given_up(runs, run):
     with pytest.raises(Lost, match=r"4 of 4 runs could not be trained \(4 runs: killed\)"):
         run(runs, dying=range(1000))
-    assert Threads.last.n_started == workers.TRIES * 2
+    assert Threads.last.n_started >= workers.RETRIES + 2
+    assert Threads.last.n_started <= workers.RETRIES + 3
     assert Threads.last.closed
     assert len(run(runs, dying=())) == len(runs)
 
@@ -148,8 +144,7 @@ def test_a_pack_that_kills_its_workers_costs_no_other_run(runs, run, tmp_path, m
     monkeypatch.setattr(worker, "work", kills)
     with pytest.raises(Lost, match=r"2 of 4 runs could not be trained \(2 runs: killed\)"):
         run(runs)
-    # Before its watcher hears of a death, another worker may begin.
-    assert workers.TRIES <= len(tried) <= workers.TRIES + 2
+    assert workers.RETRIES <= len(tried) <= workers.RETRIES + 3
     monkeypatch.setattr(worker, "work", train)
     assert len(run(runs)) == len(runs)
 
@@ -172,16 +167,6 @@ def test_what_training_raises_is_not_tried_by_every_worker(runs, run, monkeypatc
     assert len(run(runs)) == len(runs)
 
 
-def test_workers_that_are_refused_are_asked_for_again_but_not_for_ever(runs, run, caplog):
-    with pytest.raises(UserError, match=r"^no room$"):
-        run(runs, refuses=[0])
-    assert len(run(runs[:2], dying=[0], refuses=[1, 2])) == 2
-    assert caplog.text.count("no room") == 2
-    with pytest.raises(Lost, match=r"2 of 4 runs .*2 runs: no room"):
-        run(runs, dying=[0], refuses=range(1, 100), n=1)
-    assert next(Threads.last.turns) == workers.TRIES
-
-
 def test_runs_that_another_has_in_hand_are_waited_for(runs, run, tmp_path):
     held = Leases(tmp_path).take([runs[0].run_id])
     timer = threading.Timer(1.0, held.release)
@@ -202,21 +187,20 @@ def test_a_worker_whose_sweep_is_gone_does_not_wait_for_it(runs, tmp_path, monke
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ({"processes": 2, "on": "rai"}, "on='rai' must be one of here, ray, slurm"),
         ({"on": "ray"}, "on='ray' needs processes=N"),
-        ({"executor": "ray"}, "option 'executor' needs processes=N, and on='ray' or on='slurm'"),
-        ({"processes": 2, "address": "auto"}, "option 'address' needs on='ray' or on='slurm'"),
         ({"processes": True}, "processes=True must be an integer >= 1"),
-        (
-            {"processes": 2, "on": "ray", "num_cpu": 3},
-            "option 'num_cpu' is unknown to on='ray'; did",
-        ),
-        ({"processes": 2, "on": "ray", "address": 6}, "address=6 is not text"),
         ({"processes": 2}, "processes=N needs results=FOLDER"),
+        (
+            {"processes": 2, "on": "srum -n 1"},
+            "on='srum' must be ray, or a command of this machine",
+        ),
+        ({"processes": 2, "on": "srun '"}, 'on="srun \'" must be words (No closing quotation)'),
+        ({"processes": 2, "on": "ray auto"}, "on='ray auto' must be 'ray NAME=VALUE ...'"),
+        ({"processes": 2, "on": "ray =1"}, "on='ray =1' must be 'ray NAME=VALUE ...'"),
     ],
 )
 def test_a_mistaken_place_is_one_line_before_any_work(place, said):
-    if place.get("on") == "ray":
+    if place.get("on", "").startswith("ray") and "processes" in place:
         pytest.importorskip("ray")
     with pytest.raises(UserError, match=f"^{re.escape(said)}"):
         memobench.run(_no_runs(), progress=False, **place)
@@ -227,30 +211,17 @@ def _no_runs():
     yield
 
 
-def test_options_of_the_command_line_are_what_they_say():
-    given = ["address=auto", "num_cpus=0.5", "setup=['a']", "x={[]: 1}", "y=((", "z="]
-    assert launch.read(given) == {
-        **{"address": "auto", "num_cpus": 0.5, "setup": ["a"]},
-        **{"x": "{[]: 1}", "y": "((", "z": ""},
-    }
-    for mistaken in ("workers", "=3", "\udcff", 999 * "("):
-        with pytest.raises(UserError, match=r"must be NAME=VALUE") as error:
-            launch.read([mistaken])
-        assert str(error.value).isprintable()
-        assert len(str(error.value)) < 300
-
-
 def test_a_kind_of_a_notebook_says_to_move_it(make_run, run, monkeypatch):
     monkeypatch.setattr(AttentionOnly, "__module__", "__main__")
     with pytest.raises(UserError, match=r"^architecture 'attention_only' must be in a file"):
         run([make_run()])
 
 
-def test_workers_share_cores_evenly():
+def test_workers_share_cores_evenly(tmp_path):
     cores = sorted(os.sched_getaffinity(0))
     for n in range(1, 2 * len(cores) + 2):
-        launcher = launch.Launcher(n, {})
-        launcher._gpus = []
+        launcher = launch.Launcher(n, [])
+        launcher.begin(tmp_path)
         shares = [launcher._cores(place) for place in range(n)]
         assert all(shares)
         assert set().union(*shares) == set(cores)
@@ -269,9 +240,10 @@ def test_workers_share_cores_evenly():
 )
 def test_workers_share_gpus_and_their_memory(gpus, n, given, memory, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.setattr(launch.shutil, "which", lambda name: name == "nvidia-smi")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(gpus))
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    launcher = launch.Launcher(n, {})
+    launcher = launch.Launcher(n, [])
     launcher.begin(tmp_path)
     found = [launcher._environment(place) for place in range(n)]
     assert [x["CUDA_VISIBLE_DEVICES"] for x in found] == given
@@ -334,41 +306,6 @@ def test_a_killed_worker_and_a_stopped_command(last, tmp_path):
     assert len(list(tmp_path.glob(".checkpoints/*.npz"))) >= 2
 
 
-def test_what_slurm_brings_back_lies_where_nobody_else_can_write(monkeypatch, tmp_path):
-    """For it is unpickled: in a folder of results anybody may have put files."""
-    folders = []
-
-    class Executor:
-        def __init__(self, folder):
-            folders.append(folder)
-            folder.mkdir()
-            (folder / "submission_file.sh").touch()
-
-        def update_parameters(self, **settings):
-            pass
-
-    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(SlurmExecutor=Executor))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    jobs = [launch.Slurm(1, {}) for _ in range(2)]
-    for each in jobs:
-        each.begin(tmp_path / "results")
-    own = tmp_path / ".memobench"
-    assert [folder.parent for folder in folders] == [own, own]
-    assert own.stat().st_mode & 0o777 == 0o700
-    (folders[1] / "1_log.out").touch()
-    for each in jobs:
-        each.close()
-    # Scripts are gone; the log of what failed stays.
-    assert list(own.rglob("*")) == [folders[1], folders[1] / "1_log.out"]
-    own.chmod(0o770)
-    with pytest.raises(UserError, match=r"^folder='~/.memobench' must be yours alone .*mode 770;"):
-        launch.Slurm(1, {}).begin(tmp_path)
-    own.chmod(0o700)
-    monkeypatch.setattr(os, "getuid", lambda: own.stat().st_uid + 1)
-    with pytest.raises(UserError, match=r"must be yours alone to write, got one of user \d+ with"):
-        launch.Slurm(1, {}).begin(tmp_path)
-
-
 @pytest.fixture
 def no_room():
     """Files cannot grow beyond some bytes: leases can be written, shards cannot."""
@@ -429,10 +366,10 @@ def test_an_address_where_nothing_listens_is_named_at_once():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         for address in (None, "auto", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
-            launch._check_answers(address)
+            launch._require_answer(address)
     for address in (f"127.0.0.1:{port}", "127.0.0.1:port", f"ray://127.0.0.1:{port}"):
         with pytest.raises(UserError, match=f"^address='{address}' does not answer ") as error:
-            launch._check_answers(address)
+            launch._require_answer(address)
         assert "\n" not in str(error.value)
 
 
@@ -444,14 +381,14 @@ def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):
     assert (local.n_cores(), local.n_workers()) == (8, 2)
 
 
-@pytest.mark.parametrize(("planned", "kept_to"), [("cpu", "cpu"), ("gpu", None)])
-def test_a_task_of_ray_keeps_to_its_platform(planned, kept_to, monkeypatch):
+@pytest.mark.parametrize(("share", "kept_to", "memory"), [(0, "cpu", "0.9"), (0.5, None, "0.375")])
+def test_a_task_of_ray_keeps_to_its_platform_and_its_share(share, kept_to, memory, monkeypatch):
     monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
     before, seen = jax.config.jax_platforms, []
     jax.config.update("jax_platforms", "cpu")  # As a driver may have it.
     try:
-        launch._work_in_ray(lambda number: seen.append(jax.config.jax_platforms), planned, "0.5", 0)
+        launch._work_in_ray(lambda number: seen.append(jax.config.jax_platforms), share, 0)
     finally:
         jax.config.update("jax_platforms", before)
     assert seen == [kept_to]
-    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == ("0.9" if planned == "cpu" else "0.5")
+    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == memory

@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -28,7 +28,10 @@ PROCESSES = flags.DEFINE_integer(
     lower_bound=1,
 )
 ON = flags.DEFINE_string(
-    "on", "here", "Where workers are: here, the default, or on ray or slurm; see below."
+    "on",
+    "",
+    "Where workers are, if not here: a command that starts them, such as 'srun --gpus=1', or 'ray' "
+    "with options, such as 'ray address=auto num_gpus=0.5'.",
 )
 FOR = flags.DEFINE(
     Duration(), "for", None, "Stop after this long, such as 90m or 2h; the same command resumes."
@@ -42,14 +45,13 @@ UNPUBLISHED = flags.DEFINE_bool(
 REPORT = flags.DEFINE_bool(
     "report", False, "One after another, the cheapest first, each with its page in --output."
 )
-OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of Ray or Slurm")
 
 
 def run(names: list[str]) -> None:
     """Trains what --results does not hold yet; the same command resumes."""
     experiments = choose(names, PRESET.value)
-    place = {"processes": PROCESSES.value, "on": ON.value, **launch.read(OPTION.value)}
-    launch.make(PROCESSES.value, ON.value, launch.read(OPTION.value))
+    place = PROCESSES.value, ON.value
+    launch.make(*place)
     if DRY_RUN.value and PROCESSES.value:
         raise UserError("--dry_run plans for one process here; leave out --processes")
     if REPORT.value and UNPUBLISHED.value:
@@ -80,7 +82,7 @@ def run(names: list[str]) -> None:
         _run_and_report(experiments, place, end)
         return
     try:
-        table = sweep.run(runs, RESULTS.value, PROGRESS.value, _left(end), **place)
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, _left(end), *place)
     except sweep.TimeUp as stopped:
         print(stopped)
         return
@@ -100,7 +102,7 @@ def _left(end: float) -> float:
 
 
 def _run_and_report(
-    experiments: Sequence["Experiment"], place: Mapping[str, Any], end: float
+    experiments: Sequence["Experiment"], place: tuple[int | None, str], end: float
 ) -> None:
     """Runs and reports experiments until a time; then says what they answer.
 
@@ -121,7 +123,7 @@ def _run_and_report(
     for experiment in sorted(experiments, key=cost):
         wanted = runs[experiment.name]
         try:
-            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, _left(end), **place)
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, _left(end), *place)
         except sweep.TimeUp as stopped:
             print(stopped)
             break
@@ -196,8 +198,6 @@ COMMAND = Command(
         PROGRESS,
         PROCESSES,
         ON,
-        OPTION,
         PLUGIN,
     ),
-    launch.describe,
 )

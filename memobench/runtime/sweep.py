@@ -61,8 +61,7 @@ def run(
     progress: bool = True,
     seconds: float = math.inf,
     processes: int | None = None,
-    on: str = "here",
-    **options: Any,
+    on: str = "",
 ) -> pd.DataFrame:
     """Trains the runs that the folder does not hold yet and returns the table of all of them.
 
@@ -72,15 +71,15 @@ def run(
       progress: whether to show one progress line on standard error.
       seconds: after which packs in training stop; checkpoints keep most of what they have done.
       processes: how many workers train, each a process of its own; None trains in this one.
-      on: where workers are: "here" on this machine, or on "ray" or "slurm".
-      **options: of Ray or Slurm.
+      on: where workers are: on this machine, or what a command such as "srun --gpus=1" starts them
+        on, or "ray" with options, such as "ray address=auto num_gpus=0.5".
 
     Returns:
       One row per run, in the order of `runs`; its columns are those of a shard's rows.
 
     Raises:
-      UserError: a run names an unknown task or architecture, the folder cannot be written, an
-        option is unknown, or workers cannot start.
+      UserError: a run names an unknown task or architecture, the folder cannot be written, or
+        workers cannot start.
       Lost: runs could not be trained, though tried again; all others are in the folder.
       theory.Violation: a run measured more than is possible; its pack is kept in the folder.
       Interrupted: Ctrl-C or SIGTERM; packs that were done are in the folder. TimeUp: `seconds` are
@@ -97,7 +96,7 @@ def run(
     """
     is_time = isinstance(seconds, int | float) and seconds >= 0
     require(is_time, f"seconds={shown(seconds)} is not a number >= 0; give one, or leave it out")
-    launcher = launch.make(processes, on, options)
+    launcher = launch.make(processes, on)
     if launcher:
         require(results is not None, "processes=N needs results=FOLDER, one that all workers share")
         # What this process takes of a GPU's memory, workers lack.

@@ -6,11 +6,9 @@ taken up by another. Runs whose training raises an error are leased until the wa
 heard of it and leases them itself: no other worker tries them.
 """
 
-import collections
 import contextlib
 import functools
 import logging
-import math
 import pathlib
 import signal
 import threading
@@ -22,7 +20,7 @@ import jax
 
 from memobench import settings
 from memobench.columns import printable, require
-from memobench.errors import Unwritable, UserError, describe
+from memobench.errors import Unwritable, describe
 from memobench.planner import costs, packing
 from memobench.runs import Run
 from memobench.runtime import launch, local, worker
@@ -33,10 +31,8 @@ from memobench.table import results as store
 
 # How often a worker and the process that watches it look at what others did.
 POLL_SECONDS = 1.0
-# How often a pack is begun whose workers die, and, on average, a worker that dies before it begins.
-TRIES = 3
-# After which workers are asked for again that were refused.
-REFUSED_SECONDS = 60.0
+# How many workers more than there are at a time may die while no run is done.
+RETRIES = 3
 
 _log = logging.getLogger("memobench")
 
@@ -108,9 +104,9 @@ def _raise_if_set(stop: threading.Event, steps: int) -> None:
 
 @contextlib.contextmanager
 def _catch_signals() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C and SIGTERM set. They raise nothing: JAX may be at work."""
+    """Yields an event that Ctrl-C, SIGTERM and launchers set. Nothing is raised: JAX may work."""
     stop = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     in_main = threading.current_thread() is threading.main_thread()
     before = {x: signal.signal(x, lambda *_: stop.set()) for x in numbers if in_main}
     try:
@@ -156,19 +152,15 @@ class Watcher:
     ) -> None:
         self.missing, self.lost, self._runs = missing, dict[str, str](), list(runs)
         self._workspace, self._launcher, self._bar, self._lease = workspace, launcher, bar, lease
-        # Since a run was done or a pack paid for it: workers that died, and the reason of the last.
+        # Workers that died since a run was done, and the reason of the last.
         self._deaths, self._why = 0, "its workers ended without a result"
-        self._tries = collections.Counter[str]()
-        # By name of a lapsed lease: when it was first seen, or that it was counted.
-        self._lapsed = dict[str, float]()
-        self._next_start = 0.0
         # A shard's date is older than its name, by as much as it took to write.
         since = workspace.reader.newest - STALE_SECONDS
         of = (str(workspace.folder), since, workspace.sweep, self._runs, frozenset(missing))
         self._work = launch.Work.make(functools.partial(work, *of))
-        platform = launcher.platform or jax.default_backend()
+        # Only for the progress line: workers plan for what they run on.
+        platform, name = jax.default_backend(), device_name(jax.devices()[0])
         self._packs = packing.plan_rest(self._runs, missing, platform, local.n_devices())
-        name = device_name(jax.devices()[0])
         rates = costs.here((), name, platform)
         self._bar.add(self._packs, costs.predict(self._packs, rates, name, launcher.n))
 
@@ -198,12 +190,8 @@ class Watcher:
         for why in filter(None, ended):
             self._deaths, self._why = self._deaths + 1, why
             _log.warning("%s", why)
-        sweep = self._workspace.sweep
-        failed = [x for x in held if _is_of(x, sweep, "failed")]
+        failed = [x for x in held if _is_of(x, self._workspace.sweep, "failed")]
         self._give_up({x: lease.about["error"] for lease in failed for x in lease.run_ids})
-        for lease in held:
-            if not lease.alive and lease.about.get("sweep") == sweep:
-                self._charge(lease)
         self._bar.look(held)
         packs, self._packs = self._packs, []
         for pack in packs:
@@ -211,17 +199,6 @@ class Watcher:
                 self._packs.append(pack)
             else:
                 self._bar.ended(pack)
-
-    def _charge(self, lapsed: Held) -> None:
-        """Counts a death for the runs that a dead worker had in hand, and gives up the deadly."""
-        first = self._lapsed.setdefault(lapsed.name, time.monotonic())
-        # Of a worker that was preempted nobody says that it died.
-        if self._deaths and time.monotonic() - first < STALE_SECONDS:
-            self._lapsed[lapsed.name] = -math.inf
-            self._deaths -= 1
-            self._tries.update(lapsed.run_ids)
-            deadly = (x for x in lapsed.run_ids if self._tries[x] >= TRIES)
-            self._give_up(dict.fromkeys(deadly, self._why))
 
     def _is_open(self, run_id: str) -> bool:
         return run_id in self.missing and run_id not in self.lost
@@ -235,26 +212,16 @@ class Watcher:
             self._lease.beat()
 
     def _start(self, held: list[Held]) -> None:
-        """Starts workers for what nobody has in hand."""
-        n_running = self._launcher.n_running
-        if n_running == self._launcher.n:
+        """Starts workers for what nobody has in hand, or gives that up where too many died."""
+        n_running, n = self._launcher.n_running, self._launcher.n
+        if n_running == n:
             return
         taken = frozenset[str]().union(*(x.run_ids for x in held if x.alive))
         free = {x for x in self.missing if x not in self.lost and x not in taken}
         n_packs = sum(any(run.run_id in free for run in pack.runs) for pack in self._packs)
-        n = min(self._launcher.n - n_running, n_packs)
-        if not n and not n_running:
+        if not free and not n_running:
             self._bar.waits_for(len(self.missing) - len(self.lost))
-        if self._deaths >= TRIES * self._launcher.n:
-            if n and not n_running:
-                self._give_up(dict.fromkeys(free, self._why))
-        elif n and time.monotonic() >= self._next_start:
-            try:
-                self._launcher.start(self._work, n)
-            except UserError as error:
-                if not self._launcher.n_started:
-                    raise
-                # Many clusters limit a user's jobs; there is room when some have ended.
-                _log.warning("%s", error)
-                self._deaths, self._why = self._deaths + self._launcher.n, str(error)
-                self._next_start = time.monotonic() + REFUSED_SECONDS
+        elif self._deaths < n + RETRIES:
+            self._launcher.start(self._work, min(n - n_running, n_packs))
+        elif not n_running:
+            self._give_up(dict.fromkeys(free, self._why))

@@ -47,7 +47,7 @@ def all_ended():
 def sweep(make_run, tmp_path, caplog):
     """A sweep of two packs by two workers; the first is killed and the rows are right."""
 
-    def run(on, **options):
+    def run(on):
         models = ({"name": "attention_only"}, {"name": "mlp", "d_mlp": 0})
         runs = [make_run(seed=seed, **model) for model in models for seed in (0, 1)]
         shorter = dataclasses.replace(runs[-1].method, batch_size=8)
@@ -55,7 +55,7 @@ def sweep(make_run, tmp_path, caplog):
         assert len(packing.plan(runs, "cpu")) == 2
         alone = memobench.run(runs, progress=False)
         with _killer(tmp_path) as killed:
-            table = memobench.run(runs, tmp_path, progress=False, processes=2, on=on, **options)
+            table = memobench.run(runs, tmp_path, progress=False, processes=2, on=on)
         assert len(killed) == 1
         assert caplog.records
         measured = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]

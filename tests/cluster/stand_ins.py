@@ -88,6 +88,13 @@ def wait_for_ctrl_c(folder, number):
 
 
 @_started
+def wait_for_sigusr1(folder, number):
+    """Notes that it was stopped as launchers do."""
+    signal.signal(signal.SIGUSR1, lambda *_: (folder / f"{number}.saved").touch())
+    until((folder / f"{number}.saved").exists, "SIGUSR1")
+
+
+@_started
 def killed(folder, number):
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -40,8 +40,8 @@ def begin(here, tmp_path):
     """Launchers that have begun; they are closed whatever happens."""
     made = []
 
-    def make(n, **options):
-        launcher = Ray(n, options)
+    def make(n, *words):
+        launcher = Ray(n, words)
         launcher.check_machine()
         launcher.begin(tmp_path)
         made.append(launcher)
@@ -53,8 +53,7 @@ def begin(here, tmp_path):
 
 
 def test_each_worker_works_once(begin, at, all_ended, tmp_path):
-    launcher = begin(5, num_gpus=0)
-    assert launcher.platform == "cpu"
+    launcher = begin(5, "num_gpus=0")
     launcher.start(at("nothing"), 3)
     launcher.start(at("nothing"), 2)
     assert all_ended(launcher, 5) == [None] * 5
@@ -62,7 +61,7 @@ def test_each_worker_works_once(begin, at, all_ended, tmp_path):
 
 
 def test_workers_share_a_gpu(begin, at, all_ended, tmp_path):
-    launcher = begin(2, num_gpus=0.5)
+    launcher = begin(2, "num_gpus=0.5")
     launcher.start(at("meet"), 2)
     assert all_ended(launcher, 2) == [None, None]
     assert [each["cuda"] for each in stand_ins.diary(tmp_path)] == ["0", "0"]
@@ -70,7 +69,6 @@ def test_workers_share_a_gpu(begin, at, all_ended, tmp_path):
 
 def test_one_gpu_is_one_workers_by_default(begin, at, all_ended, tmp_path):
     launcher = begin(3)
-    assert launcher.platform == "gpu"
     launcher.start(at("nothing"), 3)
     all_ended(launcher, 3)
     told = stand_ins.diary(tmp_path)
@@ -81,7 +79,7 @@ def test_one_gpu_is_one_workers_by_default(begin, at, all_ended, tmp_path):
 
 
 def test_a_killed_worker_ends_with_a_reason(begin, at, all_ended):
-    launcher = begin(1, num_gpus=0)
+    launcher = begin(1, "num_gpus=0")
     launcher.start(at("killed"), 1)
     (why,) = all_ended(launcher, 1)
     assert why.startswith("WorkerCrashedError: ")
@@ -89,7 +87,7 @@ def test_a_killed_worker_ends_with_a_reason(begin, at, all_ended):
 
 
 def test_what_the_work_raised_is_the_reason(begin, at, all_ended):
-    launcher = begin(1, num_gpus=0)
+    launcher = begin(1, "num_gpus=0")
     launcher.start(at("fails"), 1)
     assert all_ended(launcher, 1) == ["ValueError: of no use at all"]
 
@@ -98,7 +96,7 @@ def test_what_the_work_raised_is_the_reason(begin, at, all_ended):
 def test_closing_stops_what_runs(begin, at, tmp_path, monkeypatch, work):
     """At first as Ctrl-C does, so that it can be saved; what does not heed that is killed."""
     monkeypatch.setattr(launch, "STOP_SECONDS", 5 if work == "wait" else 60)
-    launcher = begin(2, num_gpus=0, num_cpus=4)
+    launcher = begin(2, "num_gpus=0", "num_cpus=4")
     launcher.start(at(work), 2)
     (told,) = stand_ins.until(lambda: stand_ins.diary(tmp_path), "a start")
     assert launcher.ended() == []
@@ -110,7 +108,7 @@ def test_closing_stops_what_runs(begin, at, tmp_path, monkeypatch, work):
 
 
 def test_a_sweep_with_a_killed_worker(here, sweep):
-    sweep("ray", num_gpus=0)
+    sweep("ray num_gpus=0")
 
 
 @pytest.fixture
@@ -130,7 +128,7 @@ def two_nodes(ray):
 
 def test_a_lost_node(two_nodes, at, all_ended, tmp_path):
     cluster, nodes = two_nodes
-    launcher = Ray(2, {"address": cluster.address})
+    launcher = Ray(2, [f"address={cluster.address}"])
     launcher.begin(tmp_path)
     try:
         launcher.start(at("wait"), 2)
@@ -151,20 +149,19 @@ def test_a_lost_node(two_nodes, at, all_ended, tmp_path):
 
 def test_a_ray_of_its_own_is_stopped(ray, at, all_ended, tmp_path):
     ray.shutdown()
-    launcher = Ray(1, {})
+    launcher = Ray(1, [])
     launcher.begin(tmp_path)
     try:
-        assert launcher.platform == "cpu"
         launcher.start(at("nothing"), 1)
         assert all_ended(launcher, 1) == [None]
     finally:
         launcher.close()
     assert not ray.is_initialized()
-    with pytest.raises(UserError, match="num_gpus=1 is more than there is here, 0"):
-        Ray(1, {"num_gpus": 1}).begin(tmp_path)
+    with pytest.raises(UserError, match="num_gpus=1 is more than is here, 0"):
+        Ray(1, ["num_gpus=1"]).begin(tmp_path)
     assert not ray.is_initialized()
-    with pytest.raises(UserError, match="address='auto': Could not find any running Ray"):
-        Ray(1, {"address": "auto"}).begin(tmp_path)
+    with pytest.raises(UserError, match="on='ray': Could not find any running Ray"):
+        Ray(1, ["address=auto"]).begin(tmp_path)
 
 
 def _alive(pid):
