@@ -125,7 +125,7 @@ class Launcher:
         """Stops workers, which save where they are, and waits; a second Ctrl-C kills them."""
         try:
             for child in self._running:
-                # srun passes it on, or ends where it waits for a node; SIGTERM it takes for SIGKILL.
+                # srun passes it on, or ends if it waits for a node; SIGTERM it takes for SIGKILL.
                 child.send_signal(signal.SIGUSR1)
             for child in self._running:
                 child.wait()

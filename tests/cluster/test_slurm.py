@@ -137,7 +137,7 @@ def test_a_worker_whose_time_is_over_saves_and_another_goes_on(empty, long_sweep
     assert _logs(tmp_path).count("1 runs by ") == 2
 
 
-def test_a_lost_node(begin, empty, at, tmp_path):
+def test_a_lost_node(begin, empty, at, all_ended, tmp_path):
     launcher = begin(2, "--cpus-per-task=2")
     launcher.start(at("wait"), 2)
     stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 2, "a start on each node")
@@ -145,15 +145,11 @@ def test_a_lost_node(begin, empty, at, tmp_path):
     try:
         assert len(stand_ins.until(launcher.ended, "the end of a worker")) == 1
         launcher.start(at("wait"), 1)
-        empty.start_node("n1")
-        stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 3, "a start in its place")
-        (tmp_path / "go").touch()
-        ended = []
-        stand_ins.until(lambda: ended.extend(launcher.ended()) or len(ended) == 2, "two ends")
-        assert ended == [None, None]
     finally:
-        with contextlib.suppress(Exception):
-            empty.start_node("n1")
+        empty.start_node("n1")
+    stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 3, "a start in its place")
+    (tmp_path / "go").touch()
+    assert all_ended(launcher, 2) == [None, None]
 
 
 def test_closing_stops_what_runs_and_what_waits(begin, empty, at, tmp_path):
