@@ -65,7 +65,7 @@ test-browser: $(VENV)/.installed-test $(VENV)/.installed-browser
 	  apt-get install --yes chromium chromium-driver
 	MEMOBENCH_BROWSER=1 $(VENV)/bin/python -m pytest -m browser tests/browser
 
-test-cluster: $(VENV)/.installed-test $(VENV)/.installed-ray $(VENV)/.installed-slurm
+test-cluster: $(VENV)/.installed-test $(VENV)/.installed-ray
 	@PATH=$$PATH:/usr/sbin; \
 	  (for x in munged slurmctld slurmd slurmdbd mariadbd; do command -v $$x || exit 1; done) >/dev/null || \
 	  ! command -v apt-get >/dev/null || { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \
@@ -122,7 +122,7 @@ $(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml $(VENV)/.folder
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 
-$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-parquet $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray $(VENV)/.installed-slurm: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-parquet $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 

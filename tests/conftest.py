@@ -27,7 +27,6 @@ from memobench.core import plugins
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.core.spec import REGISTERED
-from memobench.executors import Executor
 from memobench.experiments import EXPERIMENTS
 from memobench.methods.training import Training
 from memobench.store import measures
@@ -74,10 +73,9 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def forgotten():
     """What a test registers is gone after it, whatever the order of tests."""
-    families = [*FAMILIES, Executor]
-    for family in families:
+    for family in FAMILIES:
         family.kinds()
-    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in families)]
+    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in FAMILIES)]
     before = [dict(table) for table in tables]
     registered, loaded, modules = len(REGISTERED), len(plugins._names), set(sys.modules)
     yield
