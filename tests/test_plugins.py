@@ -188,7 +188,7 @@ def test_two_files_that_define_one_kind_are_both_named(write):
     with pytest.raises(UserError) as error:
         load_file(second)
     assert str(error.value) == (
-        f"{second}, line 3: architecture name='elsewhere' is that of Elsewhere of {first} already; "
+        f"{second}, line 2: architecture name='elsewhere' is that of Elsewhere of {first} already; "
         "choose another name"
     )
 
