@@ -26,7 +26,7 @@ DOCS = pathlib.Path(__file__).parents[1] / "docs" / "columns.md"
 
 
 def test_the_page_of_columns_is_the_generated_one():
-    command = [sys.executable, "-m", "memobench.report.columns"]
+    command = [sys.executable, "-m", "memobench.experiments.pages.columns"]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert DOCS.read_text() == made, "columns have changed: make docs"
     listed = {line.split("|")[1].strip() for line in made.splitlines() if line.startswith("| ")}

@@ -11,7 +11,7 @@ from absl.testing import flagsaver
 import memobench
 from memobench.cli import main as cli
 from memobench.experiments import EXPERIMENTS
-from memobench.report import papers, quotes
+from memobench.experiments.pages import papers, quotes
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
