@@ -1,9 +1,10 @@
 """Experiments, a folder for each paper or theme; `EXPERIMENTS` holds all of them by name.
 
 A module declares one `EXPERIMENT`, several as `EXPERIMENTS`, or both, and needs no other mention to
-be found; `common.py` holds what the experiments of its folder share. A folder's `ORDER` says in
-which order lists and pages show its modules; those that it does not name follow by name. Folders of
-programs, without `__init__.py`, are neither searched nor installed.
+be found; others hold what the experiments of a folder share, such as tests of claims and kinds of
+figures. A folder's `ORDER` says in which order lists and pages show its modules; those that it does
+not name follow by name. Folders of programs, without `__init__.py`, are neither searched nor
+installed.
 """
 
 import importlib

@@ -9,12 +9,12 @@ import pytest
 from memobench.analysis import searched as capacities
 from memobench.analysis import seeds as analysis
 from memobench.board import table as board
-from memobench.claims import scaling as claims_of_scaling
 from memobench.common.errors import UserError
 from memobench.core import columns
 from memobench.core.cells import cells
 from memobench.core.columns import one_of, whole
 from memobench.core.run import Run
+from memobench.experiments.capacity import scaling_claims as claims_of_scaling
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.report import capacity, configurations, constructions

@@ -84,9 +84,9 @@ def test_a_new_file_is_found_and_comes_last(tmp_path, monkeypatch):
     text += "EXPERIMENT = dataclasses.replace(heads.EXPERIMENT, name='capacity/new')\n"
     (tmp_path / "a_new_one.py").write_text(text)
     monkeypatch.setattr(capacity, "__path__", [*capacity.__path__, str(tmp_path)])
-    modules = experiments._modules(capacity)
-    assert [m.__name__.rpartition(".")[2] for m in modules] == [*capacity.ORDER, "a_new_one"]
-    assert [x.name for x in experiments.declared(modules[-1])] == ["capacity/new"]
+    declared = [m for m in experiments._modules(capacity) if experiments.declared(m)]
+    assert [m.__name__.rpartition(".")[2] for m in declared] == [*capacity.ORDER, "a_new_one"]
+    assert [x.name for x in experiments.declared(declared[-1])] == ["capacity/new"]
 
 
 def imported(path):

@@ -19,12 +19,12 @@ from memobench.analysis import seeds as analysis
 from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.mahdavi2024.figure import Picture
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
 from memobench.report import configurations, figure, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.figure import Figure
-from memobench.report.saturation import Picture
 from memobench.store import published
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.small import markdown_rows

@@ -16,8 +16,8 @@ import pandas as pd
 from memobench import claims
 from memobench.board import peak, typical
 from memobench.board import table as board
-from memobench.claims import exposure
 from memobench.experiments.board.peak import ratios
+from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import papers
 from memobench.report import answer, tables
 from memobench.report import typical as entries
