@@ -29,16 +29,16 @@ import pandas as pd
 
 from memobench import claims
 from memobench.claims import Claim
-from memobench.constructions.hebbian2026 import (
+from memobench.core.run import Method, Run
+from memobench.experiment import Experiment
+from memobench.experiments.hebbian2026.claims import exponent, ratio
+from memobench.experiments.hebbian2026.figure import Widths
+from memobench.experiments.hebbian2026.own_constructions import (
     NTK,
     Hebbian,
     HebbianDataDependent,
     HebbianWhitened,
 )
-from memobench.core.run import Method, Run
-from memobench.experiment import Experiment
-from memobench.experiments.hebbian2026.claims import exponent, ratio
-from memobench.experiments.hebbian2026.figure import Widths
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.mlp_memory import MLPMemory
