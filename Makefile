@@ -91,8 +91,8 @@ compile-for-accelerators: $(VENV)/.installed-aot
 	$(VENV)/bin/python experiments/performance/accelerators.py
 
 docs: $(VENV)/.installed-docs
-	$(VENV)/bin/python -m memobench.report.columns > docs/columns.md
-	$(VENV)/bin/python -m memobench.report.quotes README.md docs/*.md
+	$(VENV)/bin/python -m memobench.experiments.pages.columns > docs/columns.md
+	$(VENV)/bin/python -m memobench.experiments.pages.quotes README.md docs/*.md
 	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs
 	@echo build/docs/docs/index.html
 

@@ -1,15 +1,18 @@
 """Experiments, a folder for each paper or theme; `EXPERIMENTS` holds all of them by name.
 
 A module declares one `EXPERIMENT`, several as `EXPERIMENTS`, or both, and needs no other mention to
-be found; `common.py` holds what the experiments of its folder share. A folder's `ORDER` says in
-which order lists and pages show its modules; those that it does not name follow by name. Folders of
-programs, without `__init__.py`, are neither searched nor installed.
+be found; others hold what the experiments of a folder share, such as tests of claims and kinds of
+figures. Kinds that one paper alone uses are found by the name of their family's folder: those in
+`PAPER/own_constructions.py` as the files of `memobench/constructions` are. A folder's `ORDER` says
+in which order lists and pages show its modules; those that it does not name follow by name. Folders
+of programs, without `__init__.py`, are neither searched nor installed.
 """
 
 import importlib
 import pkgutil
 import sys
 from types import ModuleType
+from typing import Any
 
 from memobench.experiment import EXPERIMENTS as EXPERIMENTS
 from memobench.experiment import add, declared
@@ -17,14 +20,8 @@ from memobench.experiment import add, declared
 ORDER = ("dana2025", "mahdavi2024", "hebbian2026", "constructions", "board", "capacity", "blocks")
 
 
-def _modules(package: ModuleType) -> list[ModuleType]:
-    """The modules and packages directly within a package, in its order."""
-    order = vars(package).get("ORDER", ())
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    names.sort(key=lambda name: order.index(name) if name in order else len(order))
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
-
-
-for _folder in _modules(sys.modules[__name__]):
-    for _module in _modules(_folder):
-        add(declared(_module))
+def __getattr__(name: str) -> Any:
+    # Imported when they are first asked for: who looks for kinds of papers imports this package.
+    if name == "EXPERIMENTS":
+        return importlib.import_module("memobench.experiment").load_experiments()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,10 @@
 """An experiment: a named, immutable tuple of runs, what was published about them, and claims."""
 
 import dataclasses
+import functools
 import importlib
 import os
+import pkgutil
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -244,5 +246,21 @@ def load_file(file: str | os.PathLike[str]) -> tuple[Experiment, ...]:
 
 def load_experiments() -> Mapping[str, Experiment]:
     """Every experiment by name: those of `experiments/`, and those of users' files."""
-    importlib.import_module("memobench.experiments")
+    _load()
     return EXPERIMENTS
+
+
+@functools.cache
+def _load() -> None:
+    """Imports all of `experiments/`."""
+    for folder in modules(importlib.import_module("memobench.experiments")):
+        for module in modules(folder):
+            add(declared(module))
+
+
+def modules(package: ModuleType) -> list[ModuleType]:
+    """The modules and packages directly within a package, in its order."""
+    order = vars(package).get("ORDER", ())
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    names.sort(key=lambda name: order.index(name) if name in order else len(order))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]

@@ -15,7 +15,10 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis import estimates, statistics
-from memobench.claims import evidence, families, groups, growth
+from memobench.claims import evidence, families, groups, growth, slopes
+from memobench.experiments.blocks import claims as groups
+from memobench.experiments.dana2025 import family_claims as families
+from memobench.experiments.dana2025 import growth_claims as growth
 from memobench.store.rows import configuration
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
@@ -151,7 +154,7 @@ def _slope(x_X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _straightness(y_BX: np.ndarray) -> np.ndarray:
-    return growth.slope_ratio(HEADS, y_BX)
+    return slopes.slope_ratio(HEADS, y_BX)
 
 
 def _exponent(y_BX: np.ndarray) -> np.ndarray:

@@ -18,10 +18,10 @@ from memobench.analysis import seeds as analysis
 from memobench.common import folders
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.mahdavi2024.figure import Picture
 from memobench.report import experiment as page
 from memobench.report import tables, verdicts
 from memobench.report.drawing import save
-from memobench.report.saturation import Picture
 from memobench.store import published
 
 

@@ -9,6 +9,7 @@ import pytest
 import memobench
 from memobench.common.errors import UserError
 from memobench.core.run import Run
+from memobench.experiments.capacity.heat_figure import Heat
 from memobench.methods import training
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
@@ -16,7 +17,6 @@ from memobench.models.gpt import GPT
 from memobench.models.recall_transformer import RELEASED, RecallTransformer
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.report.heat import Heat
 from memobench.runtime import verify
 from memobench.tasks.associations import Associations
 from memobench.tasks.factual_recall import FactualRecall

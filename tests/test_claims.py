@@ -10,6 +10,7 @@ from memobench import claims
 from memobench.claims import FAILS, HOLDS, UNDECIDED, Claim
 from memobench.common.errors import UserError
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.dana2025 import family_claims
 from tests.synthetic import N_HEADS, along, families, heads_and_widths
 
 CLAIMS = [
@@ -24,7 +25,7 @@ CLAIMS = [
         name="gains",
         statement="",
         source="",
-        test=claims.gains_more_from_steps("mlp", "attention_only"),
+        test=family_claims.gains_more_from_steps("mlp", "attention_only"),
         across_steps=True,
     ),
 ]

@@ -6,7 +6,9 @@ import pytest
 
 from memobench import claims
 from memobench.analysis import statistics
-from memobench.claims import FAILS, HOLDS, QUADRATIC, UNDECIDED, counts, evidence
+from memobench.claims import FAILS, HOLDS, UNDECIDED, counts, evidence
+from memobench.experiments.dana2025 import family_claims, growth_claims
+from memobench.experiments.mahdavi2024 import claims as mahdavi2024_claims
 from tests.synthetic import (
     WIDTHS,
     along,
@@ -27,18 +29,18 @@ def bend(x):
 XS = (2, 5, 8, 11, 14, 17)
 TESTS = {
     "linear": claims.linear_in_heads(),
-    "power": claims.power_law(*QUADRATIC),
-    "jump": claims.jump_at_full_width(),
-    "broken": claims.broken_line("n_heads", at=8),
-    "slopes": claims.exponent_of_slopes(),
-    "better": claims.better_at_equal_parameters("mlp", "attention_only"),
-    "bound slope": claims.slope_over_bound(7, 9),
+    "power": growth_claims.power_law(*growth_claims.QUADRATIC),
+    "jump": growth_claims.jump_at_full_width(),
+    "broken": growth_claims.broken_line("n_heads", at=8),
+    "slopes": growth_claims.exponent_of_slopes(),
+    "better": family_claims.better_at_equal_parameters("mlp", "attention_only"),
+    "bound slope": growth_claims.slope_over_bound(7, 9),
     "bound": claims.above_bound(bound, "Corollary 2"),
-    "gains": claims.gains_more_from_steps("mlp", "attention_only"),
-    "equal slopes": claims.equal_slopes("d_model"),
-    "never falls": claims.never_falls("n_heads"),
-    "levels off": claims.levels_off("d_head", at="context_length"),
-    "on average": claims.on_average(
+    "gains": family_claims.gains_more_from_steps("mlp", "attention_only"),
+    "equal slopes": growth_claims.equal_slopes("d_model"),
+    "never falls": mahdavi2024_claims.never_falls("n_heads"),
+    "levels off": mahdavi2024_claims.levels_off("d_head", at="context_length"),
+    "on average": mahdavi2024_claims.on_average(
         "accuracy", lambda table: table["accuracy"], (0.5, np.inf), ["n_heads"]
     ),
     "every run": claims.every_run(
@@ -218,7 +220,7 @@ def test_degenerate_tables_give_a_verdict_and_no_warning(name, spoil):
         (TESTS["slopes"], heads_and_widths(lambda h, d: 4e-5 * h * d**2.5, WIDTHS, noise=0), 2.5),
         (TESTS["better"], families(lambda steps: 0.1, noise=0), 0.1),
         (
-            claims.better_at_equal_parameters("mlp", "attention_only", group=None),
+            family_claims.better_at_equal_parameters("mlp", "attention_only", group=None),
             families(lambda steps: 0.1, noise=0),
             0.1,
         ),
@@ -266,8 +268,8 @@ def test_slopes_are_those_of_unsaturated_points():
 
 def test_a_power_law_of_narrow_heads_leaves_out_those_of_full_width():
     table = widths_of_heads(XS, lambda x: quadratic(x) + 0.3 * (x == 17))
-    assert claims.power_law(*QUADRATIC)(table).verdict == FAILS
-    assert claims.power_law(*QUADRATIC, narrow=True)(table).verdict == HOLDS
+    assert growth_claims.power_law(*growth_claims.QUADRATIC)(table).verdict == FAILS
+    assert growth_claims.power_law(*growth_claims.QUADRATIC, narrow=True)(table).verdict == HOLDS
 
 
 def test_without_heads_of_full_width_no_jump_is_judged():
@@ -277,9 +279,9 @@ def test_without_heads_of_full_width_no_jump_is_judged():
 
 def test_saturation_is_no_break_no_exponent_and_no_jump():
     table = along("d_model", range(5, 16), lambda x: min(1, 0.3 + 0.14 * (x - 5)))
-    assert "not well within" in claims.broken_line("d_model", at=10)(table).evidence
+    assert "not well within" in growth_claims.broken_line("d_model", at=10)(table).evidence
     above = along("d_model", range(5, 16), lambda x: 0.1 * (x - 4) if x < 10 else 0.6 + (x == 10))
-    assert claims.broken_line("d_model", at=10)(above).verdict == HOLDS
+    assert growth_claims.broken_line("d_model", at=10)(above).verdict == HOLDS
     clipped = widths_of_heads(range(1, 11), lambda x: min(1, 0.02 * x**2), d_model=10)
     assert TESTS["power"](clipped).verdict == HOLDS
     assert TESTS["jump"](clipped).verdict == UNDECIDED
@@ -304,9 +306,9 @@ def test_envelopes_take_the_best_width_of_each_family():
     table = families(lambda steps: 0.1)
     loses = (table["architecture"] == "mlp") & (table["d_model"] == 5)
     table["accuracy"] -= np.where(loses, 0.2, 0.0)
-    assert claims.better_at_equal_parameters("mlp", "attention_only")(table).verdict == FAILS
+    assert family_claims.better_at_equal_parameters("mlp", "attention_only")(table).verdict == FAILS
     assert (
-        claims.better_at_equal_parameters("mlp", "attention_only", group=None)(table).verdict
+        family_claims.better_at_equal_parameters("mlp", "attention_only", group=None)(table).verdict
         == HOLDS
     )
 

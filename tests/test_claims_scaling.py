@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench import claims
 from memobench.claims import FAILS, HOLDS, UNDECIDED
+from memobench.experiments.capacity import scaling_claims
 from tests.synthetic import row
 
 
@@ -29,8 +29,10 @@ def quotient(table):
     return table["d_model"] ** 2 / table["complete_99"]
 
 
-CONSTANT = claims.constant("d² / N", quotient, (1.8, 2.2), "d_model", ["d_head", "n_params"])
-EXPONENT = claims.exponent(
+CONSTANT = scaling_claims.constant(
+    "d² / N", quotient, (1.8, 2.2), "d_model", ["d_head", "n_params"]
+)
+EXPONENT = scaling_claims.exponent(
     "exponent",
     lambda at: at["d_model"],
     lambda table: table["complete_99"],
@@ -75,7 +77,7 @@ def test_the_evidence_of_a_constant_names_its_sizes():
 def test_searches_that_agree_differ_by_a_fact_at_most():
     table = searched((8, 16), lambda d: d**2 / 2, noise=0)
     assert CONSTANT(table).verdict == UNDECIDED
-    by_fact = claims.constant(
+    by_fact = scaling_claims.constant(
         "d² / N",
         quotient,
         (1.8, 2.2),
@@ -99,14 +101,16 @@ def facts(least, seeds=5, n_examples=60):
 
 
 def test_the_smallest_memory_that_knows_nearly_all_is_the_densest():
-    test = claims.densest((0.12, 0.1875))
+    test = scaling_claims.densest((0.12, 0.1875))
     finding = test(facts(lambda seed: 400))
     # Equal seeds show no spread.
     assert (finding.verdict, finding.estimate) == (UNDECIDED, 60 / 400)
     assert "facts per parameter 0.15, of memories with 400, 400, 400, 400, 400" in finding.evidence
-    wide = claims.densest((0.05, 0.4))
+    wide = scaling_claims.densest((0.05, 0.4))
     assert wide(facts(lambda seed: 200 if seed == 0 else 400)).verdict == HOLDS
-    assert claims.densest((0.5, 1))(facts(lambda seed: 200 if seed else 400)).verdict == FAILS
+    assert (
+        scaling_claims.densest((0.5, 1))(facts(lambda seed: 200 if seed else 400)).verdict == FAILS
+    )
     mixed = test(facts(lambda seed: 200 if seed == 0 else 400))
     assert mixed.verdict == UNDECIDED
     assert mixed.estimate == pytest.approx((0.3 + 4 * 0.15) / 5)
@@ -146,11 +150,11 @@ def exchanged(by_attention, by_mlp, noise):
 
 
 def test_parameters_of_attention_are_exchanged_for_those_of_mlps():
-    found = claims.exchange((0.2, 0.3))(exchanged(0.5, 2.0, noise=1.0))
+    found = scaling_claims.exchange((0.2, 0.3))(exchanged(0.5, 2.0, noise=1.0))
     assert found.verdict == HOLDS
     assert found.estimate == pytest.approx(0.25, rel=0.05)
     # Where neurons may add nothing, attention may be worth any number of them.
-    found = claims.exchange((0.2, 0.3))(exchanged(0.5, 0.02, noise=10.0))
+    found = scaling_claims.exchange((0.2, 0.3))(exchanged(0.5, 0.02, noise=10.0))
     assert (found.verdict, found.high) == (FAILS, np.inf)
     assert found.low > 1
 
@@ -173,7 +177,7 @@ def trained(bits, seeds=5, noise=0.002):
     return pd.DataFrame(rows)
 
 
-LIMIT = claims.limit("bits", lambda rows: rows["bits"], (9.0, np.inf))
+LIMIT = scaling_claims.limit("bits", lambda rows: rows["bits"], (9.0, np.inf))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 from memobench.analysis import searched as capacities
 from memobench.analysis import seeds as analysis
 from memobench.board import table as board
-from memobench.claims import scaling as claims_of_scaling
 from memobench.common.errors import UserError
 from memobench.core import columns
 from memobench.core.cells import cells
 from memobench.core.columns import one_of, whole
 from memobench.core.run import Run
+from memobench.experiments.capacity import scaling_claims as claims_of_scaling
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.report import capacity, configurations, constructions
@@ -26,7 +26,7 @@ DOCS = pathlib.Path(__file__).parents[1] / "docs" / "columns.md"
 
 
 def test_the_page_of_columns_is_the_generated_one():
-    command = [sys.executable, "-m", "memobench.report.columns"]
+    command = [sys.executable, "-m", "memobench.experiments.pages.columns"]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert DOCS.read_text() == made, "columns have changed: make docs"
     listed = {line.split("|")[1].strip() for line in made.splitlines() if line.startswith("| ")}

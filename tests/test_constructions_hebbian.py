@@ -9,12 +9,12 @@ import scipy.linalg
 from memobench import theory
 from memobench.analysis import theorems
 from memobench.common.errors import UserError
-from memobench.constructions import hebbian2026 as hebbian
 from memobench.constructions import making
 from memobench.constructions.base import Construction
 from memobench.core import module as models
 from memobench.core.cells import cells
 from memobench.core.run import Run
+from memobench.experiments.hebbian2026 import own_constructions as hebbian
 from memobench.models.mlp_memory import MLPMemory
 from memobench.planner import packing
 from memobench.tasks.bijection import Bijection

@@ -11,10 +11,10 @@ from memobench.common.errors import UserError
 from memobench.constructions import linear, making
 from memobench.constructions.base import Construction
 from memobench.constructions.linear_memory import LinearLeastSquares, OuterProducts
-from memobench.constructions.proposition3 import Proposition3
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
+from memobench.experiments.dana2025.own_constructions import Proposition3
 from memobench.methods.training import Training, train_one
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.sequence_encoder import SequenceEncoder

@@ -8,10 +8,11 @@ import pytest
 
 from memobench import theory
 from memobench.common.errors import UserError
-from memobench.constructions import mahdavi2024, making
-from memobench.constructions.mahdavi2024 import Mahdavi2024
+from memobench.constructions import making
 from memobench.core import module as models
 from memobench.core.run import Run
+from memobench.experiments.mahdavi2024 import own_constructions as mahdavi2024
+from memobench.experiments.mahdavi2024.own_constructions import Mahdavi2024
 from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing

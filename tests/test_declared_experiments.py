@@ -15,15 +15,15 @@ from memobench.core.columns import number
 from memobench.core.spec import kind
 from memobench.engine import reading
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.blocks.figure import Groups
 from memobench.experiments.board.peak import Peaks
+from memobench.experiments.capacity.exposure_figure import Exposure
+from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.methods import bisection
 from memobench.methods.capacity import Capacity
 from memobench.methods.search import Search
 from memobench.planner import packing
 from memobench.report import experiment as page
-from memobench.report.exposure import Exposure
-from memobench.report.groups import Groups
-from memobench.report.scaling import Scaling
 from memobench.report.typical import Shapes, Typical
 from memobench.store import published, results
 

@@ -5,6 +5,8 @@ import importlib
 import pathlib
 import pkgutil
 import runpy
+import subprocess
+import sys
 import types
 
 import pytest
@@ -14,7 +16,7 @@ from memobench import experiments
 from memobench.claims import Claim
 from memobench.core.cells import cells
 from memobench.core.run import Run
-from memobench.experiment import Experiment
+from memobench.experiment import Experiment, declared, modules
 from memobench.experiments import capacity
 from memobench.methods.training import Training
 from memobench.report.figure import Figure
@@ -53,10 +55,10 @@ def test_an_order_names_modules_that_there_are(folder):
 
 
 def test_an_experiments_name_begins_with_its_folder():
-    for folder, modules in IN_FOLDERS.items():
-        for name in modules:
+    for folder, names in IN_FOLDERS.items():
+        for name in names:
             module = importlib.import_module(f"{experiments.__name__}.{folder}.{name}")
-            for experiment in experiments.declared(module):
+            for experiment in declared(module):
                 assert experiment.name.startswith(f"{folder}/")
                 assert experiments.EXPERIMENTS[experiment.name] is experiment
 
@@ -74,7 +76,7 @@ def test_no_message_is_made_where_nothing_is_wrong(monkeypatch):
     made = runpy.run_path(
         importlib.import_module("memobench.experiments.dana2025.contexts").__file__
     )
-    (experiment,) = experiments.declared(types.SimpleNamespace(**made))
+    (experiment,) = declared(types.SimpleNamespace(**made))
     assert experiment.claims
 
 
@@ -84,9 +86,27 @@ def test_a_new_file_is_found_and_comes_last(tmp_path, monkeypatch):
     text += "EXPERIMENT = dataclasses.replace(heads.EXPERIMENT, name='capacity/new')\n"
     (tmp_path / "a_new_one.py").write_text(text)
     monkeypatch.setattr(capacity, "__path__", [*capacity.__path__, str(tmp_path)])
-    modules = experiments._modules(capacity)
-    assert [m.__name__.rpartition(".")[2] for m in modules] == [*capacity.ORDER, "a_new_one"]
-    assert [x.name for x in experiments.declared(modules[-1])] == ["capacity/new"]
+    found = [module for module in modules(capacity) if declared(module)]
+    assert [m.__name__.rpartition(".")[2] for m in found] == [*capacity.ORDER, "a_new_one"]
+    assert [x.name for x in declared(found[-1])] == ["capacity/new"]
+
+
+def test_kinds_of_a_paper_are_found_and_no_experiment_is_imported_for_them(tmp_path):
+    (tmp_path / "new2027").mkdir()
+    (tmp_path / "new2027" / "__init__.py").touch()
+    text = "from memobench.core.spec import kind\nfrom memobench.optimizers.adam import Adam\n"
+    text += "@kind('new')\nclass New(Adam):\n    pass\n"
+    (tmp_path / "new2027" / "own_optimizers.py").write_text(text)
+    code = "import sys, memobench.experiments as experiments\n"
+    code += f"experiments.__path__.append({str(tmp_path)!r})\n"
+    code += "import memobench; memobench.New, memobench.Hebbian\n"
+    code += "print(*(x for x in sys.modules if x.startswith(f'{experiments.__name__}.')))"
+    line = [sys.executable, "-c", code]
+    found = subprocess.run(line, check=True, capture_output=True, text=True).stdout.split()
+    within = {name.removeprefix("memobench.experiments.") for name in found} - FOLDERS
+    within -= {"new2027"}
+    assert {"new2027.own_optimizers", "hebbian2026.own_constructions"} <= within
+    assert all(name.partition(".")[2].startswith("own_") for name in within)
 
 
 def imported(path):

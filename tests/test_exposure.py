@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from memobench import claims
-from memobench.claims import exposure as exposure_claims
 from memobench.core import module as models
 from memobench.core.cells import cells
 from memobench.experiments import EXPERIMENTS
-from memobench.report import exposure
-from memobench.report.exposure import Exposure
+from memobench.experiments.capacity import exposure_claims
+from memobench.experiments.capacity import exposure_figure as exposure
+from memobench.experiments.capacity.exposure_figure import Exposure
 from memobench.store import results
 from tests.small import PROVENANCE, markdown_rows
 
@@ -75,7 +75,7 @@ EQUAL = (0.91, 1.1)
     ],
 )
 def test_attention_over_mlp(ratio, noise, verdict, measure):
-    test = claims.attention_over_mlp(1024, EQUAL, measure)
+    test = exposure_claims.attention_over_mlp(1024, EQUAL, measure)
     finding = test(_full(_exposures(ratio, noise)))
     assert finding.verdict == verdict
     assert finding.low < finding.estimate < finding.high
@@ -97,17 +97,17 @@ def test_each_family_has_its_best_learning_rate_at_every_exposure():
     # Attention alone is better off with another one.
     other = (table["architecture"] == "attention_only") & (table["learning_rate"] == 3e-2)
     held = table["memorized"].where(~other, 0.9 * 0.3 * table["n_params"])
-    finding = claims.attention_over_mlp(1024, EQUAL)(table.assign(memorized=held))
+    finding = exposure_claims.attention_over_mlp(1024, EQUAL)(table.assign(memorized=held))
     assert finding.estimate == pytest.approx(0.9, rel=0.02)
     assert "64: 0.90; 256: 0.90; 1,024: 0.90" in finding.evidence
-    finding = claims.attention_over_mlp(64, (-math.inf, 2 / 3))(table)
+    finding = exposure_claims.attention_over_mlp(64, (-math.inf, 2 / 3))(table)
     assert finding.verdict == claims.HOLDS
     assert finding.estimate == pytest.approx(0.4, rel=0.02)
 
 
 def test_too_few_points_decide_nothing():
     table = _full(_exposures(1.0))
-    test = claims.attention_over_mlp(1024, EQUAL)
+    test = exposure_claims.attention_over_mlp(1024, EQUAL)
     for few in (
         table[table["architecture"] == "mlp"],
         table[table["steps"] < 1024],
@@ -129,10 +129,12 @@ def test_over_nothing_there_is_no_ratio(tmp_path, measure):
     for where in at:
         nothing = where & (table["architecture"] == "mlp")
         spoiled = table.assign(**{measure: table[measure].where(~nothing, 0.0)})
-        finding = claims.attention_over_mlp(64, (-math.inf, 2 / 3), measure)(_full(spoiled))
+        finding = exposure_claims.attention_over_mlp(64, (-math.inf, 2 / 3), measure)(
+            _full(spoiled)
+        )
         assert finding.verdict == claims.UNDECIDED
         assert math.isnan(finding.estimate)
-        later = claims.attention_over_mlp(1024, EQUAL, measure)(_full(spoiled))
+        later = exposure_claims.attention_over_mlp(1024, EQUAL, measure)(_full(spoiled))
         assert later.verdict == (claims.HOLDS if where is at[0] else claims.UNDECIDED)
         rows = markdown_rows("\n".join(Exposure().sections(spoiled)))
         (row,) = [x for x in rows if (x["measure"], x["exposures"]) == (measure, "64")]
@@ -148,7 +150,7 @@ def test_a_run_that_diverged_is_no_rate_to_choose():
     wild = table["learning_rate"] == 1e-1
     table = table.assign(status=table["status"].where(~wild, "diverged"))
     table.loc[wild, ["memorized", "bits", "accuracy", "accuracy_protocol", "loss"]] = np.nan
-    finding = claims.attention_over_mlp(1024, EQUAL)(table)
+    finding = exposure_claims.attention_over_mlp(1024, EQUAL)(table)
     assert finding.verdict == claims.HOLDS
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from memobench import claims
 from memobench.analysis.statistics import replicates
-from memobench.claims import FAILS, HOLDS, UNDECIDED, groups
+from memobench.claims import FAILS, HOLDS, UNDECIDED
+from memobench.experiments.blocks import claims as groups
 from memobench.experiments.blocks.common import EQUAL, LESS, MORE
-from memobench.report.groups import Groups
+from memobench.experiments.blocks.figure import Groups
 
 STEPS = (64, 256)
-BITS = claims.bits_per_parameter()
+BITS = groups.bits_per_parameter()
 GROUPS = {name: [types.SimpleNamespace(run_id=f"{name}{i}") for i in range(6)] for name in "ab"}
 
 
@@ -40,7 +41,7 @@ def _table(levels, spread=0.02, tables=8, n_entries=6, number=0):
 )
 def test_a_ratio_is_decided_by_its_interval(level, region, verdict):
     table = _table({"a": level, "b": 1.0})
-    found = claims.over(GROUPS, "a", "b", region, BITS)(table)
+    found = groups.over(GROUPS, "a", "b", region, BITS)(table)
     assert found.verdict == verdict
     assert found.low < found.estimate < found.high
     assert "would decide it" not in found.evidence
@@ -48,7 +49,7 @@ def test_a_ratio_is_decided_by_its_interval(level, region, verdict):
     reaches = found.high - found.estimate
     for distance, n_tables in ((reaches / 2, range(16, 100)), (reaches / 100, range(10**4, 10**6))):
         edge = (found.estimate + distance, np.inf)
-        open_ = claims.over(GROUPS, "a", "b", edge, BITS)(table)
+        open_ = groups.over(GROUPS, "a", "b", edge, BITS)(table)
         assert open_.verdict == UNDECIDED
         needed = int(re.search(r"([\d,]+) label tables would", open_.evidence)[1].replace(",", ""))
         assert needed in n_tables
@@ -58,29 +59,29 @@ def test_what_is_measured_is_of_the_rung_and_the_parameters_that_are_named():
     table = _table({"a": 2.0, "b": 1.0}, spread=0.0)
     for measure, ratio in (
         (BITS, 2.0),
-        (claims.bits_per_parameter(256), 2.0),
-        (claims.bits_per_parameter(64), 1.0),
+        (groups.bits_per_parameter(256), 2.0),
+        (groups.bits_per_parameter(64), 1.0),
     ):
-        assert claims.over(GROUPS, "a", "b", EQUAL, measure)(table).estimate == pytest.approx(ratio)
-    active = claims.bits_per_parameter(count="n_params_active")
+        assert groups.over(GROUPS, "a", "b", EQUAL, measure)(table).estimate == pytest.approx(ratio)
+    active = groups.bits_per_parameter(count="n_params_active")
     assert active.values(table.iloc[0]) == pytest.approx(np.full(8, 4.0))
 
 
 def test_groups_of_one_entry_have_students_interval_and_others_a_wider_one():
     table = _table({"a": 1.2, "b": 1.0})
-    first_TxX, second_TxY = claims.groups.of_groups(table, GROUPS, BITS).values()
+    first_TxX, second_TxY = groups.of_groups(table, GROUPS, BITS).values()
     mean_BxX = replicates(np.concatenate([first_TxX, second_TxY], axis=1))
     one, other = mean_BxX[:, :1], mean_BxX[:, 6:7]
-    ratio, low, high = claims.groups.best_over_best(one, other, 8)
+    ratio, low, high = groups.best_over_best(one, other, 8)
     assert (low, high) == claims.interval(one[:, 0] / other[:, 0], 8)
     # Far worse entries are not the best: what they cost is the correction.
     worse = np.concatenate([one, 0.5 * mean_BxX[:, 1:3]], axis=1)
-    found = claims.groups.best_over_best(worse, other, 8)
+    found = groups.best_over_best(worse, other, 8)
     assert found[0] == pytest.approx(ratio)
     assert found[2] == pytest.approx(high)
     assert low - 0.5 * (ratio - low) < found[1] < low
     # And what cannot be is not in the interval.
-    assert claims.groups.best_over_best(one, other, 8, most=other[0, 0])[2] < high
+    assert groups.best_over_best(one, other, 8, most=other[0, 0])[2] < high
 
 
 def test_the_best_of_many_equal_entries_is_no_better_than_one():
@@ -88,7 +89,7 @@ def test_the_best_of_many_equal_entries_is_no_better_than_one():
     for number in range(60):
         table = _table({"a": 1.0, "b": 1.0}, number=number)
         one = table[(table["activation"] == "a") | (table["run_id"] == "b0")]
-        found = claims.over(GROUPS, "a", "b", MORE, BITS)(one)
+        found = groups.over(GROUPS, "a", "b", MORE, BITS)(one)
         high.append(found.estimate > 1)
         covered.append(found.low <= 1 <= found.high)
         assert found.verdict != FAILS
@@ -101,7 +102,7 @@ def test_an_entry_that_diverged_is_none_and_a_group_without_any_decides_nothing(
     table = _table({"a": 1.0, "b": 1.0})
     of_b = table["run_id"].str.startswith("b")
     some = table.assign(status=np.where(table["run_id"] == "b3", "diverged", "ok"))
-    test = claims.over(GROUPS, "a", "b", EQUAL, BITS)
+    test = groups.over(GROUPS, "a", "b", EQUAL, BITS)
     assert test(some).verdict == HOLDS
     assert test(table.assign(status=np.where(of_b, "diverged", "ok"))).verdict == UNDECIDED
     assert test(table[~of_b]).verdict == UNDECIDED
@@ -111,13 +112,13 @@ def test_a_training_that_diverged_knows_nothing_of_its_table():
     """Of trainings of one table each."""
     columns = {"run_id": "a0", "d_model": 4, "n_params": 1}
     table = pd.DataFrame([{**columns, "status": "ok", "task_seed": k} for k in range(4)])
-    known = claims.Measure("known", lambda row: [2.0])
+    known = groups.Measure("known", lambda row: [2.0])
     table.loc[1, "status"] = "diverged"
     assert groups.by_table(table, known).ravel().tolist() == [2, 0, 2, 2]
     assert groups.by_table(table.assign(status="diverged"), known).size == 0
     # A run of several tables that diverged knows nothing of any of them.
     two = table.assign(tables=2, task_seed=[0, 2, 4, 6])
-    of_two = claims.Measure("known", lambda row: [2.0, 4.0])
+    of_two = groups.Measure("known", lambda row: [2.0, 4.0])
     assert groups.by_table(two, of_two).ravel().tolist() == [2, 4, 0, 0, 2, 4, 2, 4]
 
 
@@ -126,7 +127,7 @@ def test_runs_of_one_entry_and_table_count_with_their_mean():
         {"run_id": f"a{seed}", "d_model": 4, "status": "ok", "task_seed": 0, "known": known}
         for seed, known in enumerate([1.0, 2.0, 30.0])
     ]
-    known = claims.Measure("known", lambda row: [row["known"]])
+    known = groups.Measure("known", lambda row: [row["known"]])
     assert groups.by_table(pd.DataFrame(rows), known).ravel().tolist() == [11]
 
 
@@ -137,11 +138,11 @@ def test_tables_read_from_a_file_and_tables_just_learnt_are_of_one_entry():
         for n, value in enumerate((np.nan, None))
     ]
     both = pd.concat([half.astype({"rounded": object}) for half in halves])
-    assert claims.over(GROUPS, "a", "b", MORE, BITS)(both).verdict == HOLDS
+    assert groups.over(GROUPS, "a", "b", MORE, BITS)(both).verdict == HOLDS
 
 
 def test_the_figure_shows_the_groups_that_are_there():
-    shown = Groups(groups=GROUPS, measures=(BITS, claims.bits_per_parameter(64)))
+    shown = Groups(groups=GROUPS, measures=(BITS, groups.bits_per_parameter(64)))
     table = _table({"b": 1.0})
     figure = shown.draw(types.SimpleNamespace(title="A title"), "quick", table)
     assert [axis.get_xlabel() for axis in figure.axes] == [x.name for x in shown.measures]
@@ -159,11 +160,11 @@ def test_equal_values_vary_by_their_least_step_or_decide_nothing():
         for k in range(4)
     ]
     table = pd.DataFrame(rows)
-    known = claims.Measure("share", lambda row: [row["accuracy"]], most=1.0)
-    found = claims.over(GROUPS, "a", "b", MORE, known)(table)
+    known = groups.Measure("share", lambda row: [row["accuracy"]], most=1.0)
+    found = groups.over(GROUPS, "a", "b", MORE, known)(table)
     assert (found.verdict, found.estimate) == (UNDECIDED, 1.0)
     assert "equal runs, which show no spread" in found.evidence
-    stepped = claims.Measure("share", known.values, most=1.0, step=1 / 512)
-    found = claims.over(GROUPS, "a", "b", (0.99, np.inf), stepped)(table)
+    stepped = groups.Measure("share", known.values, most=1.0, step=1 / 512)
+    found = groups.over(GROUPS, "a", "b", (0.99, np.inf), stepped)(table)
     assert found.verdict == HOLDS
     assert 0.99 < found.low < 1 < found.high < 1.01

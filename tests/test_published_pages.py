@@ -9,7 +9,8 @@ import pytest
 
 from memobench.common import folders
 from memobench.experiments.blocks import bought
-from memobench.report import papers, verdicts
+from memobench.experiments.pages import papers
+from memobench.report import verdicts
 from tests import republish
 from tests.test_published_tables import verdicts_agree
 

@@ -10,6 +10,7 @@ from absl.testing import flagsaver
 
 import memobench
 from memobench.cli import main as cli
+from memobench.experiments.pages import papers, quotes
 from memobench.report import papers, quotes
 
 ROOT = pathlib.Path(__file__).parents[1]

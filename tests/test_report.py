@@ -19,12 +19,12 @@ from memobench.analysis import seeds as analysis
 from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.mahdavi2024.figure import Picture
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
 from memobench.report import configurations, figure, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.figure import Figure
-from memobench.report.saturation import Picture
 from memobench.store import published
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.small import markdown_rows
@@ -302,10 +302,10 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
 
 def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     names = ("experiment", "verdicts", "leaderboard", "configurations", "html", "latex")
-    names += ("exposure", "scaling", "typical", "figure", "panels", "saturation")
+    names += ("typical", "figure", "panels")
     modules = ", ".join(f"memobench.report.{x}" for x in names)
     # Modules need no import of their own.
-    code = "import memobench\nmemobench.board.table.run, memobench.board.families\n"
+    code = "import memobench\nmemobench.plugins.load, memobench.experiment.grid\n"
     code += f"import sys, memobench.experiments, {modules}\n"
     code += "from jax._src import xla_bridge as x\n"
     code += "assert not x._backends and not {'matplotlib', 'seaborn'} & set(sys.modules)"

@@ -12,10 +12,11 @@ from memobench.analysis import seeds as analysis
 from memobench.analysis import theorems
 from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
-from memobench.constructions.mahdavi2024 import Mahdavi2024
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.run import Run
+from memobench.executors import local
+from memobench.experiments.mahdavi2024.own_constructions import Mahdavi2024
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training

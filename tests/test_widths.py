@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 
 from memobench import claims
-from memobench.claims import Claim, widths
+from memobench.claims import Claim
+from memobench.experiments.hebbian2026 import claims as widths
 from memobench.experiments.hebbian2026 import widths as experiment
-from memobench.report.widths import Widths
+from memobench.experiments.hebbian2026.figure import Widths
 
 SIZES = [(32, n) for n in (32, 64, 128, 256)] + [(64, 128), (64, 512)]
 

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from memobench import claims
 from memobench.claims import Claim, Region
 from memobench.core.run import Run
 from memobench.experiment import Experiment
-from memobench.report.groups import Groups
+from memobench.experiments.blocks import claims
+from memobench.experiments.blocks.figure import Groups
 
 BUDGETS = {"quick": 256, "full": 1024}
 EQUAL: Region = (1 / 1.1, 1.1)

@@ -15,9 +15,9 @@ import itertools
 import math
 from typing import Any
 
-from memobench import claims
 from memobench.board import families
 from memobench.core.run import Run
+from memobench.experiments.blocks import claims
 from memobench.experiments.blocks.common import BUDGETS, LESS, MORE, experiment
 from memobench.experiments.blocks.weights import MANY, METHOD, measured, shapes
 from memobench.methods.training import Training

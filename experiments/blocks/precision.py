@@ -17,12 +17,12 @@ from typing import Any
 
 import jax
 
-from memobench import claims
 from memobench.board import families
 from memobench.core import cells as runs
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
+from memobench.experiments.blocks import claims
 from memobench.experiments.blocks.common import EQUAL, LESS, MORE, experiment
 from memobench.experiments.blocks.weights import MANY, METHOD, measured
 from memobench.models.transformer import MLP, AttentionOnly

@@ -22,8 +22,8 @@ import itertools
 import math
 from collections.abc import Mapping
 
-from memobench import claims
 from memobench.core.run import Run
+from memobench.experiments.blocks import claims
 from memobench.experiments.blocks.common import MORE, experiment
 from memobench.methods.training import Training
 from memobench.models.modern import Modern

@@ -15,12 +15,12 @@ fill the budget.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memobench import claims
 from memobench.board import families
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.blocks import claims
 from memobench.experiments.blocks.common import BUDGETS, EQUAL, LESS, MORE, experiment
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training

@@ -17,14 +17,14 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from memobench import claims
 from memobench.claims import Claim
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.capacity import scaling_claims
+from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
-from memobench.report.scaling import Scaling
 from memobench.tasks.sequences import Sequences
 
 FOUND = 3.83
@@ -127,7 +127,7 @@ _STEPS = Experiment(
             statement="With more steps a GPT of two layers comes to hold what Morris et al. found, "
             f"{FOUND} bits per parameter in float32, within a tenth or more.",
             source="Morris et al. 2025, section 4 (larger models, 10^6 steps of batches)",
-            test=claims.limit(
+            test=scaling_claims.limit(
                 "bits per parameter in the limit",
                 lambda rows: rows["bits"] / rows["n_params"],
                 (0.9 * FOUND, math.inf),

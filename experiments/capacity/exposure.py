@@ -26,9 +26,10 @@ from memobench.board import families
 from memobench.claims import Claim
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.capacity.exposure_claims import attention_over_mlp
+from memobench.experiments.capacity.exposure_figure import Exposure
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.report.exposure import Exposure
 
 BUDGET = 512
 ARCHITECTURES = (
@@ -68,7 +69,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
             name=f"{name} ({measure})",
             statement=f"{statement} ({measure} per parameter, all counted, of an overfull set).",
             source=source,
-            test=claims.attention_over_mlp(exposures, region, measure),
+            test=attention_over_mlp(exposures, region, measure),
             across_steps=True,
             variants=(variant,),
         )

@@ -30,10 +30,11 @@ from memobench.claims import Claim
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.experiment import Experiment
+from memobench.experiments.capacity import scaling_claims
 from memobench.experiments.capacity.linear_memory import SOURCE as _FIGURE_1
+from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.methods.training import Training
 from memobench.models.recall_transformer import RecallTransformer
-from memobench.report.scaling import Scaling
 from memobench.tasks.factual_recall import FactualRecall
 
 SOURCE = _FIGURE_1.replace("figure 1", "figure 4")
@@ -110,7 +111,7 @@ _CLAIMS = (
         "what a parameter of the MLP adds, from five heads on (the paper: a quarter, along a line "
         "of equal accuracy that begins there).",
         source=SOURCE,
-        test=claims.only(claims.exchange((0.15, 0.4)), n_heads=range(FEWEST, 33)),
+        test=claims.only(scaling_claims.exchange((0.15, 0.4)), n_heads=range(FEWEST, 33)),
         across_steps=True,
     ),
     Claim(
@@ -119,7 +120,7 @@ _CLAIMS = (
         "parameter, within a quarter (the paper: a line through a cloud of sizes, and no claim on "
         "one).",
         source=f"memobench, after {SOURCE}",
-        test=claims.densest((0.1125, 0.1875)),
+        test=scaling_claims.densest((0.1125, 0.1875)),
         across_steps=True,
     ),
 )

@@ -21,10 +21,11 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.capacity import scaling_claims
+from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
-from memobench.report.scaling import Scaling
 from memobench.tasks.bijection import Bijection
 
 SOURCE = "Nichani, Lee & Bietti 2025, figure 1"
@@ -78,7 +79,7 @@ def _constant(table: pd.DataFrame) -> pd.Series:
 
 def _claim(name: str, statement: str, source: str, constant: float, made_for: str = "") -> Claim:
     region = (round(constant / 1.1, 2), round(constant * 1.1, 2))
-    test = claims.constant("d²/(N ln N)", _constant, region, "d_model", _COUNTS)
+    test = scaling_claims.constant("d²/(N ln N)", _constant, region, "d_model", _COUNTS)
     test = claims.only(test, d_model=WIDTHS[4:])
     return Claim(name=name, statement=statement, source=source, test=test, made_for=made_for)
 

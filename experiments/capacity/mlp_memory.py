@@ -25,14 +25,14 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from memobench import claims
 from memobench.claims import Claim
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.capacity import scaling_claims
 from memobench.experiments.capacity.linear_memory import METHOD, SOURCE
+from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.methods.search import Search
 from memobench.models.mlp_memory import MLPMemory
-from memobench.report.scaling import Scaling
 from memobench.tasks.bijection import Bijection
 
 
@@ -95,7 +95,7 @@ _LINEAR = Experiment(
             name="linear in m d",
             statement="The number of facts is linear in m d: its exponent is 0.9 to 1.1.",
             source=SOURCE,
-            test=claims.exponent(
+            test=scaling_claims.exponent(
                 "exponent of N in m d",
                 _weights,
                 lambda table: table["complete_99"].astype(float),
@@ -148,7 +148,7 @@ def _of_authors(
                 name=law,
                 statement=f"The MLP holds N facts with {law}, within a quarter.",
                 source=SOURCE,
-                test=claims.constant(
+                test=scaling_claims.constant(
                     f"{law.split()[0]} d / facts",
                     value,
                     region,

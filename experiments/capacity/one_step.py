@@ -21,6 +21,7 @@ from memobench.claims import Claim
 from memobench.constructions.linear_memory import GradientStep, MuonStep
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.capacity import scaling_claims
 from memobench.models.linear_memory import LinearMemory
 from memobench.report.panels import Panels
 from memobench.tasks.associations import Associations
@@ -54,7 +55,7 @@ def _runs(
 
 
 def _exponent(step: str, alpha: float, expected: float) -> Claim:
-    test = claims.exponent(
+    test = scaling_claims.exponent(
         "exponent of items stored in d",
         lambda table: table["d_model"].astype(float),
         analysis.items_known,
@@ -72,7 +73,7 @@ def _exponent(step: str, alpha: float, expected: float) -> Claim:
 
 
 def _in_batches(expected: float) -> Claim:
-    test = claims.exponent(
+    test = scaling_claims.exponent(
         "exponent of items stored in B",
         lambda table: table["drawn"].astype(float),
         analysis.items_known,

@@ -23,15 +23,15 @@ from typing import Any
 
 import pandas as pd
 
-from memobench import claims
 from memobench.claims import UNDECIDED, Claim, Finding
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.capacity import scaling_claims
 from memobench.experiments.capacity.factual_recall import RATES, SOURCE
+from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.experiments.capacity.trade_off import METHOD
 from memobench.models.recall_transformer import RELEASED, RecallTransformer
 from memobench.numerics.metrics import NEARLY
-from memobench.report.scaling import Scaling
 from memobench.tasks.factual_recall import FactualRecall
 
 _SOURCE = SOURCE.replace("figure 4", "scaling figure")
@@ -170,7 +170,7 @@ EXPERIMENT = Experiment(
             "exponent is 0.9 to 1.1.",
             source=_SOURCE,
             test=_of_capacities(
-                claims.exponent(
+                scaling_claims.exponent(
                     "exponent of facts in parameters",
                     _parameters,
                     _facts,
@@ -186,7 +186,7 @@ EXPERIMENT = Experiment(
             "sizes.",
             source=_SOURCE,
             test=_of_capacities(
-                claims.constant(
+                scaling_claims.constant(
                     "facts per parameter",
                     lambda table: _facts(table) / _parameters(table),
                     (0.75 * DENSITY, 1.25 * DENSITY),

@@ -29,11 +29,12 @@ from memobench import claims
 from memobench.claims import Claim, Finding
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.capacity import scaling_claims
 from memobench.experiments.capacity.factual_recall import D_HEAD, FEWEST, SOURCE, WIDTH
+from memobench.experiments.capacity.heat_figure import Heat
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.recall_transformer import RELEASED, RecallTransformer
-from memobench.report.heat import Heat
 from memobench.tasks.factual_recall import FactualRecall
 
 # d m + d d_h H / 2 on the line.
@@ -77,7 +78,7 @@ def _share(table: pd.DataFrame) -> pd.Series:
 def _known(low: float, high: float, region: tuple[float, float]) -> Callable[..., Finding]:
     """The mean share of facts known by sizes of such shares of the line lies in the region."""
     others = ["d_mlp", "n_params", "n_params_memory", "n_params_distinct"]
-    test = claims.constant(
+    test = scaling_claims.constant(
         "facts known", lambda x: x["accuracy"], region, "n_heads", others, (0, 1)
     )
 
@@ -126,7 +127,7 @@ EXPERIMENT = Experiment(
             statement="Where not all facts are known, a parameter of attention adds 0.15 to 0.4 of "
             "what a parameter of the MLP adds, from 6 heads on (the line: a quarter).",
             source=SOURCE,
-            test=claims.only(claims.exchange((0.15, 0.4)), n_heads=HEADS[3:]),
+            test=claims.only(scaling_claims.exchange((0.15, 0.4)), n_heads=HEADS[3:]),
         ),
     ),
     notes="The protocol is that of the authors' code. The largest of 128 checks counts, each of "

@@ -14,7 +14,6 @@ Expected: at d = 10, H = 21 attention reaches 0.389 and the MLP of width 400 rea
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from memobench import claims
 from memobench.claims import Claim
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
@@ -27,6 +26,10 @@ from memobench.experiments.dana2025.common import (
     short,
     square,
     variants,
+)
+from memobench.experiments.dana2025.family_claims import (
+    better_at_equal_parameters,
+    gains_more_from_steps,
 )
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP
@@ -53,34 +56,32 @@ CLAIMS = (
         name="MLP beats attention at equal d",
         statement=f"{BETTER} and the same d (the paper's axis; with or without embeddings).",
         source=f"{SOURCE}, experiment 5",
-        test=claims.better_at_equal_parameters(*_FAMILIES),
+        test=better_at_equal_parameters(*_FAMILIES),
     ),
     Claim(
         name="MLP beats attention, all parameters",
         statement=f"{BETTER}, all counted, each family at its best d.",
         source=f"{SOURCE}, experiment 5",
-        test=claims.better_at_equal_parameters(*_FAMILIES, group=None),
+        test=better_at_equal_parameters(*_FAMILIES, group=None),
     ),
     Claim(
         name="MLP beats attention, without embeddings",
         statement=f"{BETTER}, embeddings and unembedding left out, each family at its best d.",
         source=f"{SOURCE}, experiment 5",
-        test=claims.better_at_equal_parameters(*_FAMILIES, n_params="n_params_memory", group=None),
+        test=better_at_equal_parameters(*_FAMILIES, n_params="n_params_memory", group=None),
     ),
     Claim(
         name="MLP beats attention, degrees of freedom",
         statement=f"{BETTER}, less those that products of matrices make redundant (half of a "
         "head's with d_h = d), each family at its best d.",
         source=f"{SOURCE}, experiment 5, counted anew",
-        test=claims.better_at_equal_parameters(
-            *_FAMILIES, n_params="n_params_distinct", group=None
-        ),
+        test=better_at_equal_parameters(*_FAMILIES, n_params="n_params_distinct", group=None),
     ),
     Claim(
         name="MLP is harder to optimise",
         statement="The MLP gains more from twice the steps than attention does.",
         source=f"{SOURCE}, experiment 5",
-        test=claims.gains_more_from_steps(*_FAMILIES),
+        test=gains_more_from_steps(*_FAMILIES),
         across_steps=True,
     ),
 )

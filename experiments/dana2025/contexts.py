@@ -12,6 +12,7 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, short, square, variants
+from memobench.experiments.dana2025.growth_claims import equal_slopes
 from memobench.experiments.dana2025.heads import ABOVE_THE_BOUND, N_HEADS
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
@@ -45,7 +46,7 @@ EXPERIMENT = Experiment(
             name="no price for length",
             statement="What a head adds does not depend on S, as in H·d_h + d.",
             source=f"{SOURCE}, Corollary 2",
-            test=claims.equal_slopes("context_length"),
+            test=equal_slopes("context_length"),
         ),
     ),
 )

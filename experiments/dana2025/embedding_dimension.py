@@ -10,10 +10,10 @@ With full heads d_h is min(10, d): wider heads add nothing to those of the equat
     memobench report dana2025/embedding-dimension --preset=quick
 """
 
-from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.dana2025.common import SOURCE, attention_only, presets, published
+from memobench.experiments.dana2025.growth_claims import broken_line
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
@@ -45,7 +45,7 @@ EXPERIMENT = Experiment(
             name="breaks at d = d_h",
             statement="Linear by parts: growth in d slows to at most half at d = d_h.",
             source=f"{SOURCE}, experiment 3",
-            test=claims.broken_line("d_model", at=D_HEAD),
+            test=broken_line("d_model", at=D_HEAD),
         ),
     ),
     notes="With full heads d_h = min(10, d), so that parameters grow quadratically up to d = 10.",

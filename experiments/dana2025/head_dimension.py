@@ -11,9 +11,9 @@ which have no such maps, show whether these cause the jump.
     memobench report dana2025/head-dimension --preset=quick
 """
 
-from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
+from memobench.experiments.dana2025 import growth_claims
 from memobench.experiments.dana2025.common import SOURCE, attention_only, presets, published
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
@@ -27,19 +27,19 @@ QUADRATIC = Claim(
     name="quadratic in d_h",
     statement="Accuracy grows quadratically with the dimension of the heads.",
     source=f"{SOURCE}, experiment 2",
-    test=claims.power_law(*claims.QUADRATIC),
+    test=growth_claims.power_law(*growth_claims.QUADRATIC),
 )
 QUADRATIC_BELOW = Claim(
     name="quadratic in d_h < d",
     statement="The same without d_h = d, where the released code drops the compression.",
     source="memobench",
-    test=claims.power_law(*claims.QUADRATIC, narrow=True),
+    test=growth_claims.power_law(*growth_claims.QUADRATIC, narrow=True),
 )
 JUMP = Claim(
     name="jump at d_h = d",
     statement="At d_h = d accuracy lies above what narrower heads predict, by 0.03 or more.",
     source="memobench, on the published data",
-    test=claims.jump_at_full_width(),
+    test=growth_claims.jump_at_full_width(),
 )
 
 EXPERIMENT = Experiment(

@@ -19,7 +19,7 @@ import dataclasses
 from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment, grid
-from memobench.experiments.dana2025 import attention_vs_mlp, head_dimension, heads
+from memobench.experiments.dana2025 import attention_vs_mlp, growth_claims, head_dimension, heads
 from memobench.experiments.dana2025.common import (
     PUBLISHED,
     SEEDS,
@@ -47,13 +47,13 @@ LINEAR = Claim(
     name="linear in d_h",
     statement="In the larger dimension accuracy grows linearly with the dimension of the heads.",
     source=f"{SOURCE}, experiment 2 in larger dimension",
-    test=claims.power_law(*claims.LINEAR),
+    test=growth_claims.power_law(*growth_claims.LINEAR),
 )
 NARROW = Claim(
     name="linear in d_h < d",
     statement="So it does without the point at d_h = d, where accuracy jumps.",
     source="memobench",
-    test=claims.power_law(*claims.LINEAR, narrow=True),
+    test=growth_claims.power_law(*growth_claims.LINEAR, narrow=True),
 )
 
 

@@ -14,20 +14,21 @@ from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.dana2025 import heads
 from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, short, square, variants
+from memobench.experiments.dana2025.growth_claims import exponent_of_slopes
 from memobench.report.figure import Figure
 
 BY_THE_PAPER = Claim(
     name="between quadratic and cubic",
     statement="Memorization grows between quadratically and cubically with d = d_h.",
     source=f"{SOURCE}, experiment 4",
-    test=claims.exponent_of_slopes(2, 3),
+    test=exponent_of_slopes(2, 3),
 )
 UNSATURATED = Claim(
     name="the same without saturated points",
     statement="The slopes grow so too where no line goes through a point above 0.95, at which "
     "curves of large d have bent.",
     source=f"{SOURCE}, experiment 4",
-    test=claims.exponent_of_slopes(2, 3, bent=False),
+    test=exponent_of_slopes(2, 3, bent=False),
 )
 
 EXPERIMENT = Experiment(

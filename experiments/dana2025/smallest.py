@@ -14,7 +14,6 @@ own.
 import dataclasses
 from collections.abc import Iterable
 
-from memobench import claims
 from memobench.claims import Claim
 from memobench.core.run import Run
 from memobench.experiment import Experiment, grid
@@ -27,6 +26,7 @@ from memobench.experiments.dana2025.common import (
     square,
     variants,
 )
+from memobench.experiments.dana2025.growth_claims import slope_over_bound
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
 
@@ -72,14 +72,14 @@ EXPERIMENT = Experiment(
             name="1.3 times the bound's slope",
             statement="At d = 2 the slope of accuracy x T_0 in H is about 1.3 times Corollary 2's.",
             source=f"{SOURCE}, experiment 6",
-            test=claims.slope_over_bound(1.15, 1.45, corrected=False),
+            test=slope_over_bound(1.15, 1.45, corrected=False),
         ),
         Claim(
             name="steeper than the bound",
             statement="At d = 2 what is known beyond guessing grows at least as fast in H as "
             "Corollary 2.",
             source=f"{SOURCE}, experiment 6",
-            test=claims.slope_over_bound(1, float("inf")),
+            test=slope_over_bound(1, float("inf")),
         ),
         heads.ABOVE_THE_BOUND,
     ),

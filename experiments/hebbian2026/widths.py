@@ -28,19 +28,20 @@ import numpy as np
 import pandas as pd
 
 from memobench import claims
-from memobench.claims import Claim, widths
-from memobench.constructions.hebbian2026 import (
+from memobench.claims import Claim
+from memobench.core.run import Method, Run
+from memobench.experiment import Experiment
+from memobench.experiments.hebbian2026.claims import exponent, ratio
+from memobench.experiments.hebbian2026.figure import Widths
+from memobench.experiments.hebbian2026.own_constructions import (
     NTK,
     Hebbian,
     HebbianDataDependent,
     HebbianWhitened,
 )
-from memobench.core.run import Method, Run
-from memobench.experiment import Experiment
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.mlp_memory import MLPMemory
-from memobench.report.widths import Widths
 from memobench.tasks.bijection import Bijection
 
 SOURCE = "Garcia et al. 2026"
@@ -183,7 +184,7 @@ REGIONS = {(GRADIENT, FITTED): (6.0, 10.0), (FITTED, KERNEL): (10.0, 104.0)}
 
 def _ratio(low: Way, high: Way, d_model: tuple[int, ...], at: str, source: str) -> Claim:
     least, most = REGIONS[low, high]
-    test = widths.ratio(GROUPS, high.name, low.name, (least, most))
+    test = ratio(GROUPS, high.name, low.name, (least, most))
     return Claim(
         name=f"{high.name} over {low.name}, {at}",
         statement=f"Where all is known W of {high.name} is {least:g} to {most:g} times that of "
@@ -203,7 +204,7 @@ def _exponent(way: Way) -> Claim:
         f"{max(tried)}) W of {way.name}, where all is known, grows as F log F to a power of 0.9 to "
         "1.1. What is Θ(F log F) need not do so yet.",
         source=f"{SOURCE}, whose theorem is about large F",
-        test=widths.exponent(GROUPS, way.name, (0.9, 1.1)),
+        test=exponent(GROUPS, way.name, (0.9, 1.1)),
         made_for="large F, in the paper up to 4,096",
         covers=lambda table: table["n_examples"].max() >= 4096,
         across_steps=True,

@@ -12,10 +12,10 @@ beyond.
     memobench report mahdavi2024/classification-heads --preset=quick
 """
 
-from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024 import common
+from memobench.experiments.mahdavi2024.claims import levels_off, never_falls
 from memobench.experiments.mahdavi2024.common import Sets
 from memobench.report.figure import Figure
 
@@ -27,16 +27,14 @@ GROWS_WITH_HEAD_DIMENSION = Claim(
     name="grows with d_h < n",
     statement="For every set, memorization grows with the dimension of the heads up to n.",
     source=f"{common.SOURCE}, section 6",
-    test=lambda table: claims.never_falls("d_head")(
-        table[table["d_head"] <= table["context_length"]]
-    ),
+    test=lambda table: never_falls("d_head")(table[table["d_head"] <= table["context_length"]]),
     across_steps=True,
 )
 LEVELS_OFF = Claim(
     name="no gain beyond d_h = n",
     statement="From d_h = n on, wider heads add at most a tenth of what was gained before.",
     source=f"{common.SOURCE}, section 6",
-    test=claims.levels_off("d_head", at="context_length"),
+    test=levels_off("d_head", at="context_length"),
     across_steps=True,
 )
 

@@ -20,6 +20,7 @@ from memobench.claims import Claim
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
+from memobench.experiments.mahdavi2024.claims import never_falls
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
 from memobench.numerics.metrics import SCALAR_TOLERANCE
@@ -64,7 +65,7 @@ MONOTONE_IN_CONTEXT = Claim(
     name="grows with n",
     statement="For every set, memorization grows with the length of the context and never falls.",
     source=f"{SOURCE}, section 6",
-    test=claims.never_falls("context_length"),
+    test=never_falls("context_length"),
     across_steps=True,
 )
 ABOVE_THE_THEOREM = Claim(

@@ -17,6 +17,7 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024 import common
+from memobench.experiments.mahdavi2024.claims import never_falls
 from memobench.models.query_attention import QueryAttention
 from memobench.report.figure import Figure
 
@@ -38,7 +39,7 @@ def _grows(residual: bool) -> Claim:
         name=f"grows with depth {words} residuals",
         statement=f"More layers of attention {words} residuals memorize more.",
         source=f"asked by the reviewers of {common.SOURCE}",
-        test=claims.only(claims.never_falls("n_layers"), residual=residual),
+        test=claims.only(never_falls("n_layers"), residual=residual),
         across_steps=True,
     )
 

@@ -13,11 +13,11 @@ Expected: most pairs of a head and an example saturated, each example served by 
 import dataclasses
 import math
 
-from memobench import claims
 from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024 import common
-from memobench.report.saturation import Picture
+from memobench.experiments.mahdavi2024.claims import on_average
+from memobench.experiments.mahdavi2024.figure import Picture
 
 # Saturation goes on after everything is known.
 ON = dataclasses.replace(common.LONG, stop_early=False)
@@ -28,7 +28,7 @@ SPECIALISE = Claim(
     statement="Heads are saturated on most examples: more than half of all pairs of an example and "
     "a head have an attention weight above 0.99.",
     source=f"{common.SOURCE}, figure 3",
-    test=claims.on_average(
+    test=on_average(
         "least mean share of saturated pairs",
         lambda table: table["saturated"].astype(float),
         (0.5, math.inf),

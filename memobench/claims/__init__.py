@@ -9,7 +9,7 @@ is *not tested there*. Pure functions; no files.
 
 `claim` defines claims, findings and verdicts, `statistics` the means and their intervals (how many
 seeds they need; 95% is `table.analysis.CONFIDENCE`), `evidence` how an interval decides; the tests
-are in `growth`, `slopes`, `families`, `groups`, `exposure`, `scaling` and `counts`.
+that several papers share are in `slopes` and `counts`, those of one with its experiments.
 """
 
 from memobench.analysis.statistics import (
@@ -47,29 +47,9 @@ from memobench.claims.claim import (
     variant,
     verdicts,
 )
-from memobench.claims.counts import above_bound, every_run, on_average
+from memobench.claims.counts import above_bound, every_run
 from memobench.claims.evidence import POSITIVE, Region, decide, every
-from memobench.claims.exposure import attention_over_mlp
-from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
-from memobench.claims.groups import Groups, Measure, bits_per_parameter, over
-from memobench.claims.growth import (
-    LINEAR,
-    QUADRATIC,
-    STRAIGHT,
-    broken_line,
-    jump_at_full_width,
-    levels_off,
-    linear_in_heads,
-    never_falls,
-    power_law,
-)
-from memobench.claims.scaling import constant, densest, exchange, exponent, limit
-from memobench.claims.slopes import (
-    equal_slopes,
-    exponent_of_slopes,
-    slope_over_bound,
-    slopes_in_heads,
-)
+from memobench.claims.slopes import linear_in_heads, slopes_in_heads
 
 __all__ = [
     "CONSTRUCTED",
@@ -78,7 +58,6 @@ __all__ = [
     "FINE_TUNED",
     "FROM_SCRATCH",
     "HOLDS",
-    "LINEAR",
     "MADE",
     "MIN_SEEDS",
     "MISSING",
@@ -86,51 +65,28 @@ __all__ = [
     "NOT_TESTED",
     "OPTIMUM",
     "POSITIVE",
-    "QUADRATIC",
     "SATURATED",
-    "STRAIGHT",
     "UNDECIDED",
     "VARIANTS",
     "Claim",
     "Finding",
     "Fit",
-    "Groups",
-    "Measure",
     "Region",
     "Test",
     "above_bound",
     "aicc",
-    "attention_over_mlp",
-    "better_at_equal_parameters",
-    "bits_per_parameter",
     "bootstrap_means",
-    "broken_line",
-    "constant",
     "decide",
-    "densest",
-    "equal_slopes",
     "every",
     "every_run",
-    "exchange",
-    "exponent",
-    "exponent_of_slopes",
     "findings",
-    "gains_more_from_steps",
     "interval",
-    "jump_at_full_width",
-    "levels_off",
-    "limit",
     "linear_in_heads",
     "measured",
-    "never_falls",
-    "on_average",
     "only",
-    "over",
     "over_all_examples",
     "power",
-    "power_law",
     "profile",
-    "slope_over_bound",
     "slopes_in_heads",
     "unsaturated",
     "variant",

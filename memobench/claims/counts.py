@@ -1,6 +1,6 @@
 """How much every configuration, or every run, memorizes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,37 +47,6 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
             "memorized over promised", ratio_BX, (1, np.inf), means.seeds, details, possible
         )
         return conclude([ratio])
-
-    return test
-
-
-def on_average(
-    name: str,
-    value: Callable[[pd.DataFrame], pd.Series],
-    region: Region,
-    keys: Sequence[str],
-    possible: Region = (-np.inf, np.inf),
-) -> Test:
-    """The mean over seeds of a value lies in the region, open above, for every configuration.
-
-    Args:
-      name: of the value.
-      value: from the rows to a number each.
-      region: only its lower end decides.
-      keys: the columns by which configurations differ.
-      possible: the least and the largest value that are possible.
-    """
-
-    def test(table: pd.DataFrame) -> Finding:
-        means = bootstrap_means(table, keys, value=value)
-        if not len(means.at):
-            return too_few("no run that did not diverge")
-        each = ", ".join(
-            f"{rounded(mean)} ({', '.join(f'{key} = {row[key]}' for key in keys)})"
-            for mean, (_, row) in zip(means.mean_X, means.at.iterrows(), strict=True)
-        )
-        least = smallest(name, means.y_BX, region, means.seeds, f"means {each}", possible)
-        return conclude([least])
 
     return test
 

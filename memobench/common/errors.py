@@ -18,7 +18,9 @@ _Class = TypeVar("_Class", bound=type)
 _LONGEST = 300
 # Folders, with a separator behind them. Experiments of a checkout stand beside the package.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-_OURS = _PACKAGE, os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "experiments", "")
+_OURS: tuple[str, ...] = (_PACKAGE,)
+if not os.path.isdir(os.path.join(_PACKAGE, "experiments")):
+    _OURS += (os.path.join(os.path.dirname(os.path.dirname(_PACKAGE)), "experiments", ""),)
 _STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
@@ -67,7 +69,7 @@ def in_a_line(error: BaseException) -> str:
 def describe(error: BaseException) -> str:
     """A line on what was raised and where: in the user's code if it passed there, else in ours."""
     files = _files(error)
-    *_, place = [None, *files, *(x for x in files if not _is_ours(x[0]))]
+    *_, place = [None, *files, *(x for x in files if not is_ours(x[0]))]
     if place is None or isinstance(error, UserError):
         return in_a_line(error)
     return f"{in_a_line(error)} ({place[0]}, line {place[1]})"
@@ -75,7 +77,7 @@ def describe(error: BaseException) -> str:
 
 def is_from_user_code(error: BaseException) -> bool:
     """Whether what was raised passed through code of the user's; else it is a bug of ours."""
-    return not all(_is_ours(file) for file, _ in _files(error))
+    return not all(is_ours(file) for file, _ in _files(error))
 
 
 def _files(error: BaseException) -> list[tuple[str, int | None]]:
@@ -83,7 +85,7 @@ def _files(error: BaseException) -> list[tuple[str, int | None]]:
     return [
         (frame.filename, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
-        if _is_ours(frame.filename) or not _is_library(frame.filename)
+        if is_ours(frame.filename) or not _is_library(frame.filename)
     ]
 
 
@@ -112,7 +114,8 @@ def name_source(whose: str, fix: str = "fix it") -> Iterator[None]:
         raise UserError(f"{whose} raises {describe(error)}; {fix}") from error
 
 
-def _is_ours(file: str) -> bool:
+def is_ours(file: str) -> bool:
+    """Whether a file is of memobench or of its experiments."""
     return file.startswith(_OURS)
 
 

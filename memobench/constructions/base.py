@@ -1,6 +1,7 @@
 """Construction: weights by the recipe of a proof, without training.
 
-Every theorem is a kind of its own, in `memobench.constructions`.
+Every theorem is a kind of its own, in `memobench.constructions` or, where one paper alone uses it,
+in `own_constructions.py` beside its experiments.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UserError, in_a_line
+from memobench.common.errors import UserError, in_a_line, is_ours
 from memobench.core import source
 from memobench.core.columns import NAME
 
@@ -53,7 +53,6 @@ _SLOTS = (
 )
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _FILES: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 
 
@@ -68,8 +67,8 @@ def file_of(cls: type) -> str:
 
 
 def in_tree(cls: type) -> bool:
-    """Whether a kind is memobench's own: a file of the package registered it."""
-    return file_of(cls).startswith(_PACKAGE)
+    """Whether a kind is memobench's own: a file of it or of its experiments registered it."""
+    return is_ours(file_of(cls))
 
 
 def of(cls: type) -> str:

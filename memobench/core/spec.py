@@ -12,6 +12,7 @@ spelled.
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import inspect
 import math
 import pkgutil
@@ -74,7 +75,8 @@ class Spec:
     """Base of all specs.
 
     name: of the kind within its family. registry: the family's kinds, by name.
-    noun: what the family is called in messages and columns. package: whose modules define kinds.
+    noun: what the family is called in messages and columns. package: whose modules define kinds;
+    `discover` finds those of papers beside it.
     order: names of kinds in the order of their columns; all others follow by name.
     theorems: what `memobench.theory` says of the kind: bounds and limits that are about it, each
     with the condition on its rows under which they hold. has_code: whether a user's kinds have a
@@ -240,12 +242,20 @@ def check_code(specs: Iterable[Spec]) -> None:
 
 @functools.cache
 def discover(package: str) -> None:
-    """Imports every module of a package, which registers the kinds that they define."""
+    """Imports every module of a package, which registers the kinds that they define.
+
+    And those of papers: where the package is `memobench.tasks`, `own_tasks` beside experiments.
+    """
     if not package:
         return
     folder = importlib.import_module(package)
     for module in pkgutil.iter_modules(folder.__path__):
         importlib.import_module(f"{package}.{module.name}")
+    papers = importlib.import_module("memobench.experiments")
+    for paper in pkgutil.iter_modules(papers.__path__, f"{papers.__name__}."):
+        name = f"{paper.name}.own_{package.rpartition('.')[2]}"
+        if paper.ispkg and importlib.util.find_spec(name):
+            importlib.import_module(name)
 
 
 def _canonical(value: Any) -> Any:

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from memobench.board import typical
-from memobench.claims import exposure, interval
+from memobench.claims import interval
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
+from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.report import tables
 from memobench.report.drawing import MARKERS, colors_of, legend, subplots
 

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis.statistics import replicates
-from memobench.claims import groups as of
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
+from memobench.experiments.blocks import claims as of
 from memobench.report import tables
 from memobench.report.drawing import palette, subplots
 

@@ -1,6 +1,6 @@
 """What pages quote of published rows, written anew between marks by `make docs`.
 
-    python -m memobench.report.quotes PAGE…
+    python -m memobench.experiments.pages.quotes PAGE…
 
 A page has `<!-- NAME -->` before and `<!-- /NAME -->` behind what is written; QUOTES has the names.
 """
@@ -16,9 +16,10 @@ import pandas as pd
 from memobench import claims
 from memobench.board import peak, typical
 from memobench.board import table as board
-from memobench.claims import exposure
 from memobench.experiments.board.peak import ratios
-from memobench.report import answer, papers, tables
+from memobench.experiments.capacity import exposure_claims as exposure
+from memobench.experiments.pages import papers
+from memobench.report import answer, tables
 from memobench.report import typical as entries
 from memobench.store.published import published
 

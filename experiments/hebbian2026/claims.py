@@ -11,6 +11,7 @@ Shape letters: S seeds, X sizes of sets at widths of the stream, B the estimate 
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ import pandas as pd
 from memobench.analysis.statistics import least_squares, replicates
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import Region, conclude, conclude_groups, statistic_of, too_few
-from memobench.claims.groups import Groups
+from memobench.core.run import Run
 
+# Runs by the names of groups.
+Groups = Mapping[str, Sequence[Run]]
 # The stream's width, and the number of examples.
 Size = tuple[int, int]
 

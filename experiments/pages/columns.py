@@ -1,6 +1,6 @@
 """The page of all columns of the results table, from their declarations.
 
-`python -m memobench.report.columns` prints it; `make docs` writes it to docs/columns.md.
+`python -m memobench.experiments.pages.columns` prints it; `make docs` writes it to docs/columns.md.
 """
 
 from collections.abc import Mapping

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis.statistics import interval
-from memobench.claims import Groups, widths
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
+from memobench.experiments.hebbian2026 import claims as widths
+from memobench.experiments.hebbian2026.claims import Groups
 from memobench.report import tables
 from memobench.report.drawing import MARKERS, key, legend, palette, subplots
 

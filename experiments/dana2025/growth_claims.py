@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ from memobench.analysis.statistics import (
     SATURATED,
     Means,
     Profile,
+    aicc,
     aicc_of_runs,
     bootstrap_means,
     broken,
@@ -18,158 +18,34 @@ from memobench.analysis.statistics import (
     fit_of,
     grouped,
     least_squares,
+    memorized,
     polynomial,
     power,
     profile,
     ratio_or,
-    saturating,
     unsaturated,
     varies,
 )
 from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
 from memobench.claims.evidence import (
     Region,
-    Statistic,
     above_best,
     conclude,
     conclude_groups,
     joined,
     rounded,
     severest,
-    smallest,
     stated,
     statistic_of,
     too_few,
 )
+from memobench.claims.slopes import STRAIGHT, fit_slopes
 from memobench.common.notation import plural
 
 LINEAR: Region = (0.5, 1.5)
 QUADRATIC: Region = (1.5, 2.5)
-# Slopes at both ends within a factor of 1.5: what a reader would still call straight.
-STRAIGHT: Region = (2 / 3, 3 / 2)
 HALVED: Region = (-np.inf, 0.5)
 EXPONENTS_G = np.arange(10, 601) / 100
-
-
-def linear_in_heads(group: str = "d_model") -> Test:
-    """Accuracy grows linearly with the heads until it saturates, in every group.
-
-    Decides on the slope at the most heads over that at the fewest, under a quadratic fit: 0 where
-    accuracy does not grow, infinite where it starts flat. At least four unsaturated points.
-    """
-
-    def test(table: pd.DataFrame) -> Finding:
-        groups = {
-            # Without the first saturated point, which `unsaturated` keeps: the curve bends there.
-            value: means.where(unsaturated(means.mean_X) & (means.mean_X <= SATURATED))
-            for value, means in grouped(table, group, "n_heads").items()
-        }
-        statistics = {
-            value: _straightness(means, value)
-            for value, means in groups.items()
-            if len(means.at) >= 4 and varies(means.mean_X)
-        }
-        return conclude_groups(statistics, group, "no group has four unsaturated ones that vary")
-
-    return test
-
-
-def _straightness(means: Means, group: Any) -> Statistic:
-    x_X = means.x("n_heads")
-    line_B2 = least_squares(polynomial(x_X, 1), means.y_BX)
-    ratio_B = slope_ratio(x_X, means.y_BX)
-    fitted_X = polynomial(x_X, 1) @ line_B2[0]
-    residuals = ((means.mean_X - fitted_X) ** 2).sum()
-    r_squared = 1 - residuals / ((means.mean_X - means.mean_X.mean()) ** 2).sum()
-    from_first_X = x_X - x_X[0]
-    scales = np.ptp(x_X) * np.logspace(-1.5, 2, 200)
-    scale = profile(from_first_X, means.y_BX[:1], saturating, scales).best_B[0]
-    curved_X = fit_of(saturating(from_first_X, scale), means.mean_X)
-    difference = aicc_of_runs(means, curved_X, 4) - aicc_of_runs(means, fitted_X, 3)
-    details = (
-        f"{plural(len(x_X), 'point')}, slope {stated(line_B2[:, 1], means.seeds)} "
-        f"per head, R² {r_squared:.4f}, AICc of a saturating curve minus the line's "
-        f"{rounded(difference)}"
-    )
-    fit = Fit("line", group, x_X, fitted_X)
-    return statistic_of("slope ratio", ratio_B, STRAIGHT, means.seeds, details, (fit,))
-
-
-def slope_ratio(x_X: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
-    """The slope at the last x over that at the first, under a quadratic fit."""
-    _, b_B, c_B = least_squares(polynomial(x_X, 2), y_BX).T
-    first_B, last_B = b_B + 2 * c_B * x_X[0], b_B + 2 * c_B * x_X[-1]
-    # (last - first) / (last + first) stays finite where the first slope passes through zero; the
-    # ratio is increasing in it, so the quantiles carry over.
-    bend_B = ratio_or(last_B - first_B, last_B + first_B, -1.0)
-    return ratio_or(1 + bend_B, 1 - bend_B, np.inf)
-
-
-def never_falls(
-    x: str, group: str = "n_examples", by: float = 0.02, least_gain: float = 0.02
-) -> Test:
-    """Accuracy grows with x: in every group it gains from first to last, and falls nowhere.
-
-    A step down by up to `by` does not count as a fall, nor a gain below `least_gain` as a gain.
-    Where the first point is saturated there is nothing to gain.
-    """
-
-    def test(table: pd.DataFrame) -> Finding:
-        statistics = {}
-        for value, means in grouped(table, group, x).items():
-            if len(means.at) < 3 or means.mean_X[0] > SATURATED:
-                continue
-            gain = statistic_of(
-                f"gain from {x} = {means.x(x)[0]:g} to {means.x(x)[-1]:g}",
-                means.y_BX[:, -1] - means.y_BX[:, 0],
-                (least_gain, np.inf),
-                means.seeds,
-            )
-            steps_BX = np.diff(means.y_BX, axis=1)
-            lowest = int(steps_BX[0].argmin())
-            step = smallest(
-                f"least step, at {x} = {means.x(x)[lowest + 1]:g},",
-                steps_BX,
-                (-by, np.inf),
-                means.seeds,
-                str(gain),
-            )
-            statistics[value] = severest(gain, step)
-        return conclude_groups(statistics, group, "no group has three values to grow between")
-
-    return test
-
-
-def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") -> Test:
-    """Once x has reached the column `at`, accuracy gains at most a share of its gain before.
-
-    In every group that is not yet saturated there.
-    """
-
-    def test(table: pd.DataFrame) -> Finding:
-        statistics = {}
-        for value, means in grouped(table, group, x, at).items():
-            reached_X = means.x(x) >= means.x(at)
-            if not 0 < reached_X.sum() < len(reached_X) or len(means.at) < 3:
-                continue
-            there = int(reached_X.argmax())
-            if there == len(reached_X) - 1 or means.mean_X[there] > SATURATED:
-                continue
-            before_B = means.y_BX[:, there] - means.y_BX[:, 0]
-            after_B = means.y_BX[:, -1] - means.y_BX[:, there]
-            details = (
-                f"{rounded(before_B[0])} gained up to {x} = {means.x(x)[there]:g}, "
-                f"{rounded(after_B[0])} from there to {means.x(x)[-1]:g}"
-            )
-            # Without any gain before, nothing can level off.
-            share_B = ratio_or(after_B, before_B, np.inf)
-            region = (-np.inf, most)
-            statistics[value] = statistic_of(
-                "gain after over before", share_B, region, means.seeds, details
-            )
-        return conclude_groups(statistics, group, f"no unsaturated group has {x} on both sides")
-
-    return test
 
 
 def power_law(low: float, high: float, narrow: bool = False) -> Test:
@@ -315,5 +191,96 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
         fit = Fit(f"broken line, break at {break_B[0]:.3g}", None, corners, drawn)
         finding = conclude([severest(*statistics)], joined(*map(str, statistics), details))
         return dataclasses.replace(finding, fits=(fit,))
+
+    return test
+
+
+def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Test:
+    """The slopes in the heads grow with the width d as a d^p + b, p between low and high.
+
+    bent: lines go through the first saturated point too.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        found = {
+            d_model: (slope_B, means.seeds)
+            for d_model, (slope_B, means) in fit_slopes(table, "d_model", bent).items()
+            if len(means.at) > 1
+        }
+        if len(found) < 5:
+            return too_few(f"{plural(len(found), 'width')} with a slope, five are needed")
+        d_X = np.array(list(found), dtype=float)
+        slope_BX = np.stack([slope_B for slope_B, _ in found.values()], axis=1)
+        seeds = min(seeds for _, seeds in found.values())
+        if not varies(slope_BX[0]):
+            return Finding(UNDECIDED, "all slopes are equal, so that no exponent is defined")
+        exponent_B, _ = _power_fit(d_X, slope_BX)
+        unit_X, dense_X = d_X / d_X.max(), dense(d_X)
+        scale = float(np.abs(slope_BX[0]).max())
+        criteria, left_out, fits = {}, {}, []
+        for name, exponent in {"quadratic": 2, "cubic": 3}.items():
+            design_X2 = power(unit_X, exponent)
+            residual_X = slope_BX[0] - fit_of(design_X2, slope_BX[0])
+            criteria[name] = aicc((residual_X**2).sum(), len(d_X), 3, scale)
+            leverage_X = np.diag(design_X2 @ np.linalg.pinv(design_X2))
+            left_out[name] = np.sqrt(np.mean((residual_X / (1 - leverage_X)) ** 2))
+            coefficients_2 = least_squares(design_X2, slope_BX[:1])[0]
+            drawn_X = power(dense_X / d_X.max(), exponent) @ coefficients_2
+            fits.append(Fit(name, None, dense_X, drawn_X))
+        errors = ", ".join(f"{name} {rounded(error)}" for name, error in left_out.items())
+        details = joined(
+            f"{len(d_X)} widths", above_best(criteria), f"leave-one-out error: {errors}"
+        )
+        return conclude(
+            [statistic_of("exponent", exponent_B, (low, high), seeds, details, tuple(fits))]
+        )
+
+    return test
+
+
+def equal_slopes(group: str) -> Test:
+    """The slope of accuracy in the heads is the same at the last value of a column as at its first.
+
+    Slopes count as the same within a factor of 1.5.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        found = {value: x for value, x in fit_slopes(table, group).items() if len(x[1].at) > 1}
+        if len(found) < 2:
+            return too_few(f"{plural(len(found), 'value')} of {group} with a slope, two are needed")
+        (first_B, _), (last_B, _) = found[min(found)], found[max(found)]
+        seeds = min(means.seeds for _, means in found.values())
+        details = f"{group} = {max(found)} over {min(found)}; slopes " + ", ".join(
+            f"{stated(slope_B, seeds)} at {value}" for value, (slope_B, _) in found.items()
+        )
+        ratio_B = ratio_or(last_B, first_B, np.inf)
+        return conclude([statistic_of("ratio of slopes", ratio_B, STRAIGHT, seeds, details)])
+
+    return test
+
+
+def slope_over_bound(low: float, high: float, corrected: bool = True) -> Test:
+    """Associations memorized per head and head dimension: the slope on H d_h, 1 in Corollary 2.
+
+    Corrected for guessing, or else accuracy times the number of associations.
+    """
+    group = "d_model"
+
+    def test(table: pd.DataFrame) -> Finding:
+        statistics = {}
+        for value, means in grouped(table, group, "n_heads", "d_head").items():
+            means = means.where(unsaturated(means.mean_X))
+            x_X = means.x("n_heads") * means.x("d_head")
+            if len(set(x_X)) < 2:
+                continue
+            known_BX = memorized(means) if corrected else means.y_BX * means.x("n_examples")
+            slope_B = least_squares(polynomial(x_X, 1), known_BX)[:, 1]
+            fitted_X = fit_of(polynomial(x_X, 1), means.mean_X)
+            fit = Fit("line", value, means.x("n_heads"), fitted_X)
+            details = plural(len(x_X), "point")
+            statistics[value] = statistic_of(
+                "slope over d_h", slope_B, (low, high), means.seeds, details, (fit,)
+            )
+        return conclude_groups(statistics, group, "no group has two unsaturated ones")
 
     return test

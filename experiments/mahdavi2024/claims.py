@@ -1,0 +1,127 @@
+"""How accuracy grows with sizes, and what is true on average."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from memobench.analysis.statistics import (
+    SATURATED,
+    bootstrap_means,
+    grouped,
+    ratio_or,
+)
+from memobench.claims.claim import Finding, Test
+from memobench.claims.evidence import (
+    Region,
+    conclude,
+    conclude_groups,
+    rounded,
+    severest,
+    smallest,
+    statistic_of,
+    too_few,
+)
+
+LINEAR: Region = (0.5, 1.5)
+QUADRATIC: Region = (1.5, 2.5)
+HALVED: Region = (-np.inf, 0.5)
+EXPONENTS_G = np.arange(10, 601) / 100
+
+
+def never_falls(
+    x: str, group: str = "n_examples", by: float = 0.02, least_gain: float = 0.02
+) -> Test:
+    """Accuracy grows with x: in every group it gains from first to last, and falls nowhere.
+
+    A step down by up to `by` does not count as a fall, nor a gain below `least_gain` as a gain.
+    Where the first point is saturated there is nothing to gain.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        statistics = {}
+        for value, means in grouped(table, group, x).items():
+            if len(means.at) < 3 or means.mean_X[0] > SATURATED:
+                continue
+            gain = statistic_of(
+                f"gain from {x} = {means.x(x)[0]:g} to {means.x(x)[-1]:g}",
+                means.y_BX[:, -1] - means.y_BX[:, 0],
+                (least_gain, np.inf),
+                means.seeds,
+            )
+            steps_BX = np.diff(means.y_BX, axis=1)
+            lowest = int(steps_BX[0].argmin())
+            step = smallest(
+                f"least step, at {x} = {means.x(x)[lowest + 1]:g},",
+                steps_BX,
+                (-by, np.inf),
+                means.seeds,
+                str(gain),
+            )
+            statistics[value] = severest(gain, step)
+        return conclude_groups(statistics, group, "no group has three values to grow between")
+
+    return test
+
+
+def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") -> Test:
+    """Once x has reached the column `at`, accuracy gains at most a share of its gain before.
+
+    In every group that is not yet saturated there.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        statistics = {}
+        for value, means in grouped(table, group, x, at).items():
+            reached_X = means.x(x) >= means.x(at)
+            if not 0 < reached_X.sum() < len(reached_X) or len(means.at) < 3:
+                continue
+            there = int(reached_X.argmax())
+            if there == len(reached_X) - 1 or means.mean_X[there] > SATURATED:
+                continue
+            before_B = means.y_BX[:, there] - means.y_BX[:, 0]
+            after_B = means.y_BX[:, -1] - means.y_BX[:, there]
+            details = (
+                f"{rounded(before_B[0])} gained up to {x} = {means.x(x)[there]:g}, "
+                f"{rounded(after_B[0])} from there to {means.x(x)[-1]:g}"
+            )
+            # Without any gain before, nothing can level off.
+            share_B = ratio_or(after_B, before_B, np.inf)
+            region = (-np.inf, most)
+            statistics[value] = statistic_of(
+                "gain after over before", share_B, region, means.seeds, details
+            )
+        return conclude_groups(statistics, group, f"no unsaturated group has {x} on both sides")
+
+    return test
+
+
+def on_average(
+    name: str,
+    value: Callable[[pd.DataFrame], pd.Series],
+    region: Region,
+    keys: Sequence[str],
+    possible: Region = (-np.inf, np.inf),
+) -> Test:
+    """The mean over seeds of a value lies in the region, open above, for every configuration.
+
+    Args:
+      name: of the value.
+      value: from the rows to a number each.
+      region: only its lower end decides.
+      keys: the columns by which configurations differ.
+      possible: the least and the largest value that are possible.
+    """
+
+    def test(table: pd.DataFrame) -> Finding:
+        means = bootstrap_means(table, keys, value=value)
+        if not len(means.at):
+            return too_few("no run that did not diverge")
+        each = ", ".join(
+            f"{rounded(mean)} ({', '.join(f'{key} = {row[key]}' for key in keys)})"
+            for mean, (_, row) in zip(means.mean_X, means.at.iterrows(), strict=True)
+        )
+        least = smallest(name, means.y_BX, region, means.seeds, f"means {each}", possible)
+        return conclude([least])
+
+    return test
