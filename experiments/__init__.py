@@ -11,9 +11,8 @@ import pkgutil
 import sys
 from types import ModuleType
 
-from memobench.common.errors import UserError, shown
 from memobench.experiment import EXPERIMENTS as EXPERIMENTS
-from memobench.experiment import Experiment, add, declared, listed
+from memobench.experiment import add, declared
 
 ORDER = ("dana2025", "mahdavi2024", "hebbian2026", "constructions", "board", "capacity", "blocks")
 

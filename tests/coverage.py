@@ -52,8 +52,8 @@ def spread() -> Spread:
         table = pd.read_csv(path, low_memory=False, usecols=lambda name: name in columns)  # noqa: B023
         # As read, each column is apart, and pandas warns of a hundred.
         table = table.copy()
-        table = table.assign(y=statistics.measured(table), variant=claims.variant(table))
-        table = statistics.usable(table).dropna(axis=1, how="all")
+        table = table.assign(y=statistics.compared_accuracy(table), variant=claims.variant(table))
+        table = statistics.drop_diverged(table).dropna(axis=1, how="all")
         if table.empty:
             continue
         groups = table.groupby([x for x in configuration() if x in table], dropna=False)

@@ -35,7 +35,7 @@ def test_means_and_intervals_are_those_over_seeds(heads):
     axes = memobench.plot(heads, x="n_heads", hue="d_model")
     assert isinstance(axes, Axes)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("heads H", "accuracy")
-    summary = analysis.over_seeds(heads).set_index(["d_model", "n_heads"]).sort_index()
+    summary = analysis.mean_over_seeds(heads).set_index(["d_model", "n_heads"]).sort_index()
     lines = {label: rest for label, *rest in _drawn(axes)}
     assert lines.keys() == {f"width d = {d}" for d in set(heads["d_model"])}
     for d in set(heads["d_model"]):

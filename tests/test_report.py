@@ -101,13 +101,13 @@ def test_a_page_of_rows_read_and_rows_just_measured_is_what_its_table_makes(meas
     mixed = pd.concat([table.iloc[::2].astype(dict.fromkeys(empty, object)), read]).copy()
     text = page.write(experiment, "quick", mixed.reset_index(drop=True), tmp_path)
     again = published.read(tmp_path / "test/tiny_runs.csv")
-    assert page.page(experiment, "quick", analysis.with_theory(again))[0] == text
+    assert page.page(experiment, "quick", analysis.add_theory(again))[0] == text
 
 
 def test_devices_are_text_on_every_page_and_no_formula_in_any_table(measured, tmp_path):
     experiment, table = measured
     device = "<b>x</b> [a](http://b)"
-    known = analysis.with_theory(table.assign(device=device))
+    known = analysis.add_theory(table.assign(device=device))
     pages = [
         page.write(experiment, "quick", known, tmp_path),
         configurations.page(configurations.build(known)),
@@ -270,7 +270,7 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
         for seed in range(2)
     ]
     table = memobench.run(runs, progress=False)
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     assert known["promised"].tolist() == [1 * 2 + 1] * 8 + [2 * 2 + 1] * 8
     np.testing.assert_allclose(known["load"], known["n_examples"] / known["promised"])
     np.testing.assert_allclose(

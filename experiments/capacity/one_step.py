@@ -57,7 +57,7 @@ def _exponent(step: str, alpha: float, expected: float) -> Claim:
     test = claims.exponent(
         "exponent of items stored in d",
         lambda table: table["d_model"].astype(float),
-        analysis.items_known,
+        analysis.count_known,
         (round(expected - NEAR, 3), round(expected + NEAR, 3)),
         ["d_model", "d_head", "n_params", "n_params_memory", "n_params_distinct"],
     )
@@ -75,7 +75,7 @@ def _in_batches(expected: float) -> Claim:
     test = claims.exponent(
         "exponent of items stored in B",
         lambda table: table["drawn"].astype(float),
-        analysis.items_known,
+        analysis.count_known,
         (round(expected - NEAR, 3), round(expected + NEAR, 3)),
         ["drawn"],
     )

@@ -66,7 +66,7 @@ def models(run: Any, value: str) -> np.ndarray:
 
 def _row(run: Any) -> dict[str, Any]:
     bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
-    bits, known_TxS = estimates.typical(bits_KxTxS[-1]), models(run, "rung_known")[-1]
+    bits, known_TxS = estimates.estimate_mean(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     known_as, n = architecture(run), int(run["n_examples"])
     guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
     found: dict[str, Any] = {
@@ -86,15 +86,16 @@ def _row(run: Any) -> dict[str, Any]:
         "best_complete": run["best_complete"],
         "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
         **_named("bits", bits),
-        **_named("accuracy", estimates.typical(known_TxS / n)),
+        **_named("accuracy", estimates.estimate_mean(known_TxS / n)),
         **_named(
-            "memorized", estimates.typical(metrics.chance_corrected(known_TxS / n, n, guessing))
+            "memorized",
+            estimates.estimate_mean(metrics.chance_corrected(known_TxS / n, n, guessing)),
         ),
         "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
     }
     if len(steps_K) > 2:
-        limit = estimates.limit(steps_K, bits_KxTxS)
-        near = estimates.converged(bits.value, limit)
+        limit = estimates.estimate_limit(steps_K, bits_KxTxS)
+        near = estimates.is_converged(bits.value, limit)
         if near and found["edge_of_rates"]:
             near = None
         found |= _named("limit", limit)

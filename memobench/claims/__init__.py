@@ -17,11 +17,11 @@ from memobench.analysis.statistics import (
     SATURATED,
     aicc,
     bootstrap_means,
+    compared_accuracy,
     interval,
-    measured,
+    mask_unsaturated,
     power,
     profile,
-    unsaturated,
 )
 from memobench.claims.claim import (
     CONSTRUCTED,
@@ -105,6 +105,7 @@ __all__ = [
     "bits_per_parameter",
     "bootstrap_means",
     "broken_line",
+    "compared_accuracy",
     "constant",
     "decide",
     "densest",
@@ -121,7 +122,7 @@ __all__ = [
     "levels_off",
     "limit",
     "linear_in_heads",
-    "measured",
+    "mask_unsaturated",
     "never_falls",
     "on_average",
     "only",
@@ -132,7 +133,6 @@ __all__ = [
     "profile",
     "slope_over_bound",
     "slopes_in_heads",
-    "unsaturated",
     "variant",
     "verdicts",
 ]

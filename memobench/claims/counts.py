@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import bootstrap_means, memorized, one_example, share_interval
+from memobench.analysis.statistics import (
+    bootstrap_means,
+    count_memorized,
+    one_example,
+    share_interval,
+)
 from memobench.claims.claim import FAILS, HOLDS, Finding, Test
 from memobench.claims.evidence import (
     Region,
@@ -34,7 +39,7 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
         means, promised_X = means.where(promised_X > 0), promised_X[promised_X > 0]
         if not len(means.at):
             return too_few("no configuration is promised anything")
-        ratio_BX = memorized(means) / promised_X
+        ratio_BX = count_memorized(means) / promised_X
         worst = int(ratio_BX[0].argmin())
         sizes = notation.sizes(means.at[keys].astype(object).iloc[worst], keys)
         details = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from memobench.analysis.statistics import MIN_SEEDS, NORMAL, interval, wider
+from memobench.analysis.statistics import MIN_SEEDS, NORMAL, bonferroni_factor, interval
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
 from memobench.common.errors import require
 from memobench.common.notation import plural
@@ -89,7 +89,7 @@ class Statistic:
         """
         if n == 1 or self.verdict != FAILS or not np.isfinite(self.estimate):
             return self
-        factor = wider(n, self.seeds)
+        factor = bonferroni_factor(n, self.seeds)
         low = self.estimate - factor * (self.estimate - self.low)
         high = self.estimate + factor * (self.high - self.estimate)
         return dataclasses.replace(self, low=low, high=high)
@@ -135,7 +135,7 @@ def smallest(
     if seeds >= MIN_SEEDS:
         # Replicates are as wide as one interval.
         half_X = NORMAL * values_BX[1:].std(axis=0)
-        corrected_X = wider(values_BX.shape[1], seeds) * half_X
+        corrected_X = bonferroni_factor(values_BX.shape[1], seeds) * half_X
         low, high = np.clip(
             ((values_BX[0] - half_X).min(), (values_BX[0] + corrected_X).min()), *possible
         )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import Means, bootstrap_means, ratio_or
+from memobench.analysis.statistics import Means, bootstrap_means, divide_or
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import Region, conclude, statistic_of, too_few
 
@@ -44,7 +44,7 @@ def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int
             ]
             attention_B, mlp_B = (np.maximum(means.y_BX[:, 0], 0) for means in best)
             # Over an MLP that memorizes nothing there is no ratio, and nothing is decided.
-            ratio_B = ratio_or(attention_B, mlp_B, np.inf if mlp_B[0] > 0 else np.nan)
+            ratio_B = divide_or(attention_B, mlp_B, np.inf if mlp_B[0] > 0 else np.nan)
             found[int(exposures)] = ratio_B, min(means.seeds for means in best)
     return found
 

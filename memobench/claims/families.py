@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import Means, bootstrap_means, interval, intervals, wider
+from memobench.analysis.statistics import (
+    Means,
+    bonferroni_factor,
+    bootstrap_means,
+    interval,
+    intervals,
+)
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
     POSITIVE,
@@ -143,7 +149,9 @@ def best_and_chosen(value_WxBxI: np.ndarray, seeds: int) -> tuple[np.ndarray, np
     best_BI = value_WxBxI.max(axis=0)
     chosen_BI = np.take_along_axis(value_WxBxI, value_WxBxI[:, :1].argmax(axis=0)[None], axis=0)[0]
     share_WxI = (value_WxBxI == best_BI)[:, 1:].mean(axis=1)
-    factor_I = np.array([wider(n, seeds) for n in (share_WxI >= MAY_BE_BEST).sum(axis=0)])
+    factor_I = np.array(
+        [bonferroni_factor(n, seeds) for n in (share_WxI >= MAY_BE_BEST).sum(axis=0)]
+    )
     with np.errstate(invalid="ignore"):
         widened_BI = chosen_BI[0] + factor_I * (chosen_BI - chosen_BI[0])
     return best_BI, np.where(np.isfinite(chosen_BI), widened_BI, -np.inf)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import intervals, ratio_or, replicates, wider
+from memobench.analysis.statistics import bonferroni_factor, divide_or, intervals, replicates
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import (
     Region,
@@ -111,13 +111,15 @@ def best_over_best(
     def ends(n: int) -> tuple[np.ndarray, np.ndarray]:
         """Of the ratios of two entries each, as wide as one of n intervals is."""
         groups = first_BxX, second_BxY
-        widened = (mean_B[0] + wider(n, n_tables) * (mean_B - mean_B[0]) for mean_B in groups)
+        widened = (
+            mean_B[0] + bonferroni_factor(n, n_tables) * (mean_B - mean_B[0]) for mean_B in groups
+        )
         over_BxX, under_BxY = (np.clip(mean_B, 0, most) for mean_B in widened)
         over, under = np.broadcast_arrays(over_BxX[:, :, None], under_BxY[:, None])
-        return intervals(ratio_or(over, under, otherwise), n_tables)
+        return intervals(divide_or(over, under, otherwise), n_tables)
 
     low_XxY, high_XxY = ends(first_BxX.shape[1])[0], ends(second_BxY.shape[1])[1]
-    best = ratio_or(first_BxX[:1].max(axis=1), second_BxY[:1].max(axis=1), otherwise)
+    best = divide_or(first_BxX[:1].max(axis=1), second_BxY[:1].max(axis=1), otherwise)
     return float(best[0]), float(low_XxY.max(axis=0).min()), float(high_XxY.min(axis=1).max())
 
 

@@ -13,18 +13,18 @@ from memobench.analysis.statistics import (
     Profile,
     aicc_of_runs,
     bootstrap_means,
-    broken,
-    dense,
+    broken_basis,
+    dense_grid,
+    divide_or,
     fit_of,
-    grouped,
+    has_spread,
     least_squares,
+    mask_unsaturated,
+    means_by_group,
     polynomial,
     power,
     profile,
-    ratio_or,
-    saturating,
-    unsaturated,
-    varies,
+    saturating_basis,
 )
 from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
 from memobench.claims.evidence import (
@@ -60,14 +60,14 @@ def linear_in_heads(group: str = "d_model") -> Test:
 
     def test(table: pd.DataFrame) -> Finding:
         groups = {
-            # Without the first saturated point, which `unsaturated` keeps: the curve bends there.
-            value: means.where(unsaturated(means.mean_X) & (means.mean_X <= SATURATED))
-            for value, means in grouped(table, group, "n_heads").items()
+            # Without the first saturated point, where the curve bends; `mask_unsaturated` keeps it.
+            value: means.where(mask_unsaturated(means.mean_X) & (means.mean_X <= SATURATED))
+            for value, means in means_by_group(table, group, "n_heads").items()
         }
         statistics = {
             value: _straightness(means, value)
             for value, means in groups.items()
-            if len(means.at) >= 4 and varies(means.mean_X)
+            if len(means.at) >= 4 and has_spread(means.mean_X)
         }
         return conclude_groups(statistics, group, "no group has four unsaturated ones that vary")
 
@@ -83,8 +83,8 @@ def _straightness(means: Means, group: Any) -> Statistic:
     r_squared = 1 - residuals / ((means.mean_X - means.mean_X.mean()) ** 2).sum()
     from_first_X = x_X - x_X[0]
     scales = np.ptp(x_X) * np.logspace(-1.5, 2, 200)
-    scale = profile(from_first_X, means.y_BX[:1], saturating, scales).best_B[0]
-    curved_X = fit_of(saturating(from_first_X, scale), means.mean_X)
+    scale = profile(from_first_X, means.y_BX[:1], saturating_basis, scales).best_B[0]
+    curved_X = fit_of(saturating_basis(from_first_X, scale), means.mean_X)
     difference = aicc_of_runs(means, curved_X, 4) - aicc_of_runs(means, fitted_X, 3)
     details = (
         f"{plural(len(x_X), 'point')}, slope {stated(line_B2[:, 1], means.seeds)} "
@@ -101,8 +101,8 @@ def slope_ratio(x_X: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
     first_B, last_B = b_B + 2 * c_B * x_X[0], b_B + 2 * c_B * x_X[-1]
     # (last - first) / (last + first) stays finite where the first slope passes through zero; the
     # ratio is increasing in it, so the quantiles carry over.
-    bend_B = ratio_or(last_B - first_B, last_B + first_B, -1.0)
-    return ratio_or(1 + bend_B, 1 - bend_B, np.inf)
+    bend_B = divide_or(last_B - first_B, last_B + first_B, -1.0)
+    return divide_or(1 + bend_B, 1 - bend_B, np.inf)
 
 
 def never_falls(
@@ -116,7 +116,7 @@ def never_falls(
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in grouped(table, group, x).items():
+        for value, means in means_by_group(table, group, x).items():
             if len(means.at) < 3 or means.mean_X[0] > SATURATED:
                 continue
             gain = statistic_of(
@@ -148,7 +148,7 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in grouped(table, group, x, at).items():
+        for value, means in means_by_group(table, group, x, at).items():
             reached_X = means.x(x) >= means.x(at)
             if not 0 < reached_X.sum() < len(reached_X) or len(means.at) < 3:
                 continue
@@ -162,7 +162,7 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
                 f"{rounded(after_B[0])} from there to {means.x(x)[-1]:g}"
             )
             # Without any gain before, nothing can level off.
-            share_B = ratio_or(after_B, before_B, np.inf)
+            share_B = divide_or(after_B, before_B, np.inf)
             region = (-np.inf, most)
             statistics[value] = statistic_of(
                 "gain after over before", share_B, region, means.seeds, details
@@ -185,7 +185,7 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
         means = _growing(table, x)
         if len(means.at) < 4:
             return too_few(f"{len(means.at)} unsaturated values of {x}, four are needed")
-        if not varies(means.mean_X):
+        if not has_spread(means.mean_X):
             return Finding(UNDECIDED, "all means are equal, so that no exponent is defined")
         x_X = means.x(x)
         exponent_B, curve = _power_fit(x_X, means.y_BX)
@@ -196,7 +196,10 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
             "power law": aicc_of_runs(means, curve(x_X)[0], 4),
         }
         fit = Fit(
-            f"power law, exponent {exponent_B[0]:.2f}", None, dense(x_X), curve(dense(x_X))[0]
+            f"power law, exponent {exponent_B[0]:.2f}",
+            None,
+            dense_grid(x_X),
+            curve(dense_grid(x_X))[0],
         )
         details = joined(f"{len(x_X)} values of {x}", above_best(criteria))
         return conclude(
@@ -209,7 +212,7 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
 def _growing(table: pd.DataFrame, x: str) -> Means:
     """The means along x up to the first saturated one."""
     means = bootstrap_means(table, x)
-    return means.where(unsaturated(means.mean_X))
+    return means.where(mask_unsaturated(means.mean_X))
 
 
 def _power_fit(
@@ -255,7 +258,9 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
 
         # No accuracy exceeds 1.
         predicted_B = np.minimum(curve(x_X[-1:])[:, 0], 1)
-        fit = Fit(f"{name} without the last point", None, dense(x_X), curve(dense(x_X))[0])
+        fit = Fit(
+            f"{name} without the last point", None, dense_grid(x_X), curve(dense_grid(x_X))[0]
+        )
         details = (
             f"at {x} = {x_X[-1]:g} measured {rounded(means.mean_X[-1])}, "
             f"predicted {rounded(predicted_B[0])} by the {name} through {len(others_X)} others"
@@ -273,7 +278,7 @@ def break_of(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
     """The best fit of a broken line, its break between the second x and the last but one."""
     # Strictly inside, and at every point, where the break of exact data usually is.
     grid = np.union1d(np.linspace(x_X[1], x_X[-2], 301), x_X[1:-1])
-    return profile(x_X, y_BX, broken, grid)
+    return profile(x_X, y_BX, broken_basis, grid)
 
 
 def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
@@ -289,20 +294,20 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
             return too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
         if not means.x(x)[1] < at < means.x(x)[-2]:
             return too_few(f"{x} = {at:g} is not well within the unsaturated ones")
-        if not varies(means.mean_X):
+        if not has_spread(means.mean_X):
             return Finding(UNDECIDED, "all means are equal, so that no break is defined")
         x_X = means.x(x)
         break_B, coefficients_B3, _ = break_of(x_X, means.y_BX)
         _, before_B, change_B = coefficients_B3.T
         after_B = before_B + change_B
         # Where nothing grows before the break, nothing slows down at it.
-        ratio_B = ratio_or(after_B, before_B, np.inf)
+        ratio_B = divide_or(after_B, before_B, np.inf)
         within = (at - tolerance, at + tolerance)
         statistics = (
             statistic_of("break", break_B, within, means.seeds),
             statistic_of("slope after over before", ratio_B, HALVED, means.seeds),
         )
-        fitted_X = broken(x_X, break_B[0]) @ coefficients_B3[0]
+        fitted_X = broken_basis(x_X, break_B[0]) @ coefficients_B3[0]
         straight_X = fit_of(polynomial(x_X, 1), means.mean_X)
         difference = aicc_of_runs(means, straight_X, 3) - aicc_of_runs(means, fitted_X, 5)
         before, after = (stated(slope_B, means.seeds) for slope_B in (before_B, after_B))
@@ -311,7 +316,7 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
             f"one's {rounded(difference)}"
         )
         corners = np.sort([x_X[0], break_B[0], x_X[-1]])
-        drawn = broken(corners, break_B[0]) @ coefficients_B3[0]
+        drawn = broken_basis(corners, break_B[0]) @ coefficients_B3[0]
         fit = Fit(f"broken line, break at {break_B[0]:.3g}", None, corners, drawn)
         finding = conclude([severest(*statistics)], joined(*map(str, statistics), details))
         return dataclasses.replace(finding, fits=(fit,))

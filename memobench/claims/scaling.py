@@ -11,11 +11,11 @@ from memobench.analysis.seeds import half_width
 from memobench.analysis.statistics import (
     MIN_SEEDS,
     Means,
-    approached,
     bootstrap_means,
+    divide_or,
+    fit_limit,
     interval,
     least_squares,
-    ratio_or,
 )
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
@@ -135,7 +135,7 @@ def limit(name: str, value: Value, region: Region) -> Test:
             at = best.where(best.at.index.isin(of_set.index))
             if len(at.at) < 5:
                 continue
-            limit_B = approached(at.at["steps"].tolist(), at.y_BX)
+            limit_B = fit_limit(at.at["steps"].tolist(), at.y_BX)
             details = f"{stated(at.y_BX[:, -1], at.seeds)} after {at.at['steps'].iloc[-1]:,} steps"
             found = statistic_of(name, limit_B, region, at.seeds, details)
             if at.mean_X[-1] < at.mean_X.max():
@@ -182,7 +182,7 @@ def exchange(region: Region) -> Test:
             f"of attention, from {len(mlp_X)} sizes"
         )
         # Where neurons add nothing, an attention parameter is worth any number of theirs.
-        ratio_B = ratio_or(by_attention_B, by_mlp_B, np.inf)
+        ratio_B = divide_or(by_attention_B, by_mlp_B, np.inf)
         return conclude([statistic_of("attention over MLP", ratio_B, region, means.seeds, details)])
 
     return test

@@ -9,16 +9,16 @@ from memobench.analysis.statistics import (
     SATURATED,
     Means,
     aicc,
-    dense,
+    count_memorized,
+    dense_grid,
+    divide_or,
     fit_of,
-    grouped,
+    has_spread,
     least_squares,
-    memorized,
+    mask_unsaturated,
+    means_by_group,
     polynomial,
     power,
-    ratio_or,
-    unsaturated,
-    varies,
 )
 from memobench.claims.claim import UNDECIDED, Finding, Fit, Test, by_variant
 from memobench.claims.evidence import (
@@ -58,8 +58,8 @@ def _slopes(
     bent: with the first saturated point, at which a curve has bent already.
     """
     found = {}
-    for value, means in grouped(table, group, "n_heads").items():
-        means = means.where(unsaturated(means.mean_X) & (bent | (means.mean_X <= SATURATED)))
+    for value, means in means_by_group(table, group, "n_heads").items():
+        means = means.where(mask_unsaturated(means.mean_X) & (bent | (means.mean_X <= SATURATED)))
         line_B2 = least_squares(polynomial(means.x("n_heads"), 1), means.y_BX)
         found[value] = (
             line_B2[:, 1] if len(means.at) > 1 else np.full(len(line_B2), np.nan),
@@ -85,10 +85,10 @@ def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Te
         d_X = np.array(list(found), dtype=float)
         slope_BX = np.stack([slope_B for slope_B, _ in found.values()], axis=1)
         seeds = min(seeds for _, seeds in found.values())
-        if not varies(slope_BX[0]):
+        if not has_spread(slope_BX[0]):
             return Finding(UNDECIDED, "all slopes are equal, so that no exponent is defined")
         exponent_B, _ = _power_fit(d_X, slope_BX)
-        unit_X, dense_X = d_X / d_X.max(), dense(d_X)
+        unit_X, dense_X = d_X / d_X.max(), dense_grid(d_X)
         scale = float(np.abs(slope_BX[0]).max())
         criteria, left_out, fits = {}, {}, []
         for name, exponent in {"quadratic": 2, "cubic": 3}.items():
@@ -126,7 +126,7 @@ def equal_slopes(group: str) -> Test:
         details = f"{group} = {max(found)} over {min(found)}; slopes " + ", ".join(
             f"{stated(slope_B, seeds)} at {value}" for value, (slope_B, _) in found.items()
         )
-        ratio_B = ratio_or(last_B, first_B, np.inf)
+        ratio_B = divide_or(last_B, first_B, np.inf)
         return conclude([statistic_of("ratio of slopes", ratio_B, STRAIGHT, seeds, details)])
 
     return test
@@ -141,12 +141,12 @@ def slope_over_bound(low: float, high: float, corrected: bool = True) -> Test:
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in grouped(table, group, "n_heads", "d_head").items():
-            means = means.where(unsaturated(means.mean_X))
+        for value, means in means_by_group(table, group, "n_heads", "d_head").items():
+            means = means.where(mask_unsaturated(means.mean_X))
             x_X = means.x("n_heads") * means.x("d_head")
             if len(set(x_X)) < 2:
                 continue
-            known_BX = memorized(means) if corrected else means.y_BX * means.x("n_examples")
+            known_BX = count_memorized(means) if corrected else means.y_BX * means.x("n_examples")
             slope_B = least_squares(polynomial(x_X, 1), known_BX)[:, 1]
             fitted_X = fit_of(polynomial(x_X, 1), means.mean_X)
             fit = Fit("line", value, means.x("n_heads"), fitted_X)

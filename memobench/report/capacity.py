@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench.analysis import searched as capacities
+from memobench.analysis import capacities
 from memobench.report import tables
 
 DEFINITION = """\
@@ -36,7 +36,7 @@ def section(table: pd.DataFrame) -> list[str]:
     found = table[table["complete_99"].notna()]
     if found.empty:
         return []
-    found = capacities.capacities(found).sort_values(["vocab_size", "n_params", "d_model"])
+    found = capacities.summarize(found).sort_values(["vocab_size", "n_params", "d_model"])
     return [
         "## Capacities",
         DEFINITION,

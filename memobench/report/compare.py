@@ -114,7 +114,9 @@ def page(compared: Iterable[tuple[str, pd.DataFrame]]) -> str:
 def _shown(rows: pd.DataFrame) -> pd.DataFrame:
     first = rows.drop_duplicates(configuration())
     kept = [name for name in CONFIGURATION_COLUMNS if name in rows]
-    names = analysis.telling(first, [name for name in kept if name in configuration()])
+    names = analysis.distinguishing_columns(
+        first, [name for name in kept if name in configuration()]
+    )
     names = [name for name in names if len(first) == 1 or first[name].nunique(dropna=False) > 1]
     shown = rows[[*names, "measure", "seeds", "seeds_published"]].copy()
     for name in ("mine", "published", "difference"):

@@ -81,14 +81,17 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
         }
     )
     measures = ("accuracy", "bits per parameter", "memorized", "memorized per parameter")
-    board = analysis.over_seeds(per_parameter, measures)
+    board = analysis.mean_over_seeds(per_parameter, measures)
     saturated = board["accuracy"] >= NEARLY
     board = board.rename(
         columns={
             "accuracy_interval": "± accuracy",
             "bits per parameter_interval": "± bits",
         }
-    ).assign(saturated=saturated.map({True: "yes", False: "no"}), proven=theorems.promised(board))
+    ).assign(
+        saturated=saturated.map({True: "yes", False: "no"}),
+        proven=theorems.promised_examples(board),
+    )
     board["memorized / proven"] = board["memorized"] / board["proven"]
     return board.sort_values("bits per parameter", ascending=False, kind="stable")
 
@@ -105,7 +108,9 @@ def page(board: pd.DataFrame) -> str:
         first = rows.iloc[0]
         zipf = first["zipf_exponent"]
         prior = "" if pd.isna(zipf) else f" by Zipf's law with exponent {zipf:g}"
-        shown = [name for name in analysis.telling(rows, SPECS) if name != "n_params"]
+        shown = [
+            name for name in analysis.distinguishing_columns(rows, SPECS) if name != "n_params"
+        ]
         shown += [name for name in MEASURED if rows[name].notna().any()]
         parts += [
             f"## {first['n_examples']:,} {first['task']}{prior}, N = {first['vocab_size']:.0f}, "

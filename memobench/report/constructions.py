@@ -4,7 +4,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis import seeds as analysis
-from memobench.analysis.grouping import with_keys
+from memobench.analysis.grouping import add_keys
 from memobench.report import panels, tables
 from memobench.store.rows import configuration
 
@@ -69,7 +69,7 @@ def _certificates(table: pd.DataFrame) -> list[str]:
     certified = certificates(table)
     if len(certified) > MOST_CERTIFICATES:
         return []
-    shown = analysis.telling(certified, CERTIFIED)
+    shown = analysis.distinguishing_columns(certified, CERTIFIED)
     shown += [name for name in MARGINS if certified[name].notna().any()]
     return [
         "## Certificates",
@@ -109,7 +109,7 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
     )
     order = ["theorem", "contexts", "n_classes", "conditional", "n_examples", "d_model", "d_head"]
     return (
-        with_keys(grouped)
+        add_keys(grouped)
         .sort_values([*order, "heads", "solve", "stored_bits"], ascending=[True] * 9 + [False])
         .drop(columns="stored_bits")
     )

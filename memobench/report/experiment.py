@@ -62,14 +62,14 @@ def write(
     """
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     listed = {name: known[name].to_numpy() for name in rows.lists() if name in known}
     runs = known.drop(columns=list(listed))
     with tempfile.TemporaryDirectory() as temporary:
         # Everything else follows from what is written, so that the page can be made from it anew.
         path = pathlib.Path(temporary, "runs.csv")
         tables.write_runs(runs, path)
-        known = analysis.with_theory(published.read(path).assign(**listed))
+        known = analysis.add_theory(published.read(path).assign(**listed))
     picture = io.BytesIO()
     with _tell_what_stays(pathlib.Path(f"{base}.md")):
         text, verdicts = page(experiment, preset, known, seeds)
@@ -201,7 +201,7 @@ def agreement(experiment: Experiment, table: pd.DataFrame) -> str:
 
 
 def _compared(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
-    return analysis.against_published(analysis.over_seeds(table), experiment.published_table())
+    return analysis.compare_published(analysis.mean_over_seeds(table), experiment.published_table())
 
 
 def _agreement(compared: pd.DataFrame) -> str:
@@ -273,8 +273,8 @@ def _range(values: Iterable[float]) -> str:
 def _configurations(table: pd.DataFrame) -> list[str]:
     measures = [name for name in MEANS if table[name].notna().any()]
     measures += [name for name in rows.averaged_own_measures() if table[name].notna().any()]
-    summary = analysis.over_seeds(table, tuple(measures))
-    shown = analysis.telling(summary, CONFIGURATION_COLUMNS)
+    summary = analysis.mean_over_seeds(table, tuple(measures))
+    shown = analysis.distinguishing_columns(summary, CONFIGURATION_COLUMNS)
     # Rates that tell optimisers apart do not name them.
     optimizer = Optimizer.noun
     if optimizer in summary and optimizer not in shown and summary[optimizer].nunique() > 1:

@@ -169,8 +169,8 @@ def _scaled(axis: "Axes", shown: Figure, points: pd.DataFrame, experiment: "Expe
 def _summary(table: pd.DataFrame, y: str) -> pd.DataFrame:
     """Means over seeds, with theory's columns, the variant and what is measured in it."""
     also = () if y in (*_MEANS, "known", "slope") else (y,)
-    summary = analysis.over_seeds(table, (*_MEANS, *also))
-    summary = analysis.with_theory(summary)
+    summary = analysis.mean_over_seeds(table, (*_MEANS, *also))
+    summary = analysis.add_theory(summary)
     published = summary["protocol"] == "published"
     for suffix in ("", "_interval"):
         protocol = summary[f"accuracy_protocol{suffix}"]

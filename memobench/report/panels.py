@@ -55,7 +55,7 @@ class Panels(Drawing):
         """See `Drawing`."""
         runs = table[table["status"] == "ok"].assign(
             bits_per_parameter=table["bits"] / table["n_params"],
-            items_known=analysis.items_known(table),
+            items_known=analysis.count_known(table),
             made=made(table),
         )
         logarithmic = (*LOGARITHMIC, *self.logarithmic)

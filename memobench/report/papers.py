@@ -160,8 +160,8 @@ def agreement(paper: str, known: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for experiment in experiments(paper):
         ids = {run.run_id for run in experiment.runs("paper")}
-        ours = analysis.over_seeds(known[known["run_id"].isin(ids)])
-        compared = analysis.against_published(ours, experiment.published_table())
+        ours = analysis.mean_over_seeds(known[known["run_id"].isin(ids)])
+        compared = analysis.compare_published(ours, experiment.published_table())
         differences = compared["difference"].dropna()
         if differences.empty:
             continue

@@ -97,7 +97,7 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     measure = y.removesuffix(_PER_PARAMETER)
     specs = [*configuration(), "family"]
     for name in (x, hue):
-        fix = closest(name, [*analysis.telling(table, _USUAL), "family"], 0.6)
+        fix = closest(name, [*analysis.distinguishing_columns(table, _USUAL), "family"], 0.6)
         known = name in all_columns() or name not in table
         foreign = "" if known else ", or its kind's file was not loaded"
         require(name in specs, f"{name!r} does not tell configurations apart{foreign}{fix}")
@@ -125,8 +125,10 @@ def _means_and_intervals(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     kinds, records = Method.kinds(), list[Any](rows.to_dict("records"))
     each = [kinds.get(row["method"], Method).of_tables(row, measure) for row in records]
     several = np.array([value_T is not None for value_T in each], bool)
-    of_tables = [estimates.typical(value_T[:, None]) for value_T in each if value_T is not None]
+    of_tables = [
+        estimates.estimate_mean(value_T[:, None]) for value_T in each if value_T is not None
+    ]
     half = [(estimate.high - estimate.low) / 2 for estimate in of_tables]
     own = rows[several].assign(**{f"{measure}_interval": half})
     others = rows[~several]
-    return pd.concat([analysis.over_seeds(others, (measure,)) if len(others) else others, own])
+    return pd.concat([analysis.mean_over_seeds(others, (measure,)) if len(others) else others, own])
