@@ -166,17 +166,17 @@ def _best(y_BX: np.ndarray) -> np.ndarray:
 
 
 def _break(y_BX: np.ndarray) -> np.ndarray:
-    return growth.break_of(WIDTHS, y_BX)[0]
+    return growth.fit_break(WIDTHS, y_BX)[0]
 
 
 def _smallest(y_BX: np.ndarray, seeds: int) -> tuple[float, float]:
-    found = evidence.smallest("", y_BX, (0, np.inf), seeds)
+    found = evidence.smallest_mean("", y_BX, (0, np.inf), seeds)
     return found.low, found.high
 
 
 def _groups(n: int) -> Callable[[np.ndarray, int], tuple[float, float]]:
     """The best of the first n configurations over the best of the others."""
-    return lambda y_BX, seeds: groups.best_over_best(y_BX[:, :n], y_BX[:, n:], seeds)[1:]
+    return lambda y_BX, seeds: groups.ratio_of_best(y_BX[:, :n], y_BX[:, n:], seeds)[1:]
 
 
 def _widths(n: int) -> Callable[[np.ndarray, int], tuple[float, float]]:
@@ -184,7 +184,7 @@ def _widths(n: int) -> Callable[[np.ndarray, int], tuple[float, float]]:
 
     def interval(y_BX: np.ndarray, seeds: int) -> tuple[float, float]:
         (best_B, chosen_B), (other_B, other_chosen_B) = (
-            [each_BI[:, 0] for each_BI in families.best_and_chosen(of_BX.T[:, :, None], seeds)]
+            [each_BI[:, 0] for each_BI in families.pick_best(of_BX.T[:, :, None], seeds)]
             for of_BX in (y_BX[:, :n], y_BX[:, n:])
         )
         low, _ = statistics.interval(chosen_B - other_B, seeds)

@@ -66,7 +66,7 @@ def _exponent(step: str, alpha: float, expected: float) -> Claim:
         statement=f"Of frequencies i^-{alpha:g} one step of {step} stores d^{expected:.3g} items, "
         f"the exponent within {NEAR}.",
         source=SOURCE,
-        test=claims.only(test, theorem=STEPS[step].name, zipf_exponent=alpha),
+        test=claims.restrict(test, theorem=STEPS[step].name, zipf_exponent=alpha),
         across_steps=True,
     )
 
@@ -84,7 +84,7 @@ def _in_batches(expected: float) -> Claim:
         statement=f"Of frequencies i^-1.5 one step of Muon on small batches stores "
         f"B^{expected:.3g} items, the exponent within {NEAR}.",
         source=SOURCE,
-        test=claims.only(test, theorem=MuonStep.name),
+        test=claims.restrict(test, theorem=MuonStep.name),
         across_steps=True,
     )
 

@@ -38,7 +38,7 @@ def _grows(residual: bool) -> Claim:
         name=f"grows with depth {words} residuals",
         statement=f"More layers of attention {words} residuals memorize more.",
         source=f"asked by the reviewers of {common.SOURCE}",
-        test=claims.only(claims.never_falls("n_layers"), residual=residual),
+        test=claims.restrict(claims.never_falls("n_layers"), residual=residual),
         across_steps=True,
     )
 

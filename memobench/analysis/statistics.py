@@ -118,7 +118,7 @@ def bootstrap_means(
     if mixed := find_varying(table, group_rows(table, columns), others):
         raise UserError(
             f"runs with equal {', '.join(columns)} differ in {', '.join(mixed)}; "
-            f"choose comparable ones: claims.only(test, {mixed[0]}=...)"
+            f"choose comparable ones: claims.restrict(test, {mixed[0]}=...)"
         )
     at = table.drop_duplicates(columns, ignore_index=True)
     seed_R: Any = table.groupby(_seeds(table), dropna=False).ngroup() if len(table) else []

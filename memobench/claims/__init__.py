@@ -1,4 +1,4 @@
-"""Decides by statistics whether a claim of a paper holds on a results table.
+"""Decisions by statistics on the claims of papers, from a table of results.
 
 A claim has a test, a function of the rows of one variant at one number of steps. Most tests
 estimate a statistic by least squares on the means over seeds, take its 95% interval (Student's,
@@ -8,7 +8,7 @@ evidence is not evidence. A claim made for another design than that of the runs 
 is *not tested there*. Pure functions; no files.
 
 `claim` defines claims, findings and verdicts, `statistics` the means and their intervals (how many
-seeds they need; 95% is `table.analysis.CONFIDENCE`), `evidence` how an interval decides; the tests
+seeds they need; 95% is `analysis.seeds.CONFIDENCE`), `evidence` how an interval decides; the tests
 are in `growth`, `slopes`, `families`, `groups`, `exposure`, `scaling` and `counts`.
 """
 
@@ -42,16 +42,16 @@ from memobench.claims.claim import (
     Fit,
     Test,
     findings,
-    only,
-    over_all_examples,
+    restrict,
+    use_all_examples,
     variant,
     verdicts,
 )
 from memobench.claims.counts import above_bound, every_run, on_average
-from memobench.claims.evidence import POSITIVE, Region, decide, every
+from memobench.claims.evidence import POSITIVE, Region, combine_verdicts, decide
 from memobench.claims.exposure import attention_over_mlp
 from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
-from memobench.claims.groups import Groups, Measure, bits_per_parameter, over
+from memobench.claims.groups import Groups, Measure, bits_per_parameter, compare_best
 from memobench.claims.growth import (
     LINEAR,
     QUADRATIC,
@@ -63,7 +63,7 @@ from memobench.claims.growth import (
     never_falls,
     power_law,
 )
-from memobench.claims.scaling import constant, densest, exchange, exponent, limit
+from memobench.claims.scaling import constant, exchange, exponent, greatest_density, limit
 from memobench.claims.slopes import (
     equal_slopes,
     exponent_of_slopes,
@@ -105,18 +105,19 @@ __all__ = [
     "bits_per_parameter",
     "bootstrap_means",
     "broken_line",
+    "combine_verdicts",
+    "compare_best",
     "compared_accuracy",
     "constant",
     "decide",
-    "densest",
     "equal_slopes",
-    "every",
     "every_run",
     "exchange",
     "exponent",
     "exponent_of_slopes",
     "findings",
     "gains_more_from_steps",
+    "greatest_density",
     "interval",
     "jump_at_full_width",
     "levels_off",
@@ -125,14 +126,13 @@ __all__ = [
     "mask_unsaturated",
     "never_falls",
     "on_average",
-    "only",
-    "over",
-    "over_all_examples",
     "power",
     "power_law",
     "profile",
+    "restrict",
     "slope_over_bound",
     "slopes_in_heads",
+    "use_all_examples",
     "variant",
     "verdicts",
 ]

@@ -1,4 +1,4 @@
-"""How accuracy grows with the heads, their dimension and the width."""
+"""Claims on the growth of accuracy with the heads, their dimension and the width."""
 
 import dataclasses
 from collections.abc import Callable
@@ -30,16 +30,16 @@ from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
 from memobench.claims.evidence import (
     Region,
     Statistic,
-    above_best,
+    compare_criteria,
     conclude,
     conclude_groups,
-    joined,
-    rounded,
-    severest,
-    smallest,
-    stated,
+    format_estimate,
+    format_number,
+    join_parts,
+    pick_severest,
+    report_too_few,
+    smallest_mean,
     statistic_of,
-    too_few,
 )
 from memobench.common.notation import plural
 
@@ -87,9 +87,9 @@ def _straightness(means: Means, group: Any) -> Statistic:
     curved_X = fit_of(saturating_basis(from_first_X, scale), means.mean_X)
     difference = aicc_of_runs(means, curved_X, 4) - aicc_of_runs(means, fitted_X, 3)
     details = (
-        f"{plural(len(x_X), 'point')}, slope {stated(line_B2[:, 1], means.seeds)} "
+        f"{plural(len(x_X), 'point')}, slope {format_estimate(line_B2[:, 1], means.seeds)} "
         f"per head, R² {r_squared:.4f}, AICc of a saturating curve minus the line's "
-        f"{rounded(difference)}"
+        f"{format_number(difference)}"
     )
     fit = Fit("line", group, x_X, fitted_X)
     return statistic_of("slope ratio", ratio_B, STRAIGHT, means.seeds, details, (fit,))
@@ -108,7 +108,7 @@ def slope_ratio(x_X: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
 def never_falls(
     x: str, group: str = "n_examples", by: float = 0.02, least_gain: float = 0.02
 ) -> Test:
-    """Accuracy grows with x: in every group it gains from first to last, and falls nowhere.
+    """In every group accuracy gains from the first x to the last, and falls nowhere.
 
     A step down by up to `by` does not count as a fall, nor a gain below `least_gain` as a gain.
     Where the first point is saturated there is nothing to gain.
@@ -127,14 +127,14 @@ def never_falls(
             )
             steps_BX = np.diff(means.y_BX, axis=1)
             lowest = int(steps_BX[0].argmin())
-            step = smallest(
+            step = smallest_mean(
                 f"least step, at {x} = {means.x(x)[lowest + 1]:g},",
                 steps_BX,
                 (-by, np.inf),
                 means.seeds,
                 str(gain),
             )
-            statistics[value] = severest(gain, step)
+            statistics[value] = pick_severest(gain, step)
         return conclude_groups(statistics, group, "no group has three values to grow between")
 
     return test
@@ -158,8 +158,8 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
             before_B = means.y_BX[:, there] - means.y_BX[:, 0]
             after_B = means.y_BX[:, -1] - means.y_BX[:, there]
             details = (
-                f"{rounded(before_B[0])} gained up to {x} = {means.x(x)[there]:g}, "
-                f"{rounded(after_B[0])} from there to {means.x(x)[-1]:g}"
+                f"{format_number(before_B[0])} gained up to {x} = {means.x(x)[there]:g}, "
+                f"{format_number(after_B[0])} from there to {means.x(x)[-1]:g}"
             )
             # Without any gain before, nothing can level off.
             share_B = divide_or(after_B, before_B, np.inf)
@@ -173,7 +173,7 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
 
 
 def power_law(low: float, high: float, narrow: bool = False) -> Test:
-    """Accuracy follows a + b d_h^p with p between low and high; p is 0 where there is no growth.
+    """Accuracy follows a + b d_h^p with p between low and high; p is 0 without growth.
 
     Up to the first saturated point; with `narrow`, only of heads narrower than the stream.
     """
@@ -182,9 +182,9 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
     def test(table: pd.DataFrame) -> Finding:
         if narrow:
             table = table[table["d_head"] < table["d_model"]]
-        means = _growing(table, x)
+        means = _means_while_growing(table, x)
         if len(means.at) < 4:
-            return too_few(f"{len(means.at)} unsaturated values of {x}, four are needed")
+            return report_too_few(f"{len(means.at)} unsaturated values of {x}, four are needed")
         if not has_spread(means.mean_X):
             return Finding(UNDECIDED, "all means are equal, so that no exponent is defined")
         x_X = means.x(x)
@@ -201,7 +201,7 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
             dense_grid(x_X),
             curve(dense_grid(x_X))[0],
         )
-        details = joined(f"{len(x_X)} values of {x}", above_best(criteria))
+        details = join_parts(f"{len(x_X)} values of {x}", compare_criteria(criteria))
         return conclude(
             [statistic_of("exponent", exponent_B, (low, high), means.seeds, details, (fit,))]
         )
@@ -209,7 +209,7 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
     return test
 
 
-def _growing(table: pd.DataFrame, x: str) -> Means:
+def _means_while_growing(table: pd.DataFrame, x: str) -> Means:
     """The means along x up to the first saturated one."""
     means = bootstrap_means(table, x)
     return means.where(mask_unsaturated(means.mean_X))
@@ -239,11 +239,11 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
     x = "d_head"
 
     def test(table: pd.DataFrame) -> Finding:
-        means = _growing(table[table["d_head"] <= table["d_model"]], x)
+        means = _means_while_growing(table[table["d_head"] <= table["d_model"]], x)
         if not (means.at["d_head"] == means.at["d_model"]).any():
-            return too_few("no unsaturated run with d_h = d")
+            return report_too_few("no unsaturated run with d_h = d")
         if len(means.at) < 5:
-            return too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
+            return report_too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
         x_X = means.x(x)
         others_X, y_BX = x_X[:-1], means.y_BX[:, :-1]
         if len(others_X) > 4:
@@ -262,8 +262,8 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
             f"{name} without the last point", None, dense_grid(x_X), curve(dense_grid(x_X))[0]
         )
         details = (
-            f"at {x} = {x_X[-1]:g} measured {rounded(means.mean_X[-1])}, "
-            f"predicted {rounded(predicted_B[0])} by the {name} through {len(others_X)} others"
+            f"at {x} = {x_X[-1]:g} measured {format_number(means.mean_X[-1])}, predicted "
+            f"{format_number(predicted_B[0])} by the {name} through {len(others_X)} others"
         )
         jump_B = means.y_BX[:, -1] - predicted_B
         region = (threshold, np.inf)
@@ -274,7 +274,7 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
     return test
 
 
-def break_of(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
+def fit_break(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
     """The best fit of a broken line, its break between the second x and the last but one."""
     # Strictly inside, and at every point, where the break of exact data usually is.
     grid = np.union1d(np.linspace(x_X[1], x_X[-2], 301), x_X[1:-1])
@@ -284,20 +284,20 @@ def break_of(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
 def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
     """Growth slows down to at most half its slope, at the given x up to the tolerance.
 
-    Without saturated points: that growth ends where all is known says nothing.
+    Without saturated points, as growth always ends where all is known.
     """
 
     def test(table: pd.DataFrame) -> Finding:
         means = bootstrap_means(table, x)
         means = means.where(means.mean_X <= SATURATED)
         if len(means.at) < 5:
-            return too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
+            return report_too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
         if not means.x(x)[1] < at < means.x(x)[-2]:
-            return too_few(f"{x} = {at:g} is not well within the unsaturated ones")
+            return report_too_few(f"{x} = {at:g} is not well within the unsaturated ones")
         if not has_spread(means.mean_X):
             return Finding(UNDECIDED, "all means are equal, so that no break is defined")
         x_X = means.x(x)
-        break_B, coefficients_B3, _ = break_of(x_X, means.y_BX)
+        break_B, coefficients_B3, _ = fit_break(x_X, means.y_BX)
         _, before_B, change_B = coefficients_B3.T
         after_B = before_B + change_B
         # Where nothing grows before the break, nothing slows down at it.
@@ -310,15 +310,15 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
         fitted_X = broken_basis(x_X, break_B[0]) @ coefficients_B3[0]
         straight_X = fit_of(polynomial(x_X, 1), means.mean_X)
         difference = aicc_of_runs(means, straight_X, 3) - aicc_of_runs(means, fitted_X, 5)
-        before, after = (stated(slope_B, means.seeds) for slope_B in (before_B, after_B))
+        before, after = (format_estimate(slope_B, means.seeds) for slope_B in (before_B, after_B))
         details = (
             f"slopes {before} before and {after} after; AICc of a straight line minus the broken "
-            f"one's {rounded(difference)}"
+            f"one's {format_number(difference)}"
         )
         corners = np.sort([x_X[0], break_B[0], x_X[-1]])
         drawn = broken_basis(corners, break_B[0]) @ coefficients_B3[0]
         fit = Fit(f"broken line, break at {break_B[0]:.3g}", None, corners, drawn)
-        finding = conclude([severest(*statistics)], joined(*map(str, statistics), details))
+        finding = conclude([pick_severest(*statistics)], join_parts(*map(str, statistics), details))
         return dataclasses.replace(finding, fits=(fit,))
 
     return test

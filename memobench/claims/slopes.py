@@ -1,4 +1,4 @@
-"""How the slope of accuracy in the heads depends on other sizes."""
+"""Claims on the slope of accuracy in the heads at other sizes."""
 
 from typing import Any
 
@@ -20,17 +20,17 @@ from memobench.analysis.statistics import (
     polynomial,
     power,
 )
-from memobench.claims.claim import UNDECIDED, Finding, Fit, Test, by_variant
+from memobench.claims.claim import UNDECIDED, Finding, Fit, Test, split_by_variant
 from memobench.claims.evidence import (
     POSITIVE,
-    above_best,
+    compare_criteria,
     conclude,
     conclude_groups,
-    joined,
-    rounded,
-    stated,
+    format_estimate,
+    format_number,
+    join_parts,
+    report_too_few,
     statistic_of,
-    too_few,
 )
 from memobench.claims.growth import STRAIGHT, _power_fit
 from memobench.common.notation import plural
@@ -39,7 +39,7 @@ from memobench.common.notation import plural
 def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame:
     """Slope of accuracy in the heads over unsaturated points, per variant, steps and group."""
     rows = []
-    for label, of_variant in by_variant(table):
+    for label, of_variant in split_by_variant(table):
         for steps in sorted(set(of_variant["steps"])):
             at_steps = of_variant[of_variant["steps"] == steps]
             for value, (slope_B, means) in _slopes(at_steps, group).items():
@@ -55,7 +55,10 @@ def _slopes(
 ) -> dict[Any, tuple[np.ndarray, Means]]:
     """Per group the slopes_B in the heads, NaN for a single point, and the points.
 
-    bent: with the first saturated point, at which a curve has bent already.
+    Args:
+      table: of runs.
+      group: the column that tells groups apart.
+      bent: with the first saturated point, at which a curve has bent already.
     """
     found = {}
     for value, means in means_by_group(table, group, "n_heads").items():
@@ -71,7 +74,10 @@ def _slopes(
 def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Test:
     """The slopes in the heads grow with the width d as a d^p + b, p between low and high.
 
-    bent: lines go through the first saturated point too.
+    Args:
+      low: the least p.
+      high: the largest p.
+      bent: whether lines go through the first saturated point too.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -81,7 +87,7 @@ def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Te
             if len(means.at) > 1
         }
         if len(found) < 5:
-            return too_few(f"{plural(len(found), 'width')} with a slope, five are needed")
+            return report_too_few(f"{plural(len(found), 'width')} with a slope, five are needed")
         d_X = np.array(list(found), dtype=float)
         slope_BX = np.stack([slope_B for slope_B, _ in found.values()], axis=1)
         seeds = min(seeds for _, seeds in found.values())
@@ -100,9 +106,9 @@ def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Te
             coefficients_2 = least_squares(design_X2, slope_BX[:1])[0]
             drawn_X = power(dense_X / d_X.max(), exponent) @ coefficients_2
             fits.append(Fit(name, None, dense_X, drawn_X))
-        errors = ", ".join(f"{name} {rounded(error)}" for name, error in left_out.items())
-        details = joined(
-            f"{len(d_X)} widths", above_best(criteria), f"leave-one-out error: {errors}"
+        errors = ", ".join(f"{name} {format_number(error)}" for name, error in left_out.items())
+        details = join_parts(
+            f"{len(d_X)} widths", compare_criteria(criteria), f"leave-one-out error: {errors}"
         )
         return conclude(
             [statistic_of("exponent", exponent_B, (low, high), seeds, details, tuple(fits))]
@@ -120,11 +126,13 @@ def equal_slopes(group: str) -> Test:
     def test(table: pd.DataFrame) -> Finding:
         found = {value: x for value, x in _slopes(table, group).items() if len(x[1].at) > 1}
         if len(found) < 2:
-            return too_few(f"{plural(len(found), 'value')} of {group} with a slope, two are needed")
+            return report_too_few(
+                f"{plural(len(found), 'value')} of {group} with a slope, two are needed"
+            )
         (first_B, _), (last_B, _) = found[min(found)], found[max(found)]
         seeds = min(means.seeds for _, means in found.values())
         details = f"{group} = {max(found)} over {min(found)}; slopes " + ", ".join(
-            f"{stated(slope_B, seeds)} at {value}" for value, (slope_B, _) in found.items()
+            f"{format_estimate(slope_B, seeds)} at {value}" for value, (slope_B, _) in found.items()
         )
         ratio_B = divide_or(last_B, first_B, np.inf)
         return conclude([statistic_of("ratio of slopes", ratio_B, STRAIGHT, seeds, details)])

@@ -91,7 +91,7 @@ def _full(known: pd.DataFrame) -> pd.DataFrame:
 
 
 def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
-    means = exposure.best_rate(exposure.per_parameter(known, measure))
+    means = exposure.best_rate(exposure.means_per_parameter(known, measure))
     families = means.at.apply(typical.family, axis=1)
     colors = colors_of(families)
     for (name, color), marker in zip(colors.items(), MARKERS, strict=False):

@@ -87,7 +87,7 @@ class Widths(Drawing):
     def _shown(self, table: pd.DataFrame) -> pd.DataFrame:
         """A row for each group and size; W is NaN where not all seeds know all."""
         rows = []
-        for name, sizes in widths.of_groups(table, self.groups).items():
+        for name, sizes in widths.least_widths_by_group(table, self.groups).items():
             for (d_model, n), of in sizes.items():
                 weights, low, high = _weights(of)
                 rows.append(
@@ -117,7 +117,7 @@ def _text(row: Any) -> str:
 
 
 def _weights(of: widths.Least) -> tuple[float, float, float]:
-    if not of.whole:
+    if not of.is_complete:
         return np.nan, np.nan, np.nan
     y_BX, seeds = widths.log_weights([of])
     low, high = interval(np.exp(y_BX[:, 0]), seeds)
