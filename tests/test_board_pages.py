@@ -248,7 +248,7 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path, 
     assert "architecture='nobodys' is unknown" in caplog.text
     assert "of your" not in unknown.stdout
     plain = pd.DataFrame({"method": ["training"], "status": ["ok"]})
-    assert "memobench.board.run makes" in leaderboard.off_board(plain)
+    assert "memobench.board.table.run makes" in leaderboard.off_board(plain)
     none = command_line("leaderboard", "--results=none", cwd=tmp_path)
     assert none.returncode == 1
     assert "'none' is not a folder" in none.stderr

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench.board import families, typical
+from memobench.board import capacity_summary, families
 from memobench.methods import thresholds as capacity
 from tests.coverage import failing_rate
 
@@ -51,7 +51,7 @@ def test_the_interval_of_a_ratio_covers(tables, inits):
             bits_KxTxS = 500 * share * mean_K[:, None, None] * (1 + of_tables + own)
             sizes = {"tables": tables, "inits": inits, "n_params": 250, "rung_steps": [16, 64, 256]}
             found.append({**sizes, "rung_bits": bits_KxTxS.reshape(3, -1).tolist()})
-        return typical.ratio(*found)
+        return capacity_summary.ratio(*found)
 
     ratios = [one() for _ in range(REPETITIONS)]
     for k in range(3):
@@ -195,13 +195,15 @@ def test_what_is_not_all_tried_grows_no_further():
 
 def test_holm_keeps_the_chance_of_any_error():
     random = np.random.default_rng(2)
-    wrong = [any(typical.holm(random.random(15))) for _ in range(2000)]
+    wrong = [any(capacity_summary.holm(random.random(15))) for _ in range(2000)]
     assert 0.035 <= np.mean(wrong) <= 0.065
-    assert typical.holm([0.001, 0.5, 0.004]) == [True, False, True]
+    assert capacity_summary.holm([0.001, 0.5, 0.004]) == [True, False, True]
 
 
 def entries(known):
-    return typical.with_ranks(pd.DataFrame({"entry": list(known), "bits_T": list(known.values())}))
+    return capacity_summary.rank_entries(
+        pd.DataFrame({"entry": list(known), "bits_T": list(known.values())})
+    )
 
 
 def test_ranks_of_entries_that_cannot_be_told_apart_share_a_range():
@@ -260,13 +262,15 @@ def grown(random, mean_of, tables=24):
 
 
 def rejected(law):
-    return law["p_value"] < typical.REJECTED
+    return law["p_value"] < capacity_summary.REJECTED
 
 
 def test_the_intervals_of_a_power_law_cover_its_numbers_and_it_is_seldom_rejected():
     random = np.random.default_rng(5)
     laws = [
-        typical.power_laws(grown(random, lambda n, full: 2 * n**1.1 * (0.9 if full else 1))).iloc[0]
+        capacity_summary.power_laws(
+            grown(random, lambda n, full: 2 * n**1.1 * (0.9 if full else 1))
+        ).iloc[0]
         for _ in range(REPETITIONS)
     ]
     for name, true in (("exponent", 1.1), ("all_pairs", 0.9)):
@@ -278,15 +282,17 @@ def test_the_intervals_of_a_power_law_cover_its_numbers_and_it_is_seldom_rejecte
 def test_what_is_no_power_law_is_seen_and_three_budgets_have_none():
     random = np.random.default_rng(6)
     bent = grown(random, lambda n, full: 2.0 * n * (1.3 if n == 512 else 1.0))
-    law = typical.power_laws(bent).iloc[0]
+    law = capacity_summary.power_laws(bent).iloc[0]
     assert law["p_value"] < 1e-6
     # It is off by more than its numbers spread.
     assert np.isnan(law["exponent_low"])
-    assert typical.power_laws(bent[:3]).empty
-    assert typical.power_laws(bent.assign(protocol="published")).empty
+    assert capacity_summary.power_laws(bent[:3]).empty
+    assert capacity_summary.power_laws(bent.assign(protocol="published")).empty
 
 
 def test_a_power_law_of_sets_of_one_share_of_all_pairs_has_no_factor():
-    law = typical.power_laws(grown(np.random.default_rng(7), lambda n, full: n)[::2]).iloc[0]
+    law = capacity_summary.power_laws(grown(np.random.default_rng(7), lambda n, full: n)[::2]).iloc[
+        0
+    ]
     assert "all_pairs" not in law
     np.testing.assert_allclose(np.array(law["bits"]), law["n_params"], rtol=0.03)

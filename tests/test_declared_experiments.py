@@ -21,10 +21,10 @@ from memobench.methods.capacity import Capacity
 from memobench.methods.search import Search
 from memobench.planner import packing
 from memobench.report import experiment as page
+from memobench.report.capacity_summary import Shapes, Typical
 from memobench.report.exposure import Exposure
 from memobench.report.groups import Groups
 from memobench.report.scaling import Scaling
-from memobench.report.typical import Shapes, Typical
 from memobench.store import published, results
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
 from memobench.report.drawing import directly_labelled, subplots
@@ -17,7 +17,7 @@ from memobench.report.drawing import directly_labelled, subplots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ATTENTION, _MLP, _BOTH = typical.SIDES
+_ATTENTION, _MLP, _BOTH = capacity_summary.SIDES
 _NAMES = {
     _ATTENTION: "attention alone",
     _MLP: "the MLP",
@@ -36,15 +36,15 @@ def answer(table: pd.DataFrame) -> str:
 
     Raises ValueError where no budget has attention alone and an MLP on the same label tables.
     """
-    contests = typical.contests(table)
+    contests = capacity_summary.contests(table)
     if not contests:
         raise ValueError("no budget has both attention alone and an MLP")
-    complete = typical.with_all_forms(contests)
+    complete = capacity_summary.select_complete(contests)
     contest = (complete or contests)[-1]
     known = _known(contest)
     parts = [
         _order(contest, known),
-        _over(contest, typical.with_all_forms(contests, [_ATTENTION, _MLP])),
+        _over(contest, capacity_summary.select_complete(contests, [_ATTENTION, _MLP])),
         _width(contest, known),
         _sets(known),
         _design(contest),
@@ -54,12 +54,12 @@ def answer(table: pd.DataFrame) -> str:
 
 def has_answer(table: pd.DataFrame) -> bool:
     """Whether a table compares attention alone with an MLP."""
-    return bool(typical.contests(table))
+    return bool(capacity_summary.contests(table))
 
 
 def forms(table: pd.DataFrame) -> str:
     """A Markdown table of the forms that the answer compares, the one of most bits first."""
-    contest = typical.with_all_forms(typical.contests(table))[-1]
+    contest = capacity_summary.select_complete(capacity_summary.contests(table))[-1]
     rows = sorted(_known(contest).values(), key=lambda row: -row["bits"] / row["n_params"])
     shown = {
         f"{contest.budget:,} parameters": [f"{row['family']} ({row['entry']})" for row in rows],
@@ -71,12 +71,12 @@ def forms(table: pd.DataFrame) -> str:
 
 def draw(table: pd.DataFrame) -> "Figure":
     """The key figure: bits, and sets that fit, per parameter of each side's best form."""
-    contests = typical.contests(table)
+    contests = capacity_summary.contests(table)
     figure, ((bits, sets),) = subplots(1, 2, (12, 4.8))
     points = [
         (name, row)
         for side in (_ATTENTION, _MLP, _BOTH)
-        for contest in typical.with_all_forms(contests, [side])
+        for contest in capacity_summary.select_complete(contests, [side])
         for name, row in _known(contest).items()
         if name == side or (side == _ATTENTION and name == WIDE)
     ]
@@ -108,8 +108,8 @@ def draw(table: pd.DataFrame) -> "Figure":
     return figure
 
 
-def _title(contests: Sequence[typical.Contest]) -> str:
-    complete = typical.with_all_forms(contests, [_ATTENTION, _MLP])
+def _title(contests: Sequence[capacity_summary.Contest]) -> str:
+    complete = capacity_summary.select_complete(contests, [_ATTENTION, _MLP])
     best = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in complete]
     wide = [_ratio(each.wide, each.best[_MLP]).value for each in complete if each.wide is not None]
     said = f"Attention alone knows {_range(best)} times the MLP's bits with its best heads"
@@ -119,7 +119,7 @@ def _title(contests: Sequence[typical.Contest]) -> str:
 # --- Sentences ------------------------------------------------------------------------------------
 
 
-def _order(contest: typical.Contest, known: dict[str, Any]) -> str:
+def _order(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
     """Who knows the most, and what the others know."""
     sides = sorted(contest.best, key=lambda side: -_per(known[side], "bits").value)
     first, second, *_ = sides
@@ -133,7 +133,7 @@ def _order(contest: typical.Contest, known: dict[str, Any]) -> str:
     )
 
 
-def _over(contest: typical.Contest, all_forms: Sequence[typical.Contest]) -> str:
+def _over(contest: capacity_summary.Contest, all_forms: Sequence[capacity_summary.Contest]) -> str:
     """Attention over MLP, here and from the least budget to the largest with all their forms."""
     over = _ratio(contest.best[_ATTENTION], contest.best[_MLP])
     of_budgets = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in all_forms]
@@ -144,7 +144,7 @@ def _over(contest: typical.Contest, all_forms: Sequence[typical.Contest]) -> str
     return f"{said}."
 
 
-def _width(contest: typical.Contest, known: dict[str, Any]) -> str:
+def _width(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
     """What heads as wide as the model cost, where narrower ones were measured."""
     if (_ATTENTION, "narrow") not in contest.forms:
         return "Heads narrower than the model are not among these runs."
@@ -161,7 +161,7 @@ def _width(contest: typical.Contest, known: dict[str, Any]) -> str:
 
 def _sets(known: dict[str, Any]) -> str:
     """The sets that fit, where their learning rate was chosen for them."""
-    rows = {side: known[side] for side in typical.SIDES if side in known}
+    rows = {side: known[side] for side in capacity_summary.SIDES if side in known}
     learnt = {
         side: _estimate(row, "half_99")
         for side, row in rows.items()
@@ -175,7 +175,7 @@ def _sets(known: dict[str, Any]) -> str:
     return f"Sets of which half of the trainings learn 99%: {shown}."
 
 
-def _design(contest: typical.Contest) -> str:
+def _design(contest: capacity_summary.Contest) -> str:
     """For which design all of this holds."""
     run = contest.best[_MLP]
     return (
@@ -188,20 +188,20 @@ def _design(contest: typical.Contest) -> str:
 # --- Numbers --------------------------------------------------------------------------------------
 
 
-def _known(contest: typical.Contest) -> dict[str, Any]:
-    """What `typical.summary` says of each side's best form, and of attention with wide heads."""
+def _known(contest: capacity_summary.Contest) -> dict[str, Any]:
+    """The summary of each side's best form, and of attention with wide heads."""
     runs = dict(contest.best)
     if contest.wide is not None and contest.wide["run_id"] != runs[_ATTENTION]["run_id"]:
         runs[WIDE] = contest.wide
     found: dict[Any, Any] = (
-        typical.summary(pd.DataFrame(runs.values())).set_index("run_id").to_dict("index")
+        capacity_summary.summarize(pd.DataFrame(runs.values())).set_index("run_id").to_dict("index")
     )
     return {name: found[run["run_id"]] for name, run in runs.items()}
 
 
 def _ratio(run: Any, other: Any) -> Estimate:
     """One run's bits per parameter over another's, after all steps."""
-    return typical.ratio(run, other)[-1][1]
+    return capacity_summary.ratio(run, other)[-1][1]
 
 
 def _estimate(row: Any, name: str, per: float = 1) -> Estimate:

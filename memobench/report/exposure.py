@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.claims import exposure, interval
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
@@ -92,7 +92,7 @@ def _full(known: pd.DataFrame) -> pd.DataFrame:
 
 def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
     means = exposure.best_rate(exposure.means_per_parameter(known, measure))
-    families = means.at.apply(typical.family, axis=1)
+    families = means.at.apply(capacity_summary.family, axis=1)
     colors = colors_of(families)
     for (name, color), marker in zip(colors.items(), MARKERS, strict=False):
         chosen = means.where((families == name).to_numpy())

@@ -16,8 +16,8 @@ from typing import Any
 
 import pandas as pd
 
+from memobench.board import capacity_summary
 from memobench.board import table as standard
-from memobench.board import typical
 
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")
@@ -25,8 +25,8 @@ SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")
 SHOWN = (
     "attention + MLP, narrow heads",
     "attention-only, narrow heads",
-    typical.MLP,
-    typical.ATTENTION,
+    capacity_summary.MLP,
+    capacity_summary.ATTENTION,
 )
 
 

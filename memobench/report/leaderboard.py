@@ -11,7 +11,7 @@ import pandas as pd
 
 from memobench.board import copies, families, submissions
 from memobench.board import table as standard
-from memobench.board.typical import measured
+from memobench.board.capacity_summary import capacity_runs
 from memobench.certificates import counting
 from memobench.common import folders
 from memobench.common.errors import UserError
@@ -68,9 +68,9 @@ LINKS = {
 
 def compared(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that say who memorizes more: memobench's own, or all where those do not say it."""
-    runs, steps = measured(runs), standard.TRAININGS[standard.EXACT].steps
+    runs, steps = capacity_runs(runs), standard.TRAININGS[standard.EXACT].steps
     rows: list[Any] = runs.to_dict("records")
-    is_sound = [row["steps"] == steps and not standard.unreadable(row) for row in rows]
+    is_sound = [row["steps"] == steps and not standard.reading_error(row) for row in rows]
     runs = runs[np.array(is_sound, bool)]
     published = runs[runs["by"] == standard.OWN] if "by" in runs else runs
     return published if answer.has_answer(published) else runs
@@ -184,7 +184,7 @@ def published() -> tuple[list[Any], list[Any]]:
 def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
     """What the weights know that entries of the reader's folder have kept."""
     found = []
-    rows: list[Any] = measured(own).to_dict("records")
+    rows: list[Any] = capacity_runs(own).to_dict("records")
     for row in rows:
         path = results.weights_path(folder, row["run_id"])
         if path.exists() and (track := standard.track_of(row)):
@@ -198,17 +198,17 @@ def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
 
 def off_board(own: pd.DataFrame) -> str:
     """Why runs of the reader's are no entries, where they can be read; empty where all are."""
-    rows: list[Any] = measured(own).to_dict("records")
-    known = [row for row in rows if not standard.unreadable(row)]
+    rows: list[Any] = capacity_runs(own).to_dict("records")
+    known = [row for row in rows if not standard.reading_error(row)]
     n_off = sum(standard.track_of(row) is None for row in known)
     if n_off:
         return (
             f"{n_off} of your {len(rows)} runs of capacities are of other sets, steps or trainings "
-            "than the board's, which are those of memobench.board.run; memobench compare has them "
-            "beside published ones"
+            "than the board's, which are those of memobench.board.table.run; memobench compare has "
+            "them beside published ones"
         )
     if len(own) and not rows:
-        return "No run of yours is ranked: memobench.board.run makes those that are"
+        return "No run of yours is ranked: memobench.board.table.run makes those that are"
     return ""
 
 
@@ -216,6 +216,10 @@ def submitted(folder: pathlib.Path) -> list[dict[str, Any]]:
     """Rows of the weights that submissions of a folder of results hold, without copies of ours."""
     folder = folder / "submissions"
     found = submissions.load_folder(folder)
-    ours = copies.published({x.task for each in found for x in each.certificates}) if found else ()
+    ours = (
+        copies.load_published({x.task for each in found for x in each.certificates})
+        if found
+        else ()
+    )
     rows: list[Any] = submissions.table(found, ours).to_dict("records")
     return [{**row, "weights": folder / row["source"] / row["file"]} for row in rows]

@@ -7,7 +7,7 @@ import pandas as pd
 
 from memobench.analysis import estimates
 from memobench.analysis import seeds as analysis
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.common import notation
 from memobench.common.errors import closest, require, shown
 from memobench.core.run import Method
@@ -109,7 +109,7 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     require(rows[measure].notna().any(), none)
     found = _means_and_intervals(rows, measure)
     if "family" in (x, hue):
-        found["family"] = [typical.family(row) for row in found.to_dict("records")]
+        found["family"] = [capacity_summary.family(row) for row in found.to_dict("records")]
     found = found.dropna(subset=[x, hue, measure])
     require(len(found), none)
     per = found["n_params"] if y != measure else 1

@@ -14,16 +14,16 @@ from collections.abc import Callable
 import pandas as pd
 
 from memobench import claims
-from memobench.board import peak, typical
+from memobench.board import capacity_summary, peak
 from memobench.board import table as board
 from memobench.claims import exposure
 from memobench.experiments.board.peak import ratios
 from memobench.report import answer, papers, tables
-from memobench.report import typical as entries
+from memobench.report import capacity_summary as entries
 from memobench.store.published import published
 
 _TYPICAL = ("board/typical", "large")
-_FAMILIES = (typical.ATTENTION, typical.MLP, "attention + MLP")
+_FAMILIES = (capacity_summary.ATTENTION, capacity_summary.MLP, "attention + MLP")
 
 
 def _answer() -> str:
@@ -67,7 +67,7 @@ def _beside(preset: str) -> pd.DataFrame:
 
 
 def _exact(table: pd.DataFrame) -> pd.DataFrame:
-    found = typical.summary(table)
+    found = capacity_summary.summarize(table)
     return found[found["protocol"] == "exact"]
 
 
