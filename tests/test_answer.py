@@ -103,7 +103,7 @@ def test_runs_of_one_side_have_no_answer(board, kept, tmp_path):
     assert bool(sections) == bool(kept)
     experiment.figure.draw(experiment, "quick", some).savefig(tmp_path / "typical.png")
     assert (tmp_path / "typical.png").stat().st_size > 0
-    assert not answer.has_answer(leaderboard.compared(some))
+    assert not answer.has_answer(leaderboard.select_comparable(some))
     with pytest.raises(ValueError, match="attention alone and an MLP"):
         answer.answer(some)
 

@@ -188,7 +188,7 @@ def test_the_page_compares_constructions_with_training(against_training, tmp_pat
     compared = _rows_of(text, "Memorized over proven").set_index("n_heads")
     assert compared["promised"].tolist() == ["6", "10"]
     assert list(compared)[-7:] == list(claims.MADE)
-    labels = panels.made(table)
+    labels = panels.weight_origin(table)
     ratio = {heads: {} for heads in (2, 4)}
     for n_heads, of_heads in ratio.items():
         for made in claims.MADE:

@@ -81,7 +81,7 @@ def test_it_draws_into_axes_and_is_saved(heads, tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"y": "acuracy"}, "'acuracy' is no column here; did you mean accuracy?"),
+        ({"y": "acuracy"}, "'acuracy' is not a column here; did you mean accuracy?"),
         ({"x": "seed"}, "'seed' does not tell configurations apart"),
         ({"hue": "accuracy"}, "'accuracy' does not tell configurations apart"),
         ({"y": "device"}, "no row has numbers in 'n_params' and 'device'"),

@@ -146,7 +146,7 @@ SEPARATED = st.text(alphabet='=+-@;,|"\t\r\n a1', max_size=12)
 @hypothesis.settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @hypothesis.given(st.lists(SEPARATED, min_size=1, max_size=3))
 def test_no_text_becomes_a_formula_whatever_separates_cells(values):
-    table = tables.csv_safe(pd.DataFrame({"n": 1, "x": values}))
+    table = tables.make_csv_safe(pd.DataFrame({"n": 1, "x": values}))
     text = table.to_csv(index=False)
     cells_of_all = [x for row in csv.reader(io.StringIO(text, newline="")) for x in row]
     # Where others separate cells, lines are split whatever is quoted.
@@ -302,10 +302,10 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
 
 def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     names = ("experiment", "verdicts", "leaderboard", "configurations", "html", "latex")
-    names += ("exposure", "scaling", "typical", "figure", "panels", "saturation")
+    names += ("exposure", "scaling", "capacity_summary", "figure", "panels", "saturation")
     modules = ", ".join(f"memobench.report.{x}" for x in names)
-    # Modules need no import of their own.
-    code = "import memobench\nmemobench.board.table.run, memobench.board.families\n"
+    # Rooms need no import of their own.
+    code = "import memobench\nmemobench.board, memobench.claims.restrict\n"
     code += f"import sys, memobench.experiments, {modules}\n"
     code += "from jax._src import xla_bridge as x\n"
     code += "assert not x._backends and not {'matplotlib', 'seaborn'} & set(sys.modules)"
@@ -332,14 +332,14 @@ def test_a_figure_names_variants_and_steps_only_where_they_differ(measured):
 def test_a_figure_of_a_column_that_is_none_is_one_line(measured):
     experiment, table = measured
     wrong = Figure(x="n_params", hue="architectur")
-    with pytest.raises(UserError, match=r"^figure: hue='architectur' is no column"):
+    with pytest.raises(UserError, match=r"^figure: hue='architectur' is not a column"):
         wrong.draw(experiment, "quick", table)
 
 
 def test_an_architecture_without_variants_is_beside_the_one_it_is_compared_with():
     protocol = pd.Series(["exact", "exact", "published", "published", "published"])
     labels = pd.Series(["(b)", "exact", "published", "(a)", "(c)"])
-    together = figure._together(labels, protocol)
+    together = figure._merge_variants(labels, protocol)
     # With several variants nothing says which of them it belongs to.
     assert together.tolist() == ["exact gradient", "exact gradient", "published", "(a)", "(c)"]
-    assert figure._together(labels[:1], protocol[:1]).tolist() == ["(b)"]
+    assert figure._merge_variants(labels[:1], protocol[:1]).tolist() == ["(b)"]

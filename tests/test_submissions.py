@@ -172,7 +172,7 @@ def test_copies_of_published_weights_are_refused_and_on_no_board(tmp_path, caplo
     done = command_line("check-submission", str(folder), cwd=tmp_path)
     assert done.returncode == 1
     assert f"got the function of {path}, up to scale. Leave it out." in done.stderr
-    assert leaderboard.submitted(tmp_path) == []
+    assert leaderboard.load_submitted(tmp_path) == []
     assert f"it computes what {path} does" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Attention or MLP: the answer in sentences, in a table and in the key figure.
+"""The answer on attention or MLP in sentences, in a table and in the key figure.
 
 Each side is its best measured form at a budget, and what heads as wide as the model cost is said
 beside it. All of it follows from runs of Capacities; no sentence is written by hand.
@@ -12,7 +12,7 @@ import pandas as pd
 from memobench.board import capacity_summary
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
-from memobench.report.drawing import directly_labelled, subplots
+from memobench.report.drawing import draw_labelled_lines, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,13 +38,13 @@ def answer(table: pd.DataFrame) -> str:
     """
     contests = capacity_summary.contests(table)
     if not contests:
-        raise ValueError("no budget has both attention alone and an MLP")
+        raise ValueError("the table must have attention alone and an MLP at one budget")
     complete = capacity_summary.select_complete(contests)
     contest = (complete or contests)[-1]
-    known = _known(contest)
+    known = _summaries(contest)
     parts = [
         _order(contest, known),
-        _over(contest, capacity_summary.select_complete(contests, [_ATTENTION, _MLP])),
+        _ratio_sentence(contest, capacity_summary.select_complete(contests, [_ATTENTION, _MLP])),
         _width(contest, known),
         _sets(known),
         _design(contest),
@@ -53,31 +53,31 @@ def answer(table: pd.DataFrame) -> str:
 
 
 def has_answer(table: pd.DataFrame) -> bool:
-    """Whether a table compares attention alone with an MLP."""
+    """True if a table compares attention alone with an MLP."""
     return bool(capacity_summary.contests(table))
 
 
 def forms(table: pd.DataFrame) -> str:
     """A Markdown table of the forms that the answer compares, the one of most bits first."""
     contest = capacity_summary.select_complete(capacity_summary.contests(table))[-1]
-    rows = sorted(_known(contest).values(), key=lambda row: -row["bits"] / row["n_params"])
+    rows = sorted(_summaries(contest).values(), key=lambda row: -row["bits"] / row["n_params"])
     shown = {
         f"{contest.budget:,} parameters": [f"{row['family']} ({row['entry']})" for row in rows],
-        "bits per parameter": [_interval(_per(row, "bits"), 3) for row in rows],
+        "bits per parameter": [_interval(_per_parameter(row, "bits"), 3) for row in rows],
         "half know to 99%": [_interval(_estimate(row, "half_99"), 0) for row in rows],
     }
     return tables.markdown(pd.DataFrame(shown), {})
 
 
 def draw(table: pd.DataFrame) -> "Figure":
-    """The key figure: bits, and sets that fit, per parameter of each side's best form."""
+    """The key figure, of bits and sets that fit, per parameter of each side's best form."""
     contests = capacity_summary.contests(table)
     figure, ((bits, sets),) = subplots(1, 2, (12, 4.8))
     points = [
         (name, row)
         for side in (_ATTENTION, _MLP, _BOTH)
         for contest in capacity_summary.select_complete(contests, [side])
-        for name, row in _known(contest).items()
+        for name, row in _summaries(contest).items()
         if name == side or (side == _ATTENTION and name == WIDE)
     ]
     for axis, column, label in (
@@ -85,10 +85,12 @@ def draw(table: pd.DataFrame) -> "Figure":
         (sets, "half_99", "associations per parameter\nthat half of the trainings learn"),
     ):
         lines = {
-            name: [(row["n_params"], *_per(row, column)) for of, row in points if of == name]
+            name: [
+                (row["n_params"], *_per_parameter(row, column)) for of, row in points if of == name
+            ]
             for name in _LOOKS
         }
-        directly_labelled(axis, lines, _LOOKS)
+        draw_labelled_lines(axis, lines, _LOOKS)
         axis.set_ylabel(label)
         axis.set_xlabel("parameters, all counted")
     for value, where in FIELD.items():
@@ -120,20 +122,23 @@ def _title(contests: Sequence[capacity_summary.Contest]) -> str:
 
 
 def _order(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
-    """Who knows the most, and what the others know."""
-    sides = sorted(contest.best, key=lambda side: -_per(known[side], "bits").value)
+    """The side that knows the most, and the bits of the others."""
+    sides = sorted(contest.best, key=lambda side: -_per_parameter(known[side], "bits").value)
     first, second, *_ = sides
     ahead = _ratio(contest.best[first], contest.best[second]).low > 1
     verb = "memorize" if first == _BOTH else "memorizes"
     most = f"{verb} the most" if ahead else f"{verb} as much as any other"
-    rest = " and ".join(f"{_NAMES[x]} {_interval(_per(known[x], 'bits'), 2)}" for x in sides[1:])
+    bits = {side: _interval(_per_parameter(known[side], "bits"), 2) for side in sides}
+    rest = " and ".join(f"{_NAMES[side]} {bits[side]}" for side in sides[1:])
     return (
         f"At {contest.budget:,} parameters {_NAMES[first]} {most}, "
-        f"{_interval(_per(known[first], 'bits'), 2)} bits per parameter, {rest}."
+        f"{bits[first]} bits per parameter, {rest}."
     )
 
 
-def _over(contest: capacity_summary.Contest, all_forms: Sequence[capacity_summary.Contest]) -> str:
+def _ratio_sentence(
+    contest: capacity_summary.Contest, all_forms: Sequence[capacity_summary.Contest]
+) -> str:
     """Attention over MLP, here and from the least budget to the largest with all their forms."""
     over = _ratio(contest.best[_ATTENTION], contest.best[_MLP])
     of_budgets = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in all_forms]
@@ -145,7 +150,7 @@ def _over(contest: capacity_summary.Contest, all_forms: Sequence[capacity_summar
 
 
 def _width(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
-    """What heads as wide as the model cost, where narrower ones were measured."""
+    """The cost of heads as wide as the model, where narrower ones were measured."""
     if (_ATTENTION, "narrow") not in contest.forms:
         return "Heads narrower than the model are not among these runs."
     if contest.wide is None or WIDE not in known:
@@ -176,7 +181,7 @@ def _sets(known: dict[str, Any]) -> str:
 
 
 def _design(contest: capacity_summary.Contest) -> str:
-    """For which design all of this holds."""
+    """The design for which all of this holds."""
     run = contest.best[_MLP]
     return (
         f"(Best measured form of each; pairs of {run['vocab_size']} tokens, "
@@ -188,7 +193,7 @@ def _design(contest: capacity_summary.Contest) -> str:
 # --- Numbers --------------------------------------------------------------------------------------
 
 
-def _known(contest: capacity_summary.Contest) -> dict[str, Any]:
+def _summaries(contest: capacity_summary.Contest) -> dict[str, Any]:
     """The summary of each side's best form, and of attention with wide heads."""
     runs = dict(contest.best)
     if contest.wide is not None and contest.wide["run_id"] != runs[_ATTENTION]["run_id"]:
@@ -209,7 +214,7 @@ def _estimate(row: Any, name: str, per: float = 1) -> Estimate:
     return Estimate(*ends)
 
 
-def _per(row: Any, name: str) -> Estimate:
+def _per_parameter(row: Any, name: str) -> Estimate:
     return _estimate(row, name, row["n_params"])
 
 

@@ -1,4 +1,4 @@
-"""Typical capacities of families: bits, threshold and attention over MLP, against parameters."""
+"""Figures of typical capacities of families, and of attention over MLP, against parameters."""
 
 import dataclasses
 import itertools
@@ -93,7 +93,7 @@ class Typical(Drawing):
             bits.plot(n_X, np.array(law["bits"]) / n_X, "--", color="black", linewidth=1, zorder=5)
         handles = [key(family, **looks[family]) for family in families]
         handles += [key("power law, not rejected", color="black", linestyle="--")] if kept else []
-        _below(figure, handles)
+        _add_legend(figure, handles)
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
@@ -113,7 +113,7 @@ class Typical(Drawing):
             parts += [
                 f"### {budget:,} parameters, N = {int(rows['vocab_size'].iloc[0])}, {protocol} "
                 f"protocol, {steps} steps",
-                tables.markdown(shown(rows), {}),
+                tables.markdown(reader_table(rows), {}),
             ]
         return [*parts, *_power_laws(table)]
 
@@ -159,18 +159,18 @@ class Shapes(Drawing):
             for family, marker in zip(families, MARKERS * len(families), strict=False)
         ]
         figure.suptitle(notation.typeset(experiment.title))
-        _below(figure, handles)
+        _add_legend(figure, handles)
         return figure
 
 
-def _below(figure: "Figure", handles: Sequence[Any]) -> None:
-    """The legend, in two columns where names of families are long."""
+def _add_legend(figure: "Figure", handles: Sequence[Any]) -> None:
+    """Draws the legend, in two columns where names of families are long."""
     long = any(len(handle.get_label()) > _LONG for handle in handles)
     legend(figure, handles, columns=2 if long else 3)
 
 
 def laws(table: pd.DataFrame) -> pd.DataFrame:
-    """What pages show of the power law of every family that has one, that of most bits first."""
+    """The table for pages of the power law of every family that has one, by its bits."""
     found = capacity_summary.power_laws(table)
     if found.empty:
         return found
@@ -203,7 +203,7 @@ def _power_laws(table: pd.DataFrame) -> list[str]:
 
 
 def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, aside: float) -> None:
-    """Estimates with intervals over budgets, per parameter; a share is none of parameters."""
+    """Draws estimates with intervals over budgets, per parameter unless they are shares."""
     rows = rows.dropna(subset=[name]).sort_values("n_params")
     per = 1 if name == "accuracy" else rows["n_params"]
     value, low, high = (
@@ -249,8 +249,8 @@ def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
     axis.set_xlabel("parameters, all counted")
 
 
-def shown(rows: pd.DataFrame) -> pd.DataFrame:
-    """A set's entries for readers."""
+def reader_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """The table of a set's entries for readers."""
 
     def interval(name: str, digits: int, per: Any = 1.0) -> list[str]:
         if name not in rows:

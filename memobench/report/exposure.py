@@ -1,4 +1,4 @@
-"""What attention and MLP hold per parameter against exposures: figure and table."""
+"""Capacity of attention and MLP per parameter against exposures, as figure and table."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ ONE = {"color": "black", "linewidth": 1, "linestyle": ":"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exposure(Drawing):
-    """What families hold per parameter against how often they saw each fact, and their ratio."""
+    """Capacity of families per parameter against exposures of each fact, and its ratio."""
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`: each measure by exposures, and below it attention over MLP."""

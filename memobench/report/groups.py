@@ -1,4 +1,4 @@
-"""What groups of entries know, each by its best entry, side by side."""
+"""The measures of groups of entries, each by its best entry, side by side."""
 
 import dataclasses
 from typing import TYPE_CHECKING

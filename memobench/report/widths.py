@@ -1,4 +1,4 @@
-"""How many weights know all of a set, against its size: a panel for each width of the stream."""
+"""The least weights that know all of a set against its size, a panel for each stream width."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
