@@ -191,7 +191,7 @@ def __getattr__(name: str) -> Any:
         require_system()
         return getattr(importlib.import_module(f"memobench.{_HOMES[name]}"), name)
     if name[:1].isupper():
-        kinds = importlib.import_module("memobench.analysis.kinds").by_class()
+        kinds = importlib.import_module("memobench.analysis.kinds").kinds_by_class()
         if name in kinds:
             return kinds[name]
     elif not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
@@ -203,4 +203,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """What completion lists: all that is public, and every kind by its class."""
-    return sorted({*__all__, *importlib.import_module("memobench.analysis.kinds").by_class()})
+    return sorted({*__all__, *importlib.import_module("memobench.analysis.kinds").kinds_by_class()})

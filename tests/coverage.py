@@ -15,7 +15,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis import estimates, statistics
-from memobench.claims import evidence, families, groups, growth, slopes
+from memobench.claims import evidence, slopes
 from memobench.experiments.blocks import claims as groups
 from memobench.experiments.dana2025 import family_claims as families
 from memobench.experiments.dana2025 import growth_claims as growth
@@ -54,8 +54,8 @@ def spread() -> Spread:
         table = pd.read_csv(path, low_memory=False, usecols=lambda name: name in columns)  # noqa: B023
         # As read, each column is apart, and pandas warns of a hundred.
         table = table.copy()
-        table = table.assign(y=statistics.measured(table), variant=claims.variant(table))
-        table = statistics.usable(table).dropna(axis=1, how="all")
+        table = table.assign(y=statistics.compared_accuracy(table), variant=claims.variant(table))
+        table = statistics.drop_diverged(table).dropna(axis=1, how="all")
         if table.empty:
             continue
         groups = table.groupby([x for x in configuration() if x in table], dropna=False)
@@ -168,17 +168,17 @@ def _best(y_BX: np.ndarray) -> np.ndarray:
 
 
 def _break(y_BX: np.ndarray) -> np.ndarray:
-    return growth.break_of(WIDTHS, y_BX)[0]
+    return growth.fit_break(WIDTHS, y_BX)[0]
 
 
 def _smallest(y_BX: np.ndarray, seeds: int) -> tuple[float, float]:
-    found = evidence.smallest("", y_BX, (0, np.inf), seeds)
+    found = evidence.smallest_mean("", y_BX, (0, np.inf), seeds)
     return found.low, found.high
 
 
 def _groups(n: int) -> Callable[[np.ndarray, int], tuple[float, float]]:
     """The best of the first n configurations over the best of the others."""
-    return lambda y_BX, seeds: groups.best_over_best(y_BX[:, :n], y_BX[:, n:], seeds)[1:]
+    return lambda y_BX, seeds: groups.ratio_of_best(y_BX[:, :n], y_BX[:, n:], seeds)[1:]
 
 
 def _widths(n: int) -> Callable[[np.ndarray, int], tuple[float, float]]:
@@ -186,7 +186,7 @@ def _widths(n: int) -> Callable[[np.ndarray, int], tuple[float, float]]:
 
     def interval(y_BX: np.ndarray, seeds: int) -> tuple[float, float]:
         (best_B, chosen_B), (other_B, other_chosen_B) = (
-            [each_BI[:, 0] for each_BI in families.best_and_chosen(of_BX.T[:, :, None], seeds)]
+            [each_BI[:, 0] for each_BI in families.pick_best(of_BX.T[:, :, None], seeds)]
             for of_BX in (y_BX[:, :n], y_BX[:, n:])
         )
         low, _ = statistics.interval(chosen_B - other_B, seeds)
@@ -324,7 +324,7 @@ def failing_rate(n_tables: int, starts: int, share: float, repetitions: int) -> 
     for _ in range(repetitions):
         spread_TxS = 0.02 * random.normal(size=(n_tables, 1)) + 0.03 * random.normal(size=shape)
         known_TxS = np.where(random.random(shape) < share, 0.2, 1.0) * (1 + spread_TxS)
-        _, low, high = estimates.typical(known_TxS)
+        _, low, high = estimates.estimate_mean(known_TxS)
         found += low <= truth <= high
     return found / repetitions
 

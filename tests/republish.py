@@ -62,7 +62,7 @@ def read(path: pathlib.Path) -> Published:
     *folder, paper, _ = path.relative_to(folders.published()).parts
     experiment = EXPERIMENTS[f"{paper}/{path.name.removesuffix(published.ENDING)}"]
     preset = {"": published.QUICK, "five-seeds": "full"}.get("/".join(folder), "/".join(folder))
-    known = analysis.with_theory(published.read(path))
+    known = analysis.add_theory(published.read(path))
     n_seeds, declared = int(known["seed"].max()) + 1, {x.seed for x in experiment.runs(preset)}
     seeds = n_seeds if n_seeds < len(declared) else None
     base = path.with_name(path.name.removesuffix(published.ENDING))

@@ -15,7 +15,7 @@ from memobench.tasks.associations import Associations
 
 def test_means_are_over_seeds_and_leave_diverged_runs_out(measured):
     _, table = measured
-    summary = analysis.over_seeds(table)
+    summary = analysis.mean_over_seeds(table)
     assert len(summary) == 7
     assert summary["diverged"].sum() == 1
     one = summary[(summary["n_heads"] == 4) & (summary["protocol"] == "exact")].iloc[0]
@@ -32,18 +32,20 @@ def test_runs_of_kinds_that_are_not_loaded_are_not_taken_for_seeds(measured):
     _, table = measured
     others = table.assign(rank=2, run_id=table["run_id"].str[::-1])
     with pytest.raises(UserError, match=r"differ in nothing that is known here, .*--plugin=FILE"):
-        analysis.over_seeds(pd.concat([table.assign(rank=1), others]))
+        analysis.mean_over_seeds(pd.concat([table.assign(rank=1), others]))
     with pytest.raises(UserError, match=r"'rank' does not tell .*, or its kind's file was not"):
         memobench.plot(table.assign(rank=1), x="rank")
     # The same run of two folders is one.
-    assert len(analysis.over_seeds(pd.concat([table, table]))) == len(analysis.over_seeds(table))
+    assert len(analysis.mean_over_seeds(pd.concat([table, table]))) == len(
+        analysis.mean_over_seeds(table)
+    )
 
 
 def test_published_is_compared_only_at_equal_steps(measured):
     experiment, table = measured
     table = table[table["status"] == "ok"]
-    compared = analysis.against_published(
-        analysis.over_seeds(table), experiment.published_table()
+    compared = analysis.compare_published(
+        analysis.mean_over_seeds(table), experiment.published_table()
     ).set_index("n_heads")
     assert list(compared.index) == [1, 4]
     np.testing.assert_allclose(
@@ -83,5 +85,5 @@ def test_floors_belong_to_their_task_and_width():
         ],
         index=[7, 1, 2, 3, 4],
     )
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     assert known.loc[7, ["floor", "promised", "t_eps"]].tolist() == [0.25, 5, 15]

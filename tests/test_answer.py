@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.experiments import EXPERIMENTS
 from memobench.report import answer, leaderboard
 from memobench.store.published import published
 
-ATTENTION, MLP, BOTH = typical.SIDES
+ATTENTION, MLP, BOTH = capacity_summary.SIDES
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def board():
 
 
 def families(table):
-    return np.array([typical.family(run) for run in table.to_dict("records")])
+    return np.array([capacity_summary.family(run) for run in table.to_dict("records")])
 
 
 def scaled(bits, factor):
@@ -42,16 +42,16 @@ def with_bits(table, where, factor):
 
 
 def test_each_side_is_its_best_form_at_every_budget(board):
-    for contest in typical.contests(board):
+    for contest in capacity_summary.contests(board):
         exact = board[(board["protocol"] == "exact")]
         for side, best in contest.best.items():
             bits = [
-                np.mean(typical.models(run, "rung_bits")[-1]) / run["n_params"]
+                np.mean(capacity_summary.models(run, "rung_bits")[-1]) / run["n_params"]
                 for run in exact.to_dict("records")
-                if typical.budget(run["n_params"]) == contest.budget
-                and typical.architecture(run).side[0] == side
+                if capacity_summary.budget(run["n_params"]) == contest.budget
+                and capacity_summary.architecture(run).side[0] == side
             ]
-            mean = np.mean(typical.models(best, "rung_bits")[-1]) / best["n_params"]
+            mean = np.mean(capacity_summary.models(best, "rung_bits")[-1]) / best["n_params"]
             assert len(bits) > 1
             assert mean == max(bits)
 
@@ -74,7 +74,7 @@ def test_a_better_form_turns_the_answer_round(board):
     over = [float(re.search(r"over the MLP is (\S+)", text)[1]) for text in (said, turned)]
     assert over[1] / over[0] == pytest.approx(1.4, abs=0.02)
     # Wide heads are one form: as long as narrow ones know more, they move their own ratio alone.
-    wide = families(board) == typical.ATTENTION
+    wide = families(board) == capacity_summary.ATTENTION
     slower = answer.answer(with_bits(board, wide, 0.5))
     assert slower.split(" It takes ")[0] == said.split(" It takes ")[0]
     assert slower != said
@@ -94,7 +94,7 @@ def test_equal_sides_are_not_ranked(board):
     assert "memorizes as much as any other" in answer.answer(equal)
 
 
-@pytest.mark.parametrize("kept", [(), (typical.ATTENTION,), ("MLP", "attention + MLP")])
+@pytest.mark.parametrize("kept", [(), (capacity_summary.ATTENTION,), ("MLP", "attention + MLP")])
 def test_runs_of_one_side_have_no_answer(board, kept, tmp_path):
     some = board[[family in kept for family in families(board)]]
     experiment = EXPERIMENTS["board/typical"]
@@ -103,7 +103,7 @@ def test_runs_of_one_side_have_no_answer(board, kept, tmp_path):
     assert bool(sections) == bool(kept)
     experiment.figure.draw(experiment, "quick", some).savefig(tmp_path / "typical.png")
     assert (tmp_path / "typical.png").stat().st_size > 0
-    assert not answer.has_answer(leaderboard.compared(some))
+    assert not answer.has_answer(leaderboard.select_comparable(some))
     with pytest.raises(ValueError, match="attention alone and an MLP"):
         answer.answer(some)
 
@@ -119,7 +119,7 @@ def test_runs_of_fewer_rungs_are_compared_at_the_steps_that_both_have(board):
     table = board.copy()
     for name in ("rung_bits", "rung_known", "rung_steps", "rung_rates"):
         table[name] = [
-            typical.listed(value)[-1:] if chosen else value
+            capacity_summary.listed(value)[-1:] if chosen else value
             for value, chosen in zip(table[name], narrow, strict=True)
         ]
     first = answer.answer(board)

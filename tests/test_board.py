@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from memobench.board import families, typical
+from memobench.board import capacity_summary, families
 from memobench.board import table as board
 from memobench.common.errors import UserError
 from memobench.core import module as models
@@ -83,12 +83,12 @@ def test_a_row_that_no_run_makes_is_left_out_in_one_line(change, caplog):
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: board.run(NEURONS, 300), "budget=300 is none of the board's; choose one of 256, "),
-        (lambda: families.task(300), "budget=300 is none of the board's; choose one of 256, "),
-        (lambda: board.run(NEURONS, BUDGET, "open"), "track='open' is not one of training"),
+        (lambda: board.run(NEURONS, 300), "budget must be one of the board's, 256, "),
+        (lambda: families.task(300), "budget must be one of the board's, 256, "),
+        (lambda: board.run(NEURONS, BUDGET, "open"), "track must be one of training"),
         (
             lambda: board.run(NEURONS, 512),
-            "mlp: n_params=353 is not within 5% of the budget of 512",
+            "mlp: n_params must be within 5% of the budget of 512, got 353",
         ),
     ],
 )
@@ -104,15 +104,19 @@ def test_what_the_board_lacks_is_said_in_one_line(ask, said):
     [
         (families.task(256, board.TABLES[256] - 1), 256, ""),
         (families.task(256), 268, ""),
-        (families.task(512, 40), 512, "task_seed=40 is none of the 40 label tables of 512"),
-        (families.task(8192, 6), 8192, "choose one from 0 to 5"),
-        (families.task(256), 269, "n_params=269 is not within 5% of the budget of 256"),
-        (Associations(vocab_size=16), 256, "its task is none of the board's"),
-        (families.task(256).replace(vocab_size=17), 256, "choose one of 16 tokens at 256, 32 tok"),
+        (families.task(512, 40), 512, "task_seed must be one of the 40 label tables of 512"),
+        (families.task(8192, 6), 8192, "0 to 5, got 6"),
+        (families.task(256), 269, "n_params must be within 5% of the budget of 256, got 269"),
+        (Associations(vocab_size=16), 256, "its task must be one of the board's"),
+        (
+            families.task(256).replace(vocab_size=17),
+            256,
+            "as many associations of pairs as parameters: 16 tokens at 256, 32 tok",
+        ),
     ],
 )
 def test_weights_without_a_place_hear_why_in_one_line(task, n_params, said):
-    reason = board.off_board(task, n_params) or ""
+    reason = board.placement_error(task, n_params) or ""
     assert said in reason
     assert bool(reason) == bool(said)
     assert "\n" not in reason
@@ -148,8 +152,10 @@ def test_families_by_hand(sizes, name):
     kind = Architecture.named(sizes.pop("name"))
     heads = {"d_head": 4} if "d_head" in kind.columns() else {}
     row = _entry(kind(d_model=4, **heads | sizes))
-    assert typical.family(row) == name
-    assert typical.family({**row, "architecture": "mine", "n_layers": 2}) == "mine, 2 layers"
+    assert capacity_summary.family(row) == name
+    assert (
+        capacity_summary.family({**row, "architecture": "mine", "n_layers": 2}) == "mine, 2 layers"
+    )
 
 
 def test_options_that_are_not_usual_tell_entries_apart():

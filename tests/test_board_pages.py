@@ -90,7 +90,7 @@ def test_four_renderings_of_one_board(tmp_path):
         assert plain == list(shown.values())
         assert embedded["text"] == {x.name: texts[x.label] for x in board.COLUMNS.values()}
         assert embedded["range"]["n_params"] == [row["n_params"]]
-        assert f"{latex.escaped(texts['rank'])} & {latex.escaped(row['entry'])} & " in tex
+        assert f"{latex.escape(texts['rank'])} & {latex.escape(row['entry'])} & " in tex
     assert tex.count(r"\begin{table}") == 2
 
 
@@ -144,7 +144,7 @@ def test_a_board_without_entries_says_so(tmp_path):
 def _made_anew(folder):
     """Whether the published board is what published runs and weights make; writes it there."""
     entries.submissions()
-    runs, weights = leaderboard.published()
+    runs, weights = leaderboard.load_published()
     text = leaderboard.write(runs, results.to_table([]), folder, weights)
     written, published = (
         pd.read_csv(x / "leaderboard.csv").drop(columns="weights")
@@ -249,7 +249,7 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path, 
     assert "architecture='nobodys' is unknown" in caplog.text
     assert "of your" not in unknown.stdout
     plain = pd.DataFrame({"method": ["training"], "status": ["ok"]})
-    assert "memobench.board.run makes" in leaderboard.off_board(plain)
+    assert "memobench.board.table.run makes" in leaderboard.explain_off_board(plain)
     none = command_line("leaderboard", "--results=none", cwd=tmp_path)
     assert none.returncode == 1
     assert "'none' is not a folder" in none.stderr

@@ -5,8 +5,8 @@ import pytest
 
 import memobench
 from memobench import theory
+from memobench.board import capacity_summary
 from memobench.board import table as board
-from memobench.board import typical
 from memobench.experiment import load_file
 from memobench.models.transformer import MLP
 from memobench.store import results
@@ -28,7 +28,7 @@ def test_rows_say_what_runs_and_weights_say():
     assert set(found["version"]) == {"v2"}
     exact = found[found["track"] == "exact"].set_index("architecture")
     assert exact["family"].tolist() == ["attention + MLP", "MLP", "attention-only, full heads"]
-    summary = typical.summary(results.to_table(rows)).set_index("family")
+    summary = capacity_summary.summarize(results.to_table(rows)).set_index("family")
     for row in exact.to_dict("records"):
         by_hand = summary.loc[row["family"]]
         for end in ("", "_low", "_high"):
@@ -137,7 +137,7 @@ def test_what_is_no_entry_is_left_out_and_named_where_it_is_foreign(caplog):
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 4
     assert all(line.startswith("left out of the board: ") for line in said)
-    assert "is none of the 96 label tables" in " ".join(said)
+    assert "must be one of the 96 label tables" in " ".join(said)
 
 
 def test_what_is_impossible_is_no_entry():
@@ -154,5 +154,5 @@ def test_no_run_and_no_weights_make_no_row():
 def test_equal_differences_of_tables_tell_no_entries_apart():
     known_T = np.linspace(1.5, 2.5, 6)
     for other_T in (known_T, known_T + 0.1):
-        assert typical._p_value(known_T, other_T) == 1
-    assert typical._p_value(known_T, np.linspace(1.0, 2.2, 6)) < 0.05
+        assert capacity_summary._p_value(known_T, other_T) == 1
+    assert capacity_summary._p_value(known_T, np.linspace(1.0, 2.2, 6)) < 0.05

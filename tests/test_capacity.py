@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from memobench.analysis import estimates
-from memobench.board import families, typical
+from memobench.board import capacity_summary, families
 from memobench.methods import thresholds as capacity
 from tests.coverage import failing_rate
 
@@ -28,7 +28,7 @@ def test_the_interval_of_tables_and_starts_covers(tables, inits, between):
 
     def one():
         of_tables = between * random.normal(size=(tables, 1))
-        return estimates.typical(
+        return estimates.estimate_mean(
             1000 * (1 + of_tables + 0.04 * random.normal(size=(tables, inits)))
         )
 
@@ -54,7 +54,7 @@ def test_the_interval_of_a_ratio_covers(tables, inits):
             bits_KxTxS = 500 * share * mean_K[:, None, None] * (1 + of_tables + own)
             sizes = {"tables": tables, "inits": inits, "n_params": 250, "rung_steps": [16, 64, 256]}
             found.append({**sizes, "rung_bits": bits_KxTxS.reshape(3, -1).tolist()})
-        return typical.ratio(*found)
+        return capacity_summary.ratio(*found)
 
     ratios = [one() for _ in range(REPETITIONS)]
     for k in range(3):
@@ -70,7 +70,7 @@ def test_the_interval_of_the_limit_covers(exponent):
 
     def one():
         shared, own = 0.03 * random.normal(size=(1, 12, 1)), 0.02 * random.normal(size=(3, 12, 1))
-        return estimates.limit(steps, mean_K[:, None, None] * (1 + shared + own))
+        return estimates.estimate_limit(steps, mean_K[:, None, None] * (1 + shared + own))
 
     found = [one() for _ in range(100)]
     assert covered([each for each in found if not np.isnan(each.value)], 1100) >= 0.88
@@ -80,34 +80,34 @@ def test_the_interval_of_the_limit_covers(exponent):
 
 def test_the_limit_of_what_no_longer_grows_is_what_there_is():
     value_KxTxS = np.broadcast_to(np.linspace(900, 1100, 6)[:, None], (3, 6, 1))
-    assert estimates.limit((16, 64, 256), value_KxTxS).value == pytest.approx(1000)
+    assert estimates.estimate_limit((16, 64, 256), value_KxTxS).value == pytest.approx(1000)
 
 
 def test_where_more_steps_know_less_there_is_no_limit():
     spread_T, mean_K = np.linspace(-30, 30, 8), np.array([700, 900, 800])
-    found = estimates.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
+    found = estimates.estimate_limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
     assert np.isnan(found).all()
     # Of tables that disagree nobody knows.
     random = np.random.default_rng(0)
     noisy_KxT = mean_K[:, None] + 400 * random.normal(size=(3, 8))
-    assert np.isfinite(estimates.limit((16, 64, 256), noisy_KxT[:, :, None]).value)
+    assert np.isfinite(estimates.estimate_limit((16, 64, 256), noisy_KxT[:, :, None]).value)
 
 
 @pytest.mark.parametrize(
     ("reached", "expected"), [(99.0, True), (97.9, None), (97.0, None), (95.0, False)]
 )
 def test_converged_is_what_the_whole_interval_of_the_limit_says(reached, expected):
-    assert estimates.converged(reached, capacity.Estimate(98.5, 97.5, 100.0)) is expected
+    assert estimates.is_converged(reached, capacity.Estimate(98.5, 97.5, 100.0)) is expected
 
 
 def test_growth_without_an_end_in_sight_has_no_limit():
     mean_K = 100 * np.log([16, 64, 256])
     spread_T = np.linspace(-1, 1, 8)
-    found = estimates.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
+    found = estimates.estimate_limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
     assert np.isnan(found).all()
     # Where a part of the tables grows so, it cannot be excluded.
     bent_KxT = mean_K[:, None] - np.outer([0, 0, 1], 100 * np.linspace(0, 1, 8))
-    found = estimates.limit((16, 64, 256), bent_KxT[:, :, None])
+    found = estimates.estimate_limit((16, 64, 256), bent_KxT[:, :, None])
     assert np.isfinite([found.value, found.low]).all()
     assert np.isinf(found.high)
 
@@ -198,13 +198,15 @@ def test_what_is_not_all_tried_grows_no_further():
 
 def test_holm_keeps_the_chance_of_any_error():
     random = np.random.default_rng(2)
-    wrong = [any(typical.holm(random.random(15))) for _ in range(2000)]
+    wrong = [any(capacity_summary.holm(random.random(15))) for _ in range(2000)]
     assert 0.035 <= np.mean(wrong) <= 0.065
-    assert typical.holm([0.001, 0.5, 0.004]) == [True, False, True]
+    assert capacity_summary.holm([0.001, 0.5, 0.004]) == [True, False, True]
 
 
 def entries(known):
-    return typical.with_ranks(pd.DataFrame({"entry": list(known), "bits_T": list(known.values())}))
+    return capacity_summary.rank_entries(
+        pd.DataFrame({"entry": list(known), "bits_T": list(known.values())})
+    )
 
 
 def test_ranks_of_entries_that_cannot_be_told_apart_share_a_range():
@@ -263,13 +265,15 @@ def grown(random, mean_of, tables=24):
 
 
 def rejected(law):
-    return law["p_value"] < typical.REJECTED
+    return law["p_value"] < capacity_summary.REJECTED
 
 
 def test_the_intervals_of_a_power_law_cover_its_numbers_and_it_is_seldom_rejected():
     random = np.random.default_rng(5)
     laws = [
-        typical.power_laws(grown(random, lambda n, full: 2 * n**1.1 * (0.9 if full else 1))).iloc[0]
+        capacity_summary.power_laws(
+            grown(random, lambda n, full: 2 * n**1.1 * (0.9 if full else 1))
+        ).iloc[0]
         for _ in range(REPETITIONS)
     ]
     for name, true in (("exponent", 1.1), ("all_pairs", 0.9)):
@@ -281,15 +285,17 @@ def test_the_intervals_of_a_power_law_cover_its_numbers_and_it_is_seldom_rejecte
 def test_what_is_no_power_law_is_seen_and_three_budgets_have_none():
     random = np.random.default_rng(6)
     bent = grown(random, lambda n, full: 2.0 * n * (1.3 if n == 512 else 1.0))
-    law = typical.power_laws(bent).iloc[0]
+    law = capacity_summary.power_laws(bent).iloc[0]
     assert law["p_value"] < 1e-6
     # It is off by more than its numbers spread.
     assert np.isnan(law["exponent_low"])
-    assert typical.power_laws(bent[:3]).empty
-    assert typical.power_laws(bent.assign(protocol="published")).empty
+    assert capacity_summary.power_laws(bent[:3]).empty
+    assert capacity_summary.power_laws(bent.assign(protocol="published")).empty
 
 
 def test_a_power_law_of_sets_of_one_share_of_all_pairs_has_no_factor():
-    law = typical.power_laws(grown(np.random.default_rng(7), lambda n, full: n)[::2]).iloc[0]
+    law = capacity_summary.power_laws(grown(np.random.default_rng(7), lambda n, full: n)[::2]).iloc[
+        0
+    ]
     assert "all_pairs" not in law
     np.testing.assert_allclose(np.array(law["bits"]), law["n_params"], rtol=0.03)

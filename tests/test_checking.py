@@ -440,7 +440,7 @@ def test_a_budget_is_met_on_the_boards_task():
     assert line == "it has 353 parameters, 31% below the budget 512"
     (line,) = memobench.check(architecture, Associations(vocab_size=6), budget=256)
     assert line == "it has 197 parameters, 23% below the budget 256"
-    with pytest.raises(UserError, match="budget=300 is none of the board's"):
+    with pytest.raises(UserError, match="budget must be one of the board's"):
         memobench.check(architecture, budget=300)
     with pytest.raises(UserError, match="budget=0 is not an integer >= 1"):
         memobench.check(architecture, Associations(vocab_size=6), budget=0)

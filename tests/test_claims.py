@@ -19,7 +19,9 @@ CLAIMS = [
         name="most",
         statement="",
         source="",
-        test=claims.only(claims.every_run("y", claims.measured, (0.8, 1.1)), n_heads=31),
+        test=claims.restrict(
+            claims.every_run("y", claims.compared_accuracy, (0.8, 1.1)), n_heads=31
+        ),
     ),
     Claim(
         name="gains",
@@ -75,8 +77,11 @@ def test_verdicts_are_one_row_per_claim_variant_and_steps():
 @pytest.mark.parametrize(
     ("test", "said"),
     [
-        (lambda table: True, "its test gives True; return a Finding"),
-        (lambda table: claims.Finding("maybe", ""), "its test gives Finding"),
+        (lambda table: True, "its test must return a Finding .*, got True"),
+        (
+            lambda table: claims.Finding("maybe", ""),
+            "its test must return a Finding .*, got Finding",
+        ),
     ],
 )
 def test_a_test_that_finds_nothing_is_named(test, said):
@@ -129,7 +134,7 @@ def _declared_in(module, test):
     ("test", "kind"),
     [(lambda table: 1 + None, TypeError), (lambda table: table["acuracy"], KeyError)],
 )
-@pytest.mark.parametrize("change", [lambda claim: claim, claims.over_all_examples])
+@pytest.mark.parametrize("change", [lambda claim: claim, claims.use_all_examples])
 def test_a_bug_in_a_claim_of_ours_is_raised_and_named(test, kind, change):
     a_file = _declared_in("memobench.core.plugins./home/me/memobench/experiments/mine%2Epy", test)
     table = three_budgets()
@@ -167,7 +172,7 @@ def test_all_claims_of_ours_are_declared_in_their_experiments():
     ],
 )
 def test_a_claim_on_rows_that_are_not_there_is_undecided_and_names_those_that_are(values, said):
-    test = claims.only(lambda table: claims.Finding(FAILS, "of nothing"), **values)
+    test = claims.restrict(lambda table: claims.Finding(FAILS, "of nothing"), **values)
     assert test(three_budgets()).evidence.startswith(f"no run has {said}")
     claim = Claim(name="mine", statement="", source="", test=test)
     found = claims.verdicts([claim], three_budgets())
@@ -179,13 +184,13 @@ def test_a_claim_on_rows_that_are_not_there_is_undecided_and_names_those_that_ar
 
 
 def test_a_claim_that_compares_variants_names_none():
-    with pytest.raises(UserError, match="across_variants compares all variants; leave variants"):
+    with pytest.raises(UserError, match="variants must be empty with across_variants"):
         dataclasses.replace(CLAIMS[0], variants=("a",), across_variants=True)
 
 
 @pytest.mark.parametrize("variants", ["exact", ["exact"], (1,)])
 def test_a_claims_variants_are_a_tuple_of_labels(variants):
-    said = r"^claim 'linear': variants=.*; give a tuple of labels: \('exact',\)$"
+    said = r"^claim 'linear': variants must be a tuple of labels, such as \('exact',\), got .*$"
     with pytest.raises(UserError, match=said):
         dataclasses.replace(CLAIMS[0], variants=variants)
 
@@ -205,12 +210,12 @@ def test_a_claim_on_a_variant_that_is_not_there_is_undecided_and_names_those_tha
 
 
 def test_over_all_examples_a_claim_is_of_final_weights_and_the_published_protocol_alone():
-    found = claims.verdicts([claims.over_all_examples(CLAIMS[0])], three_budgets())
+    found = claims.verdicts([claims.use_all_examples(CLAIMS[0])], three_budgets())
     # Draws lie on a curve, examples, 0.5 of them for all numbers of heads, on none.
     assert found["variant"].tolist() == [next(iter(claims.VARIANTS.values()))]
     assert found["verdict"].tolist() == [UNDECIDED]
     known = three_budgets().assign(accuracy=lambda table: 0.02 * table["n_heads"])
-    found = claims.verdicts([claims.over_all_examples(CLAIMS[0])], known)
+    found = claims.verdicts([claims.use_all_examples(CLAIMS[0])], known)
     assert found["verdict"].tolist() == [HOLDS]
 
 

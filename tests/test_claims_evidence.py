@@ -319,17 +319,17 @@ def test_configurations_are_never_mixed():
     (found,) = claims.verdicts([claim], table).itertuples()
     assert found.verdict == UNDECIDED
     assert "differ in d_model, d_head, n_params; " in found.evidence
-    assert "claims.only(test, d_model=" in found.evidence
-    assert claims.only(TESTS["broken"], d_model=5)(table).verdict == FAILS
-    assert claims.only(TESTS["linear"], d_model=(5, 10))(table).verdict == HOLDS
-    assert claims.only(TESTS["linear"], architecture="mlp")(table).verdict == UNDECIDED
+    assert "claims.restrict(test, d_model=" in found.evidence
+    assert claims.restrict(TESTS["broken"], d_model=5)(table).verdict == FAILS
+    assert claims.restrict(TESTS["linear"], d_model=(5, 10))(table).verdict == HOLDS
+    assert claims.restrict(TESTS["linear"], architecture="mlp")(table).verdict == UNDECIDED
 
 
 def test_a_claim_of_several_groups_needs_all_of_them():
-    assert claims.every([HOLDS, HOLDS]) == HOLDS
-    assert claims.every([HOLDS, UNDECIDED]) == UNDECIDED
-    assert claims.every([HOLDS, UNDECIDED, FAILS]) == FAILS
-    assert claims.every([]) == UNDECIDED
+    assert claims.combine_verdicts([HOLDS, HOLDS]) == HOLDS
+    assert claims.combine_verdicts([HOLDS, UNDECIDED]) == UNDECIDED
+    assert claims.combine_verdicts([HOLDS, UNDECIDED, FAILS]) == FAILS
+    assert claims.combine_verdicts([]) == UNDECIDED
 
 
 def test_aicc_of_exact_and_of_too_few_points():

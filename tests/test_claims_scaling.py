@@ -101,15 +101,16 @@ def facts(least, seeds=5, n_examples=60):
 
 
 def test_the_smallest_memory_that_knows_nearly_all_is_the_densest():
-    test = scaling_claims.densest((0.12, 0.1875))
+    test = scaling_claims.greatest_density((0.12, 0.1875))
     finding = test(facts(lambda seed: 400))
     # Equal seeds show no spread.
     assert (finding.verdict, finding.estimate) == (UNDECIDED, 60 / 400)
     assert "facts per parameter 0.15, of memories with 400, 400, 400, 400, 400" in finding.evidence
-    wide = scaling_claims.densest((0.05, 0.4))
+    wide = scaling_claims.greatest_density((0.05, 0.4))
     assert wide(facts(lambda seed: 200 if seed == 0 else 400)).verdict == HOLDS
     assert (
-        scaling_claims.densest((0.5, 1))(facts(lambda seed: 200 if seed else 400)).verdict == FAILS
+        scaling_claims.greatest_density((0.5, 1))(facts(lambda seed: 200 if seed else 400)).verdict
+        == FAILS
     )
     mixed = test(facts(lambda seed: 200 if seed == 0 else 400))
     assert mixed.verdict == UNDECIDED

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memobench.analysis import searched as capacities
+from memobench.analysis import capacities
 from memobench.analysis import seeds as analysis
 from memobench.board import table as board
 from memobench.common.errors import UserError
@@ -85,7 +85,7 @@ def _optimum(seed=0, **options):
 def test_unlike_optima_are_no_repetitions_of_each_other():
     options = ({}, {"starts": 32}, {"adam_steps": 10}, {"polished": 2})
     table = results.to_table([_optimum(seed, **each) for each in options for seed in range(2)])
-    means = analysis.over_seeds(table, ("loss",))
+    means = analysis.mean_over_seeds(table, ("loss",))
     assert means["seeds"].tolist() == [2] * 4
     assert set(zip(means["starts"], means["adam_steps"], means["polished"], strict=True)) == {
         (64, 1000, 3),
@@ -96,10 +96,10 @@ def test_unlike_optima_are_no_repetitions_of_each_other():
 
 
 def test_rows_that_differ_never_look_alike():
-    table = analysis.over_seeds(results.to_table([_optimum(), _optimum(starts=32)]), ("loss",))
-    shown = analysis.telling(table, ["architecture", "d_model", "heads"])
+    table = analysis.mean_over_seeds(results.to_table([_optimum(), _optimum(starts=32)]), ("loss",))
+    shown = analysis.distinguishing_columns(table, ["architecture", "d_model", "heads"])
     assert shown == ["architecture", "d_model", "starts"]
-    assert analysis.telling(table[:1], ["architecture", "heads"]) == ["architecture"]
+    assert analysis.distinguishing_columns(table[:1], ["architecture", "heads"]) == ["architecture"]
 
 
 def test_a_column_of_several_kinds_holds_what_any_of_them_may():

@@ -68,8 +68,8 @@ def test_only_equal_configurations_are_compared_and_few_seeds_have_no_interval(m
 
 
 def test_rows_are_grouped_once_however_many_tables_are_published(make_run, monkeypatch):
-    grouped, group = [], compare._by_configuration
-    monkeypatch.setattr(compare, "_by_configuration", lambda x: grouped.append(x) or group(x))
+    grouped, group = [], compare._group_by_configuration
+    monkeypatch.setattr(compare, "_group_by_configuration", lambda x: grouped.append(x) or group(x))
     mine = _table(make_run, range(2), [1.0, 2.0])
     theirs = {name: _table(make_run, range(2), [1.0, 2.0]) for name in "abc"}
     assert [name for name, x in compare.compare(mine, theirs.items()) if len(x) == 1] == [*theirs]

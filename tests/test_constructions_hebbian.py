@@ -186,7 +186,7 @@ def test_the_guides_are_of_their_own_architecture():
     assert not theory.NTK.applies(sizes)
     assert theory.NTK.applies(cells(_run("ntk", d=64, n=128, m=82)))
     # None of them is proven, so that nothing is promised.
-    assert np.isnan(theorems.promised(sizes))
+    assert np.isnan(theorems.promised_examples(sizes))
     plain = cells(Run(task=Bijection(vocab_size=9), architecture=MLPMemory(d_model=4, d_mlp=3)))
     assert not theory.HEBBIAN.applies(plain)
 

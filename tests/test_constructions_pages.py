@@ -122,7 +122,7 @@ def test_the_page_of_loads_tells_what_survives(loads, tmp_path):
 
 def test_the_figure_of_loads_has_a_line_for_each_precision(loads):
     experiment, table = loads
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     figure = _pictured(experiment.figure, known)
     axes = _axes(figure, (2, 1))
     assert axes[0, 0].get_title() == "Dana 2025"
@@ -151,7 +151,7 @@ def test_the_page_of_promises_tells_the_worst_of_all_seeds(loads, tmp_path):
     assert "4 of 4 runs" in verdicts.loc["all known in float64", "evidence"]
     assert "4 of 4 runs" in verdicts.loc["one more is not solvable", "evidence"]
     assert "no run that the claim speaks of" in verdicts.loc["as near as the encoder", "evidence"]
-    figure = _pictured(promised.figure, analysis.with_theory(table))
+    figure = _pictured(promised.figure, analysis.add_theory(table))
     axes = _axes(figure, (3, 2))
     assert [axis.get_title() for axis in axes[0]] == ["float64", "float32"]
     names = ["condition number", "largest weight", "least margin / largest output"]
@@ -188,7 +188,7 @@ def test_the_page_compares_constructions_with_training(against_training, tmp_pat
     compared = _rows_of(text, "Memorized over proven").set_index("n_heads")
     assert compared["promised"].tolist() == ["6", "10"]
     assert list(compared)[-7:] == list(claims.MADE)
-    labels = panels.made(table)
+    labels = panels.weight_origin(table)
     ratio = {heads: {} for heads in (2, 4)}
     for n_heads, of_heads in ratio.items():
         for made in claims.MADE:
@@ -215,7 +215,7 @@ def test_the_page_compares_constructions_with_training(against_training, tmp_pat
 def test_the_figure_marks_what_is_proven(against_training):
     experiment, table = against_training
     shown = dataclasses.replace(experiment.figure, x=("n_heads", "d_model"))
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     figure = _pictured(shown, known)
     axes = _axes(figure, (1, 2))
     assert [axis.get_xlabel() for axis in axes[0]] == ["heads H", "width d"]

@@ -24,7 +24,7 @@ from memobench.methods.capacity import Capacity
 from memobench.methods.search import Search
 from memobench.planner import packing
 from memobench.report import experiment as page
-from memobench.report.typical import Shapes, Typical
+from memobench.report.capacity_summary import Shapes, Typical
 from memobench.store import published, results
 
 
@@ -137,7 +137,7 @@ def test_every_experiment_has_a_report(name, tmp_path):
     short = bool(experiment.claims) and not tested
     assert ("too short to decide any claim" in text) == short
     assert ("## Capacities" in text) == (table["method"] == "searched").any()
-    sections = experiment.figure.sections(analysis.with_theory(table))
+    sections = experiment.figure.sections(analysis.add_theory(table))
     assert ("## Attention over MLP" in text) == isinstance(experiment.figure, Exposure)
     assert all(section in text for section in sections)
     picture = tmp_path / f"{experiment.name}.png"

@@ -41,7 +41,7 @@ def _table(levels, spread=0.02, tables=8, n_entries=6, number=0):
 )
 def test_a_ratio_is_decided_by_its_interval(level, region, verdict):
     table = _table({"a": level, "b": 1.0})
-    found = groups.over(GROUPS, "a", "b", region, BITS)(table)
+    found = groups.compare_best(GROUPS, "a", "b", region, BITS)(table)
     assert found.verdict == verdict
     assert found.low < found.estimate < found.high
     assert "would decide it" not in found.evidence
@@ -49,7 +49,7 @@ def test_a_ratio_is_decided_by_its_interval(level, region, verdict):
     reaches = found.high - found.estimate
     for distance, n_tables in ((reaches / 2, range(16, 100)), (reaches / 100, range(10**4, 10**6))):
         edge = (found.estimate + distance, np.inf)
-        open_ = groups.over(GROUPS, "a", "b", edge, BITS)(table)
+        open_ = groups.compare_best(GROUPS, "a", "b", edge, BITS)(table)
         assert open_.verdict == UNDECIDED
         needed = int(re.search(r"([\d,]+) label tables would", open_.evidence)[1].replace(",", ""))
         assert needed in n_tables
@@ -62,26 +62,28 @@ def test_what_is_measured_is_of_the_rung_and_the_parameters_that_are_named():
         (groups.bits_per_parameter(256), 2.0),
         (groups.bits_per_parameter(64), 1.0),
     ):
-        assert groups.over(GROUPS, "a", "b", EQUAL, measure)(table).estimate == pytest.approx(ratio)
+        assert groups.compare_best(GROUPS, "a", "b", EQUAL, measure)(
+            table
+        ).estimate == pytest.approx(ratio)
     active = groups.bits_per_parameter(count="n_params_active")
     assert active.values(table.iloc[0]) == pytest.approx(np.full(8, 4.0))
 
 
 def test_groups_of_one_entry_have_students_interval_and_others_a_wider_one():
     table = _table({"a": 1.2, "b": 1.0})
-    first_TxX, second_TxY = groups.of_groups(table, GROUPS, BITS).values()
+    first_TxX, second_TxY = groups.values_by_group(table, GROUPS, BITS).values()
     mean_BxX = replicates(np.concatenate([first_TxX, second_TxY], axis=1))
     one, other = mean_BxX[:, :1], mean_BxX[:, 6:7]
-    ratio, low, high = groups.best_over_best(one, other, 8)
+    ratio, low, high = groups.ratio_of_best(one, other, 8)
     assert (low, high) == claims.interval(one[:, 0] / other[:, 0], 8)
     # Far worse entries are not the best: what they cost is the correction.
     worse = np.concatenate([one, 0.5 * mean_BxX[:, 1:3]], axis=1)
-    found = groups.best_over_best(worse, other, 8)
+    found = groups.ratio_of_best(worse, other, 8)
     assert found[0] == pytest.approx(ratio)
     assert found[2] == pytest.approx(high)
     assert low - 0.5 * (ratio - low) < found[1] < low
     # And what cannot be is not in the interval.
-    assert groups.best_over_best(one, other, 8, most=other[0, 0])[2] < high
+    assert groups.ratio_of_best(one, other, 8, most=other[0, 0])[2] < high
 
 
 def test_the_best_of_many_equal_entries_is_no_better_than_one():
@@ -89,7 +91,7 @@ def test_the_best_of_many_equal_entries_is_no_better_than_one():
     for number in range(60):
         table = _table({"a": 1.0, "b": 1.0}, number=number)
         one = table[(table["activation"] == "a") | (table["run_id"] == "b0")]
-        found = groups.over(GROUPS, "a", "b", MORE, BITS)(one)
+        found = groups.compare_best(GROUPS, "a", "b", MORE, BITS)(one)
         high.append(found.estimate > 1)
         covered.append(found.low <= 1 <= found.high)
         assert found.verdict != FAILS
@@ -102,7 +104,7 @@ def test_an_entry_that_diverged_is_none_and_a_group_without_any_decides_nothing(
     table = _table({"a": 1.0, "b": 1.0})
     of_b = table["run_id"].str.startswith("b")
     some = table.assign(status=np.where(table["run_id"] == "b3", "diverged", "ok"))
-    test = groups.over(GROUPS, "a", "b", EQUAL, BITS)
+    test = groups.compare_best(GROUPS, "a", "b", EQUAL, BITS)
     assert test(some).verdict == HOLDS
     assert test(table.assign(status=np.where(of_b, "diverged", "ok"))).verdict == UNDECIDED
     assert test(table[~of_b]).verdict == UNDECIDED
@@ -114,12 +116,12 @@ def test_a_training_that_diverged_knows_nothing_of_its_table():
     table = pd.DataFrame([{**columns, "status": "ok", "task_seed": k} for k in range(4)])
     known = groups.Measure("known", lambda row: [2.0])
     table.loc[1, "status"] = "diverged"
-    assert groups.by_table(table, known).ravel().tolist() == [2, 0, 2, 2]
-    assert groups.by_table(table.assign(status="diverged"), known).size == 0
+    assert groups.values_by_table(table, known).ravel().tolist() == [2, 0, 2, 2]
+    assert groups.values_by_table(table.assign(status="diverged"), known).size == 0
     # A run of several tables that diverged knows nothing of any of them.
     two = table.assign(tables=2, task_seed=[0, 2, 4, 6])
     of_two = groups.Measure("known", lambda row: [2.0, 4.0])
-    assert groups.by_table(two, of_two).ravel().tolist() == [2, 4, 0, 0, 2, 4, 2, 4]
+    assert groups.values_by_table(two, of_two).ravel().tolist() == [2, 4, 0, 0, 2, 4, 2, 4]
 
 
 def test_runs_of_one_entry_and_table_count_with_their_mean():
@@ -128,7 +130,7 @@ def test_runs_of_one_entry_and_table_count_with_their_mean():
         for seed, known in enumerate([1.0, 2.0, 30.0])
     ]
     known = groups.Measure("known", lambda row: [row["known"]])
-    assert groups.by_table(pd.DataFrame(rows), known).ravel().tolist() == [11]
+    assert groups.values_by_table(pd.DataFrame(rows), known).ravel().tolist() == [11]
 
 
 def test_tables_read_from_a_file_and_tables_just_learnt_are_of_one_entry():
@@ -138,7 +140,7 @@ def test_tables_read_from_a_file_and_tables_just_learnt_are_of_one_entry():
         for n, value in enumerate((np.nan, None))
     ]
     both = pd.concat([half.astype({"rounded": object}) for half in halves])
-    assert groups.over(GROUPS, "a", "b", MORE, BITS)(both).verdict == HOLDS
+    assert groups.compare_best(GROUPS, "a", "b", MORE, BITS)(both).verdict == HOLDS
 
 
 def test_the_figure_shows_the_groups_that_are_there():
@@ -161,10 +163,10 @@ def test_equal_values_vary_by_their_least_step_or_decide_nothing():
     ]
     table = pd.DataFrame(rows)
     known = groups.Measure("share", lambda row: [row["accuracy"]], most=1.0)
-    found = groups.over(GROUPS, "a", "b", MORE, known)(table)
+    found = groups.compare_best(GROUPS, "a", "b", MORE, known)(table)
     assert (found.verdict, found.estimate) == (UNDECIDED, 1.0)
     assert "equal runs, which show no spread" in found.evidence
     stepped = groups.Measure("share", known.values, most=1.0, step=1 / 512)
-    found = groups.over(GROUPS, "a", "b", (0.99, np.inf), stepped)(table)
+    found = groups.compare_best(GROUPS, "a", "b", (0.99, np.inf), stepped)(table)
     assert found.verdict == HOLDS
     assert 0.99 < found.low < 1 < found.high < 1.01

@@ -136,7 +136,7 @@ def test_hostile_text_adds_no_element():
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_embedded_json_cannot_be_left(hostile):
-    text = report.embedded([hostile.encode("utf-8", "replace").decode()])
+    text = report.embed_json([hostile.encode("utf-8", "replace").decode()])
     assert text.isascii()
     assert not set("<>&") & set(text)
     assert json.loads(text) == [hostile.encode("utf-8", "replace").decode()]
@@ -187,7 +187,7 @@ def test_nothing_at_all_is_a_page():
 
 def test_readable_without_scripts():
     made = sample()
-    found = report.static(made)
+    found = report.static_tables(made)
     assert found.count("<table>") == made.groupby(["budget", "track"]).ngroups
     assert re.findall(r"<tr><td>[^<]*</td><td>([^<]*)", found) == [
         html.escape(x) for x in made["entry"]
@@ -203,11 +203,11 @@ def test_csv_takes_no_formula():
     table = pd.DataFrame(
         {"who": ["=1", "+1", "-1", "@x", "\tx", "\rx", "a=b", None], "x": np.arange(8) - 4.5}
     )
-    safe = tables.csv_safe(table)
+    safe = tables.make_csv_safe(table)
     assert safe["who"].tolist()[:7] == ["'=1", "'+1", "'-1", "'@x", "'\tx", "'\rx", "a=b"]
     assert safe["who"].isna()[7]
     pd.testing.assert_series_equal(safe["x"], table["x"])
-    assert tables.csv_safe(pd.DataFrame()).empty
+    assert tables.make_csv_safe(pd.DataFrame()).empty
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import memobench
 from memobench import certificates, engine
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.certificates import counting
 from memobench.common.errors import UserError
 from memobench.core import module as models
@@ -147,7 +147,7 @@ def test_tasks_without_the_measures_that_a_method_takes_are_refused(method, task
 
 def test_a_row_holds_every_model_and_what_follows_from_them(rows):
     row = rows[0]
-    bits_KxTxS = typical.models(row, "rung_bits")
+    bits_KxTxS = capacity_summary.models(row, "rung_bits")
     assert bits_KxTxS.shape == (3, 3, 2)
     assert row["rung_steps"] == [4, 16, 64]
     assert row["bits"] == pytest.approx(bits_KxTxS[-1].mean(), abs=1e-2)
@@ -196,7 +196,7 @@ def test_every_model_is_a_plain_training_with_a_table_and_weights_of_its_own(row
         initial = jax.tree.map(lambda *xs: np.stack(xs), *trees)
         result = engine.train(training.Plain(packing.make_pack(runs), initial))
         bits_T = (np.log(6) - result.loss_R) * 18 / np.log(2)
-        mine_T = typical.models(rows[0], "rung_bits")[0, :, init]
+        mine_T = capacity_summary.models(rows[0], "rung_bits")[0, :, init]
         np.testing.assert_allclose(mine_T, np.maximum(bits_T, 0), atol=2e-3)
 
 
@@ -316,9 +316,9 @@ def test_rows_of_published_tables_are_summarised(rows, tmp_path):
     """From lists and from the text of lists, as a table has them."""
     found = [{**row, "device": "a", "compile_seconds": 0.0} for row in rows]
     table = results.to_table(found)
-    summary = typical.summary(table)
+    summary = capacity_summary.summarize(table)
     table.to_csv(tmp_path / "runs.csv", index=False)
-    again = typical.summary(pd.read_csv(tmp_path / "runs.csv"))
+    again = capacity_summary.summarize(pd.read_csv(tmp_path / "runs.csv"))
     assert len(summary) == 2
     np.testing.assert_allclose(summary["bits_low"], again["bits_low"])
     assert (summary["rank_low"] <= summary["rank_high"]).all()

@@ -26,7 +26,7 @@ from tests.test_html import HOSTILE, TRAINED, hostile_board, sample
     ],
 )
 def test_text_is_printed_as_it_is(given, printed):
-    assert latex.escaped(given) == printed
+    assert latex.escape(given) == printed
 
 
 def test_one_table_for_each_budget_and_track():
@@ -40,7 +40,7 @@ def test_one_table_for_each_budget_and_track():
         assert table.count(r"\toprule") == table.count(r"\end{table}") == 1
         lines = table.split("\\midrule\n")[1].split("\n\\bottomrule")[0].splitlines()
         assert [line.split(" & ")[1] for line in lines] == [
-            latex.escaped(entry) for entry in rows["entry"]
+            latex.escape(entry) for entry in rows["entry"]
         ]
         assert len({line.count(" & ") for line in lines}) == 1
         assert ("half know" in table) == (track in TRAINED)

@@ -374,9 +374,9 @@ def test_kinds_say_which_theorems_are_about_them():
     assert {none} == set(theorems.upper_bounds()) - set(theory.UPPER_BOUNDS)
     # Nobody says that a theorem is about the bag; the other is about associations too.
     table = _table(bag, *runs, every)
-    np.testing.assert_array_equal(theorems.promised(table), [np.nan, np.nan, 6, 25])
-    known = [float(theorems.promised(cells(run))) for run in (bag, *runs, every)]
-    np.testing.assert_array_equal(known, theorems.promised(table))
+    np.testing.assert_array_equal(theorems.promised_examples(table), [np.nan, np.nan, 6, 25])
+    known = [float(theorems.promised_examples(cells(run))) for run in (bag, *runs, every)]
+    np.testing.assert_array_equal(known, theorems.promised_examples(table))
     ((limit, _, beyond),) = theorems.violations(
         table.assign(accuracy=[1.0, 0.4, 0.6, 0.5], n_params=9)
     )

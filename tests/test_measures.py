@@ -133,7 +133,7 @@ def test_a_figure_has_a_measure_along_its_axis(measure):
 
 @pytest.mark.parametrize("measure", ["largest_logit", "share"])
 def test_a_measure_without_a_mean_is_not_drawn(measure):
-    with pytest.raises(UserError, match=f"figure: y='{measure}' is no measure"):
+    with pytest.raises(UserError, match=f"figure: y='{measure}' is not a measure"):
         Figure(x="n_params", hue="architecture", y=measure)
 
 

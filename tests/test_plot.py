@@ -35,7 +35,7 @@ def test_means_and_intervals_are_those_over_seeds(heads):
     axes = memobench.plot(heads, x="n_heads", hue="d_model")
     assert isinstance(axes, Axes)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("heads H", "accuracy")
-    summary = analysis.over_seeds(heads).set_index(["d_model", "n_heads"]).sort_index()
+    summary = analysis.mean_over_seeds(heads).set_index(["d_model", "n_heads"]).sort_index()
     lines = {label: rest for label, *rest in _drawn(axes)}
     assert lines.keys() == {f"width d = {d}" for d in set(heads["d_model"])}
     for d in set(heads["d_model"]):
@@ -81,7 +81,7 @@ def test_it_draws_into_axes_and_is_saved(heads, tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"y": "acuracy"}, "'acuracy' is no column here; did you mean accuracy?"),
+        ({"y": "acuracy"}, "'acuracy' is not a column here; did you mean accuracy?"),
         ({"x": "seed"}, "'seed' does not tell configurations apart"),
         ({"hue": "accuracy"}, "'accuracy' does not tell configurations apart"),
         ({"y": "device"}, "no row has numbers in 'n_params' and 'device'"),

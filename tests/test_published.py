@@ -30,8 +30,8 @@ def test_means_are_within_three_points_of_the_published_accuracy(name, sizes):
         and run.method.steps == steps
         and all(getattr(run.architecture, size) in values for size, values in sizes.items())
     ]
-    summary = analysis.over_seeds(memobench.run(runs))
-    compared = analysis.against_published(summary, experiment.published_table())
+    summary = analysis.mean_over_seeds(memobench.run(runs))
+    compared = analysis.compare_published(summary, experiment.published_table())
     assert set(compared["seeds"]) == {5}
     assert len(compared) == math.prod(len(values) for values in sizes.values())
     assert compared["difference"].abs().max() < 0.03

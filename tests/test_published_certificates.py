@@ -72,7 +72,7 @@ def test_published_weights_are_of_the_standard_sets():
     """Label tables are those of seeds 0, 1, .. of the experiment, which nobody chose."""
     for row in ROWS:
         certificate = certificates.load(FOLDER / "weights" / row["file"])
-        assert board.off_board(certificate.task, certificate.n_params) is None
+        assert board.placement_error(certificate.task, certificate.n_params) is None
 
 
 def test_what_was_certified_before_a_failure_stays(tmp_path, monkeypatch):

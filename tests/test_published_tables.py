@@ -148,7 +148,7 @@ def test_what_is_not_published_gets_a_line_that_lists_what_is():
 
 def _known(name):
     """The table of runs that belongs to a file of verdicts."""
-    return analysis.with_theory(table.read(PUBLISHED / name.replace("_verdicts", "_runs")))
+    return analysis.add_theory(table.read(PUBLISHED / name.replace("_verdicts", "_runs")))
 
 
 def _verdicts(name, known):

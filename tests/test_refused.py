@@ -278,7 +278,7 @@ DECLARED = {
                 ({"too_short": ([],)}, "mine/widths: too_short=([],); give a tuple of its presets"),
             )
         ),
-        (lambda: Figure(x="n_params", hue="n_heads", y="bit"), "figure: y='bit' is no measure"),
+        (lambda: Figure(x="n_params", hue="n_heads", y="bit"), "figure: y='bit' is not a measure"),
         (lambda: Figure(x="n_params"), "Figure: hue is missing; give hue a value"),
         (
             lambda: claims.Claim(name="mine", statement="", source="", test=3),

@@ -101,13 +101,13 @@ def test_a_page_of_rows_read_and_rows_just_measured_is_what_its_table_makes(meas
     mixed = pd.concat([table.iloc[::2].astype(dict.fromkeys(empty, object)), read]).copy()
     text = page.write(experiment, "quick", mixed.reset_index(drop=True), tmp_path)
     again = published.read(tmp_path / "test/tiny_runs.csv")
-    assert page.page(experiment, "quick", analysis.with_theory(again))[0] == text
+    assert page.page(experiment, "quick", analysis.add_theory(again))[0] == text
 
 
 def test_devices_are_text_on_every_page_and_no_formula_in_any_table(measured, tmp_path):
     experiment, table = measured
     device = "<b>x</b> [a](http://b)"
-    known = analysis.with_theory(table.assign(device=device))
+    known = analysis.add_theory(table.assign(device=device))
     pages = [
         page.write(experiment, "quick", known, tmp_path),
         configurations.page(configurations.build(known)),
@@ -146,7 +146,7 @@ SEPARATED = st.text(alphabet='=+-@;,|"\t\r\n a1', max_size=12)
 @hypothesis.settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @hypothesis.given(st.lists(SEPARATED, min_size=1, max_size=3))
 def test_no_text_becomes_a_formula_whatever_separates_cells(values):
-    table = tables.csv_safe(pd.DataFrame({"n": 1, "x": values}))
+    table = tables.make_csv_safe(pd.DataFrame({"n": 1, "x": values}))
     text = table.to_csv(index=False)
     cells_of_all = [x for row in csv.reader(io.StringIO(text, newline="")) for x in row]
     # Where others separate cells, lines are split whatever is quoted.
@@ -270,7 +270,7 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
         for seed in range(2)
     ]
     table = memobench.run(runs, progress=False)
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     assert known["promised"].tolist() == [1 * 2 + 1] * 8 + [2 * 2 + 1] * 8
     np.testing.assert_allclose(known["load"], known["n_examples"] / known["promised"])
     np.testing.assert_allclose(
@@ -332,14 +332,14 @@ def test_a_figure_names_variants_and_steps_only_where_they_differ(measured):
 def test_a_figure_of_a_column_that_is_none_is_one_line(measured):
     experiment, table = measured
     wrong = Figure(x="n_params", hue="architectur")
-    with pytest.raises(UserError, match=r"^figure: hue='architectur' is no column"):
+    with pytest.raises(UserError, match=r"^figure: hue='architectur' is not a column"):
         wrong.draw(experiment, "quick", table)
 
 
 def test_an_architecture_without_variants_is_beside_the_one_it_is_compared_with():
     protocol = pd.Series(["exact", "exact", "published", "published", "published"])
     labels = pd.Series(["(b)", "exact", "published", "(a)", "(c)"])
-    together = figure._together(labels, protocol)
+    together = figure._merge_variants(labels, protocol)
     # With several variants nothing says which of them it belongs to.
     assert together.tolist() == ["exact gradient", "exact gradient", "published", "(a)", "(c)"]
-    assert figure._together(labels[:1], protocol[:1]).tolist() == ["(b)"]
+    assert figure._merge_variants(labels[:1], protocol[:1]).tolist() == ["(b)"]

@@ -187,8 +187,8 @@ def test_a_task_that_equals_any_other_has_no_place(tmp_path):
     load_file(file)
     task = memobench.OwnTask(vocab_size=16, n_sequences=256)
     assert task == SET
-    assert "its task is none of the board's" in board.off_board(task, 256)
-    with pytest.raises(UserError, match="its task is none of the board's"):
+    assert "its task must be one of the board's" in board.placement_error(task, 256)
+    with pytest.raises(UserError, match="its task must be one of the board's"):
         submissions.write([drawn(STANDARD, task)], "me", tmp_path / "out")
     type(task).registry.pop("own_task")
 
@@ -251,7 +251,9 @@ def test_an_own_architecture_of_several_files_is_refused(tmp_path, monkeypatch):
     (tmp_path / "split.py").write_text(f'{kinds}\n\n@kind("own_table"){module}')
     load_file(tmp_path / "split.py")
     made = drawn(memobench.OwnTable(d_model=1), families.task(256))
-    with pytest.raises(UserError, match=r"^split\.py rests on neighbouring_layers\.py beside"):
+    with pytest.raises(
+        UserError, match=r"^split\.py must have all that .* needs, got also neighbouring_layers\.py"
+    ):
         submissions.write([made], "me", tmp_path / "out")
     type(made.architecture).registry.pop("own_table")
 

@@ -15,7 +15,6 @@ from memobench.constructions.dana2025 import Dana2025
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.run import Run
-from memobench.executors import local
 from memobench.experiments.mahdavi2024.own_constructions import Mahdavi2024
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
@@ -142,17 +141,17 @@ def _names(sizes):
 def test_what_applies_to_a_run_and_what_it_is_promised(sizes, names, promised):
     # Others may promise more to relu neurons and further models; these at least are told.
     assert _names(sizes) - {"BUBECK"} == names
-    np.testing.assert_equal(float(theorems.promised(sizes)), float(promised))
+    np.testing.assert_equal(float(theorems.promised_examples(sizes)), float(promised))
     applying = [bound.value(sizes) for bound in theorems.lower_bounds() if bound.applies(sizes)]
     assert max(applying, default=None) == (None if np.isnan(promised) else promised)
 
 
 def test_relu_neurons_are_promised_the_larger_of_both():
     few = _sizes(name="mlp", d_mlp=8, activation="relu")
-    assert float(theorems.promised(few)) == max(8 + 10, 9 * 2, 3 * 4 + 10)
+    assert float(theorems.promised_examples(few)) == max(8 + 10, 9 * 2, 3 * 4 + 10)
     many = _sizes(name="mlp", d_mlp=96, activation="relu")
     larger = max(x.value(many) for x in theorems.lower_bounds() if x.applies(many))
-    assert float(theorems.promised(many)) == larger >= 106
+    assert float(theorems.promised_examples(many)) == larger >= 106
 
 
 ENCODER = _sizes(name="sequence_encoder", d_model=2)
@@ -180,11 +179,11 @@ def test_a_table_says_of_every_row_what_the_row_says_of_itself():
     for bound in theorems.lower_bounds():
         applies = np.broadcast_to(bound.applies(table), len(rows))
         assert [bool(x) for x in applies] == [bool(bound.applies(row)) for row in rows]
-    each = [float(theorems.promised(row)) for row in rows]
-    np.testing.assert_array_equal(theorems.promised(table), each)
+    each = [float(theorems.promised_examples(row)) for row in rows]
+    np.testing.assert_array_equal(theorems.promised_examples(table), each)
     # One row of the table is a mapping too.
     for (_, row), expected in zip(table.iterrows(), each, strict=True):
-        np.testing.assert_equal(float(theorems.promised(row)), expected)
+        np.testing.assert_equal(float(theorems.promised_examples(row)), expected)
 
 
 def test_t_eps_is_the_least_number_beyond_the_mass():
@@ -245,7 +244,7 @@ def _with(table, row, **values):
 def test_real_rows_pass(table):
     assert table["status"].eq("ok").all()
     theorems.check(table)
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     theorems.check(known)
     # Each limit has runs to be checked on.
     for limit in theorems.upper_bounds():
@@ -308,8 +307,8 @@ def test_a_violation_is_told_whatever_the_rows_are_called(table):
 def test_the_loss_below_the_floor_stops_a_report(table):
     floor = table.loc[OPTIMUM, "loss"]
     with pytest.raises(theory.Violation, match="floor of the best sequence encoder"):
-        analysis.with_theory(_with(table, TRAINED, loss=floor - 1e-3))
-    analysis.with_theory(_with(table, TRAINED, loss=floor + 1e-9))
+        analysis.add_theory(_with(table, TRAINED, loss=floor - 1e-3))
+    analysis.add_theory(_with(table, TRAINED, loss=floor + 1e-9))
 
 
 SEARCHED = {"starts": 64, "gradient_norm": 1e-9, "start_losses": [0.5, 0.5, 0.6]}
@@ -344,9 +343,9 @@ def test_an_optimum_is_certified_before_it_condemns_a_run(table, changes, certif
     honest = _with(table, TRAINED, loss=table.loc[OPTIMUM, "loss"] - 0.01)
     if certifies:
         with pytest.raises(theory.Violation, match="floor of the best sequence encoder"):
-            analysis.with_theory(honest)
+            analysis.add_theory(honest)
     else:
-        known = analysis.with_theory(honest)
+        known = analysis.add_theory(honest)
         assert known.loc[TRAINED, "floor"] == table.loc[OPTIMUM, "loss"]
         assert np.isnan(known.loc[TRAINED, "certified_floor"])
 
@@ -367,7 +366,7 @@ def test_an_impossible_measurement_is_kept_and_told(tmp_path, monkeypatch):
 
 
 def test_bounds_of_a_table_count_their_runs(table):
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     bounds = analysis.bounds(known).set_index("theorem")
     ratio = known["memorized"] / known["promised"]
     dana = bounds.loc[theory.COROLLARY_2.name]
@@ -439,4 +438,4 @@ def test_a_limit_passes_over_tables_that_lack_a_declared_column(table, column):
 
 
 def test_what_theory_adds_to_a_table_is_what_it_says(table):
-    assert set(analysis.with_theory(table)) - set(table) == set(theorems.ADDED)
+    assert set(analysis.add_theory(table)) - set(table) == set(theorems.ADDED)

@@ -56,9 +56,9 @@ GROUPS = {name: (_Id(name),) for name in ("a", "b")}
 
 @pytest.mark.parametrize("m", [2, 3, 17, 250])
 def test_of_all_widths_the_least_is_found(m):
-    found = widths.least(_rows("a", lambda d, n: m, _all, sizes=[(32, 64)]))[32, 64]
+    found = widths.least_widths(_rows("a", lambda d, n: m, _all, sizes=[(32, 64)]))[32, 64]
     np.testing.assert_allclose(np.exp(found.log_S), m)
-    assert (found.weights, found.whole) == (96, True)
+    assert (found.weights, found.is_complete) == (96, True)
     y_BX, seeds = widths.log_weights([found])
     assert seeds == 3
     assert np.exp(y_BX[0, 0]) == pytest.approx(96 * m)
@@ -68,18 +68,18 @@ def test_of_all_widths_the_least_is_found(m):
 
 def test_of_a_grid_it_is_the_mean_of_those_between():
     rows = _rows("a", lambda d, n: 20, lambda d, n: (4, 16, 25, 40), sizes=[(32, 64)])
-    found = widths.least(rows)[32, 64]
+    found = widths.least_widths(rows)[32, 64]
     np.testing.assert_allclose(np.exp(found.log_S), math.sqrt(17 * 25))
 
 
 def test_changes_count_with_their_sign_and_what_is_beyond_the_grid_is_none():
     rows = _rows("a", lambda d, n: 3, lambda d, n: (2, 3, 4, 5, 6), sizes=[(32, 64)])
     rows.loc[rows["d_mlp"] == 4, "accuracy"] = 0.9
-    found = widths.least(rows)[32, 64]
+    found = widths.least_widths(rows)[32, 64]
     np.testing.assert_allclose(np.exp(found.log_S), 3 * 5 / 4)
     for missing in (rows["d_mlp"] == 2, rows["d_mlp"] > 2):
         cut = rows[~missing]
-        assert not widths.least(cut)[32, 64].whole
+        assert not widths.least_widths(cut)[32, 64].is_complete
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(4, claims.HOLDS), (20, claims.FAILS)])

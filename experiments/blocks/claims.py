@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import intervals, ratio_or, replicates, wider
+from memobench.analysis.statistics import bonferroni_factor, divide_or, intervals, replicates
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import (
     Region,
     Statistic,
     conclude,
-    joined,
-    rounded,
-    too_few,
+    format_number,
+    join_parts,
+    report_too_few,
 )
 from memobench.core.run import Run
 from memobench.store.rows import configuration, listed
@@ -33,10 +33,13 @@ RECORDED = 1e-3 / 256
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """What is compared: a name, and from a row to its values, one for each of its label tables.
+    """A measure of rows that is compared.
 
-    most: what a value can be. step: its least step, by which equal values may differ: 0 where none
-    is known.
+    Attributes:
+      name: of the measure.
+      values: from a row to its values, one for each of its label tables.
+      most: the largest possible value.
+      step: the least step of a value, by which equal values may differ; 0 where it is unknown.
     """
 
     name: str
@@ -61,11 +64,11 @@ def bits_per_parameter(steps: int | None = None, count: str = "n_params") -> Mea
     return Measure(f"bits per {per}{at}", values, step=RECORDED)
 
 
-def by_table(rows: pd.DataFrame, measure: Measure) -> np.ndarray:
-    """value_TxX of entries, rows that differ by more than seeds.
+def values_by_table(rows: pd.DataFrame, measure: Measure) -> np.ndarray:
+    """The value_TxX of entries, rows that differ by more than seeds.
 
     Runs of one entry and table count with their mean. A training that diverged knows nothing; an
-    entry of which all did is none.
+    entry whose runs all diverged is dropped.
     """
     trained = set[tuple[str, ...]]()
     found: Any = collections.defaultdict(lambda: collections.defaultdict(list))
@@ -89,7 +92,7 @@ def by_table(rows: pd.DataFrame, measure: Measure) -> np.ndarray:
     return value_TxX.dropna(axis=0).to_numpy(float)
 
 
-def best_over_best(
+def ratio_of_best(
     first_BxX: np.ndarray, second_BxY: np.ndarray, n_tables: int, most: float = math.inf
 ) -> tuple[float, float, float]:
     """The ratio of the best means of two groups, and its 95% interval.
@@ -97,8 +100,8 @@ def best_over_best(
     Which entry is truly the best is not known, and of equals the one that looks best has been
     lucky. The best of X over the best of Y is at most the best of X over any of Y, and at least any
     of X over the best of Y. So the upper end takes for each x the least of its ratios' ends, and of
-    all x the greatest: any of Y may look best, and Bonferroni's correction for them is all that it
-    needs. The lower end is its mirror image.
+    all x the greatest: as any of Y may look best, it needs Bonferroni's correction for them. The
+    lower end is its mirror image.
 
     Args:
       first_BxX: means of the entries of a group, with replicates (`statistics.replicates`).
@@ -109,49 +112,53 @@ def best_over_best(
     otherwise = np.inf if second_BxY[0].max() > 0 else np.nan
 
     def ends(n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of the ratios of two entries each, as wide as one of n intervals is."""
+        """Ends of the intervals of ratios of two entries each, as wide as one of n intervals is."""
         groups = first_BxX, second_BxY
-        widened = (mean_B[0] + wider(n, n_tables) * (mean_B - mean_B[0]) for mean_B in groups)
+        widened = (
+            mean_B[0] + bonferroni_factor(n, n_tables) * (mean_B - mean_B[0]) for mean_B in groups
+        )
         over_BxX, under_BxY = (np.clip(mean_B, 0, most) for mean_B in widened)
         over, under = np.broadcast_arrays(over_BxX[:, :, None], under_BxY[:, None])
-        return intervals(ratio_or(over, under, otherwise), n_tables)
+        return intervals(divide_or(over, under, otherwise), n_tables)
 
     low_XxY, high_XxY = ends(first_BxX.shape[1])[0], ends(second_BxY.shape[1])[1]
-    best = ratio_or(first_BxX[:1].max(axis=1), second_BxY[:1].max(axis=1), otherwise)
+    best = divide_or(first_BxX[:1].max(axis=1), second_BxY[:1].max(axis=1), otherwise)
     return float(best[0]), float(low_XxY.max(axis=0).min()), float(high_XxY.min(axis=1).max())
 
 
-def of_groups(table: pd.DataFrame, groups: Groups, measure: Measure) -> dict[str, np.ndarray]:
-    """value_TxX of each group of which entries are in the table."""
+def values_by_group(table: pd.DataFrame, groups: Groups, measure: Measure) -> dict[str, np.ndarray]:
+    """The value_TxX of each group of which entries are in the table."""
     found = {}
     for name, runs in groups.items():
         rows = table[table["run_id"].isin([run.run_id for run in runs])]
-        value_TxX = by_table(rows, measure) if len(rows) else np.zeros((0, 0))
+        value_TxX = values_by_table(rows, measure) if len(rows) else np.zeros((0, 0))
         if value_TxX.size:
             found[name] = value_TxX
     return found
 
 
-def over(groups: Groups, first: str, second: str, region: Region, measure: Measure) -> Test:
+def compare_best(groups: Groups, first: str, second: str, region: Region, measure: Measure) -> Test:
     """The ratio of the means of two groups' best entries lies in the region.
 
     Both have learnt the same label tables, and means are over these.
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        found = of_groups(table, {name: groups[name] for name in (first, second)}, measure)
+        found = values_by_group(table, {name: groups[name] for name in (first, second)}, measure)
         if len(found) < 2 or len(found[first]) != len(found[second]):
-            return too_few(f"entries of {first} and {second} that are here and did not diverge")
+            return report_too_few(
+                f"entries of {first} and {second} that are here and did not diverge"
+            )
         n_tables, n_first = found[first].shape
         mean_BxX = replicates(np.concatenate([found[first], found[second]], axis=1), measure.step)
         first_BxX, second_BxY = mean_BxX[:, :n_first], mean_BxX[:, n_first:]
-        if not (measure.step or (_spread(found[first]) and _spread(found[second]))):
+        if not (measure.step or (_has_spread(found[first]) and _has_spread(found[second]))):
             n_tables = 1  # As `Means.seeds` has it: equal values without a step show no spread.
-        ratio, low, high = best_over_best(first_BxX, second_BxY, n_tables, measure.most)
+        ratio, low, high = ratio_of_best(first_BxX, second_BxY, n_tables, measure.most)
         best = [mean_BxX[0].max() for mean_BxX in (first_BxX, second_BxY)]
-        details, of = f"{' over '.join(map(rounded, best))} {measure.name}", "label table"
+        details, of = f"{' over '.join(map(format_number, best))} {measure.name}", "label table"
         if min(best) >= measure.most - measure.step:
-            details = joined(details, "both are as much as can be: a harder task would tell")
+            details = join_parts(details, "both are as much as can be: a harder task would tell")
             of = ""
         name = f"{first} over {second}"
         return conclude([Statistic(name, ratio, low, high, region, n_tables, details, of=of)])
@@ -159,6 +166,6 @@ def over(groups: Groups, first: str, second: str, region: Region, measure: Measu
     return test
 
 
-def _spread(value_TxX: np.ndarray) -> bool:
-    """Whether tables of the best entry differ."""
+def _has_spread(value_TxX: np.ndarray) -> bool:
+    """True if tables of the best entry differ."""
     return bool(np.ptp(value_TxX[:, value_TxX.mean(axis=0).argmax()]) > 0)

@@ -61,5 +61,5 @@ def compared(
         name=f"{first} {said} ({measure.name})",
         statement=f"In {measure.name} {first} has {said}.",
         source=source,
-        test=claims.over(groups, first, second, region, measure),
+        test=claims.compare_best(groups, first, second, region, measure),
     )

@@ -1,4 +1,4 @@
-"""What groups of entries know, each by its best entry, side by side."""
+"""The measures of groups of entries, each by its best entry, side by side."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ class Groups(Drawing):
         figure, (axes,) = subplots(1, len(self.measures), size, sharey="row")
         color, other = palette(2)
         for axis, measure in zip(axes, self.measures, strict=True):
-            for name, value_TxX in of.of_groups(table, self.groups, measure).items():
+            for name, value_TxX in of.values_by_group(table, self.groups, measure).items():
                 y, (mean, low, high) = names.index(name), _best(value_TxX, measure)
                 value_T = value_TxX[:, value_TxX.mean(axis=0).argmax()]
                 places = np.full(len(value_T), y + 0.25)
@@ -50,7 +50,7 @@ class Groups(Drawing):
         names = self._names(table)
         shown = pd.DataFrame({"group": names})
         for measure in self.measures:
-            found = of.of_groups(table, self.groups, measure)
+            found = of.values_by_group(table, self.groups, measure)
             means = {name: _best(value_TxX, measure) for name, value_TxX in found.items()}
             texts = {name: tables.interval(*of_mean, digits=2) for name, of_mean in means.items()}
             shown[measure.name] = [texts.get(name) for name in names]
@@ -72,4 +72,4 @@ def _best(value_TxX: np.ndarray, measure: of.Measure) -> tuple[float, float, flo
     """The mean of the best entry with its interval."""
     mean_BxX = replicates(value_TxX, measure.step)
     ones_Bx1 = np.ones_like(mean_BxX[:, :1])
-    return of.best_over_best(mean_BxX, ones_Bx1, len(value_TxX), measure.most)
+    return of.ratio_of_best(mean_BxX, ones_Bx1, len(value_TxX), measure.most)

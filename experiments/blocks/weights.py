@@ -53,7 +53,7 @@ def shapes(
 ) -> list[Modern]:
     """Models of one head in a layer, as wide as the stream, with neurons that fill the budget."""
     made = (_shape(budget, share, kind, options) for share in shares)
-    return [each for each in made if families.meets(each, budget)]
+    return [each for each in made if families.meets_budget(each, budget)]
 
 
 def _shape(budget: int, share: float, kind: type[Modern], options: Mapping[str, Any]) -> Modern:

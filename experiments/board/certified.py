@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from memobench import certificates, engine
-from memobench.board import families, typical
+from memobench.board import capacity_summary, families
 from memobench.board import table as board
 from memobench.certificates import counting
 from memobench.common.errors import UserError
@@ -71,7 +71,7 @@ class Model(NamedTuple):
 
 def best_models(method: Capacity, row: Mapping[str, Any], n_examples: int) -> list[Model]:
     """The models of a row that knew most bits, the best first."""
-    bits_KxM = typical.models(row, "rung_bits").reshape(method.rungs, method.lanes)
+    bits_KxM = capacity_summary.models(row, "rung_bits").reshape(method.rungs, method.lanes)
     order = np.argsort(-bits_KxM, axis=None)[:CANDIDATES]
     places = [divmod(int(i), method.lanes) for i in order]
     steps, rates = method.ladder, listed(row["rung_rates"])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.board import families, peak, typical
+from memobench.board import capacity_summary, families, peak
 from memobench.board import table as board
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
@@ -44,8 +44,8 @@ PRESETS = {
     "large": (256, 512, 1024, 2048, 4096),
 }
 # A colour for each side; wide heads are dashed.
-_COLORS = dict(zip(typical.SIDES, (0, 1, 2), strict=True))
-_MARKERS = dict(zip(typical.SIDES, "os^", strict=True))
+_COLORS = dict(zip(capacity_summary.SIDES, (0, 1, 2), strict=True))
+_MARKERS = dict(zip(capacity_summary.SIDES, "os^", strict=True))
 
 
 def _shapes(budget: int) -> Iterator[Architecture]:
@@ -142,7 +142,7 @@ def _per(row: Any) -> Estimate:
 def ratios(found: pd.DataFrame) -> list[str]:
     """Attention over MLP at each budget, by the best form of each and by wide heads."""
     lines = []
-    attention, mlp, _ = typical.SIDES
+    attention, mlp, _ = capacity_summary.SIDES
     for budget, rows in found.groupby("budget"):
         by_side: dict[Any, Any] = {}
         for row in rows.to_dict("records"):  # The most bits come first.

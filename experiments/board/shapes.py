@@ -28,13 +28,13 @@ from typing import Any
 
 import pandas as pd
 
-from memobench.board import families, typical
+from memobench.board import capacity_summary, families
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
-from memobench.report.typical import Shapes
+from memobench.report.capacity_summary import Shapes
 from memobench.store.published import published
 from memobench.store.results import load_results
 from memobench.store.rows import listed, of_architecture
@@ -60,9 +60,9 @@ PRESETS = {
 }
 SHAPES = {
     "families": families.shapes,
-    "narrow": families.narrow,
-    "blocks": families.blocks,
-    "sparse": families.sparse,
+    "narrow": families.narrow_shapes,
+    "blocks": families.block_shapes,
+    "sparse": families.sparse_shapes,
 }
 # Budgets at which today's blocks are tried, and narrow heads.
 BLOCKS = (256, 512, 1024, 2048)
@@ -124,10 +124,16 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
     rows: list[Any] = of_exact.to_dict("records")
     found = []
     for row in rows:
-        steps, bits_K = listed(row["rung_steps"]), typical.models(row, "rung_bits").mean((1, 2))
+        steps, bits_K = (
+            listed(row["rung_steps"]),
+            capacity_summary.models(row, "rung_bits").mean((1, 2)),
+        )
         if METHOD.steps in steps[:-1]:
             searched, end = bits_K[[steps.index(METHOD.steps), -1]] / row["n_params"]
-            of = {"budget": typical.budget(row["n_params"]), "family": typical.family(row)}
+            of = {
+                "budget": capacity_summary.budget(row["n_params"]),
+                "family": capacity_summary.family(row),
+            }
             cells = {name: row[name] for name in of_architecture()}
             found.append(of | cells | {"as_searched": searched, "in_the_end": end})
     return pd.DataFrame(found)
@@ -156,7 +162,7 @@ EXPERIMENTS = (
         name="board/shapes",
         title="Shapes of every family at each budget",
         presets={preset: runs(budgets) for preset, budgets in PRESETS.items()}
-        | {"narrow": runs(NARROW, families.narrow)}
+        | {"narrow": runs(NARROW, families.narrow_shapes)}
         | {"blocks": sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())},
         left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Shapes(),

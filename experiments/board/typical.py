@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.board import families, typical
+from memobench.board import capacity_summary, families
 from memobench.board import table as board
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
@@ -38,11 +38,11 @@ from memobench.experiments.board import shapes
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
-from memobench.report.typical import Typical
+from memobench.report.capacity_summary import Typical
 from memobench.store.published import published
 
 # What can be afforded under the published protocol: main families, up to a budget.
-_MAIN = (typical.ATTENTION, typical.MLP, "attention + MLP")
+_MAIN = (capacity_summary.ATTENTION, capacity_summary.MLP, "attention + MLP")
 _PUBLISHED_UP_TO = 512
 INITS = pathlib.Path(__file__).with_name("inits.csv")
 # Somewhat less than the precision that the board asks for, as intervals vary too.
@@ -105,7 +105,7 @@ BENCH = Capacity(
 def _bench() -> Iterator[Run]:
     for budget in (256, 512, 1024):
         wide = [x for x in shapes.standard(budget) if x.family in _MAIN[:2]]
-        narrow = [x for x in shapes.standard(budget, "narrow") if x.side[0] != typical.MLP]
+        narrow = [x for x in shapes.standard(budget, "narrow") if x.side[0] != capacity_summary.MLP]
         for shape in wide + narrow:
             yield Run(task=families.task(budget), architecture=shape, method=BENCH)
 

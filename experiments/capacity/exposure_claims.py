@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import Means, bootstrap_means, ratio_or
+from memobench.analysis.statistics import Means, bootstrap_means, divide_or
 from memobench.claims.claim import Finding, Test
-from memobench.claims.evidence import Region, conclude, statistic_of, too_few
+from memobench.claims.evidence import Region, conclude, report_too_few, statistic_of
 
 ATTENTION, MLP = "attention_only", "mlp"
 
 
-def per_parameter(table: pd.DataFrame, measure: str) -> Means:
+def means_per_parameter(table: pd.DataFrame, measure: str) -> Means:
     """Bootstrapped means per parameter of every architecture, exposure and learning rate.
 
     A fact is exposed once for every time that a step's batch contains it; a step over all facts is
@@ -33,7 +33,7 @@ def best_rate(means: Means) -> Means:
 
 def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int]]:
     """For every exposure attention over MLP, each by its best form, and the fewest seeds."""
-    means = best_rate(per_parameter(table, measure))
+    means = best_rate(means_per_parameter(table, measure))
     found: dict[int, tuple[np.ndarray, int]] = {}
     for exposures, at in means.by("exposures").items():
         families = at.by("architecture")
@@ -44,7 +44,7 @@ def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int
             ]
             attention_B, mlp_B = (np.maximum(means.y_BX[:, 0], 0) for means in best)
             # Over an MLP that memorizes nothing there is no ratio, and nothing is decided.
-            ratio_B = ratio_or(attention_B, mlp_B, np.inf if mlp_B[0] > 0 else np.nan)
+            ratio_B = divide_or(attention_B, mlp_B, np.inf if mlp_B[0] > 0 else np.nan)
             found[int(exposures)] = ratio_B, min(means.seeds for means in best)
     return found
 
@@ -55,7 +55,7 @@ def attention_over_mlp(exposures: int, region: Region, measure: str = "memorized
     def test(table: pd.DataFrame) -> Finding:
         found: dict[int, Any] = ratios(table, measure)
         if exposures not in found:
-            return too_few(f"both families at {exposures:,} exposures")
+            return report_too_few(f"both families at {exposures:,} exposures")
         each = "; ".join(f"{n:,}: {ratio_B[0]:.2f}" for n, (ratio_B, _) in sorted(found.items()))
         ratio_B, seeds = found[exposures]
         name = f"{measure} per parameter, attention over MLP at {exposures:,} exposures"

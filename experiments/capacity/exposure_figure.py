@@ -1,4 +1,4 @@
-"""What attention and MLP hold per parameter against exposures: figure and table."""
+"""Capacity of attention and MLP per parameter against exposures, as figure and table."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.claims import interval
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
@@ -29,7 +29,7 @@ ONE = {"color": "black", "linewidth": 1, "linestyle": ":"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exposure(Drawing):
-    """What families hold per parameter against how often they saw each fact, and their ratio."""
+    """Capacity of families per parameter against exposures of each fact, and its ratio."""
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`: each measure by exposures, and below it attention over MLP."""
@@ -92,8 +92,8 @@ def _full(known: pd.DataFrame) -> pd.DataFrame:
 
 
 def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
-    means = exposure.best_rate(exposure.per_parameter(known, measure))
-    families = means.at.apply(typical.family, axis=1)
+    means = exposure.best_rate(exposure.means_per_parameter(known, measure))
+    families = means.at.apply(capacity_summary.family, axis=1)
     colors = colors_of(families)
     for (name, color), marker in zip(colors.items(), MARKERS, strict=False):
         chosen = means.where((families == name).to_numpy())

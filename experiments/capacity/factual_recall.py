@@ -111,7 +111,7 @@ _CLAIMS = (
         "what a parameter of the MLP adds, from five heads on (the paper: a quarter, along a line "
         "of equal accuracy that begins there).",
         source=SOURCE,
-        test=claims.only(scaling_claims.exchange((0.15, 0.4)), n_heads=range(FEWEST, 33)),
+        test=claims.restrict(scaling_claims.exchange((0.15, 0.4)), n_heads=range(FEWEST, 33)),
         across_steps=True,
     ),
     Claim(
@@ -120,7 +120,7 @@ _CLAIMS = (
         "parameter, within a quarter (the paper: a line through a cloud of sizes, and no claim on "
         "one).",
         source=f"memobench, after {SOURCE}",
-        test=scaling_claims.densest((0.1125, 0.1875)),
+        test=scaling_claims.greatest_density((0.1125, 0.1875)),
         across_steps=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""A heat map: a measure by two sizes, with a line that others found."""
+"""A heat map of a measure by two sizes, with a line that others found."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 class Heat(Drawing):
     """The mean over seeds of a share, `value`, for every pair of sizes `x` and `y`.
 
-    line: a name, y as a function of x, and the least x for which it is drawn.
+    Attributes:
+      x: the column along the horizontal axis.
+      y: the column along the vertical axis.
+      value: the column of the share.
+      line: a name, y as a function of x, and the least x for which it is drawn.
     """
 
     x: str
@@ -34,7 +38,7 @@ class Heat(Drawing):
         return figure
 
     def cells(self, table: pd.DataFrame, title: str) -> "Axes":
-        """The axes of the figure: sizes are equally spaced, and the line is linear between them."""
+        """The axes of the figure, with sizes equally spaced and the line linear between them."""
         import seaborn as sns
 
         mean = table.pivot_table(index=self.y, columns=self.x, values=self.value, dropna=True)
@@ -70,5 +74,5 @@ class Heat(Drawing):
 
 
 def _place(values: np.ndarray, sizes: pd.Index) -> np.ndarray:
-    """Where values lie on an axis whose cells are centred at sizes."""
+    """The places of values on an axis whose cells are centred at sizes."""
     return np.interp(values, sizes.to_numpy(float), np.arange(len(sizes)) + 0.5)

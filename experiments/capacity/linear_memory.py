@@ -80,7 +80,7 @@ def _constant(table: pd.DataFrame) -> pd.Series:
 def _claim(name: str, statement: str, source: str, constant: float, made_for: str = "") -> Claim:
     region = (round(constant / 1.1, 2), round(constant * 1.1, 2))
     test = scaling_claims.constant("d²/(N ln N)", _constant, region, "d_model", _COUNTS)
-    test = claims.only(test, d_model=WIDTHS[4:])
+    test = claims.restrict(test, d_model=WIDTHS[4:])
     return Claim(name=name, statement=statement, source=source, test=test, made_for=made_for)
 
 

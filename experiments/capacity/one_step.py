@@ -58,7 +58,7 @@ def _exponent(step: str, alpha: float, expected: float) -> Claim:
     test = scaling_claims.exponent(
         "exponent of items stored in d",
         lambda table: table["d_model"].astype(float),
-        analysis.items_known,
+        analysis.count_known,
         (round(expected - NEAR, 3), round(expected + NEAR, 3)),
         ["d_model", "d_head", "n_params", "n_params_memory", "n_params_distinct"],
     )
@@ -67,7 +67,7 @@ def _exponent(step: str, alpha: float, expected: float) -> Claim:
         statement=f"Of frequencies i^-{alpha:g} one step of {step} stores d^{expected:.3g} items, "
         f"the exponent within {NEAR}.",
         source=SOURCE,
-        test=claims.only(test, theorem=STEPS[step].name, zipf_exponent=alpha),
+        test=claims.restrict(test, theorem=STEPS[step].name, zipf_exponent=alpha),
         across_steps=True,
     )
 
@@ -76,7 +76,7 @@ def _in_batches(expected: float) -> Claim:
     test = scaling_claims.exponent(
         "exponent of items stored in B",
         lambda table: table["drawn"].astype(float),
-        analysis.items_known,
+        analysis.count_known,
         (round(expected - NEAR, 3), round(expected + NEAR, 3)),
         ["drawn"],
     )
@@ -85,7 +85,7 @@ def _in_batches(expected: float) -> Claim:
         statement=f"Of frequencies i^-1.5 one step of Muon on small batches stores "
         f"B^{expected:.3g} items, the exponent within {NEAR}.",
         source=SOURCE,
-        test=claims.only(test, theorem=MuonStep.name),
+        test=claims.restrict(test, theorem=MuonStep.name),
         across_steps=True,
     )
 

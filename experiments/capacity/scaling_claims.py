@@ -1,4 +1,4 @@
-"""How what was memorized grows with a size: constants and exponents of power laws."""
+"""Claims on power laws of what was memorized in a size, their constants and exponents."""
 
 import dataclasses
 import math
@@ -11,11 +11,11 @@ from memobench.analysis.seeds import half_width
 from memobench.analysis.statistics import (
     MIN_SEEDS,
     Means,
-    approached,
     bootstrap_means,
+    divide_or,
+    fit_limit,
     interval,
     least_squares,
-    ratio_or,
 )
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
@@ -24,10 +24,10 @@ from memobench.claims.evidence import (
     conclude,
     conclude_groups,
     decide,
-    rounded,
-    stated,
+    format_estimate,
+    format_number,
+    report_too_few,
     statistic_of,
-    too_few,
 )
 from memobench.numerics.metrics import NEARLY
 
@@ -56,15 +56,15 @@ def constant(
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        table = _measured(table, [size, *others])
+        table = _drop_exhausted(table, [size, *others])
         means = bootstrap_means(table, [size, *others], value, step)
         if not len(means.at):
-            return too_few("no run whose set was large enough")
+            return report_too_few("no run whose set was large enough")
         # The first of the others tells apart what the size does not.
         shown = [size] if means.at[size].is_unique else [size, *others[:1]]
         pairs = zip(means.mean_X, means.at[shown].to_dict("records"), strict=True)
         each = ", ".join(
-            f"{rounded(mean)} ({', '.join(f'{name} = {x}' for name, x in at.items())})"
+            f"{format_number(mean)} ({', '.join(f'{name} = {x}' for name, x in at.items())})"
             for mean, at in pairs
         )
         mean_B = np.clip(means.y_BX.mean(axis=1), *possible)
@@ -73,8 +73,8 @@ def constant(
     return test
 
 
-def _measured(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Without sizes at which a search used up its set: it then measured the set's size."""
+def _drop_exhausted(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The rows without sizes at which a search used up its set, whose size it then measured."""
     used_up = table.assign(used_up=table["lower_bound"].eq(True))
     return table[~used_up.groupby(keys, dropna=False)["used_up"].transform("any")]
 
@@ -89,11 +89,17 @@ def exponent(
 ) -> Test:
     """The slope of log y on log x, fitted to the means over seeds, lies in the region.
 
-    step: from the rows to the least step of y, by which equal runs may differ.
+    Args:
+      name: of the slope.
+      x: from the rows to a number each.
+      y: from the rows to a number each.
+      region: where the slope must lie.
+      keys: the columns by which configurations differ.
+      step: from the rows to the least step of y, by which equal runs may differ.
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        table = _measured(table, list(keys))
+        table = _drop_exhausted(table, list(keys))
         table = table[y(table) > 0]
         means = bootstrap_means(
             table,
@@ -103,7 +109,7 @@ def exponent(
         )
         x_X = np.log(x(means.at).to_numpy(dtype=float)) if len(means.at) else np.zeros(0)
         if len(set(x_X)) < 3:
-            return too_few("three sizes")
+            return report_too_few("three sizes")
         design_Xk = np.stack([np.ones_like(x_X), x_X], axis=1)
         slope_B = least_squares(design_Xk, means.y_BX)[:, 1]
         residual = means.mean_X - design_Xk @ least_squares(design_Xk, means.y_BX[:1])[0]
@@ -114,11 +120,11 @@ def exponent(
 
 
 def limit(name: str, value: Value, region: Region) -> Test:
-    """What the mean over seeds approaches with more steps, L - a steps^-p, lies in the region.
+    """The limit of the mean over seeds with more steps, L of L - a steps^-p, lies in the region.
 
     In every size of model and set, each number of steps at the learning rate of the best mean; five
     numbers of steps at least. Where it grows as if without a limit, that is at least what was
-    reached. Where the most steps do not give the most there is none: rates are too far apart.
+    reached. Where the most steps do not give the most it has no limit: rates are too far apart.
 
     Args:
       name: of the value.
@@ -135,11 +141,12 @@ def limit(name: str, value: Value, region: Region) -> Test:
             at = best.where(best.at.index.isin(of_set.index))
             if len(at.at) < 5:
                 continue
-            limit_B = approached(at.at["steps"].tolist(), at.y_BX)
-            details = f"{stated(at.y_BX[:, -1], at.seeds)} after {at.at['steps'].iloc[-1]:,} steps"
+            limit_B = fit_limit(at.at["steps"].tolist(), at.y_BX)
+            reached = format_estimate(at.y_BX[:, -1], at.seeds)
+            details = f"{reached} after {at.at['steps'].iloc[-1]:,} steps"
             found = statistic_of(name, limit_B, region, at.seeds, details)
             if at.mean_X[-1] < at.mean_X.max():
-                details += f", fewer than the {rounded(at.mean_X.max())} of fewer steps"
+                details += f", fewer than the {format_number(at.mean_X.max())} of fewer steps"
                 found = Statistic(name, math.nan, math.nan, math.nan, region, at.seeds, details)
             elif math.isinf(limit_B[0]):
                 low, _ = interval(at.y_BX[:, -1], at.seeds)
@@ -175,30 +182,33 @@ def exchange(region: Region) -> Test:
         attention_X = 4 * means.x("n_heads") * means.x("d_head") * means.x("d_model")
         design_Xk = np.stack([np.ones_like(mlp_X), mlp_X, attention_X], axis=1)
         if np.linalg.matrix_rank(design_Xk) < 3 or len(mlp_X) < 4:
-            return too_few("four sizes of which heads and neurons differ, facts not all known")
+            return report_too_few(
+                "four sizes of which heads and neurons differ, facts not all known"
+            )
         _, by_mlp_B, by_attention_B = least_squares(design_Xk, means.y_BX).T
         details = (
-            f"facts per parameter {rounded(by_mlp_B[0])} of the MLP, {rounded(by_attention_B[0])} "
-            f"of attention, from {len(mlp_X)} sizes"
+            f"facts per parameter {format_number(by_mlp_B[0])} of the MLP, "
+            f"{format_number(by_attention_B[0])} of attention, from {len(mlp_X)} sizes"
         )
         # Where neurons add nothing, an attention parameter is worth any number of theirs.
-        ratio_B = ratio_or(by_attention_B, by_mlp_B, np.inf)
+        ratio_B = divide_or(by_attention_B, by_mlp_B, np.inf)
         return conclude([statistic_of("attention over MLP", ratio_B, region, means.seeds, details)])
 
     return test
 
 
-def densest(region: Region) -> Test:
+def greatest_density(region: Region) -> Test:
     """Facts over the parameters of the smallest memory that knows 99% of them, mean over seeds."""
 
     def test(table: pd.DataFrame) -> Finding:
         known = table[(table["status"] == "ok") & (table["accuracy"] >= NEARLY)]
         least = known.groupby("seed")["n_params_memory"].min()
         if len(least) < max(MIN_SEEDS, table["seed"].nunique()):
-            return too_few("a memory that knows nearly all facts, for each of three seeds")
+            return report_too_few("a memory that knows nearly all facts, for each of three seeds")
         densities = table["n_examples"].iloc[0] / least
         mean, half = float(densities.mean()), half_width(densities)
-        text = f"facts per parameter {rounded(mean)}, of memories with {', '.join(map(str, least))}"
+        sizes = ", ".join(map(str, least))
+        text = f"facts per parameter {format_number(mean)}, of memories with {sizes}"
         verdict = UNDECIDED if math.isnan(half) else decide(mean - half, mean + half, region)
         return Finding(verdict, f"{text} parameters", mean, mean - half, mean + half)
 

@@ -1,4 +1,4 @@
-"""What was memorized against a size, on logarithmic axes, with what others found."""
+"""A figure of what was memorized against a size, with what others found."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pandas as pd
 from memobench.analysis import seeds as analysis
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
-from memobench.report.drawing import MARKERS, arms, colors_of, key, legend, possible, subplots
+from memobench.report.drawing import MARKERS, arms, colors_of, key, legend, possible_range, subplots
 from memobench.store.rows import configuration
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _ARROW: Any = {"marker": "$↑$", "markersize": 12}
 
 
-def best(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Of every configuration the runs with those values of some columns with the best mean `y`."""
+def select_best(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """The runs of every configuration at those values of some columns with the best mean `y`."""
     others = [name for name in configuration() if name in rows and name not in by]
     of_size = rows.groupby(others, dropna=False).ngroup()
     of_both = rows.groupby([*others, *by], dropna=False).ngroup()
@@ -33,12 +33,16 @@ def best(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scaling(Drawing):
-    """What was memorized against a size, on logarithmic axes, with what others found or guess.
+    """A measure of memorization against a size, on logarithmic axes, with guides by others.
 
-    x, y, hue: columns; `y` of an overfull set, or the largest memorized completely. per: a column
-    by which `y` is divided, on a linear axis. rows: those that are shown, by default all. best_of:
-    columns, the learning rate's, of whose values the one with the best mean is shown. guides: a
-    name and y as a function of x each.
+    Attributes:
+      x: the column of the size.
+      y: the column of the measure, of an overfull set or the largest memorized completely.
+      hue: the column that tells lines apart.
+      per: the column by which `y` is divided, on a linear axis.
+      rows: from the table to the rows that are shown, by default all.
+      best_of: columns, the learning rate's, of whose values the one with the best mean is shown.
+      guides: a name and y as a function of x each.
     """
 
     x: str
@@ -58,7 +62,7 @@ class Scaling(Drawing):
         if self.per:
             rows["y"] /= rows[self.per]
         if self.best_of:
-            rows = best(rows, list(self.best_of))
+            rows = select_best(rows, list(self.best_of))
         # On a logarithmic axis nothing reaches zero: what would ends at the panel's edge.
         means = rows.groupby([self.hue, self.x], dropna=False)["y"].mean()
         least = 0.7 * means[means > 0].min()
@@ -67,7 +71,7 @@ class Scaling(Drawing):
         for (hue, color), marker in zip(colors.items(), markers * len(colors), strict=False):
             groups = rows[rows[self.hue] == hue].groupby(self.x)
             mean, half = groups["y"].mean(), groups["y"].agg(analysis.half_width)
-            _, most = possible(self.y, groups[["n_examples"]].max())
+            _, most = possible_range(self.y, groups[["n_examples"]].max())
             axis.errorbar(
                 mean.index,
                 mean.clip(lower=least),

@@ -8,16 +8,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import Means, bootstrap_means, interval, intervals, wider
+from memobench.analysis.statistics import (
+    Means,
+    bonferroni_factor,
+    bootstrap_means,
+    interval,
+    intervals,
+)
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
     POSITIVE,
     Statistic,
     conclude,
     conclude_groups,
-    stated,
+    format_estimate,
+    report_too_few,
     statistic_of,
-    too_few,
 )
 from memobench.common.notation import plural
 
@@ -36,7 +42,7 @@ def better_at_equal_parameters(
 
     Decides on the mean difference over the first family's sizes, at which the second family's
     curve is interpolated; with group=None over 25 budgets, at which the best width of each family
-    is taken (`_of_envelopes`). Points where both know nearly all are left out.
+    is taken (`_compare_envelopes`). Points where both know nearly all are left out.
     """
 
     def test(table: pd.DataFrame) -> Finding:
@@ -44,14 +50,14 @@ def better_at_equal_parameters(
         table = table[table["architecture"].isin([first, second])]
         families = bootstrap_means(table, keys).by("architecture")
         if set(families) != {first, second}:
-            return too_few(f"{first} and {second} are needed")
+            return report_too_few(f"{first} and {second} are needed")
         one, other = families[first], families[second]
         if group is None:
-            pairs, accuracies = {None: (one, other)}, _of_envelopes
+            pairs, accuracies = {None: (one, other)}, _compare_envelopes
         else:
             ones, others = one.by(group), other.by(group)
             pairs = {value: (ones[value], others[value]) for value in ones if value in others}
-            accuracies = _of_curves
+            accuracies = _compare_curves
         statistics: dict[Any, Statistic] = {}
         for value, pair in pairs.items():
             lower_BI, upper_BI = (_difference(*of) for of in accuracies(*pair, n_params))
@@ -89,7 +95,7 @@ def _mean_difference(
     return Statistic("mean difference", float(lower_B[0]), low, high, POSITIVE, seeds, details)
 
 
-def _of_curves(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both]:
+def _compare_curves(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both]:
     """Both families' accuracies at the sizes of the first, as far as the second reaches."""
     x_X, known_X = one.x(n_params), other.x(n_params)
     reached = (x_X >= known_X[0] * (1 - SAME_SIZE)) & (x_X <= known_X[-1] * (1 + SAME_SIZE))
@@ -101,7 +107,7 @@ def _of_curves(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both]:
     return both, both
 
 
-def _of_envelopes(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both]:
+def _compare_envelopes(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both]:
     """The accuracies of both families' best widths at evenly spaced budgets.
 
     Which width is truly the best is not known, and the one that looks best has been lucky. So for
@@ -121,7 +127,7 @@ def _of_envelopes(one: Means, other: Means, n_params: str) -> tuple[_Both, _Both
 
 
 def _envelope(means: Means, n_params: str, budgets_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`best_and_chosen` of the widths' curves at each budget, -inf where no width has it."""
+    """`pick_best` of the widths' curves at each budget, -inf where no width has it."""
     value_WxBxI = []
     for curve in means.by("d_model").values():
         x_X = curve.x(n_params)
@@ -131,19 +137,21 @@ def _envelope(means: Means, n_params: str, budgets_I: np.ndarray) -> tuple[np.nd
             value_WxBxI.append(np.where(covered, value_BI, -np.inf))
     if not value_WxBxI:
         return (np.full((len(means.y_BX), len(budgets_I)), -np.inf),) * 2
-    return best_and_chosen(np.stack(value_WxBxI), means.seeds)
+    return pick_best(np.stack(value_WxBxI), means.seeds)
 
 
-def best_and_chosen(value_WxBxI: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best of W at every point I: of each replicate, and the one that looks best.
+def pick_best(value_WxBxI: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best of W at every point I, of each replicate, and then the one that looks best.
 
     The latter's replicates are as wide as Bonferroni's correction asks for those that may be best,
-    which are so in MAY_BE_BEST of the replicates or more. -inf is none.
+    which are so in MAY_BE_BEST of the replicates or more. -inf marks a missing width.
     """
     best_BI = value_WxBxI.max(axis=0)
     chosen_BI = np.take_along_axis(value_WxBxI, value_WxBxI[:, :1].argmax(axis=0)[None], axis=0)[0]
     share_WxI = (value_WxBxI == best_BI)[:, 1:].mean(axis=1)
-    factor_I = np.array([wider(n, seeds) for n in (share_WxI >= MAY_BE_BEST).sum(axis=0)])
+    factor_I = np.array(
+        [bonferroni_factor(n, seeds) for n in (share_WxI >= MAY_BE_BEST).sum(axis=0)]
+    )
     with np.errstate(invalid="ignore"):
         widened_BI = chosen_BI[0] + factor_I * (chosen_BI - chosen_BI[0])
     return best_BI, np.where(np.isfinite(chosen_BI), widened_BI, -np.inf)
@@ -182,13 +190,14 @@ def gains_more_from_steps(first: str, second: str) -> Test:
         family = means.at["architecture"].to_numpy()
         counts = {name: int((family == name).sum()) // 2 for name in (first, second)}
         if not all(counts.values()):
-            return too_few(f"{first} and {second} with both numbers of steps are needed")
+            return report_too_few(f"{first} and {second} with both numbers of steps are needed")
         gains = {
             name: means.y_BX[:, family == name] @ sign_X[family == name] / count
             for name, count in counts.items()
         }
         details = f"from {budgets[0]} to {budgets[1]} steps " + ", ".join(
-            f"{name} gains {stated(gain_B, means.seeds)} ({plural(counts[name], 'configuration')})"
+            f"{name} gains {format_estimate(gain_B, means.seeds)} "
+            f"({plural(counts[name], 'configuration')})"
             for name, gain_B in gains.items()
         )
         gain_B = gains[first] - gains[second]

@@ -1,4 +1,4 @@
-"""How accuracy grows with the heads, their dimension and the width."""
+"""Claims on the growth of accuracy with the heads, their dimension and the width."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,31 +13,31 @@ from memobench.analysis.statistics import (
     aicc,
     aicc_of_runs,
     bootstrap_means,
-    broken,
-    dense,
+    broken_basis,
+    count_memorized,
+    dense_grid,
+    divide_or,
     fit_of,
-    grouped,
+    has_spread,
     least_squares,
-    memorized,
+    mask_unsaturated,
+    means_by_group,
     polynomial,
     power,
     profile,
-    ratio_or,
-    unsaturated,
-    varies,
 )
 from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
 from memobench.claims.evidence import (
     Region,
-    above_best,
+    compare_criteria,
     conclude,
     conclude_groups,
-    joined,
-    rounded,
-    severest,
-    stated,
+    format_estimate,
+    format_number,
+    join_parts,
+    pick_severest,
+    report_too_few,
     statistic_of,
-    too_few,
 )
 from memobench.claims.slopes import STRAIGHT, fit_slopes
 from memobench.common.notation import plural
@@ -49,7 +49,7 @@ EXPONENTS_G = np.arange(10, 601) / 100
 
 
 def power_law(low: float, high: float, narrow: bool = False) -> Test:
-    """Accuracy follows a + b d_h^p with p between low and high; p is 0 where there is no growth.
+    """Accuracy follows a + b d_h^p with p between low and high; p is 0 without growth.
 
     Up to the first saturated point; with `narrow`, only of heads narrower than the stream.
     """
@@ -58,10 +58,10 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
     def test(table: pd.DataFrame) -> Finding:
         if narrow:
             table = table[table["d_head"] < table["d_model"]]
-        means = _growing(table, x)
+        means = _means_while_growing(table, x)
         if len(means.at) < 4:
-            return too_few(f"{len(means.at)} unsaturated values of {x}, four are needed")
-        if not varies(means.mean_X):
+            return report_too_few(f"{len(means.at)} unsaturated values of {x}, four are needed")
+        if not has_spread(means.mean_X):
             return Finding(UNDECIDED, "all means are equal, so that no exponent is defined")
         x_X = means.x(x)
         exponent_B, curve = _power_fit(x_X, means.y_BX)
@@ -72,9 +72,12 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
             "power law": aicc_of_runs(means, curve(x_X)[0], 4),
         }
         fit = Fit(
-            f"power law, exponent {exponent_B[0]:.2f}", None, dense(x_X), curve(dense(x_X))[0]
+            f"power law, exponent {exponent_B[0]:.2f}",
+            None,
+            dense_grid(x_X),
+            curve(dense_grid(x_X))[0],
         )
-        details = joined(f"{len(x_X)} values of {x}", above_best(criteria))
+        details = join_parts(f"{len(x_X)} values of {x}", compare_criteria(criteria))
         return conclude(
             [statistic_of("exponent", exponent_B, (low, high), means.seeds, details, (fit,))]
         )
@@ -82,10 +85,10 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
     return test
 
 
-def _growing(table: pd.DataFrame, x: str) -> Means:
+def _means_while_growing(table: pd.DataFrame, x: str) -> Means:
     """The means along x up to the first saturated one."""
     means = bootstrap_means(table, x)
-    return means.where(unsaturated(means.mean_X))
+    return means.where(mask_unsaturated(means.mean_X))
 
 
 def _power_fit(
@@ -112,11 +115,11 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
     x = "d_head"
 
     def test(table: pd.DataFrame) -> Finding:
-        means = _growing(table[table["d_head"] <= table["d_model"]], x)
+        means = _means_while_growing(table[table["d_head"] <= table["d_model"]], x)
         if not (means.at["d_head"] == means.at["d_model"]).any():
-            return too_few("no unsaturated run with d_h = d")
+            return report_too_few("no unsaturated run with d_h = d")
         if len(means.at) < 5:
-            return too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
+            return report_too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
         x_X = means.x(x)
         others_X, y_BX = x_X[:-1], means.y_BX[:, :-1]
         if len(others_X) > 4:
@@ -131,10 +134,12 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
 
         # No accuracy exceeds 1.
         predicted_B = np.minimum(curve(x_X[-1:])[:, 0], 1)
-        fit = Fit(f"{name} without the last point", None, dense(x_X), curve(dense(x_X))[0])
+        fit = Fit(
+            f"{name} without the last point", None, dense_grid(x_X), curve(dense_grid(x_X))[0]
+        )
         details = (
-            f"at {x} = {x_X[-1]:g} measured {rounded(means.mean_X[-1])}, "
-            f"predicted {rounded(predicted_B[0])} by the {name} through {len(others_X)} others"
+            f"at {x} = {x_X[-1]:g} measured {format_number(means.mean_X[-1])}, predicted "
+            f"{format_number(predicted_B[0])} by the {name} through {len(others_X)} others"
         )
         jump_B = means.y_BX[:, -1] - predicted_B
         region = (threshold, np.inf)
@@ -145,51 +150,51 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
     return test
 
 
-def break_of(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
+def fit_break(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
     """The best fit of a broken line, its break between the second x and the last but one."""
     # Strictly inside, and at every point, where the break of exact data usually is.
     grid = np.union1d(np.linspace(x_X[1], x_X[-2], 301), x_X[1:-1])
-    return profile(x_X, y_BX, broken, grid)
+    return profile(x_X, y_BX, broken_basis, grid)
 
 
 def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
     """Growth slows down to at most half its slope, at the given x up to the tolerance.
 
-    Without saturated points: that growth ends where all is known says nothing.
+    Without saturated points, as growth always ends where all is known.
     """
 
     def test(table: pd.DataFrame) -> Finding:
         means = bootstrap_means(table, x)
         means = means.where(means.mean_X <= SATURATED)
         if len(means.at) < 5:
-            return too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
+            return report_too_few(f"{len(means.at)} unsaturated values of {x}, five are needed")
         if not means.x(x)[1] < at < means.x(x)[-2]:
-            return too_few(f"{x} = {at:g} is not well within the unsaturated ones")
-        if not varies(means.mean_X):
+            return report_too_few(f"{x} = {at:g} is not well within the unsaturated ones")
+        if not has_spread(means.mean_X):
             return Finding(UNDECIDED, "all means are equal, so that no break is defined")
         x_X = means.x(x)
-        break_B, coefficients_B3, _ = break_of(x_X, means.y_BX)
+        break_B, coefficients_B3, _ = fit_break(x_X, means.y_BX)
         _, before_B, change_B = coefficients_B3.T
         after_B = before_B + change_B
         # Where nothing grows before the break, nothing slows down at it.
-        ratio_B = ratio_or(after_B, before_B, np.inf)
+        ratio_B = divide_or(after_B, before_B, np.inf)
         within = (at - tolerance, at + tolerance)
         statistics = (
             statistic_of("break", break_B, within, means.seeds),
             statistic_of("slope after over before", ratio_B, HALVED, means.seeds),
         )
-        fitted_X = broken(x_X, break_B[0]) @ coefficients_B3[0]
+        fitted_X = broken_basis(x_X, break_B[0]) @ coefficients_B3[0]
         straight_X = fit_of(polynomial(x_X, 1), means.mean_X)
         difference = aicc_of_runs(means, straight_X, 3) - aicc_of_runs(means, fitted_X, 5)
-        before, after = (stated(slope_B, means.seeds) for slope_B in (before_B, after_B))
+        before, after = (format_estimate(slope_B, means.seeds) for slope_B in (before_B, after_B))
         details = (
             f"slopes {before} before and {after} after; AICc of a straight line minus the broken "
-            f"one's {rounded(difference)}"
+            f"one's {format_number(difference)}"
         )
         corners = np.sort([x_X[0], break_B[0], x_X[-1]])
-        drawn = broken(corners, break_B[0]) @ coefficients_B3[0]
+        drawn = broken_basis(corners, break_B[0]) @ coefficients_B3[0]
         fit = Fit(f"broken line, break at {break_B[0]:.3g}", None, corners, drawn)
-        finding = conclude([severest(*statistics)], joined(*map(str, statistics), details))
+        finding = conclude([pick_severest(*statistics)], join_parts(*map(str, statistics), details))
         return dataclasses.replace(finding, fits=(fit,))
 
     return test
@@ -208,14 +213,14 @@ def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Te
             if len(means.at) > 1
         }
         if len(found) < 5:
-            return too_few(f"{plural(len(found), 'width')} with a slope, five are needed")
+            return report_too_few(f"{plural(len(found), 'width')} with a slope, five are needed")
         d_X = np.array(list(found), dtype=float)
         slope_BX = np.stack([slope_B for slope_B, _ in found.values()], axis=1)
         seeds = min(seeds for _, seeds in found.values())
-        if not varies(slope_BX[0]):
+        if not has_spread(slope_BX[0]):
             return Finding(UNDECIDED, "all slopes are equal, so that no exponent is defined")
         exponent_B, _ = _power_fit(d_X, slope_BX)
-        unit_X, dense_X = d_X / d_X.max(), dense(d_X)
+        unit_X, dense_X = d_X / d_X.max(), dense_grid(d_X)
         scale = float(np.abs(slope_BX[0]).max())
         criteria, left_out, fits = {}, {}, []
         for name, exponent in {"quadratic": 2, "cubic": 3}.items():
@@ -227,9 +232,9 @@ def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Te
             coefficients_2 = least_squares(design_X2, slope_BX[:1])[0]
             drawn_X = power(dense_X / d_X.max(), exponent) @ coefficients_2
             fits.append(Fit(name, None, dense_X, drawn_X))
-        errors = ", ".join(f"{name} {rounded(error)}" for name, error in left_out.items())
-        details = joined(
-            f"{len(d_X)} widths", above_best(criteria), f"leave-one-out error: {errors}"
+        errors = ", ".join(f"{name} {format_number(error)}" for name, error in left_out.items())
+        details = join_parts(
+            f"{len(d_X)} widths", compare_criteria(criteria), f"leave-one-out error: {errors}"
         )
         return conclude(
             [statistic_of("exponent", exponent_B, (low, high), seeds, details, tuple(fits))]
@@ -247,13 +252,15 @@ def equal_slopes(group: str) -> Test:
     def test(table: pd.DataFrame) -> Finding:
         found = {value: x for value, x in fit_slopes(table, group).items() if len(x[1].at) > 1}
         if len(found) < 2:
-            return too_few(f"{plural(len(found), 'value')} of {group} with a slope, two are needed")
+            return report_too_few(
+                f"{plural(len(found), 'value')} of {group} with a slope, two are needed"
+            )
         (first_B, _), (last_B, _) = found[min(found)], found[max(found)]
         seeds = min(means.seeds for _, means in found.values())
         details = f"{group} = {max(found)} over {min(found)}; slopes " + ", ".join(
-            f"{stated(slope_B, seeds)} at {value}" for value, (slope_B, _) in found.items()
+            f"{format_estimate(slope_B, seeds)} at {value}" for value, (slope_B, _) in found.items()
         )
-        ratio_B = ratio_or(last_B, first_B, np.inf)
+        ratio_B = divide_or(last_B, first_B, np.inf)
         return conclude([statistic_of("ratio of slopes", ratio_B, STRAIGHT, seeds, details)])
 
     return test
@@ -268,12 +275,12 @@ def slope_over_bound(low: float, high: float, corrected: bool = True) -> Test:
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in grouped(table, group, "n_heads", "d_head").items():
-            means = means.where(unsaturated(means.mean_X))
+        for value, means in means_by_group(table, group, "n_heads", "d_head").items():
+            means = means.where(mask_unsaturated(means.mean_X))
             x_X = means.x("n_heads") * means.x("d_head")
             if len(set(x_X)) < 2:
                 continue
-            known_BX = memorized(means) if corrected else means.y_BX * means.x("n_examples")
+            known_BX = count_memorized(means) if corrected else means.y_BX * means.x("n_examples")
             slope_B = least_squares(polynomial(x_X, 1), known_BX)[:, 1]
             fitted_X = fit_of(polynomial(x_X, 1), means.mean_X)
             fit = Fit("line", value, means.x("n_heads"), fitted_X)

@@ -59,7 +59,7 @@ NARROW = Claim(
 
 def _counted_twice(*of_draws: Claim) -> tuple[Claim, ...]:
     """Claims on the draws of the protocol, which miss a fifth of the pairs, and on all pairs."""
-    return *of_draws, *map(claims.over_all_examples, of_draws)
+    return *of_draws, *map(claims.use_all_examples, of_draws)
 
 
 BETTER = [x for x in attention_vs_mlp.CLAIMS if not x.across_steps]
@@ -108,6 +108,6 @@ EXPERIMENTS = (
         "and decides nothing",
         figure=Figure(x="n_params", hue="architecture", row="d_model"),
         too_short=("quick",),
-        claims=(*attention_vs_mlp.CLAIMS, *map(claims.over_all_examples, BETTER)),
+        claims=(*attention_vs_mlp.CLAIMS, *map(claims.use_all_examples, BETTER)),
     ),
 )

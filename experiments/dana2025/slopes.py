@@ -48,5 +48,5 @@ EXPERIMENT = Experiment(
     left_out="five of eleven widths and two of seven H; 3 seeds of 5; 1,024 and 2,048 of 4,096 "
     "and 8,192 steps by the published protocol, 128 and 256 by the exact gradient",
     figure=Figure(x="d_model", hue="architecture", y="slope", bounds=False),
-    claims=(BY_THE_PAPER, UNSATURATED, claims.over_all_examples(BY_THE_PAPER)),
+    claims=(BY_THE_PAPER, UNSATURATED, claims.use_all_examples(BY_THE_PAPER)),
 )

@@ -1,4 +1,4 @@
-"""How wide a memory must be to know everything, from runs of many widths, seed by seed.
+"""The least width of a memory that knows everything, from runs of many widths, seed by seed.
 
 Among the widths tried a seed knows all from some width on; the least such width is taken as the
 mean, in logarithms, of those between the last that fails and the next. Where widths do not agree
@@ -19,7 +19,13 @@ import pandas as pd
 
 from memobench.analysis.statistics import least_squares, replicates
 from memobench.claims.claim import Finding, Test
-from memobench.claims.evidence import Region, conclude, conclude_groups, statistic_of, too_few
+from memobench.claims.evidence import (
+    Region,
+    conclude,
+    conclude_groups,
+    report_too_few,
+    statistic_of,
+)
 from memobench.core.run import Run
 
 # Runs by the names of groups.
@@ -32,8 +38,12 @@ Size = tuple[int, int]
 class Least:
     """The least widths, in neurons, that know all.
 
-    log_S: of each seed, in logarithms; NaN where its narrowest memory knows all, or its widest does
-    not. weights: of one neuron. tried: the widths. successes: how many seeds knew all with each.
+    Attributes:
+      log_S: of each seed, in logarithms; NaN where its narrowest memory knows all, or its widest
+        does not.
+      weights: of one neuron.
+      tried: the widths.
+      successes: the number of seeds that knew all with each width.
     """
 
     log_S: pd.Series
@@ -43,17 +53,17 @@ class Least:
 
     @property
     def seeds(self) -> int:
-        """How many seeds tried every width."""
+        """The number of seeds that tried every width."""
         return len(self.log_S)
 
     @property
     def known(self) -> float:
-        """Which share of all runs knew all."""
+        """The share of all runs that knew all."""
         return sum(self.successes) / (self.seeds * len(self.tried))
 
     @property
-    def whole(self) -> bool:
-        """Whether every seed's least width is among those tried."""
+    def is_complete(self) -> bool:
+        """True if every seed's least width is among those tried."""
         return bool(self.log_S.notna().all())
 
     @property
@@ -65,17 +75,17 @@ class Least:
 
 
 def knows_all(rows: pd.DataFrame) -> pd.Series:
-    """Whether runs know every example."""
+    """The mask of runs that know every example."""
     return rows["accuracy"] > 1 - 0.5 / rows["n_examples"]
 
 
-def least(rows: pd.DataFrame) -> dict[Size, Least]:
+def least_widths(rows: pd.DataFrame) -> dict[Size, Least]:
     """The least widths of one way to make weights, for each size."""
     rows = rows.assign(known=knows_all(rows))
     sizes: Any = rows.groupby(["d_model", "n_examples"])
     return {
         (int(d_model), int(n_examples)): Least(
-            of_size.groupby("seed")[["d_mlp", "known"]].apply(_of_seed),
+            of_size.groupby("seed")[["d_mlp", "known"]].apply(_least_width),
             int(of_size["n_params_memory"].iloc[0] / of_size["d_mlp"].iloc[0]),
             tuple(sorted(set(of_size["d_mlp"].astype(int)))),
             tuple(of_size.groupby("d_mlp")["known"].sum().astype(int)),
@@ -84,7 +94,7 @@ def least(rows: pd.DataFrame) -> dict[Size, Least]:
     }
 
 
-def _of_seed(rows: pd.DataFrame) -> float:
+def _least_width(rows: pd.DataFrame) -> float:
     rows = rows.sort_values("d_mlp")
     known_W, width_W = rows["known"].to_numpy(float), rows["d_mlp"].to_numpy(float)
     if known_W[0] or not known_W[-1]:
@@ -93,18 +103,18 @@ def _of_seed(rows: pd.DataFrame) -> float:
     return float(np.diff(known_W) @ between_W)
 
 
-def of_groups(table: pd.DataFrame, groups: Groups) -> dict[str, dict[Size, Least]]:
+def least_widths_by_group(table: pd.DataFrame, groups: Groups) -> dict[str, dict[Size, Least]]:
     """The least widths of each group that is in the table."""
     found = {}
     for name, runs in groups.items():
         rows = table[table["run_id"].isin([run.run_id for run in runs])]
         if len(rows):
-            found[name] = least(rows)
+            found[name] = least_widths(rows)
     return found
 
 
 def log_weights(found: list[Least]) -> tuple[np.ndarray, int]:
-    """y_BX: the mean logarithm of weights, and replicates; and the fewest seeds.
+    """The mean logarithm of weights with replicates, y_BX, and the fewest seeds.
 
     Seeds that agree vary as if one of them were off by one of the widths tried.
     """
@@ -118,10 +128,10 @@ def ratio(groups: Groups, first: str, second: str, region: Region) -> Test:
     """The ratio of two groups' weights lies in the region, at every size that both have."""
 
     def test(table: pd.DataFrame) -> Finding:
-        pair = of_groups(table, {name: groups[name] for name in (first, second)})
+        pair = least_widths_by_group(table, {name: groups[name] for name in (first, second)})
         of_first, of_second = (pair.get(name, {}) for name in (first, second))
         sizes = [x for x, of in of_first.items() if x in of_second]
-        sizes = [x for x in sizes if of_first[x].whole and of_second[x].whole]
+        sizes = [x for x in sizes if of_first[x].is_complete and of_second[x].is_complete]
         statistics = {}
         for d_model, n in sizes:
             y_BX, seeds = log_weights([of[d_model, n] for of in (of_first, of_second)])
@@ -143,13 +153,13 @@ def exponent(groups: Groups, name: str, region: Region) -> Test:
     """The slope of log W on log(F ln F) lies in the region, with a line for each stream's width."""
 
     def test(table: pd.DataFrame) -> Finding:
-        found = of_groups(table, {name: groups[name]}).get(name, {})
-        found = {size: of for size, of in found.items() if of.whole}
+        found = least_widths_by_group(table, {name: groups[name]}).get(name, {})
+        found = {size: of for size, of in found.items() if of.is_complete}
         d_X, n_X = np.array(list(found), float).reshape(-1, 2).T
         lines_Xk = (d_X[:, None] == np.unique(d_X)).astype(float)
         design_Xk = np.column_stack([np.log(n_X * np.log(n_X)), lines_Xk])
         if len(found) <= design_Xk.shape[1] or np.linalg.matrix_rank(design_Xk) < len(design_Xk.T):
-            return too_few("three sizes at which all seeds know all")
+            return report_too_few("three sizes at which all seeds know all")
         y_BX, seeds = log_weights(list(found.values()))
         slope_B = least_squares(design_Xk, y_BX)[:, 0]
         details = f"from {len(found)} sizes, F = {n_X.min():.0f} to {n_X.max():.0f}"

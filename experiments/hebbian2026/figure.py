@@ -1,4 +1,4 @@
-"""How many weights know all of a set, against its size: a panel for each width of the stream."""
+"""The least weights that know all of a set against its size, a panel for each stream width."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,7 @@ class Widths(Drawing):
     def _shown(self, table: pd.DataFrame) -> pd.DataFrame:
         """A row for each group and size; W is NaN where not all seeds know all."""
         rows = []
-        for name, sizes in widths.of_groups(table, self.groups).items():
+        for name, sizes in widths.least_widths_by_group(table, self.groups).items():
             for (d_model, n), of in sizes.items():
                 weights, low, high = _weights(of)
                 rows.append(
@@ -118,7 +118,7 @@ def _text(row: Any) -> str:
 
 
 def _weights(of: widths.Least) -> tuple[float, float, float]:
-    if not of.whole:
+    if not of.is_complete:
         return np.nan, np.nan, np.nan
     y_BX, seeds = widths.log_weights([of])
     low, high = interval(np.exp(y_BX[:, 0]), seeds)

@@ -190,7 +190,7 @@ def _ratio(low: Way, high: Way, d_model: tuple[int, ...], at: str, source: str) 
         statement=f"Where all is known W of {high.name} is {least:g} to {most:g} times that of "
         f"{low.name}, at every F ({at}).",
         source=source,
-        test=claims.only(test, d_model=d_model),
+        test=claims.restrict(test, d_model=d_model),
         across_steps=True,
         across_variants=True,
     )

@@ -5,22 +5,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import (
-    SATURATED,
-    bootstrap_means,
-    grouped,
-    ratio_or,
-)
+from memobench.analysis.statistics import SATURATED, bootstrap_means, divide_or, means_by_group
 from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import (
     Region,
     conclude,
     conclude_groups,
-    rounded,
-    severest,
-    smallest,
+    format_number,
+    pick_severest,
+    report_too_few,
+    smallest_mean,
     statistic_of,
-    too_few,
 )
 
 LINEAR: Region = (0.5, 1.5)
@@ -40,7 +35,7 @@ def never_falls(
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in grouped(table, group, x).items():
+        for value, means in means_by_group(table, group, x).items():
             if len(means.at) < 3 or means.mean_X[0] > SATURATED:
                 continue
             gain = statistic_of(
@@ -51,14 +46,14 @@ def never_falls(
             )
             steps_BX = np.diff(means.y_BX, axis=1)
             lowest = int(steps_BX[0].argmin())
-            step = smallest(
+            step = smallest_mean(
                 f"least step, at {x} = {means.x(x)[lowest + 1]:g},",
                 steps_BX,
                 (-by, np.inf),
                 means.seeds,
                 str(gain),
             )
-            statistics[value] = severest(gain, step)
+            statistics[value] = pick_severest(gain, step)
         return conclude_groups(statistics, group, "no group has three values to grow between")
 
     return test
@@ -72,7 +67,7 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in grouped(table, group, x, at).items():
+        for value, means in means_by_group(table, group, x, at).items():
             reached_X = means.x(x) >= means.x(at)
             if not 0 < reached_X.sum() < len(reached_X) or len(means.at) < 3:
                 continue
@@ -82,11 +77,11 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
             before_B = means.y_BX[:, there] - means.y_BX[:, 0]
             after_B = means.y_BX[:, -1] - means.y_BX[:, there]
             details = (
-                f"{rounded(before_B[0])} gained up to {x} = {means.x(x)[there]:g}, "
-                f"{rounded(after_B[0])} from there to {means.x(x)[-1]:g}"
+                f"{format_number(before_B[0])} gained up to {x} = {means.x(x)[there]:g}, "
+                f"{format_number(after_B[0])} from there to {means.x(x)[-1]:g}"
             )
             # Without any gain before, nothing can level off.
-            share_B = ratio_or(after_B, before_B, np.inf)
+            share_B = divide_or(after_B, before_B, np.inf)
             region = (-np.inf, most)
             statistics[value] = statistic_of(
                 "gain after over before", share_B, region, means.seeds, details
@@ -116,12 +111,12 @@ def on_average(
     def test(table: pd.DataFrame) -> Finding:
         means = bootstrap_means(table, keys, value=value)
         if not len(means.at):
-            return too_few("no run that did not diverge")
+            return report_too_few("no run that did not diverge")
         each = ", ".join(
-            f"{rounded(mean)} ({', '.join(f'{key} = {row[key]}' for key in keys)})"
+            f"{format_number(mean)} ({', '.join(f'{key} = {row[key]}' for key in keys)})"
             for mean, (_, row) in zip(means.mean_X, means.at.iterrows(), strict=True)
         )
-        least = smallest(name, means.y_BX, region, means.seeds, f"means {each}", possible)
+        least = smallest_mean(name, means.y_BX, region, means.seeds, f"means {each}", possible)
         return conclude([least])
 
     return test

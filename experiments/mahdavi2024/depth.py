@@ -39,7 +39,7 @@ def _grows(residual: bool) -> Claim:
         name=f"grows with depth {words} residuals",
         statement=f"More layers of attention {words} residuals memorize more.",
         source=f"asked by the reviewers of {common.SOURCE}",
-        test=claims.only(never_falls("n_layers"), residual=residual),
+        test=claims.restrict(never_falls("n_layers"), residual=residual),
         across_steps=True,
     )
 

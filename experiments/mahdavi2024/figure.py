@@ -1,4 +1,4 @@
-"""The picture of saturation: the largest attention weight of every head on every example."""
+"""The picture of saturation, the largest attention weight of every head on every example."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Picture(Drawing):
-    """Which heads serve which examples, for runs with saturation; a panel for every size."""
+    """The examples that each head serves, for runs with saturation; a panel for every size."""
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`; two panels for every size.

@@ -40,11 +40,11 @@ def page() -> str:
     """The page as Markdown."""
     sections: dict[str, _Declared] = {
         "Every run": [("all", OF_RUNS)],
-        "Tasks": _of_family(Task),
-        "Architectures": _of_family(Architecture),
-        "Methods": _of_family(Method),
+        "Tasks": _family_columns(Task),
+        "Architectures": _family_columns(Architecture),
+        "Methods": _family_columns(Method),
         "Parameters": [("all", rows.COUNTS)],
-        "Measures": _of_measures(),
+        "Measures": _measure_columns(),
         "Status and curves": [("all", rows.OTHERS)],
         "What methods say of their runs": list(rows.method_columns().items()),
         "Provenance": [("all", rows.PROVENANCE)],
@@ -55,7 +55,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _of_family(family: type[Task] | type[Architecture] | type[Method]) -> _Declared:
+def _family_columns(family: type[Task] | type[Architecture] | type[Method]) -> _Declared:
     shared = family.shared_columns()
     kinds: Mapping[str, type[Spec]] = family.kinds()
     own = ((name, kind.columns()) for name, kind in sorted(kinds.items()))
@@ -66,7 +66,7 @@ def _of_family(family: type[Task] | type[Architecture] | type[Method]) -> _Decla
     ]
 
 
-def _of_measures() -> _Declared:
+def _measure_columns() -> _Declared:
     own = [
         (", ".join(task.name for task in each.tasks), {name: each.column})
         for name, each in measures.registered().items()

@@ -1,4 +1,4 @@
-"""What of a paper's points is published at its own size and length, how near, and what it decides.
+"""Points of papers that are published at their own size, their agreement, and their verdicts.
 
 A point is a task, an architecture and a method of the preset `paper`, whatever its seed. A preset
 is of the paper's own size if it is `paper`, `full`, or holds only runs of `paper`.
@@ -43,7 +43,7 @@ def experiments(paper: str) -> list[Experiment]:
     return [x for x in of_folder if "paper" in x.presets]
 
 
-def measured(paper: str) -> str:
+def summarize(paper: str) -> str:
     """Points, published means and claims of a paper, in Markdown."""
     known = published.of_runs({run.run_id for run in _runs(paper)})
     if known is None:
@@ -54,7 +54,7 @@ def measured(paper: str) -> str:
         "### Points at the paper's own size",
         f"{share(paper)}.",
         tables.markdown(points, dict.fromkeys(_HOURS.values(), 2)),
-        *_beyond(paper),
+        *_other_runs(paper),
     ]
     if len(near):
         parts += [
@@ -65,14 +65,14 @@ def measured(paper: str) -> str:
         [
             *parts,
             "### Claims at the paper's own size",
-            _counted(decided),
+            _count_claims(decided),
             tables.markdown(measured_ones.drop(columns="rests on"), {}),
         ]
     )
 
 
 def share(paper: str) -> str:
-    """How many of the paper's points are published, in a sentence without its end."""
+    """The share of the paper's points that are published, in a sentence without its end."""
     runs = _runs(paper)
     known = published.of_runs({run.run_id for run in runs})
     if known is None:
@@ -80,24 +80,24 @@ def share(paper: str) -> str:
             f"none of {len(set(map(point, runs)))} points has been measured at the paper's own size"
         )
     points = coverage(paper, known)
-    spent = _in_words({x: points[x].sum() for x in _HOURS.values() if x in points})
+    spent = _format_hours({x: points[x].sum() for x in _HOURS.values() if x in points})
     return (
         f"{points['published'].sum()} of {points['points'].sum()} points have been measured at the "
         f"paper's own size, {points[_ENOUGH].sum()} with three seeds, in {spent}"
     )
 
 
-def _in_words(hours: Mapping[str, float]) -> str:
+def _format_hours(hours: Mapping[str, float]) -> str:
     return " and ".join(f"{of:.1f} {x}" if of >= 1 else f"{of:.2g} {x}" for x, of in hours.items())
 
 
 def _hours(known: pd.DataFrame) -> pd.Series:
-    """What each run took; packs that ran side by side count each in full."""
+    """The hours of each run; packs that ran side by side count each in full."""
     return (known["compile_seconds"] + known["run_seconds"]) / known["pack_size"] / 3600
 
 
-def _beyond(paper: str) -> list[str]:
-    """What runs of the presets `full` took that are none of the paper's own, in a sentence."""
+def _other_runs(paper: str) -> list[str]:
+    """The hours of runs of the presets `full` that the paper did not make, in a sentence."""
     presets = [x.presets.get("full", ()) for x in experiments(paper)]
     others = set(itertools.chain.from_iterable(presets)) - set(_runs(paper))
     known = published.of_runs({run.run_id for run in others})
@@ -106,7 +106,7 @@ def _beyond(paper: str) -> list[str]:
     spent = _hours(known).groupby(known["platform"].map(_HOURS)).sum()
     return [
         "Runs of the same sizes by other protocols, with other heads or with twice the steps took "
-        f"{_in_words({str(x): of for x, of in spent.items()})} more."
+        f"{_format_hours({str(x): of for x, of in spent.items()})} more."
     ]
 
 
@@ -117,7 +117,7 @@ def _runs(paper: str) -> list[Run]:
 
 
 def coverage(paper: str, known: pd.DataFrame) -> pd.DataFrame:
-    """One row per experiment: its points, those that have published rows, and their hours.
+    """A row for each experiment, with its points, those with published rows, and their hours.
 
     A point of several experiments counts for the first of them.
     """
@@ -151,17 +151,17 @@ def coverage(paper: str, known: pd.DataFrame) -> pd.DataFrame:
 
 @functools.cache
 def point(run: Run) -> Run:
-    """The run with seed 0, also of its task: what runs of a point have in common."""
+    """The run with seed 0, also of its task, which all runs of a point have in common."""
     return dataclasses.replace(run, seed=0, task=dataclasses.replace(run.task, seed=0))
 
 
 def agreement(paper: str, known: pd.DataFrame) -> pd.DataFrame:
-    """One row per experiment of which the paper's means are known: how far ours are from them."""
+    """The distance of our means from the paper's, a row for each experiment with such means."""
     rows = []
     for experiment in experiments(paper):
         ids = {run.run_id for run in experiment.runs("paper")}
-        ours = analysis.over_seeds(known[known["run_id"].isin(ids)])
-        compared = analysis.against_published(ours, experiment.published_table())
+        ours = analysis.mean_over_seeds(known[known["run_id"].isin(ids)])
+        compared = analysis.compare_published(ours, experiment.published_table())
         differences = compared["difference"].dropna()
         if differences.empty:
             continue
@@ -179,7 +179,7 @@ def agreement(paper: str, known: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(paper: str) -> pd.DataFrame:
-    """One row per claim: what it rests on, and the verdict of every variant.
+    """A row for each claim, with what it rests on and the verdict of every variant.
 
     A verdict at the paper's own size comes before one of the quick preset, the one of most seeds,
     then of most runs, before others. An arrow leads to that of twice the steps.
@@ -201,7 +201,7 @@ def claims(paper: str) -> pd.DataFrame:
                 {
                     "experiment": experiment.name,
                     "claim": claim.name,
-                    "rests on": _rests_on(decided),
+                    "rests on": _basis(decided),
                     **cells,
                 }
             )
@@ -209,7 +209,7 @@ def claims(paper: str) -> pd.DataFrame:
     return table[["experiment", "claim", "rests on", *sorted(table.columns[3:])]]
 
 
-def _rests_on(decided: Iterable[tuple[bool, str]]) -> str:
+def _basis(decided: Iterable[tuple[bool, str]]) -> str:
     own = {verdict for of_own, verdict in decided if of_own}
     if own & {HOLDS, FAILS}:
         return "decided"
@@ -218,8 +218,8 @@ def _rests_on(decided: Iterable[tuple[bool, str]]) -> str:
     return UNDECIDED if own else _OTHERS if set(decided) else _NOTHING
 
 
-def _counted(decided: pd.DataFrame) -> str:
-    """How many claims rest on what, in words; those that no full size has are named."""
+def _count_claims(decided: pd.DataFrame) -> str:
+    """The numbers of claims by what they rest on, in words; those without a full size are named."""
     n = decided["rests on"].value_counts()
     if n.get(_OTHERS, 0) == len(decided):
         return f"All {len(decided)} claims rest on {_OTHERS}."
@@ -245,7 +245,7 @@ def _cell(of_steps: pd.DataFrame, own: bool) -> str:
 
 
 def _presets(experiment: Experiment) -> dict[str, bool]:
-    """Its published presets, and whether they are of the paper's own size; the best come first."""
+    """The published presets, with True for those of the paper's own size; the best come first."""
     there = published.files().get(experiment.name, {})
     paper = set(experiment.runs("paper"))
     own = {

@@ -1,4 +1,4 @@
-"""What pages quote of published rows, written anew between marks by `make docs`.
+"""Quotes of published rows in pages, written anew between marks by `make docs`.
 
     python -m memobench.experiments.pages.quotes PAGE…
 
@@ -14,17 +14,17 @@ from collections.abc import Callable
 import pandas as pd
 
 from memobench import claims
-from memobench.board import peak, typical
+from memobench.board import capacity_summary, peak
 from memobench.board import table as board
 from memobench.experiments.board.peak import ratios
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import papers
 from memobench.report import answer, tables
-from memobench.report import typical as entries
+from memobench.report import capacity_summary as entries
 from memobench.store.published import published
 
 _TYPICAL = ("board/typical", "large")
-_FAMILIES = (typical.ATTENTION, typical.MLP, "attention + MLP")
+_FAMILIES = (capacity_summary.ATTENTION, capacity_summary.MLP, "attention + MLP")
 
 
 def _answer() -> str:
@@ -32,49 +32,51 @@ def _answer() -> str:
 
 
 def _forms() -> str:
-    """What the answer compares: the best form of each side, and attention with wide heads."""
+    """The forms that the answer compares, the best of each side and attention with wide heads."""
     return answer.forms(published("board/typical"))
 
 
 def _budgets() -> str:
     """Attention alone, MLP and both at every budget."""
     # Without ranks: those of the board are among all entries, blocks too.
-    return tables.markdown(_quoted().drop(columns=["budget", "rank"]), {})
+    return tables.markdown(_board_runs().drop(columns=["budget", "rank"]), {})
 
 
-def _quoted() -> pd.DataFrame:
-    found = _exact(published(*_TYPICAL))
-    return _of_budgets(found[found["family"].isin(_FAMILIES)])
+def _board_runs() -> pd.DataFrame:
+    found = _exact_runs(published(*_TYPICAL))
+    return _budget_rows(found[found["family"].isin(_FAMILIES)])
 
 
-def _narrow() -> str:
+def _narrow_heads() -> str:
     """One layer of wide and of narrow heads, alone and beside an MLP."""
-    found = _beside("narrow")
-    kinds = set(_exact(published("board/typical", "narrow"))["family"]) | set(_FAMILIES)
-    shown = _of_budgets(found[found["family"].isin(kinds)])
+    found = _preset_entries("narrow")
+    kinds = set(_exact_runs(published("board/typical", "narrow"))["family"]) | set(_FAMILIES)
+    shown = _budget_rows(found[found["family"].isin(kinds)])
     return tables.markdown(shown.drop(columns=["parameters", "rank"]), {})
 
 
 def _blocks() -> str:
     """Every entry of the budgets at which blocks are measured, with its rank among all of them."""
-    return tables.markdown(_of_budgets(_beside("blocks")).drop(columns="parameters"), {})
+    return tables.markdown(_budget_rows(_preset_entries("blocks")).drop(columns="parameters"), {})
 
 
-def _beside(preset: str) -> pd.DataFrame:
+def _preset_entries(preset: str) -> pd.DataFrame:
     """The entries of a preset and of all families at its budgets."""
     own = published("board/typical", preset)
-    of_all = _exact(pd.concat([published(*_TYPICAL), own], ignore_index=True))
-    return of_all[of_all["budget"].isin(_exact(own)["budget"])]
+    of_all = _exact_runs(pd.concat([published(*_TYPICAL), own], ignore_index=True))
+    return of_all[of_all["budget"].isin(_exact_runs(own)["budget"])]
 
 
-def _exact(table: pd.DataFrame) -> pd.DataFrame:
-    found = typical.summary(table)
+def _exact_runs(table: pd.DataFrame) -> pd.DataFrame:
+    found = capacity_summary.summarize(table)
     return found[found["protocol"] == "exact"]
 
 
-def _of_budgets(found: pd.DataFrame) -> pd.DataFrame:
-    """What pages quote of entries, at every budget in the order of their bits per parameter."""
-    of_budgets = [entries.shown(rows).assign(budget=n) for n, rows in found.groupby("budget")]
+def _budget_rows(found: pd.DataFrame) -> pd.DataFrame:
+    """The columns of entries that pages quote, at every budget by their bits per parameter."""
+    of_budgets = [
+        entries.reader_table(rows).assign(budget=n) for n, rows in found.groupby("budget")
+    ]
     shown = pd.concat(of_budgets, ignore_index=True)
     return pd.DataFrame(
         {
@@ -114,7 +116,7 @@ def _peaks() -> str:
 
 
 def _precision() -> str:
-    """How wide the intervals of the board's means are, and what their limits say."""
+    """The widths of the intervals of the board's means, and what their limits say."""
     found = board.build(published("board/typical")).query("track in @board.TRAININGS")
 
     def half_of(name: str) -> pd.Series:
@@ -152,7 +154,7 @@ def _laws() -> str:
 
 
 def _shares() -> str:
-    """How much of each paper was measured at its own size."""
+    """The share of each paper that was measured at its own size."""
     of_papers = (f"- {title}: {papers.share(paper)}." for paper, title in _TITLES.items())
     return "\n".join(of_papers)
 
@@ -168,17 +170,17 @@ QUOTES: dict[str, Callable[[], str]] = {
     "blocks": _blocks,
     "budgets": _budgets,
     "forms": _forms,
-    "narrow": _narrow,
+    "narrow": _narrow_heads,
     "exposure": _exposure,
     "laws": _laws,
     "peaks": _peaks,
     "precision": _precision,
     "shares": _shares,
-    **{paper: functools.partial(papers.measured, paper) for paper in papers.PAPERS},
+    **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},
 }
 
 
-def renewed(page: str) -> str:
+def renew(page: str) -> str:
     """The page with what it quotes as the published tables have it.
 
     Raises ValueError where a mark that opens is not closed.
@@ -198,4 +200,4 @@ def renewed(page: str) -> str:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         path = pathlib.Path(name)
-        path.write_text(renewed(path.read_text("utf-8")), "utf-8")
+        path.write_text(renew(path.read_text("utf-8")), "utf-8")

@@ -1,4 +1,4 @@
-"""What values over tables and trainings estimate, with intervals."""
+"""Estimates, with intervals, from values over tables and trainings."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from memobench.methods.thresholds import Estimate
 GAIN = 0.02
 
 
-def typical(value_TxS: np.ndarray) -> Estimate:
+def estimate_mean(value_TxS: np.ndarray) -> Estimate:
     """The mean over tables and starts; the interval is Student's of the means of tables.
 
     Tables are drawn independently, and starts within each: whatever the two variances are, means of
@@ -25,8 +25,8 @@ def typical(value_TxS: np.ndarray) -> Estimate:
     return Estimate(float(found_BxK[0, 0]), low, high)
 
 
-def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> Estimate:
-    """What capacities approach with more steps, L - a steps^-p.
+def estimate_limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> Estimate:
+    """The limit L of capacities with more steps, L - a steps^-p.
 
     NaN where the rungs do not decide it: where they grow as if without a limit, and where the last
     is lower than one before, with an interval that excludes 0. The interval ends at infinity where
@@ -35,7 +35,7 @@ def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> Estimate:
     """
     value_BxK = statistics.replicates(value_KxTxS.mean(axis=2).T)
     n_tables = value_KxTxS.shape[1]
-    limit_B = statistics.approached(steps_K, value_BxK)
+    limit_B = statistics.fit_limit(steps_K, value_BxK)
     most = int(value_BxK[0].argmax())
     falls = statistics.interval(value_BxK[:, -1] - value_BxK[:, most], n_tables)[1] < 0
     if falls or np.isinf(limit_B[0]):
@@ -43,10 +43,10 @@ def limit(steps_K: Sequence[int], value_KxTxS: np.ndarray) -> Estimate:
     return Estimate(float(limit_B[0]), *statistics.interval(limit_B, n_tables))
 
 
-def converged(reached: float, limit: Estimate) -> bool | None:
-    """Whether what was reached is within GAIN of the limit.
+def is_converged(reached: float, limit: Estimate) -> bool | None:
+    """True if what was reached is within GAIN of the limit, False if it is not.
 
-    None if of a part of its interval only, or where there is no limit.
+    None if the ends of the limit's interval disagree, or where there is no limit.
 
     >>> converged(99.0, Estimate(100.0, 98.0, 100.5)), converged(99.0, Estimate(100.0, 98.0, 105.0))
     (True, None)

@@ -7,31 +7,31 @@ import numpy as np
 import pandas as pd
 
 
-def grouping(table: pd.DataFrame, names: Iterable[str]) -> np.ndarray:
-    """group_R: rows with equal values of all these columns have one number, from 0 as they come.
+def group_rows(table: pd.DataFrame, names: Iterable[str]) -> np.ndarray:
+    """The number of every row's group, group_R: from 0, as groups of equal values first appear.
 
     What `groupby` would say, but fast for the hundred columns of a configuration, most of which
     have one value.
     """
     columns = (table[name] for name in names)
-    return functools.reduce(parted, columns, np.zeros(len(table), dtype=np.int64))
+    return functools.reduce(split_groups, columns, np.zeros(len(table), dtype=np.int64))
 
 
-def varying(table: pd.DataFrame, group_R: np.ndarray, names: Iterable[str]) -> list[str]:
-    """Those of the columns in which rows of one group differ."""
+def find_varying(table: pd.DataFrame, group_R: np.ndarray, names: Iterable[str]) -> list[str]:
+    """The columns in which rows of one group differ."""
     n_groups = group_R.max(initial=0)
-    return [name for name in names if parted(group_R, table[name]).max(initial=0) > n_groups]
+    return [name for name in names if split_groups(group_R, table[name]).max(initial=0) > n_groups]
 
 
-def parted(group_R: np.ndarray, values: pd.Series) -> np.ndarray:
-    """Groups of rows, parted further by their values; missing ones are equal."""
+def split_groups(group_R: np.ndarray, values: pd.Series) -> np.ndarray:
+    """The groups of rows, split further by values; missing values are equal."""
     code_R, distinct = pd.factorize(values, use_na_sentinel=False)
     if len(distinct) < 2:
         return group_R
     return pd.factorize(group_R * len(distinct) + code_R)[0]
 
 
-def with_keys(of_groups: pd.DataFrame) -> pd.DataFrame:
+def add_keys(of_groups: pd.DataFrame) -> pd.DataFrame:
     """Groups of rows with the columns that group them, of which there may be hundreds.
 
     `reset_index` inserts one after the other, and pandas warns of tables in so many pieces.

@@ -10,6 +10,6 @@ from memobench.optimizers import Optimizer
 FAMILIES: tuple[type[Spec], ...] = (Task, Architecture, Method, Construction, Optimizer)
 
 
-def by_class() -> dict[str, type[Spec]]:
+def kinds_by_class() -> dict[str, type[Spec]]:
     """Every kind by the name of its class."""
     return {kind.__name__: kind for family in FAMILIES for kind in family.kinds().values()}

@@ -10,7 +10,7 @@ import scipy.stats
 
 from memobench import theory
 from memobench.analysis import theorems
-from memobench.analysis.grouping import grouping, parted
+from memobench.analysis.grouping import group_rows, split_groups
 from memobench.common.errors import UserError
 from memobench.core.architecture import Architecture
 from memobench.core.task import Task
@@ -21,8 +21,8 @@ CONFIDENCE = 0.95
 _SHARES = ("accuracy", "accuracy_protocol")
 
 
-def items_known(table: pd.DataFrame) -> pd.Series:
-    """How many of the examples that a construction aims at are known, whatever their frequency."""
+def count_known(table: pd.DataFrame) -> pd.Series:
+    """The number of known examples among those that a construction aims at."""
     # Without a number, constructions aim at all.
     aimed = pd.to_numeric(table["n_aimed"]).fillna(table["n_examples"])
     return pd.to_numeric(table["aimed_accuracy"]) * aimed
@@ -40,28 +40,31 @@ def half_width(values: pd.Series) -> float:
 
 
 def _half_width(deviation: Any, count: Any, least_step: Any = 0.0) -> Any:
-    """Equal runs count as if one of them were off by the least step; NaN where none is known."""
+    """Half of Student's interval of means; equal runs vary as if one were off by the least step."""
     count = np.where(np.asarray(count) > 1, count, np.nan)
     deviation = np.maximum(deviation, least_step / np.sqrt(count))
     quantile = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)
     return quantile * np.where(deviation > 0, deviation, np.nan) / np.sqrt(count)
 
 
-def over_seeds(
+def mean_over_seeds(
     table: pd.DataFrame, measures: tuple[str, ...] = ("accuracy", "accuracy_protocol")
 ) -> pd.DataFrame:
-    """One row per configuration: mean and interval of each measure over its seeds.
+    """A row for each configuration, with the mean and interval of each measure over its seeds.
 
     Diverged runs have no measures and are not in the means; `seeds` counts the runs that are, and
-    `diverged` those that are not. Raises UserError where runs of one seed differ in nothing that is
-    known here: a kind whose file was not loaded has columns of its own.
+    `diverged` those that are not.
+
+    Raises:
+      UserError: runs of one seed differ in nothing that is known here. A kind whose file was not
+        loaded has columns of its own.
     """
     # No function is called group by group: with many configurations that would take hours.
     counted = {
         name: (table["status"] == status).astype(int)
         for name, status in (("seeds", "ok"), ("diverged", "diverged"))
     }
-    group_R = grouping(table, configuration())
+    group_R = group_rows(table, configuration())
     _require_seeds(table, group_R)
     groups = table.assign(**counted).groupby(group_R)
     columns: dict[str, Any] = {name: groups[name].sum() for name in counted}
@@ -75,7 +78,7 @@ def over_seeds(
     if "device" in table:
         devices = pd.DataFrame({"group": group_R, "device": table["device"]})
         listed = devices.drop_duplicates().groupby("group")["device"]
-        columns["device"] = [_distinct(found) for _, found in listed]
+        columns["device"] = [_join_distinct(found) for _, found in listed]
     keys = table[configuration()][~pd.Series(group_R).duplicated().to_numpy()]
     means = pd.concat([keys.reset_index(drop=True), pd.DataFrame(columns)], axis=1)
     return means.sort_values(ORDER, ignore_index=True)
@@ -84,7 +87,7 @@ def over_seeds(
 def _require_seeds(table: pd.DataFrame, group_R: np.ndarray) -> None:
     if not {"run_id", "seed", "task_seed"} <= set(table):
         return
-    alone_R = parted(parted(group_R, table["seed"]), table["task_seed"])
+    alone_R = split_groups(split_groups(group_R, table["seed"]), table["task_seed"])
     runs = pd.DataFrame({"alone": alone_R, "run_id": table["run_id"].to_numpy()}).drop_duplicates()
     twice = runs[runs.duplicated("alone", keep=False)].sort_values("alone")["run_id"].tolist()
     if twice:
@@ -99,17 +102,17 @@ ORDER = ["task", "vocab_size", "contexts", "n_classes", "n_examples", "architect
 ORDER += ["protocol", "steps", "d_model", "n_params"]
 
 
-def telling(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
-    """The columns that tell the rows of a table apart: those in `always`, and all others needed.
+def distinguishing_columns(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
+    """The columns that tell the rows of a table apart, those in `always` first.
 
     Those in `always` that are not empty; then every other column of configurations in which rows
     differ that would look alike without it.
     """
     shown = [name for name in always if table[name].notna().any()]
-    group_R = grouping(table, shown)
+    group_R = group_rows(table, shown)
     for name in configuration():
         if name not in shown and name in table:
-            finer_R = parted(group_R, table[name])
+            finer_R = split_groups(group_R, table[name])
             if finer_R.max(initial=0) > group_R.max(initial=0):
                 shown.append(name)
                 group_R = finer_R
@@ -120,25 +123,31 @@ def telling(table: pd.DataFrame, always: Iterable[str]) -> list[str]:
 EPS = 0.1
 
 
-def with_theory(table: pd.DataFrame) -> pd.DataFrame:
+def add_theory(table: pd.DataFrame) -> pd.DataFrame:
     """The table with what theory says about its rows, runs or means, in further columns.
 
-    promised: the examples that some weights of these sizes are proven to memorize
-    (`theorems.lower_bounds`), NaN where no theorem is about them; for a construction, what its own
-    theorem promises. load: examples over promised.
-    proven_ratio: memorized over promised, where the table has it. t_eps: T_eps of the task's prior
-    for EPS. floor: the loss of the best sequence encoder of the same width on the same task, NaN
-    where the table has no optimised one. certified_floor: the same among those for which
-    `theory.certified` is true; no run may be below it.
+    Returns:
+      The table with these columns more:
+        promised: the examples that some weights of these sizes are proven to memorize
+          (`theorems.lower_bounds`), NaN where no theorem is about them; for a construction, what
+          its own theorem promises.
+        load: examples over promised.
+        proven_ratio: memorized over promised, where the table has `memorized`.
+        t_eps: T_eps of the task's prior for EPS.
+        floor: the loss of the best sequence encoder of the same width on the same task, NaN where
+          the table has no optimised one.
+        certified_floor: the same among those for which `theory.certified` is true; no run may be
+          below it.
 
-    Raises theory.Violation where a run is beyond what is possible.
+    Raises:
+      theory.Violation: a run is beyond what is possible.
     """
-    promised = pd.Series(theorems.promised(table), index=table.index)
+    promised = pd.Series(theorems.promised_examples(table), index=table.index)
     if "promises" in table:
         promised = pd.to_numeric(table["promises"]).fillna(promised)
     priors = zip(table["n_examples"], table["zipf_exponent"], strict=True)
     t_eps = [theory.t_eps(n, None if pd.isna(zipf) else zipf, EPS) for n, zipf in priors]
-    known = with_floors(table).assign(
+    known = add_floors(table).assign(
         promised=promised,
         load=table["n_examples"] / promised,
         t_eps=t_eps,
@@ -150,8 +159,8 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     return known
 
 
-def with_floors(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with the columns `floor` and `certified_floor`, see `with_theory`."""
+def add_floors(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the columns `floor` and `certified_floor`; see `add_theory`."""
     kinds = [name for name, kind in Architecture.kinds().items() if kind.is_floor]
     searched = table["architecture"].isin(kinds) & (table["protocol"] == "optimal")
     optima = np.flatnonzero(searched & table["loss"].notna())
@@ -172,7 +181,7 @@ def with_floors(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def bounds(known: pd.DataFrame) -> pd.DataFrame:
-    """What theorems say about the runs of a table from `with_theory`: one row per theorem.
+    """A row for each theorem about the runs of a table from `add_theory`.
 
     `least` and `most` are the extremes of memorized over proven, or of measured over the limit for
     a theorem that sets one. One example is no promise: what is known beyond guessing spreads more.
@@ -205,11 +214,11 @@ def chance(table: pd.DataFrame) -> pd.Series:
     """The accuracy of guessing, for every row; NaN for tasks that are not registered here."""
     names = [name for name in of_task() if name in table]
     rows = table[names].itertuples(index=False, name=None)
-    chances = [_chance(tuple(names), tuple(_plain(x) for x in row)) for row in rows]
+    chances = [_chance(tuple(names), tuple(_to_python(x) for x in row)) for row in rows]
     return pd.Series(chances, index=table.index, dtype=float)
 
 
-def _plain(cell: Any) -> Any:
+def _to_python(cell: Any) -> Any:
     return None if pd.isna(cell) else cell
 
 
@@ -236,19 +245,19 @@ def cost(table: pd.DataFrame) -> pd.DataFrame:
         runs=("run_id", "size"),
         compile_s=("compile_s", "sum"),
         run_s=("run_s", "sum"),
-        device=("device", _distinct),
+        device=("device", _join_distinct),
     )
 
 
-def _distinct(values: Any) -> Any:
+def _join_distinct(values: Any) -> Any:
     return "; ".join(sorted(set(values)))
 
 
-def against_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+def compare_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """The published protocol's accuracies beside the published figures, matched on their sizes.
 
     Args:
-      summary: from `over_seeds`.
+      summary: from `mean_over_seeds`.
       published: sizes in our column names, `published` (accuracy) and `published_steps`.
 
     Returns:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from memobench.analysis.grouping import grouping, varying
+from memobench.analysis.grouping import find_varying, group_rows
 from memobench.analysis.seeds import CONFIDENCE, chance
 from memobench.common.errors import UserError
 from memobench.store.rows import configuration
@@ -29,8 +29,8 @@ SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines
 Value = Callable[[pd.DataFrame], Any]
 
 
-def measured(table: pd.DataFrame) -> pd.Series:
-    """The accuracy that is compared: for the published protocol as the authors' code reports it."""
+def compared_accuracy(table: pd.DataFrame) -> pd.Series:
+    """The accuracy that is compared, of the published protocol as the authors' code reports it."""
     return table["accuracy_protocol"].where(table["protocol"] == "published", table["accuracy"])
 
 
@@ -39,18 +39,19 @@ def one_example(table: pd.DataFrame) -> pd.Series:
     return 1 / table["n_examples"]
 
 
-def usable(table: pd.DataFrame) -> pd.DataFrame:
+def drop_diverged(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of runs that did not diverge."""
-    return table[(table["status"] == "ok") & measured(table).notna()]
+    return table[(table["status"] == "ok") & compared_accuracy(table).notna()]
 
 
 @dataclasses.dataclass(frozen=True)
 class Means:
     """Means over seeds of the configurations X, and replicates of them.
 
-    at: the columns of each configuration, with `runs`, `squares` (deviations from its mean) and
-    `least_step` (of the averaged value, 0 where it is unknown).
-    y_BX: row 0 is the means, the other rows are replicates.
+    Attributes:
+      at: the columns of each configuration, with `runs`, `squares` (deviations from its mean) and
+        `least_step` (of the averaged value, 0 where it is unknown).
+      y_BX: row 0 is the means, the other rows are replicates.
     """
 
     at: pd.DataFrame
@@ -101,7 +102,7 @@ def bootstrap_means(
     Args:
       table: of runs.
       columns: by which configurations differ.
-      value: from the rows to a number each; by default what is compared (`measured`).
+      value: from the rows to a number each; by default `compared_accuracy`.
       step: from the rows to the least step of the value, where there is one.
 
     Raises:
@@ -109,15 +110,15 @@ def bootstrap_means(
     """
     columns = [columns] if isinstance(columns, str) else list(columns)
     if value is None:
-        value, step = measured, one_example
-    table = usable(table)
+        value, step = compared_accuracy, one_example
+    table = drop_diverged(table)
     table = table.assign(_y=value(table), least_step=step(table) if step else 0.0)
     table = table.sort_values([*columns, *_seeds(table), "_y"], ignore_index=True)
     others = [column for column in configuration() if column in table and column not in columns]
-    if mixed := varying(table, grouping(table, columns), others):
+    if mixed := find_varying(table, group_rows(table, columns), others):
         raise UserError(
             f"runs with equal {', '.join(columns)} differ in {', '.join(mixed)}; "
-            f"choose comparable ones: claims.only(test, {mixed[0]}=...)"
+            f"choose comparable ones: claims.restrict(test, {mixed[0]}=...)"
         )
     at = table.drop_duplicates(columns, ignore_index=True)
     seed_R: Any = table.groupby(_seeds(table), dropna=False).ngroup() if len(table) else []
@@ -133,7 +134,7 @@ def _seeds(table: pd.DataFrame) -> list[str]:
 
 
 def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> np.ndarray:
-    """y_BX: the means over seeds, and replicates whose percentiles are Student's.
+    """The means over seeds, row 0 of y_BX, and replicates whose percentiles are Student's.
 
     A replicate adds up each mean's deviations with Gaussian weights, one for every seed: whatever
     is linear in the means varies as it does from seed to seed, whatever the variances and
@@ -153,7 +154,7 @@ def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> n
     deviation_SxX = np.nan_to_num(run_SxX - mean_X)
     freedom_X = np.maximum(n_X - 1, 1)
     widening_X = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, freedom_X) / NORMAL / np.sqrt(n_X)
-    weight_BxS = _gaussian(len(run_SxX))
+    weight_BxS = _gaussian_weights(len(run_SxX))
     spread_BX = weight_BxS @ (deviation_SxX / np.sqrt(freedom_X))
     missing_X = least_step_X**2 / n_X - (deviation_SxX**2).sum(axis=0) / freedom_X
     if (missing_X > 0).any():
@@ -163,7 +164,7 @@ def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> n
 
 
 @functools.lru_cache
-def _gaussian(n: int) -> np.ndarray:
+def _gaussian_weights(n: int) -> np.ndarray:
     """Gaussian numbers for n seeds, more even than random ones, so percentiles vary little."""
     if n == 0:
         return np.zeros((REPLICATES, 0))
@@ -173,7 +174,7 @@ def _gaussian(n: int) -> np.ndarray:
     return weight_BxS
 
 
-def grouped(table: pd.DataFrame, group: str, *columns: str) -> dict[Any, Means]:
+def means_by_group(table: pd.DataFrame, group: str, *columns: str) -> dict[Any, Means]:
     return bootstrap_means(table, [group, *columns]).by(group)
 
 
@@ -196,12 +197,12 @@ def power(x_X: np.ndarray, exponent: float) -> np.ndarray:
     return np.stack([np.ones_like(x_X), x_X**exponent], axis=1)
 
 
-def broken(x_X: np.ndarray, at: float) -> np.ndarray:
+def broken_basis(x_X: np.ndarray, at: float) -> np.ndarray:
     """Basis of a line whose slope changes at a point."""
     return np.stack([np.ones_like(x_X), x_X, np.maximum(x_X - at, 0)], axis=1)
 
 
-def saturating(x_X: np.ndarray, scale: float) -> np.ndarray:
+def saturating_basis(x_X: np.ndarray, scale: float) -> np.ndarray:
     """Basis of a + b (1 - exp(-x / scale))."""
     return np.stack([np.ones_like(x_X), -np.expm1(-x_X / scale)], axis=1)
 
@@ -220,9 +221,13 @@ def profile(
     basis: Callable[[np.ndarray, float], np.ndarray],
     grid: Iterable[float],
 ) -> Profile:
-    """Separable least squares: the nonlinear parameter on a grid, the linear ones in closed form.
+    """The separable least squares fit: one parameter from a grid, the others in closed form.
 
-    basis(x_X, value) returns a design_Xk that spans the constants.
+    Args:
+      x_X: the points.
+      y_BX: the values there; every row is fitted by itself.
+      basis: from points and the nonlinear parameter to a design_Xk that spans the constants.
+      grid: values of the nonlinear parameter.
     """
     grid_G = np.asarray(list(grid), dtype=float)
     u_GXk, s_Gk, v_Gkk = np.linalg.svd(
@@ -242,8 +247,8 @@ def profile(
     return Profile(grid_G[best_B], coefficients_Bk, rss_B)
 
 
-def approached(steps_K: Sequence[int], y_BxK: np.ndarray) -> np.ndarray:
-    """limit_B, what each row approaches as L - a steps^-p.
+def fit_limit(steps_K: Sequence[int], y_BxK: np.ndarray) -> np.ndarray:
+    """The limit L that each row approaches as L - a steps^-p, limit_B.
 
     Infinite where p is the least of APPROACHES: then it grows as if without a limit.
     """
@@ -269,13 +274,13 @@ def aicc(rss: float, n: int, k: int, scale: float = 1.0) -> float:
 
 
 def aicc_of_runs(means: Means, fitted_X: np.ndarray, k: int) -> float:
-    """AICc over runs: deviations from the means, and of the means from the fit."""
+    """AICc over runs, by deviations from the means and of the means from the fit."""
     runs_X = means.x("runs")
     rss = means.x("squares").sum() + (runs_X * (means.mean_X - fitted_X) ** 2).sum()
     return aicc(rss, int(runs_X.sum()), k, float(np.abs(means.mean_X).max()))
 
 
-def unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
+def mask_unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
     """Mask of the points up to and including the first whose mean exceeds the threshold.
 
     >>> unsaturated(np.array([0.2, 0.6, 0.96, 0.94, 1.0])).tolist()
@@ -302,8 +307,8 @@ def intervals(values_BxX: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarra
     return np.where(none, np.nan, low_X), np.where(none, np.nan, high_X)
 
 
-def wider(n: int, seeds: int) -> float:
-    """How much wider Student's intervals are of which all n have the truth (Bonferroni's)."""
+def bonferroni_factor(n: int, seeds: int) -> float:
+    """The factor of Student's intervals so that all of n have the truth (Bonferroni's)."""
     outside = (1 - CONFIDENCE) / 2
     return float(np.divide(*scipy.stats.t.ppf((outside / n, outside), max(seeds - 1, 1))))
 
@@ -319,21 +324,21 @@ def share_interval(successes: int, trials: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def ratio_or(numerator_B: np.ndarray, denominator_B: np.ndarray, otherwise: float) -> np.ndarray:
+def divide_or(numerator_B: np.ndarray, denominator_B: np.ndarray, otherwise: float) -> np.ndarray:
     """The ratio where the denominator is positive, and `otherwise` elsewhere."""
     out_B = np.full_like(numerator_B, otherwise)
     return np.divide(numerator_B, denominator_B, where=denominator_B > 0, out=out_B)
 
 
-def varies(y_X: np.ndarray) -> bool:
+def has_spread(y_X: np.ndarray) -> bool:
     return bool(np.ptp(y_X) > 1e-12)
 
 
-def dense(x_X: np.ndarray) -> np.ndarray:
+def dense_grid(x_X: np.ndarray) -> np.ndarray:
     return np.linspace(x_X.min(), x_X.max(), 100)
 
 
-def memorized(means: Means) -> np.ndarray:
+def count_memorized(means: Means) -> np.ndarray:
     """Associations known beyond guessing, for the estimate and every replicate."""
     chance_X = chance(means.at).to_numpy()
     return means.x("n_examples") * (means.y_BX - chance_X) / (1 - chance_X)

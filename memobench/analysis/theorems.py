@@ -1,4 +1,4 @@
-"""Theorems applied to rows: what is promised or forbidden of their runs."""
+"""Theorems applied to rows, which promise or forbid something of their runs."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,28 +10,24 @@ from memobench.analysis.kinds import FAMILIES
 from memobench.common.errors import UserError, closest
 from memobench.core.spec import derived
 from memobench.store.rows import all_columns
-from memobench.theory.bounds import (
-    LOWER_BOUNDS,
-)
-from memobench.theory.limits import (
-    UPPER_BOUNDS,
-)
+from memobench.theory.bounds import LOWER_BOUNDS
+from memobench.theory.limits import UPPER_BOUNDS
 from memobench.theory.theorem import Bound, Limit, Sizes, Theorem, Violation
 
-# The columns that `seeds.with_theory` adds to those of runs.
+# The columns that `seeds.add_theory` adds to those of runs.
 ADDED = ("promised", "load", "t_eps", "floor", "certified_floor", "proven_ratio")
 
 
 @derived
 def lower_bounds() -> tuple[Bound, ...]:
-    """What theorems promise: ours, then those that only kinds of users' files name."""
+    """The theorems that promise something, ours and then those that users' kinds alone name."""
     named = (x for x in _named_by_kinds() if isinstance(x, Bound) and x.proven)
     return tuple(dict.fromkeys((*LOWER_BOUNDS, *named)))
 
 
 @derived
 def upper_bounds() -> tuple[Limit, ...]:
-    """What theorems forbid, in the same order."""
+    """The theorems that forbid something, in the same order."""
     named = (x for x in _named_by_kinds() if isinstance(x, Limit))
     return tuple(dict.fromkeys((*UPPER_BOUNDS, *named)))
 
@@ -42,7 +38,7 @@ def _named_by_kinds() -> Iterator[Theorem]:
             yield from kind.theorems
 
 
-def promised(sizes: Sizes) -> Any:
+def promised_examples(sizes: Sizes) -> Any:
     """The largest number of examples that a theorem promises; NaN where none applies.
 
     >>> from memobench.models.transformer import AttentionOnly
@@ -61,10 +57,11 @@ def promised(sizes: Sizes) -> Any:
 
 
 def check(table: pd.DataFrame) -> None:
-    """Raises Violation where a run is beyond a limit; see `violations`.
+    """Checks that no run is beyond a limit; see `violations`.
 
-    A limit is a theorem, so that a run beyond it is a mistake in the run, in its measurement or in
-    the code.
+    Raises:
+      Violation: a run is beyond one. A limit is a theorem, so that this is a mistake in the run, in
+        its measurement or in the code.
     """
     for limit, measured, beyond in violations(table):
         run_id, found = table["run_id"][beyond].iloc[0], measured[beyond].iloc[0]
@@ -78,7 +75,7 @@ def check(table: pd.DataFrame) -> None:
 def violations(
     table: pd.DataFrame, limits: Iterable[Limit] | None = None
 ) -> Iterator[tuple[Limit, pd.Series, np.ndarray]]:
-    """Each limit that runs are beyond, what it measures of all runs, and which are beyond it.
+    """Each limit that runs are beyond, with its measure of all runs and a mask of those beyond it.
 
     Args:
       table: the runs; a limit that reads a column which it lacks is passed over.

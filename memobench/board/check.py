@@ -1,4 +1,4 @@
-"""Whether an architecture is fit for the board, before anything trains."""
+"""Checks of an architecture for the board, before anything trains."""
 
 from memobench.board import families
 from memobench.checks import architectures

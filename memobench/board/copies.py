@@ -1,4 +1,4 @@
-"""Copies: weights that compute what published ones compute, and are nobody's own."""
+"""Copies, which are weights that compute what published ones compute."""
 
 import dataclasses
 import functools
@@ -25,8 +25,8 @@ Weights = tuple[pathlib.Path, Certificate]
 
 @functools.lru_cache(maxsize=16)
 @settings.pinned
-def function(certificate: Certificate) -> np.ndarray:
-    """What weights say of all examples of their task, of size 1, whatever their scale.
+def normalized_outputs(certificate: Certificate) -> np.ndarray:
+    """The outputs of weights on all examples of their task, of norm 1.
 
     It is the same for weights whose neurons or heads are in another order, whose embeddings are
     shifted along what answers do not depend on, and of a wider model with weights of zero.
@@ -39,8 +39,8 @@ def function(certificate: Certificate) -> np.ndarray:
     return (output_TxC / (np.linalg.norm(output_TxC) or 1.0)).astype(np.float32)
 
 
-def original(certificate: Certificate, others: Iterable[Weights]) -> pathlib.Path | None:
-    """The first file of others whose weights compute what these do; None where there is none."""
+def find_original(certificate: Certificate, others: Iterable[Weights]) -> pathlib.Path | None:
+    """The first file of others whose weights compute what these do; None without one."""
     for path, other in others:
         if other.task == certificate.task and _are_same(certificate, other):
             return path
@@ -48,11 +48,11 @@ def original(certificate: Certificate, others: Iterable[Weights]) -> pathlib.Pat
 
 
 def _are_same(certificate: Certificate, other: Certificate) -> bool:
-    return bool(np.linalg.norm(function(certificate) - function(other)) < SAME)
+    return bool(np.linalg.norm(normalized_outputs(certificate) - normalized_outputs(other)) < SAME)
 
 
-def published(tasks: Collection[Task], submitted: bool = False) -> list[Weights]:
-    """Published weights of these tasks: memobench's own, and those that were submitted.
+def load_published(tasks: Collection[Task], submitted: bool = False) -> list[Weights]:
+    """Published weights of these tasks, memobench's own and, if asked for, submitted ones.
 
     What cannot be read, such as weights of code that was not loaded, is left out.
     """

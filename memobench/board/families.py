@@ -45,12 +45,12 @@ N_EXPERTS, TOP_K = 4, (1, 2)
 def task(budget: int, seed: int = 0) -> Associations:
     """As many associations of pairs as parameters, far more than any architecture memorizes.
 
-    Raises UserError for a budget that is none of the board's.
+    Raises UserError for a budget that the board does not have.
     """
     budgets = ", ".join(f"{each:,}" for each in VOCAB_SIZES)
     require(
         isinstance(budget, numbers.Integral) and budget in VOCAB_SIZES,
-        f"budget={budget!r} is none of the board's; choose one of {budgets}",
+        f"budget must be one of the board's, {budgets}, got {budget!r}.",
     )
     return Associations(vocab_size=VOCAB_SIZES[budget], n_sequences=budget, seed=seed)
 
@@ -61,44 +61,46 @@ def shapes(budget: int) -> list[Architecture]:
     >>> sorted({shape.family for shape in shapes(256)})[:2]
     ['MLP', 'MLP (relu)']
     """
-    return _meeting(budget, _of_width)
+    return _shapes_within_budget(budget, _shapes_at_width)
 
 
-def narrow(budget: int) -> list[Architecture]:
-    """The same of one layer with narrow heads, alone and beside an MLP.
+def narrow_shapes(budget: int) -> list[Architecture]:
+    """The shapes of one layer with narrow heads, alone and beside an MLP.
 
-    >>> sorted({shape.family for shape in narrow(256)})
+    >>> sorted({shape.family for shape in narrow_shapes(256)})
     ['MLP, narrow head', 'attention + MLP, narrow heads', 'attention-only, narrow heads']
     """
-    return _meeting(budget, _of_narrow)
+    return _shapes_within_budget(budget, _narrow_at_width)
 
 
-def blocks(budget: int) -> list[Architecture]:
-    """The same of Transformers of today's blocks, plain and gated, and of their attention alone.
+def block_shapes(budget: int) -> list[Architecture]:
+    """The shapes of Transformers of today's blocks, plain and gated, and of their attention alone.
 
-    >>> sorted({shape.family for shape in blocks(256)})[:2]
+    >>> sorted({shape.family for shape in block_shapes(256)})[:2]
     ['modern', 'modern (activation=bilinear)']
     """
-    return _meeting(budget, _of_blocks)
+    return _shapes_within_budget(budget, _blocks_at_width)
 
 
-def sparse(budget: int) -> list[Architecture]:
-    """The same of mixtures of SwiGLU experts and of product-key memories, without norms.
+def sparse_shapes(budget: int) -> list[Architecture]:
+    """The shapes of mixtures of SwiGLU experts and of product-key memories, without norms.
 
-    >>> sorted({shape.family for shape in sparse(256)})[1:]
+    >>> sorted({shape.family for shape in sparse_shapes(256)})[1:]
     ['mixture_of_experts (norm=none, n_experts=4, top_k=2)', 'product_key_memory (norm=none)']
     """
-    return _meeting(budget, _of_sparse)
+    return _shapes_within_budget(budget, _sparse_at_width)
 
 
-def _meeting(budget: int, of: Callable[[int, int], Iterator[Architecture]]) -> list[Architecture]:
+def _shapes_within_budget(
+    budget: int, of: Callable[[int, int], Iterator[Architecture]]
+) -> list[Architecture]:
     """The shapes that a function of budget and width makes, if they meet the budget."""
     found = dict.fromkeys(shape for width in widths(budget) for shape in of(budget, width))
-    return [shape for shape in found if meets(shape, budget)]
+    return [shape for shape in found if meets_budget(shape, budget)]
 
 
-def meets(shape: Architecture, budget: int) -> bool:
-    """Whether all parameters of a shape are the budget, within TOLERANCE."""
+def meets_budget(shape: Architecture, budget: int) -> bool:
+    """True if all parameters of a shape are the budget, within TOLERANCE."""
     module = shape.build(task(budget))
     n_params, _ = models.count_parameters(module, task(budget).context_length)
     return abs(n_params / budget - 1) <= TOLERANCE
@@ -111,8 +113,8 @@ def widths(budget: int) -> list[int]:
     return sorted({round(least + (most - least) * i / 5) for i in range(6)})
 
 
-def _of_narrow(budget: int, width: int) -> Iterator[Architecture]:
-    memory = _memory(budget, width) - 2 * width
+def _narrow_at_width(budget: int, width: int) -> Iterator[Architecture]:
+    memory = _memory_budget(budget, width) - 2 * width
     for d_head in (x for x in NARROW if x < width):
         sizes: dict[str, Any] = {"d_model": width, "d_head": d_head, "heads": "full"}
         head = 4 * width * d_head
@@ -123,8 +125,8 @@ def _of_narrow(budget: int, width: int) -> Iterator[Architecture]:
                 yield MLP(**sizes, n_heads=n_heads, d_mlp=d_mlp)
 
 
-def _of_width(budget: int, width: int) -> Iterator[Architecture]:
-    memory = _memory(budget, width) - 2 * width
+def _shapes_at_width(budget: int, width: int) -> Iterator[Architecture]:
+    memory = _memory_budget(budget, width) - 2 * width
     head, neuron = 4 * width**2, 2 * width + 1
 
     def full(n_heads: float, n_layers: int) -> Iterator[Architecture]:
@@ -160,18 +162,18 @@ def _of_width(budget: int, width: int) -> Iterator[Architecture]:
         yield from mixed(n_heads)
 
 
-def _of_blocks(budget: int, width: int) -> Iterator[Architecture]:
+def _blocks_at_width(budget: int, width: int) -> Iterator[Architecture]:
     for norm, scale in (("rms", width), ("none", 0)):
-        if n_heads := round((_memory(budget, width) - 2 * scale) / (4 * width**2)):
+        if n_heads := round((_memory_budget(budget, width) - 2 * scale) / (4 * width**2)):
             yield Modern(d_model=width, d_head=width, n_heads=n_heads, norm=norm)
     for norm, activation in BLOCKS:
-        for own, left in _beside_heads(budget, width, norm):
+        for own, left in _sizes_with_heads(budget, width, norm):
             if (d_mlp := neurons(activation, left, width)) >= 1:
                 yield Modern(**own, d_mlp=d_mlp, activation=activation)
 
 
-def _of_sparse(budget: int, width: int) -> Iterator[Architecture]:
-    for own, left in _beside_heads(budget, width, "none"):
+def _sparse_at_width(budget: int, width: int) -> Iterator[Architecture]:
+    for own, left in _sizes_with_heads(budget, width, "none"):
         if (d_mlp := neurons("swiglu", left / N_EXPERTS - width, width)) >= 1:
             for top_k in TOP_K:
                 yield MixtureOfExperts(**own, d_mlp=d_mlp, n_experts=N_EXPERTS, top_k=top_k)
@@ -182,14 +184,14 @@ def _of_sparse(budget: int, width: int) -> Iterator[Architecture]:
                 yield ProductKeyMemory(**own, d_key=d_key, n_keys=n_keys)
 
 
-def _memory(budget: int, width: int) -> int:
-    """What tokens leave of a budget."""
+def _memory_budget(budget: int, width: int) -> int:
+    """The parameters of a budget that tokens leave."""
     return budget - 2 * VOCAB_SIZES[budget] * width
 
 
-def _beside_heads(budget: int, width: int, norm: str) -> Iterator[tuple[dict[str, Any], int]]:
-    """Sizes of several numbers of heads, and what they and norms leave of a budget."""
-    left = _memory(budget, width) - (0 if norm == "none" else 3 * width)
+def _sizes_with_heads(budget: int, width: int, norm: str) -> Iterator[tuple[dict[str, Any], int]]:
+    """Sizes of several numbers of heads, and the parameters that they and norms leave."""
+    left = _memory_budget(budget, width) - (0 if norm == "none" else 3 * width)
     head = 4 * width**2
     for n_heads in _numbers_of_heads(left / head):
         sizes = {"d_model": width, "d_head": width, "n_heads": n_heads, "norm": norm}

@@ -15,7 +15,7 @@ import pandas as pd
 import scipy.stats
 
 from memobench.analysis.statistics import CONFIDENCE
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.common.errors import require
 from memobench.methods.thresholds import Estimate
 
@@ -52,17 +52,17 @@ def peak(value_JxT: np.ndarray) -> Peak:
     n_sizes, n_tables = value_JxT.shape
     require(
         n_sizes >= LEAST_SIZES,
-        f"a peak needs {LEAST_SIZES} set sizes, got {n_sizes}; measure others",
+        f"a peak must have {LEAST_SIZES} set sizes, got {n_sizes}. Measure others.",
     )
     require(
         n_tables >= LEAST_TABLES,
-        f"a peak needs {LEAST_TABLES} label tables, got {n_tables}; set tables={LEAST_TABLES}",
+        f"a peak must have {LEAST_TABLES} label tables, got {n_tables}. Set tables={LEAST_TABLES}.",
     )
     is_odd_T = np.arange(n_tables) % 2 == 1
     places = [int(value_JxT[:, half_T].mean(axis=1).argmax()) for half_T in (is_odd_T, ~is_odd_T)]
     held_T = np.where(is_odd_T, value_JxT[places[1]], value_JxT[places[0]])
-    value, low = held_T.mean(), held_T.mean() - _half(held_T)
-    high = max(value, (value_JxT.mean(axis=1) + _half(value_JxT)).max())
+    value, low = held_T.mean(), held_T.mean() - _half_width(held_T)
+    high = max(value, (value_JxT.mean(axis=1) + _half_width(value_JxT)).max())
     return Peak(
         Estimate(float(value), float(low), float(high)), int(value_JxT.mean(axis=1).argmax())
     )
@@ -88,7 +88,7 @@ def ratio(estimate: Estimate, other: Estimate) -> Estimate:
 
 
 def peaks(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for every architecture that was measured at several set sizes, the most bits first.
+    """A row for every architecture that was measured at several set sizes, the most bits first.
 
     Args:
       table: runs of Capacities; others are left out.
@@ -101,7 +101,7 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
 
     Raises UserError where the label tables of an architecture's sizes are not the same.
     """
-    found = [_row(runs) for runs in _of_entries(table)]
+    found = [_row(runs) for runs in _split_entries(table)]
     columns = ["budget", "family", "entry", "bits"]
     if not found:
         return pd.DataFrame(columns=columns)
@@ -110,11 +110,11 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
     return order.drop(columns="per")
 
 
-def _of_entries(table: pd.DataFrame) -> Iterator[list[Any]]:
+def _split_entries(table: pd.DataFrame) -> Iterator[list[Any]]:
     """The runs of each architecture by size of set, where it has several."""
     entries: dict[Any, dict[int, Any]] = {}
-    for run in typical.measured(table).to_dict("records"):
-        architecture = typical.architecture(run)
+    for run in capacity_summary.capacity_runs(table).to_dict("records"):
+        architecture = capacity_summary.architecture(run)
         if architecture is not None:
             of = architecture, run["vocab_size"], run["protocol"], run["steps"]
             entries.setdefault(of, {})[int(run["n_examples"])] = run
@@ -125,23 +125,25 @@ def _of_entries(table: pd.DataFrame) -> Iterator[list[Any]]:
             require(
                 len(paired) == 1,
                 f"the set sizes of {architecture.full_name} must have the same label tables, got "
-                f"tables and task_seed of {sorted(paired)}; measure them with the same",
+                f"tables and task_seed of {sorted(paired)}. Measure them with the same.",
             )
             yield runs
 
 
 def _row(runs: list[Any]) -> dict[str, Any]:
-    bits_JxT = np.array([typical.models(run, "rung_bits")[-1].mean(axis=1) for run in runs])
+    bits_JxT = np.array(
+        [capacity_summary.models(run, "rung_bits")[-1].mean(axis=1) for run in runs]
+    )
     found = peak(bits_JxT)
     best = runs[found.place]
-    architecture = typical.architecture(best)
+    architecture = capacity_summary.architecture(best)
     assert architecture is not None
     side, heads = architecture.side
-    known = typical.models(best, "rung_known")[-1].mean() / best["n_examples"]
+    known = capacity_summary.models(best, "rung_known")[-1].mean() / best["n_examples"]
     names = ("n_params", "n_params_distinct", "vocab_size", "steps", "tables", "n_examples")
     return {
-        "budget": typical.budget(int(best["n_params"])),
-        "family": typical.family(best),
+        "budget": capacity_summary.budget(int(best["n_params"])),
+        "family": capacity_summary.family(best),
         "entry": " ".join(architecture.shown_sizes),
         "side": side,
         "heads": heads,
@@ -150,11 +152,11 @@ def _row(runs: list[Any]) -> dict[str, Any]:
         "known": float(known),
         "sizes": [int(run["n_examples"]) for run in runs],
         "means": bits_JxT.mean(axis=1).tolist(),
-        "errors": _half(bits_JxT).tolist(),
+        "errors": _half_width(bits_JxT).tolist(),
     }
 
 
-def _half(value_T: np.ndarray) -> Any:
+def _half_width(value_T: np.ndarray) -> Any:
     """Half of Student's 95% interval of the mean over tables, the last axis."""
     n_tables = value_T.shape[-1]
     quantile = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, n_tables - 1)

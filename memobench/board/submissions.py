@@ -1,4 +1,4 @@
-"""Submissions: weights of others, believed for nothing but what they know when they are run.
+"""Submissions, which are weights of others, believed only for what they know when run.
 
 A submission is a folder: `submission.json`, the certificates that it lists, and the files of Python
 that define architectures which memobench does not have. Its name and those of certificates
@@ -6,8 +6,8 @@ hold digests of their content, so accidental changes are noticed. `write` makes 
 pull request adds it to `results/submissions/`, and `read` runs the weights and counts. However they
 were found, no number of a submission is anybody's word.
 
-Code is never run by reading: who has reviewed it loads it with `--plugin=FILE`. Random weights in
-place of an own architecture's must know nothing, for what it knows then is in its code.
+Code is never run by reading; whoever has reviewed it loads it with `--plugin=FILE`. Random weights
+in place of an own architecture's must know nothing, for what it knows then is in its code.
 """
 
 import dataclasses
@@ -100,9 +100,10 @@ OPTIONAL = ("url", "note")
 class Submission:
     """A folder that passed every check.
 
-    rows: what was counted of every certificate, as `certificates.counting.certify` gives it.
-    certificates: the same files, in the same order. code: names of the Python files that define its
-    architectures, for review.
+    Attributes:
+      rows: what was counted of every certificate, as `certificates.counting.certify` gives it.
+      certificates: the same files, in the same order.
+      code: names of the Python files that define its architectures, for review.
     """
 
     name: str
@@ -155,7 +156,7 @@ def write(
     _check_head(head)
     require(
         "\0" not in str(path) and not path.is_symlink(),
-        f"output={str(path)!r} is a symbolic link or no path; choose a folder",
+        f"output must be a folder and not a symbolic link, got {str(path)!r}.",
     )
     folder = store.check_writable(path, "output") / _name(head)
     folder.mkdir(exist_ok=True)
@@ -170,7 +171,7 @@ def write(
 def _code_of(spec: Spec) -> dict[str, bytes]:
     """The file that defines a spec's kind, by name; none for those of memobench itself.
 
-    Raises UserError where it rests on further files: a reviewer would not have them.
+    Raises UserError where it needs further files, as a reviewer would not have them.
     """
     if own_code.in_tree(type(spec)):
         return {}
@@ -183,8 +184,8 @@ def _code_of(spec: Spec) -> dict[str, bytes]:
     others = {pathlib.Path(each).name for each in own_code.files(type(spec))} - {file.name}
     require(
         not others,
-        f"{file.name} rests on {', '.join(sorted(others))} beside it, and a submission has one "
-        f"file for a kind; move what {spec.name} needs into {file.name}",
+        f"{file.name} must have all that {spec.name} needs, got also {', '.join(sorted(others))} "
+        f"beside it. Move it into {file.name}.",
     )
     data = file.read_bytes()
     return {f"code-{certificates.digest(data)[:16]}.py": data}
@@ -214,7 +215,7 @@ def read(path: store.Path) -> Submission:
         for name, digest in head["code"].items():
             same = certificates.digest(_contents(path / name, _MAX_CODE)) == digest
             require(same, f"{name} was changed after it was written")
-        counted = [_counted(path / name, head) for name in head["certificates"]]
+        counted = [_count(path / name, head) for name in head["certificates"]]
     return Submission(
         name=path.resolve().name,
         submitter=head["submitter"],
@@ -230,8 +231,8 @@ def _files(head: Mapping[str, Any]) -> list[str]:
     return [*head["certificates"], *head["code"]]
 
 
-def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> tuple[dict[str, Any], Certificate]:
-    """What a certificate that has a place on the board knows, and what it holds."""
+def _count(path: pathlib.Path, head: Mapping[str, Any]) -> tuple[dict[str, Any], Certificate]:
+    """The row and the content of a certificate that has a place on the board."""
     try:
         certificate, digest = certificates.read(path, follow=False)
         # Before anything is drawn or run: others may be of any size.
@@ -249,13 +250,13 @@ def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> tuple[dict[str, Any
 
 
 def _require_place(certificate: Certificate) -> None:
-    """Raises UserError for weights that have no place on the board."""
-    reason = board.off_board(certificate.task, certificate.n_params)
+    """Checks that weights have a place on the board; raises UserError if not."""
+    reason = board.placement_error(certificate.task, certificate.n_params)
     require(not reason, f"weights of {certificate.architecture.name}: {reason}")
 
 
 def _require_no_labels(certificate: Certificate) -> None:
-    """Raises UserError where code that is not memobench's knows labels without the weights.
+    """Checks that code that is not memobench's knows no labels; raises UserError if it does.
 
     Labels are independent of weights drawn here, so that each is met with the chance of guessing:
     how many are is binomial. All weights are of one scale, the submitted ones', which tells next to
@@ -277,7 +278,7 @@ def _require_no_labels(certificate: Certificate) -> None:
         require(
             DRAWS * scipy.stats.binom.sf(known - 1, n_examples, task.chance) > _BY_CHANCE,
             f"random weights in place of those of {architecture.name} know {known} of "
-            f"{n_examples} examples, so its code knows labels; leave to weights all that is known",
+            f"{n_examples} examples, so its code knows labels. Leave to weights all that is known.",
         )
 
 
@@ -307,20 +308,25 @@ def load_folder(folder: store.Path) -> list[Submission]:
 def table(
     submissions: Iterable[Submission], published: Iterable[copies.Weights] = ()
 ) -> pd.DataFrame:
-    """What was counted of all submitted weights, a row each, without copies.
+    """A row for all submitted weights with what was counted of them, without copies.
 
-    The columns `submitter` and `source`, a submission's name, say whose they are; the others are
-    those of `certificates.counting.certify`. What computes the same as weights of another submitter
-    is a copy, named in a warning; of two the one of the later name is.
+    What computes the same as weights of another submitter is a copy, named in a warning; of two
+    the one of the later name is.
 
-    published: memobench's own weights, of which all others are copies.
+    Args:
+      submissions: all of them.
+      published: memobench's own weights, of which all others are copies.
+
+    Returns:
+      The columns of `certificates.counting.certify`, with `submitter` and `source`, a submission's
+      name.
     """
     rows, known = [], [(board.OWN, weights) for weights in published]
     for each in sorted(submissions, key=lambda x: x.name):
         for row, certificate in zip(each.rows, each.certificates, strict=True):
             others = [weights for whose, weights in known if whose != each.submitter]
             path = pathlib.Path(each.name, row["file"])
-            if of := copies.original(certificate, others):
+            if of := copies.find_original(certificate, others):
                 _log.warning("skipped %s: it computes what %s does", path, of)
                 continue
             known.append((each.submitter, (path, certificate)))
@@ -329,7 +335,7 @@ def table(
 
 
 def _check_head(head: Any) -> None:
-    """Raises UserError unless all fields are there and valid."""
+    """Checks that all fields are there and valid; raises UserError if not."""
     require(isinstance(head, dict), "is not a submission; write it with memobench submit")
     for name in head:
         require(name in HEADER, f"the field {shown(name)} is unknown; leave it out")

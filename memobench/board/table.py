@@ -1,4 +1,4 @@
-"""The standard board: what an entry is, and its rows from typical capacities and certified weights.
+"""The standard board: its entries, and their rows from typical capacities and certified weights.
 
 Version v2, never mixed with another. A row is an architecture at a budget of parameters, all
 counted, on a track. Tracks of training say what is typical: means over label tables with their
@@ -6,6 +6,7 @@ intervals. The others say what weights can do: weights that were run, whoever fo
 """
 
 import dataclasses
+import functools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,14 +16,12 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis import theorems
-from memobench.board import families, typical
+from memobench.board import capacity_summary, families
 from memobench.common.errors import in_a_line, printable, require, shown
-from memobench.core import columns as col
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
 from memobench.core.cells import from_cells
-from memobench.core.columns import Column, by_name
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
@@ -36,7 +35,7 @@ _log = logging.getLogger("memobench")
 VERSION = "v2"
 # Half an interval over its mean that entries aim at.
 PRECISION = 0.02
-# Whose the project's own rows are, and those of the reader's folder.
+# Submitters of our rows, and of those of the user's folder.
 OWN, YOURS = "memobench", "you"
 EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
 # Of architectures that memobench does not have.
@@ -75,8 +74,10 @@ def run(
 
     Larger models have fewer tables, pilots and trials. Where initial weights spread, `inits` of
     each table narrow the interval, and more `pilots` of each learning rate choose it, if they are
-    not given. Raises UserError for an unknown budget or track, and for parameters that miss the
-    budget.
+    not given.
+
+    Raises:
+      UserError: the budget or track is unknown, or the parameters miss the budget.
 
     >>> from memobench.models.transformer import MLP
     >>> run(MLP(d_model=3, d_head=3, d_mlp=17, heads="full"), budget=256).method.tables
@@ -85,14 +86,14 @@ def run(
     task = families.task(budget)
     require(
         isinstance(architecture, Architecture),
-        f"architecture={shown(architecture)} is no architecture; give a spec such as MLP(..)",
+        f"architecture must be a spec such as MLP(..), got {shown(architecture)}.",
     )
     require(
         isinstance(track, str) and track in TRAININGS,
-        f"track={track!r} is not one of training; choose one of {', '.join(TRAININGS)}",
+        f"track must be one of training, {' or '.join(TRAININGS)}, got {track!r}.",
     )
     n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
-    reason = off_board(task, n_params)
+    reason = placement_error(task, n_params)
     require(not reason, f"architecture {architecture.name}: {reason}")
     if track == PUBLISHED:
         method = Capacity(
@@ -123,14 +124,23 @@ def run(
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown(Column):
+class BoardColumn:
     """A column of the board.
 
-    label: on pages. first: whether pages open with it. of_range: whether `_low` and `_high` are
-    beside it. is_measure: whether entries are compared by it.
+    Attributes:
+      name: in rows, and in a CSV file.
+      label: on pages.
+      meaning: in one line.
+      digits: of a number on pages; None for text.
+      first: whether pages open with it.
+      of_range: whether `_low` and `_high` are beside it.
+      is_measure: whether entries are compared by it.
     """
 
-    label: str = ""
+    name: str
+    label: str
+    meaning: str
+    digits: int | None = None
     first: bool = False
     of_range: bool = False
     is_measure: bool = False
@@ -144,8 +154,8 @@ class Shown(Column):
     def _ends(self) -> list[str]:
         return [f"{self.name}_low", f"{self.name}_high"] if self.of_range else []
 
-    def text(self, row: Mapping[str, Any]) -> str:
-        """What pages show of it.
+    def text(self, row: Mapping[Any, Any]) -> str:
+        """The text of it on pages.
 
         >>> COLUMNS["bits_per_byte"].text({"bits_per_byte": 1.98765})
         '1.988'
@@ -161,16 +171,16 @@ class Shown(Column):
         return str(cell) if self.digits is None else f"{cell:,.{self.digits}f}".replace("inf", "∞")
 
 
-class Ranks(Shown):
-    """A column of ranks: a range is all of it."""
+class RankColumn(BoardColumn):
+    """A column of ranks, of which a range is all."""
 
     @property
     def names(self) -> list[str]:
         """Its columns of a CSV file."""
         return self._ends
 
-    def text(self, row: Mapping[str, Any]) -> str:
-        """What pages show of it.
+    def text(self, row: Mapping[Any, Any]) -> str:
+        """The text of it on pages.
 
         >>> COLUMNS["rank"].text({"rank_low": 2, "rank_high": 5})
         '2–5'
@@ -181,121 +191,103 @@ class Ranks(Shown):
         return f"{low:.0f}" if low == high else f"{low:.0f}–{high:.0f}"
 
 
-_TEXT, _NUMBER = col.text_of(400), col.real()
-
-
-def _number(name: str, label: str, meaning: str, digits: int = 0, **more: Any) -> Shown:
-    return Shown(name, meaning, _NUMBER, digits=digits, label=label, **more)
-
-
-def _word(name: str, label: str, meaning: str, **more: Any) -> Shown:
-    return Shown(name, meaning, _TEXT, label=label, **more)
-
-
-COLUMNS: dict[str, Any] = by_name(
-    Ranks(
-        "rank",
-        "entries that cannot be told apart at 95%, after Holm's correction for all pairs, share a "
-        "range",
-        _NUMBER,
-        digits=0,
-        label="rank",
-        first=True,
-        of_range=True,
-    ),
-    _word("entry", "entry", "family and sizes of the architecture", first=True),
-    _number(
-        "bits_per_parameter",
-        "bits / parameter",
-        "mean bits of an overfull set after the last step, with 95% interval",
-        3,
-        first=True,
-        of_range=True,
-        is_measure=True,
-    ),
-    _number(
-        "bits_per_distinct",
-        "bits / degree of freedom",
-        "the same over the parameters less those that products make redundant",
-        3,
-        first=True,
-        of_range=True,
-        is_measure=True,
-    ),
-    _number(
-        "half_99",
-        "half know",
-        "associations of which half of the trainings come to know 99%, with 95% interval",
-        first=True,
-        of_range=True,
-        is_measure=True,
-    ),
-    _number(
-        "certified_bits_per_parameter",
-        "certified bits / parameter",
-        "the most that any weights that were kept know, of any set of the board",
-        3,
-        first=True,
-        is_measure=True,
-    ),
-    _number(
-        "certified_set",
-        "certified set",
-        "the most associations of which any weights that were kept know 99%",
-        first=True,
-        is_measure=True,
-    ),
-    _number(
-        "bits_per_byte",
-        "bits / byte",
-        "certified bits over the bytes of the weights, at the best of float32, bfloat16, int8 and "
-        "int4; the most of any of the entry's weights, which may not be those of most bits",
-        3,
-        first=True,
-        is_measure=True,
-    ),
-    _number("n_params", "parameters", "all of them", first=True),
-    _number(
-        "limit_per_parameter",
-        "limit",
-        "bits per parameter that the means approach with more steps, with 95% interval",
-        3,
-        of_range=True,
-        is_measure=True,
-    ),
-    _word(
-        "converged",
-        "converged",
-        "whether the last step is within 2% of the limit; undecided if of a part of the limit's "
-        "interval only",
-    ),
-    _number(
-        "memorized",
-        "associations",
-        "known beyond guessing, a mean, with 95% interval",
-        0,
-        of_range=True,
-        is_measure=True,
-    ),
-    _number("steps", "steps", "of the optimiser"),
-    _number("tables", "tables", "label tables"),
-    _number("inits", "starts", "initial weights of each label table"),
-    _number("learning_rate", "learning rate", "that pilots chose", 4),
-    _word("by", "by", "who found the weights; `you` for those of your folder"),
-    _word("theorem", "theorem", "whose proof makes the weights"),
-    _word("weights", "weights", "the file of the best weights"),
-    _word("family", "family", "of architectures"),
-    _number("vocab_size", "N", "vocabulary size"),
-    _word("device", "device", "that trained"),
-    _word("memobench", "memobench", "version"),
-    _word("commit", "commit", "of the code"),
-    _word("date", "date", "when the run ended"),
-)
+_measure = functools.partial(BoardColumn, first=True, is_measure=True)
+COLUMNS: dict[str, BoardColumn] = {
+    column.name: column
+    for column in (
+        RankColumn(
+            "rank",
+            "rank",
+            "entries that cannot be told apart at 95%, after Holm's correction for all pairs, "
+            "share a range",
+            0,
+            first=True,
+            of_range=True,
+        ),
+        BoardColumn("entry", "entry", "family and sizes of the architecture", first=True),
+        _measure(
+            "bits_per_parameter",
+            "bits / parameter",
+            "mean bits of an overfull set after the last step, with 95% interval",
+            3,
+            of_range=True,
+        ),
+        _measure(
+            "bits_per_distinct",
+            "bits / degree of freedom",
+            "the same over the parameters less those that products make redundant",
+            3,
+            of_range=True,
+        ),
+        _measure(
+            "half_99",
+            "half know",
+            "associations of which half of the trainings come to know 99%, with 95% interval",
+            0,
+            of_range=True,
+        ),
+        _measure(
+            "certified_bits_per_parameter",
+            "certified bits / parameter",
+            "the most that any weights that were kept know, of any set of the board",
+            3,
+        ),
+        _measure(
+            "certified_set",
+            "certified set",
+            "the most associations of which any weights that were kept know 99%",
+            0,
+        ),
+        _measure(
+            "bits_per_byte",
+            "bits / byte",
+            "certified bits over the bytes of the weights, at the best of float32, bfloat16, int8 "
+            "and int4; the most of any of the entry's weights, which may not be those of most bits",
+            3,
+        ),
+        BoardColumn("n_params", "parameters", "all of them", 0, first=True),
+        _measure(
+            "limit_per_parameter",
+            "limit",
+            "bits per parameter that the means approach with more steps, with 95% interval",
+            3,
+            of_range=True,
+            first=False,
+        ),
+        BoardColumn(
+            "converged",
+            "converged",
+            "whether the last step is within 2% of the limit; undecided if of a part of the "
+            "limit's interval only",
+        ),
+        _measure(
+            "memorized",
+            "associations",
+            "known beyond guessing, a mean, with 95% interval",
+            0,
+            of_range=True,
+            first=False,
+        ),
+        BoardColumn("steps", "steps", "of the optimiser", 0),
+        BoardColumn("tables", "tables", "label tables", 0),
+        BoardColumn("inits", "starts", "initial weights of each label table", 0),
+        BoardColumn("learning_rate", "learning rate", "that pilots chose", 4),
+        BoardColumn("by", "by", "who found the weights; `you` for those of your folder"),
+        BoardColumn("theorem", "theorem", "whose proof makes the weights"),
+        BoardColumn("weights", "weights", "the file of the best weights"),
+        BoardColumn("family", "family", "of architectures"),
+        BoardColumn("vocab_size", "N", "vocabulary size", 0),
+        BoardColumn("device", "device", "that trained"),
+        BoardColumn("memobench", "memobench", "version"),
+        BoardColumn("commit", "commit", "of the code"),
+        BoardColumn("date", "date", "when the run ended"),
+    )
+}
 FIRST = tuple(column for column in COLUMNS.values() if column.first)
 
 
-def shown_columns(rows: pd.DataFrame) -> list[Any]:
-    """The columns that tables of these rows have: the first, and whose they are if not all ours."""
+def shown_columns(rows: pd.DataFrame) -> list[BoardColumn]:
+    """The columns that tables of these rows have, the first ones, and `by` if not all are ours."""
     columns = [column for column in FIRST if rows[column.names[0]].notna().any()]
     return columns if (rows["by"] == OWN).all() else [*columns, COLUMNS["by"]]
 
@@ -307,7 +299,7 @@ PLACE = ("version", "budget", "track")
 
 
 def names() -> list[str]:
-    """The columns of every board; options that some entry has come after them."""
+    """The columns of every board, after which come options that some entry has."""
     own = [name for column in COLUMNS.values() for name in column.names]
     return [*PLACE, *own, Architecture.noun, *Architecture.shared_columns()]
 
@@ -316,7 +308,7 @@ def names() -> list[str]:
 
 
 class _Key(NamedTuple):
-    """What tells entries apart."""
+    """The fields that tell entries apart."""
 
     track: str
     budget: int
@@ -334,11 +326,12 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
         Columns `submitter`, memobench without it, `track`, open without it, `weights` (the path
         that pages link to) and `theorem` say more.
 
-    Raises theory.Violation where a run is beyond what is possible.
+    Raises:
+      theory.Violation: a run is beyond what is possible.
     """
     theorems.check(runs)
-    best = _best(certified)
-    rows = [_row(key, {**row, **best.get(key, {})}) for key, row in _typical(runs)]
+    best = _best_weights(certified)
+    rows = [_row(key, {**row, **best.get(key, {})}) for key, row in _training_entries(runs)]
     rows += [_row(key, row) for key, row in best.items() if key.track not in TRAININGS]
     options = [name for name in of_architecture() if name not in names()]
     board = pd.DataFrame(rows, columns=[*names(), *options])
@@ -368,9 +361,10 @@ def _row(key: _Key, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ranks(board: pd.DataFrame) -> pd.DataFrame:
-    """Ranks, of weights too, which are counted exactly: of our own only equal ones share one.
+    """Ranks of all entries, those of weights by counts, which are exact.
 
-    Any others are told apart where they differ by more than MARGIN.
+    Of our own weights only equal ones share a rank. Any others are told apart where they differ by
+    more than MARGIN.
 
     Shape letters: E entries of a budget and track.
     """
@@ -387,9 +381,9 @@ def _ranks(board: pd.DataFrame) -> pd.DataFrame:
     return ranks
 
 
-def _typical(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
+def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
     """The entries on tracks of training."""
-    measured = typical.measured(runs).copy()
+    measured = capacity_summary.capacity_runs(runs).copy()
     if "by" not in measured:
         measured["by"] = OWN
     measured = measured.drop_duplicates(_SAME)
@@ -398,7 +392,7 @@ def _typical(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
     for track in TRAININGS:
         of_track = measured[tracks == track]
         rows: dict[Any, Any] = of_track.set_index(_SAME).to_dict("index")
-        summaries: list[Any] = typical.summary(of_track).to_dict("records")
+        summaries: list[Any] = capacity_summary.summarize(of_track).to_dict("records")
         for found in summaries:
             row = rows[found["run_id"], found["by"]] | {"run_id": found["run_id"]}
             per = {
@@ -417,17 +411,21 @@ def _typical(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
 
 
 def track_of(row: Mapping[str, Any]) -> str | None:
-    """The track of training that a Capacity's row is on; None where it is no entry.
+    """The track of training that a Capacity's row is on; None where it is not an entry.
 
     A row is one where task and training are the board's, the parameters meet the budget, and the
     label tables are those of seeds 0, 1, .., LEAST_TABLES of them at least.
     """
-    if reason := unreadable(row):
+    if reason := reading_error(row):
         _log.warning("left out of the board: run %s: %s", row["run_id"], reason)
         return None
     made = from_cells(row)
     method: Any = made.method
-    if made.task.seed or off_board(made.task, row["n_params"]) or method.tables < LEAST_TABLES:
+    if (
+        made.task.seed
+        or placement_error(made.task, row["n_params"])
+        or method.tables < LEAST_TABLES
+    ):
         return None
     for track, training in TRAININGS.items():
         # The published protocol has its own learning rate.
@@ -436,8 +434,11 @@ def track_of(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def unreadable(row: Mapping[str, Any]) -> str | None:
-    """Why a Capacity's row cannot be read, in a line: of an unknown kind, or with wrong lists."""
+def reading_error(row: Mapping[str, Any]) -> str | None:
+    """The reason why a Capacity's row cannot be read, in a line; None where it can.
+
+    Its kinds may be unknown, or its lists wrong.
+    """
     try:
         made = from_cells(row)
         method: Any = made.method
@@ -449,60 +450,60 @@ def unreadable(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def off_board(task: Task, n_params: int) -> str | None:
-    """Why weights have no place on the board, in a line; None where they have one.
+def placement_error(task: Task, n_params: int) -> str | None:
+    """The reason why weights have no place on the board, in a line; None where they have one.
 
     >>> off_board(families.task(512, seed=40), n_params=512)
-    'task_seed=40 is none of the 40 label tables of 512 parameters; choose one from 0 to 39'
+    'task_seed must be one of the 40 label tables of 512 parameters, 0 to 39, got 40.'
     """
     # A user's kind may say of itself that it equals any other.
     budget = task.n_examples if type(task) is Associations else None
     if budget not in TABLES or task != families.task(budget, task.seed):
         sets = ", ".join(f"{n} tokens at {each:,}" for each, n in families.VOCAB_SIZES.items())
         return (
-            "its task is none of the board's, as many associations of pairs as parameters; choose "
-            f"one of {sets}"
+            "its task must be one of the board's, as many associations of pairs as parameters: "
+            f"{sets}."
         )
     if task.seed >= TABLES[budget]:
         return (
-            f"task_seed={task.seed} is none of the {TABLES[budget]} label tables of {budget:,} "
-            f"parameters; choose one from 0 to {TABLES[budget] - 1}"
+            f"task_seed must be one of the {TABLES[budget]} label tables of {budget:,} parameters, "
+            f"0 to {TABLES[budget] - 1}, got {task.seed}."
         )
     if abs(n_params / budget - 1) > families.TOLERANCE:
         return (
-            f"n_params={n_params:,} is not within {families.TOLERANCE:.0%} of the budget of "
-            f"{budget:,}; choose other sizes"
+            f"n_params must be within {families.TOLERANCE:.0%} of the budget of {budget:,}, got "
+            f"{n_params:,}. Choose other sizes."
         )
     return None
 
 
-def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
-    """Of every entry the most that its weights know: on their track, and on an open one."""
+def _best_weights(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
+    """The most that the weights of every entry know, on their track and on an open one."""
     found: dict[_Key, list[Mapping[str, Any]]] = {}
     for row in certified:
         try:
             architecture = Architecture.of_row(row)
-            reason = off_board(Task.of_row(row), int(row["n_params"]))
+            reason = placement_error(Task.of_row(row), int(row["n_params"]))
             str(architecture.full_name)
         except Exception as error:
             reason = in_a_line(error)
         if reason:
             _log.warning("left out of the board: %s: %s", row["file"], reason)
             continue
-        by = _given(row, "submitter", OWN)
+        by = _text_or(row, "submitter", OWN)
         budget = int(row["n_sequences"])
         opened = OPEN if own_code.in_tree(type(architecture)) else OPEN_OWN
-        for track in dict.fromkeys((_given(row, "track", opened), opened)):
+        for track in dict.fromkeys((_text_or(row, "track", opened), opened)):
             found.setdefault(_Key(track, budget, by, architecture), []).append(row)
-    return {key: _of_weights(rows) for key, rows in found.items()}
+    return {key: _summarize_weights(rows) for key, rows in found.items()}
 
 
-def _given(row: Mapping[str, Any], name: str, default: str) -> str:
+def _text_or(row: Mapping[str, Any], name: str, default: str) -> str:
     value = row.get(name)
     return default if value is None or value != value else str(value)
 
 
-def _of_weights(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _summarize_weights(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     best = max(rows, key=lambda row: row["bits_per_parameter"])
     per_byte = [x for row in rows for name, x in row.items() if "bits_per_byte" in str(name)]
     sets = [row["n_examples"] for row in rows if complete(row["known"], row["n_examples"])]

@@ -17,11 +17,11 @@ from memobench.analysis.statistics import (
     SATURATED,
     aicc,
     bootstrap_means,
+    compared_accuracy,
     interval,
-    measured,
+    mask_unsaturated,
     power,
     profile,
-    unsaturated,
 )
 from memobench.claims.claim import (
     CONSTRUCTED,
@@ -42,13 +42,13 @@ from memobench.claims.claim import (
     Fit,
     Test,
     findings,
-    only,
-    over_all_examples,
+    restrict,
+    use_all_examples,
     variant,
     verdicts,
 )
 from memobench.claims.counts import above_bound, every_run
-from memobench.claims.evidence import POSITIVE, Region, decide, every
+from memobench.claims.evidence import POSITIVE, Region, combine_verdicts, decide
 from memobench.claims.slopes import linear_in_heads, slopes_in_heads
 
 __all__ = [
@@ -76,19 +76,19 @@ __all__ = [
     "above_bound",
     "aicc",
     "bootstrap_means",
+    "combine_verdicts",
+    "compared_accuracy",
     "decide",
-    "every",
     "every_run",
     "findings",
     "interval",
     "linear_in_heads",
-    "measured",
-    "only",
-    "over_all_examples",
+    "mask_unsaturated",
     "power",
     "profile",
+    "restrict",
     "slopes_in_heads",
-    "unsaturated",
+    "use_all_examples",
     "variant",
     "verdicts",
 ]

@@ -1,4 +1,4 @@
-"""What a paper claims, and the findings on it, for every variant and number of steps."""
+"""Claims of papers, and the findings on them for every variant and number of steps."""
 
 import collections
 import dataclasses
@@ -51,10 +51,11 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A verdict, one line of evidence, and the statistic that decided it, NaN if there is none.
+    """A verdict, one line of evidence, and the statistic that decided it, NaN without one.
 
-    seeds: on how many, or on how many label tables, that statistic rests; None where it does not
-    say.
+    Attributes:
+      seeds: the number of seeds, or of label tables, on which the statistic rests; None where it
+        does not say.
     """
 
     verdict: str
@@ -86,17 +87,20 @@ def _declaring_module() -> str:
 @arguments_checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What a paper says, in one sentence, and the test that decides it.
+    """A claim of a paper, in one sentence, and the test that decides it.
 
-    name: short, unique within an experiment.
-    test: takes the rows of one variant at one number of steps, or, with `across_steps`, at all.
-    variants: the labels of those it is about; empty for all. across_variants: whether it compares
-    them, and is decided on all rows at once.
-    made_for: the design that the source tested, in words, where these runs may be of another;
-    covers: whether a table of runs is of that design, never by default. A claim that was not tested
-    where it was made neither holds nor fails: its evidence says what is found here.
-    declared_in: the module that declares it. What the test of a claim of a user's raises leaves it
-    undecided; one of memobench's own that raises anything but UserError is a bug, and is raised.
+    Attributes:
+      name: short, unique within an experiment.
+      test: takes the rows of one variant at one number of steps, or, with `across_steps`, at all.
+      variants: the labels of those it is about; empty for all.
+      across_variants: whether it compares them, and is decided on all rows at once.
+      made_for: the design that the source tested, in words, where these runs may be of another. A
+        claim that was not tested where it was made neither holds nor fails: its evidence says what
+        is found here.
+      covers: whether a table of runs is of that design, never by default.
+      declared_in: the module that declares it. If the test of a user's claim raises, the claim is
+        undecided; if one of memobench's own raises anything but UserError, that is a bug, and is
+        raised.
     """
 
     name: str
@@ -114,15 +118,20 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not callable(self.test):
-            takes = "give a function from a table to a Finding"
-            raise UserError(f"claim {self.name!r}: test={shown(self.test)}; {takes}")
+            fix = "Give a function from a table to a Finding."
+            raise UserError(
+                f"claim {self.name!r}: test must be callable, got {shown(self.test)}. {fix}"
+            )
         labels = isinstance(self.variants, tuple) and all(isinstance(x, str) for x in self.variants)
         if not labels:
-            several = "give a tuple of labels: ('exact',)"
-            raise UserError(f"claim {self.name!r}: variants={shown(self.variants)}; {several}")
+            raise UserError(
+                f"claim {self.name!r}: variants must be a tuple of labels, such as ('exact',), "
+                f"got {shown(self.variants)}."
+            )
         require(
             not (self.variants and self.across_variants),
-            f"claim {self.name!r}: across_variants compares all variants; leave variants out",
+            f"claim {self.name!r}: variants must be empty with across_variants, got "
+            f"{shown(self.variants)}. Leave them out.",
         )
         require(
             bool(self.made_for) or self.covers is None,
@@ -141,11 +150,11 @@ def findings(
     variant and number of steps is missing.
     """
     if isinstance(claims, Claim):
-        raise UserError(f"claims={shown(claims)} is one claim; give a list: [claim]")
-    missing = _missing(table, wanted)
+        raise UserError(f"claims must be a list, got {shown(claims)}. Give [claim].")
+    missing = _missing_runs(table, wanted)
     if wanted is not None:
         table = table[table["run_id"].isin(wanted["run_id"])]
-    variants = by_variant(table)
+    variants = split_by_variant(table)
     together = [(TOGETHER, table)][: len(table)]
     for claim in claims:
         named = [x for x in variants if not claim.variants or x[0] in claim.variants]
@@ -153,18 +162,18 @@ def findings(
             lacking = missing[missing["variant"].isin(claim.variants)]
             there = "; ".join(label for label, _ in variants)
             none = Finding(UNDECIDED, f"no run is of this variant; there are: {there}")
-            finding = _undecided(lacking) if len(lacking) else none
+            finding = _finding_without(lacking) if len(lacking) else none
             yield claim, " or ".join(claim.variants), int(table["steps"].min()), finding
         for label, rows in together if claim.across_variants else named:
             budgets = sorted(set(rows["steps"]))
             for steps in budgets[:1] if claim.across_steps else budgets:
                 chosen = rows if claim.across_steps else rows[rows["steps"] == steps]
-                lacking = _lacking(claim, label, steps, missing)
-                finding = _undecided(lacking) if len(lacking) else _of_all(claim, chosen)
+                lacking = _runs_needed(claim, label, steps, missing)
+                finding = _finding_without(lacking) if len(lacking) else _test_claim(claim, chosen)
                 yield claim, label, int(steps), finding
 
 
-def _missing(table: pd.DataFrame, wanted: pd.DataFrame | None) -> pd.DataFrame:
+def _missing_runs(table: pd.DataFrame, wanted: pd.DataFrame | None) -> pd.DataFrame:
     """The wanted runs that are not in the table, with their variants."""
     if wanted is None:
         return pd.DataFrame(columns=["variant", "steps"])
@@ -172,7 +181,7 @@ def _missing(table: pd.DataFrame, wanted: pd.DataFrame | None) -> pd.DataFrame:
     return missing.assign(variant=variant(missing))
 
 
-def _lacking(claim: Claim, label: str, steps: int, missing: pd.DataFrame) -> pd.DataFrame:
+def _runs_needed(claim: Claim, label: str, steps: int, missing: pd.DataFrame) -> pd.DataFrame:
     """The missing runs without which a claim on a variant and number of steps is undecided."""
     of_variant = (missing["variant"] == label) | claim.across_variants
     of_steps = (missing["steps"] == steps) | claim.across_steps
@@ -180,7 +189,7 @@ def _lacking(claim: Claim, label: str, steps: int, missing: pd.DataFrame) -> pd.
     return missing[of_variant & of_steps | (missing["variant"] == OPTIMUM)]
 
 
-def _undecided(lacking: pd.DataFrame) -> Finding:
+def _finding_without(lacking: pd.DataFrame) -> Finding:
     """The finding while these runs are missing."""
     lacking = lacking.drop_duplicates("run_id")
     keys = [name for name in configuration() if name in lacking]
@@ -194,7 +203,7 @@ def _undecided(lacking: pd.DataFrame) -> Finding:
     )
 
 
-def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
+def _test_claim(claim: Claim, table: pd.DataFrame) -> Finding:
     # After hours of training a claim that does not fit the runs must not cost the page.
     try:
         finding = claim.test(table)
@@ -211,8 +220,8 @@ def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
         return Finding(UNDECIDED, f"its test raises {in_a_line(error)}")
     if not isinstance(finding, Finding) or finding.verdict not in (HOLDS, FAILS, UNDECIDED):
         raise UserError(
-            f"claim {claim.name!r}: its test gives {shown(finding)}; return a Finding whose "
-            f"verdict is {HOLDS}, {FAILS} or {UNDECIDED}"
+            f"claim {claim.name!r}: its test must return a Finding whose verdict is {HOLDS}, "
+            f"{FAILS} or {UNDECIDED}, got {shown(finding)}."
         )
     is_elsewhere = claim.made_for and not (claim.covers and claim.covers(table))
     if is_elsewhere and finding.verdict != UNDECIDED:
@@ -267,16 +276,16 @@ def verdicts(
     return pd.DataFrame(rows, columns=names)
 
 
-def only(test: Test, **values: Any) -> Test:
+def restrict(test: Test, **values: Any) -> Test:
     """The test on the rows with these values; a list, tuple or range allows several.
 
     >>> known = lambda table: Finding(HOLDS, f"{len(table)} runs")
     >>> table = pd.DataFrame({"d_model": [5, 6, 7], "architecture": "mlp"})
-    >>> only(known, architecture="mlp", d_model=range(5, 7))(table).evidence
+    >>> restrict(known, architecture="mlp", d_model=range(5, 7))(table).evidence
     '2 runs'
     """
 
-    def selected(table: pd.DataFrame) -> Finding:
+    def test_selected(table: pd.DataFrame) -> Finding:
         for column, value in values.items():
             several = isinstance(value, (list, tuple, range))
             chosen = table[table[column].isin(value if several else [value])]
@@ -287,10 +296,10 @@ def only(test: Test, **values: Any) -> Test:
             table = chosen
         return test(table)
 
-    return selected
+    return test_selected
 
 
-def over_all_examples(claim: Claim) -> Claim:
+def use_all_examples(claim: Claim) -> Claim:
     """The claim on accuracy over all examples, with the final weights.
 
     The published protocol's own counts draws of a sample as training ends: an example that is drawn
@@ -332,7 +341,7 @@ def _label(row: Mapping[Any, Any]) -> str:
     return method.variant(row) or task.variant(row) or plain
 
 
-def by_variant(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def split_by_variant(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     labels = variant(table)
     order = [*VARIANTS.values(), *sorted(set(labels) - set(VARIANTS.values()))]
     if (labels != OPTIMUM).any():  # Beside what is trained, the optimum is its floor, no variant.

@@ -1,4 +1,4 @@
-"""How much every configuration, or every run, memorizes."""
+"""Claims on what every configuration, or every run, memorizes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,15 +6,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.statistics import bootstrap_means, memorized, one_example, share_interval
+from memobench.analysis.statistics import (
+    bootstrap_means,
+    count_memorized,
+    one_example,
+    share_interval,
+)
 from memobench.claims.claim import FAILS, HOLDS, Finding, Test
 from memobench.claims.evidence import (
     Region,
     conclude,
+    format_number,
     region_text,
-    rounded,
-    smallest,
-    too_few,
+    report_too_few,
+    smallest_mean,
 )
 from memobench.common import notation
 from memobench.common.notation import plural
@@ -33,17 +38,17 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
         promised_X = np.minimum(value(means.at).to_numpy(dtype=float), means.x("n_examples"))
         means, promised_X = means.where(promised_X > 0), promised_X[promised_X > 0]
         if not len(means.at):
-            return too_few("no configuration is promised anything")
-        ratio_BX = memorized(means) / promised_X
+            return report_too_few("no configuration is promised anything")
+        ratio_BX = count_memorized(means) / promised_X
         worst = int(ratio_BX[0].argmin())
         sizes = notation.sizes(means.at[keys].astype(object).iloc[worst], keys)
         details = (
-            f"{name} promises {rounded(promised_X[worst])} at {sizes}, the worst of "
+            f"{name} promises {format_number(promised_X[worst])} at {sizes}, the worst of "
             f"{plural(len(means.at), 'configuration')}"
         )
         # No set has more to memorize than its examples.
         possible = (-np.inf, float((means.x("n_examples") / promised_X).min()))
-        ratio = smallest(
+        ratio = smallest_mean(
             "memorized over promised", ratio_BX, (1, np.inf), means.seeds, details, possible
         )
         return conclude([ratio])
@@ -79,7 +84,7 @@ def every_run(
             made = f"{n_unmade} of {plural(n_unmade + len(values), 'run')} could not be made"
             return Finding(FAILS, f"{name}: {made}")
         if values.empty:
-            return too_few("no run that the claim speaks of")
+            return report_too_few("no run that the claim speaks of")
         inside = values.between(*region)
         outside = np.maximum(region[0] - values.to_numpy(), values.to_numpy() - region[1])
         worst = float(values.iloc[int(outside.argmax())])
@@ -87,7 +92,7 @@ def every_run(
         evidence = (
             f"{name}: {int(inside.sum())} of {plural(len(values), 'run')} in "
             f"{region_text(region)} ({low:.0%} to {high:.0%} of all such runs), "
-            f"worst {rounded(worst)}"
+            f"worst {format_number(worst)}"
         )
         seeds = int(table.loc[values.index, "seed"].nunique())
         return Finding(HOLDS if inside.all() else FAILS, evidence, worst, seeds=seeds)

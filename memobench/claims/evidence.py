@@ -1,4 +1,4 @@
-"""From statistics to findings: compared with the region of a claim, and put into words."""
+"""Findings from statistics, which are compared with the region of a claim and put into words."""
 
 import dataclasses
 import fractions
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from memobench.analysis.statistics import MIN_SEEDS, NORMAL, interval, wider
+from memobench.analysis.statistics import MIN_SEEDS, NORMAL, bonferroni_factor, interval
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
 from memobench.common.errors import require
 from memobench.common.notation import plural
@@ -27,7 +27,7 @@ POSITIVE: Region = (float(np.finfo(float).tiny), np.inf)
 
 
 def decide(low: float, high: float, region: Region) -> str:
-    """Holds if the interval lies inside the region, fails if outside, is undecided otherwise.
+    """The verdict: holds if the interval is inside the region, fails if outside, else undecided.
 
     >>> [decide(low, high, (0, 1)) for low, high in ((0.2, 0.9), (1.1, 2), (0.9, 1.1))]
     ['holds', 'fails', 'undecided']
@@ -37,8 +37,8 @@ def decide(low: float, high: float, region: Region) -> str:
     return FAILS if high < region[0] or low > region[1] else UNDECIDED
 
 
-def every(decided: Iterable[str]) -> str:
-    """Holds if all hold and there are some, fails if any fails, is undecided otherwise."""
+def combine_verdicts(decided: Iterable[str]) -> str:
+    """The verdict on all: holds if all hold and there are some, fails if any fails."""
     return min(decided, key=SEVERITY.index, default=UNDECIDED)
 
 
@@ -62,8 +62,8 @@ class Statistic:
         return decide(self.low, self.high, self.region)
 
     @property
-    def needed(self) -> str:
-        """How many seeds would decide with 80% chance, were the estimate true.
+    def seeds_needed(self) -> str:
+        """The number of seeds that would decide with 80% chance, were the estimate true, in words.
 
         "" where it is decided, has no interval, or depends on more than seeds.
         """
@@ -81,28 +81,28 @@ class Statistic:
             "chance, were this the true value"
         )
 
-    def among(self, n: int) -> "Statistic":
-        """The statistic as one of n that must all lie in their regions.
+    def bonferroni(self, n: int) -> "Statistic":
+        """The statistic as one of n that must all lie in their regions, by Bonferroni's correction.
 
-        That all hold needs no correction. That any fails has Bonferroni's: of many some interval
-        lies outside by chance.
+        That all hold needs none. That any fails has it: of many some interval lies outside by
+        chance.
         """
         if n == 1 or self.verdict != FAILS or not np.isfinite(self.estimate):
             return self
-        factor = wider(n, self.seeds)
+        factor = bonferroni_factor(n, self.seeds)
         low = self.estimate - factor * (self.estimate - self.low)
         high = self.estimate + factor * (self.high - self.estimate)
         return dataclasses.replace(self, low=low, high=high)
 
     @property
     def distance(self) -> float:
-        """How far the estimate lies outside the region, negative inside."""
+        """The distance of the estimate from the region, negative inside."""
         low, high = self.region
         distance = max(low - self.estimate, self.estimate - high)
         return -np.inf if np.isnan(distance) else distance
 
     def __str__(self) -> str:
-        estimate = _estimate(self.estimate, self.low, self.high)
+        estimate = _format_interval(self.estimate, self.low, self.high)
         return f"{self.name} {estimate} against {region_text(self.region)}"
 
 
@@ -118,7 +118,7 @@ def statistic_of(
     return Statistic(name, float(values_B[0]), low, high, region, seeds, details, fits)
 
 
-def smallest(
+def smallest_mean(
     name: str,
     values_BX: np.ndarray,
     region: Region,
@@ -135,7 +135,7 @@ def smallest(
     if seeds >= MIN_SEEDS:
         # Replicates are as wide as one interval.
         half_X = NORMAL * values_BX[1:].std(axis=0)
-        corrected_X = wider(values_BX.shape[1], seeds) * half_X
+        corrected_X = bonferroni_factor(values_BX.shape[1], seeds) * half_X
         low, high = np.clip(
             ((values_BX[0] - half_X).min(), (values_BX[0] + corrected_X).min()), *possible
         )
@@ -144,18 +144,18 @@ def smallest(
 
 
 def conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
-    """All statistics must lie in their regions; the finding is that of the deciding one."""
-    return _concluded([each.among(len(statistics)) for each in statistics], evidence)
+    """The finding of the deciding statistic, where all must lie in their regions."""
+    return _conclude([each.bonferroni(len(statistics)) for each in statistics], evidence)
 
 
-def _concluded(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
-    deciding = _deciding(statistics)
+def _conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
+    deciding = _pick_deciding(statistics)
     few = deciding.seeds < MIN_SEEDS
     return Finding(
         deciding.verdict,
-        joined(
-            _too_few_seeds(deciding.seeds) if few else "",
-            evidence or joined(str(deciding), deciding.details, deciding.needed),
+        join_parts(
+            _count_too_few(deciding.seeds) if few else "",
+            evidence or join_parts(str(deciding), deciding.details, deciding.seeds_needed),
         ),
         deciding.estimate,
         deciding.low,
@@ -165,31 +165,31 @@ def _concluded(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
     )
 
 
-def severest(*statistics: Statistic) -> Statistic:
+def pick_severest(*statistics: Statistic) -> Statistic:
     """Of statistics that must all lie in their regions, the first with the severest verdict."""
-    among = [statistic.among(len(statistics)) for statistic in statistics]
-    return min(among, key=lambda statistic: SEVERITY.index(statistic.verdict))
+    corrected = [statistic.bonferroni(len(statistics)) for statistic in statistics]
+    return min(corrected, key=lambda statistic: SEVERITY.index(statistic.verdict))
 
 
-def _too_few_seeds(seeds: int) -> str:
+def _count_too_few(seeds: int) -> str:
     found = plural(seeds, "seed") if seeds > 1 else "one seed, or equal runs, which show no spread"
     return f"{found}; at least {MIN_SEEDS} are needed"
 
 
-def _deciding(statistics: Sequence[Statistic]) -> Statistic:
+def _pick_deciding(statistics: Sequence[Statistic]) -> Statistic:
     """The statistic farthest out of its region among those with the verdict on all."""
-    verdict = every(statistic.verdict for statistic in statistics)
+    verdict = combine_verdicts(statistic.verdict for statistic in statistics)
     candidates = [statistic for statistic in statistics if statistic.verdict == verdict]
     return max(candidates, key=lambda statistic: statistic.distance)
 
 
 def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed: str) -> Finding:
-    """The finding over all groups with enough points: how many hold, and the most extreme one."""
+    """The finding over all groups with enough points, by the number that hold and the worst one."""
     if not statistics:
-        return too_few(needed)
-    statistics = {value: each.among(len(statistics)) for value, each in statistics.items()}
+        return report_too_few(needed)
+    statistics = {value: each.bonferroni(len(statistics)) for value, each in statistics.items()}
     if group is None or len(statistics) == 1:
-        return _concluded(list(statistics.values()))
+        return _conclude(list(statistics.values()))
     nouns, letter = ("widths", "d") if group == "d_model" else (f"values of {group}", group)
     counts = [
         (verdict, sum(statistic.verdict == verdict for statistic in statistics.values()))
@@ -200,34 +200,36 @@ def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed:
         for verdict, count in counts
         if count or verdict == HOLDS
     )
-    deciding = _deciding(list(statistics.values()))
+    deciding = _pick_deciding(list(statistics.values()))
     value = next(value for value, statistic in statistics.items() if statistic is deciding)
-    evidence = joined(listed, f"{letter} = {value}: {deciding}", deciding.details, deciding.needed)
-    return _concluded(list(statistics.values()), evidence)
+    evidence = join_parts(
+        listed, f"{letter} = {value}: {deciding}", deciding.details, deciding.seeds_needed
+    )
+    return _conclude(list(statistics.values()), evidence)
 
 
-def too_few(needed: str) -> Finding:
+def report_too_few(needed: str) -> Finding:
     return Finding(UNDECIDED, f"too few points: {needed}")
 
 
-def joined(*parts: str) -> str:
+def join_parts(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def rounded(value: float) -> str:
+def format_number(value: float) -> str:
     return "n/a" if np.isnan(value) else f"{value + 0.0:.3g}"
 
 
-def _estimate(estimate: float, low: float, high: float) -> str:
+def _format_interval(estimate: float, low: float, high: float) -> str:
     if np.isnan(low):
-        return rounded(estimate)
-    return f"{rounded(estimate)} [{rounded(low)}, {rounded(high)}]"
+        return format_number(estimate)
+    return f"{format_number(estimate)} [{format_number(low)}, {format_number(high)}]"
 
 
-def stated(values_B: np.ndarray, seeds: int) -> str:
+def format_estimate(values_B: np.ndarray, seeds: int) -> str:
     """An estimate and, with enough seeds, its interval."""
     statistic = statistic_of("", values_B, POSITIVE, seeds)
-    return _estimate(statistic.estimate, statistic.low, statistic.high)
+    return _format_interval(statistic.estimate, statistic.low, statistic.high)
 
 
 def region_text(region: Region) -> str:
@@ -236,7 +238,7 @@ def region_text(region: Region) -> str:
     >>> region_text((2 / 3, 3 / 2)), region_text((0.05, np.inf)), region_text(POSITIVE)
     ('2/3 to 1.5', 'at least 0.05', 'above 0')
     """
-    require(region[0] <= region[1], f"region={region} ends before it begins; give (least, largest)")
+    require(region[0] <= region[1], f"region must be (least, largest), got {region}.")
     low, high = map(_limit_text, region)
     if region == POSITIVE:
         return "above 0"
@@ -254,9 +256,9 @@ def _limit_text(limit: float) -> str:
     return str(fraction) if float(fraction) == limit else text
 
 
-def above_best(criteria: dict[str, float]) -> str:
-    """How far each model's AICc is above the best one's."""
+def compare_criteria(criteria: dict[str, float]) -> str:
+    """Each model's AICc above the best one's, in words."""
     best = min((value for value in criteria.values() if not np.isnan(value)), default=np.nan)
     return "AICc above the best: " + ", ".join(
-        f"{name} {rounded(value - best)}" for name, value in criteria.items()
+        f"{name} {format_number(value - best)}" for name, value in criteria.items()
     )

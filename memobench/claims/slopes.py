@@ -9,24 +9,24 @@ from memobench.analysis.statistics import (
     SATURATED,
     Means,
     aicc_of_runs,
+    divide_or,
     fit_of,
-    grouped,
+    has_spread,
     least_squares,
+    mask_unsaturated,
+    means_by_group,
     polynomial,
     profile,
-    ratio_or,
-    saturating,
-    unsaturated,
-    varies,
+    saturating_basis,
 )
-from memobench.claims.claim import Finding, Fit, Test, by_variant
+from memobench.claims.claim import Finding, Fit, Test, split_by_variant
 from memobench.claims.evidence import (
     POSITIVE,
     Region,
     Statistic,
     conclude_groups,
-    rounded,
-    stated,
+    format_estimate,
+    format_number,
     statistic_of,
 )
 from memobench.common.notation import plural
@@ -38,7 +38,7 @@ STRAIGHT: Region = (2 / 3, 3 / 2)
 def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame:
     """Slope of accuracy in the heads over unsaturated points, per variant, steps and group."""
     rows = []
-    for label, of_variant in by_variant(table):
+    for label, of_variant in split_by_variant(table):
         for steps in sorted(set(of_variant["steps"])):
             at_steps = of_variant[of_variant["steps"] == steps]
             for value, (slope_B, means) in fit_slopes(at_steps, group).items():
@@ -54,11 +54,14 @@ def fit_slopes(
 ) -> dict[Any, tuple[np.ndarray, Means]]:
     """Per group the slopes_B in the heads, NaN for a single point, and the points.
 
-    bent: with the first saturated point, at which a curve has bent already.
+    Args:
+      table: of runs.
+      group: the column that tells groups apart.
+      bent: with the first saturated point, at which a curve has bent already.
     """
     found = {}
-    for value, means in grouped(table, group, "n_heads").items():
-        means = means.where(unsaturated(means.mean_X) & (bent | (means.mean_X <= SATURATED)))
+    for value, means in means_by_group(table, group, "n_heads").items():
+        means = means.where(mask_unsaturated(means.mean_X) & (bent | (means.mean_X <= SATURATED)))
         line_B2 = least_squares(polynomial(means.x("n_heads"), 1), means.y_BX)
         found[value] = (
             line_B2[:, 1] if len(means.at) > 1 else np.full(len(line_B2), np.nan),
@@ -77,13 +80,13 @@ def linear_in_heads(group: str = "d_model") -> Test:
     def test(table: pd.DataFrame) -> Finding:
         groups = {
             # Without the first saturated point, which `unsaturated` keeps: the curve bends there.
-            value: means.where(unsaturated(means.mean_X) & (means.mean_X <= SATURATED))
-            for value, means in grouped(table, group, "n_heads").items()
+            value: means.where(mask_unsaturated(means.mean_X) & (means.mean_X <= SATURATED))
+            for value, means in means_by_group(table, group, "n_heads").items()
         }
         statistics = {
             value: _straightness(means, value)
             for value, means in groups.items()
-            if len(means.at) >= 4 and varies(means.mean_X)
+            if len(means.at) >= 4 and has_spread(means.mean_X)
         }
         return conclude_groups(statistics, group, "no group has four unsaturated ones that vary")
 
@@ -99,13 +102,13 @@ def _straightness(means: Means, group: Any) -> Statistic:
     r_squared = 1 - residuals / ((means.mean_X - means.mean_X.mean()) ** 2).sum()
     from_first_X = x_X - x_X[0]
     scales = np.ptp(x_X) * np.logspace(-1.5, 2, 200)
-    scale = profile(from_first_X, means.y_BX[:1], saturating, scales).best_B[0]
-    curved_X = fit_of(saturating(from_first_X, scale), means.mean_X)
+    scale = profile(from_first_X, means.y_BX[:1], saturating_basis, scales).best_B[0]
+    curved_X = fit_of(saturating_basis(from_first_X, scale), means.mean_X)
     difference = aicc_of_runs(means, curved_X, 4) - aicc_of_runs(means, fitted_X, 3)
     details = (
-        f"{plural(len(x_X), 'point')}, slope {stated(line_B2[:, 1], means.seeds)} "
+        f"{plural(len(x_X), 'point')}, slope {format_estimate(line_B2[:, 1], means.seeds)} "
         f"per head, R² {r_squared:.4f}, AICc of a saturating curve minus the line's "
-        f"{rounded(difference)}"
+        f"{format_number(difference)}"
     )
     fit = Fit("line", group, x_X, fitted_X)
     return statistic_of("slope ratio", ratio_B, STRAIGHT, means.seeds, details, (fit,))
@@ -117,5 +120,5 @@ def slope_ratio(x_X: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
     first_B, last_B = b_B + 2 * c_B * x_X[0], b_B + 2 * c_B * x_X[-1]
     # (last - first) / (last + first) stays finite where the first slope passes through zero; the
     # ratio is increasing in it, so the quantiles carry over.
-    bend_B = ratio_or(last_B - first_B, last_B + first_B, -1.0)
-    return ratio_or(1 + bend_B, 1 - bend_B, np.inf)
+    bend_B = divide_or(last_B - first_B, last_B + first_B, -1.0)
+    return divide_or(1 + bend_B, 1 - bend_B, np.inf)

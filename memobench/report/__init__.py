@@ -1,1 +1,1 @@
-"""Reports: figures (`figure`) and tables (`tables`), made from the results table alone."""
+"""Reports, figures (`figure`) and tables (`tables`), made from the results table alone."""

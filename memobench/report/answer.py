@@ -1,4 +1,4 @@
-"""Attention or MLP: the answer in sentences, in a table and in the key figure.
+"""The answer on attention or MLP in sentences, in a table and in the key figure.
 
 Each side is its best measured form at a budget, and what heads as wide as the model cost is said
 beside it. All of it follows from runs of Capacities; no sentence is written by hand.
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
-from memobench.report.drawing import directly_labelled, subplots
+from memobench.report.drawing import draw_labelled_lines, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ATTENTION, _MLP, _BOTH = typical.SIDES
+_ATTENTION, _MLP, _BOTH = capacity_summary.SIDES
 _NAMES = {
     _ATTENTION: "attention alone",
     _MLP: "the MLP",
@@ -36,15 +36,15 @@ def answer(table: pd.DataFrame) -> str:
 
     Raises ValueError where no budget has attention alone and an MLP on the same label tables.
     """
-    contests = typical.contests(table)
+    contests = capacity_summary.contests(table)
     if not contests:
-        raise ValueError("no budget has both attention alone and an MLP")
-    complete = typical.with_all_forms(contests)
+        raise ValueError("the table must have attention alone and an MLP at one budget")
+    complete = capacity_summary.select_complete(contests)
     contest = (complete or contests)[-1]
-    known = _known(contest)
+    known = _summaries(contest)
     parts = [
         _order(contest, known),
-        _over(contest, typical.with_all_forms(contests, [_ATTENTION, _MLP])),
+        _ratio_sentence(contest, capacity_summary.select_complete(contests, [_ATTENTION, _MLP])),
         _width(contest, known),
         _sets(known),
         _design(contest),
@@ -53,31 +53,31 @@ def answer(table: pd.DataFrame) -> str:
 
 
 def has_answer(table: pd.DataFrame) -> bool:
-    """Whether a table compares attention alone with an MLP."""
-    return bool(typical.contests(table))
+    """True if a table compares attention alone with an MLP."""
+    return bool(capacity_summary.contests(table))
 
 
 def forms(table: pd.DataFrame) -> str:
     """A Markdown table of the forms that the answer compares, the one of most bits first."""
-    contest = typical.with_all_forms(typical.contests(table))[-1]
-    rows = sorted(_known(contest).values(), key=lambda row: -row["bits"] / row["n_params"])
+    contest = capacity_summary.select_complete(capacity_summary.contests(table))[-1]
+    rows = sorted(_summaries(contest).values(), key=lambda row: -row["bits"] / row["n_params"])
     shown = {
         f"{contest.budget:,} parameters": [f"{row['family']} ({row['entry']})" for row in rows],
-        "bits per parameter": [_interval(_per(row, "bits"), 3) for row in rows],
+        "bits per parameter": [_interval(_per_parameter(row, "bits"), 3) for row in rows],
         "half know to 99%": [_interval(_estimate(row, "half_99"), 0) for row in rows],
     }
     return tables.markdown(pd.DataFrame(shown), {})
 
 
 def draw(table: pd.DataFrame) -> "Figure":
-    """The key figure: bits, and sets that fit, per parameter of each side's best form."""
-    contests = typical.contests(table)
+    """The key figure, of bits and sets that fit, per parameter of each side's best form."""
+    contests = capacity_summary.contests(table)
     figure, ((bits, sets),) = subplots(1, 2, (12, 4.8))
     points = [
         (name, row)
         for side in (_ATTENTION, _MLP, _BOTH)
-        for contest in typical.with_all_forms(contests, [side])
-        for name, row in _known(contest).items()
+        for contest in capacity_summary.select_complete(contests, [side])
+        for name, row in _summaries(contest).items()
         if name == side or (side == _ATTENTION and name == WIDE)
     ]
     for axis, column, label in (
@@ -85,10 +85,12 @@ def draw(table: pd.DataFrame) -> "Figure":
         (sets, "half_99", "associations per parameter\nthat half of the trainings learn"),
     ):
         lines = {
-            name: [(row["n_params"], *_per(row, column)) for of, row in points if of == name]
+            name: [
+                (row["n_params"], *_per_parameter(row, column)) for of, row in points if of == name
+            ]
             for name in _LOOKS
         }
-        directly_labelled(axis, lines, _LOOKS)
+        draw_labelled_lines(axis, lines, _LOOKS)
         axis.set_ylabel(label)
         axis.set_xlabel("parameters, all counted")
     for value, where in FIELD.items():
@@ -108,8 +110,8 @@ def draw(table: pd.DataFrame) -> "Figure":
     return figure
 
 
-def _title(contests: Sequence[typical.Contest]) -> str:
-    complete = typical.with_all_forms(contests, [_ATTENTION, _MLP])
+def _title(contests: Sequence[capacity_summary.Contest]) -> str:
+    complete = capacity_summary.select_complete(contests, [_ATTENTION, _MLP])
     best = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in complete]
     wide = [_ratio(each.wide, each.best[_MLP]).value for each in complete if each.wide is not None]
     said = f"Attention alone knows {_range(best)} times the MLP's bits with its best heads"
@@ -119,21 +121,24 @@ def _title(contests: Sequence[typical.Contest]) -> str:
 # --- Sentences ------------------------------------------------------------------------------------
 
 
-def _order(contest: typical.Contest, known: dict[str, Any]) -> str:
-    """Who knows the most, and what the others know."""
-    sides = sorted(contest.best, key=lambda side: -_per(known[side], "bits").value)
+def _order(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
+    """The side that knows the most, and the bits of the others."""
+    sides = sorted(contest.best, key=lambda side: -_per_parameter(known[side], "bits").value)
     first, second, *_ = sides
     ahead = _ratio(contest.best[first], contest.best[second]).low > 1
     verb = "memorize" if first == _BOTH else "memorizes"
     most = f"{verb} the most" if ahead else f"{verb} as much as any other"
-    rest = " and ".join(f"{_NAMES[x]} {_interval(_per(known[x], 'bits'), 2)}" for x in sides[1:])
+    bits = {side: _interval(_per_parameter(known[side], "bits"), 2) for side in sides}
+    rest = " and ".join(f"{_NAMES[side]} {bits[side]}" for side in sides[1:])
     return (
         f"At {contest.budget:,} parameters {_NAMES[first]} {most}, "
-        f"{_interval(_per(known[first], 'bits'), 2)} bits per parameter, {rest}."
+        f"{bits[first]} bits per parameter, {rest}."
     )
 
 
-def _over(contest: typical.Contest, all_forms: Sequence[typical.Contest]) -> str:
+def _ratio_sentence(
+    contest: capacity_summary.Contest, all_forms: Sequence[capacity_summary.Contest]
+) -> str:
     """Attention over MLP, here and from the least budget to the largest with all their forms."""
     over = _ratio(contest.best[_ATTENTION], contest.best[_MLP])
     of_budgets = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in all_forms]
@@ -144,8 +149,8 @@ def _over(contest: typical.Contest, all_forms: Sequence[typical.Contest]) -> str
     return f"{said}."
 
 
-def _width(contest: typical.Contest, known: dict[str, Any]) -> str:
-    """What heads as wide as the model cost, where narrower ones were measured."""
+def _width(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
+    """The cost of heads as wide as the model, where narrower ones were measured."""
     if (_ATTENTION, "narrow") not in contest.forms:
         return "Heads narrower than the model are not among these runs."
     if contest.wide is None or WIDE not in known:
@@ -161,7 +166,7 @@ def _width(contest: typical.Contest, known: dict[str, Any]) -> str:
 
 def _sets(known: dict[str, Any]) -> str:
     """The sets that fit, where their learning rate was chosen for them."""
-    rows = {side: known[side] for side in typical.SIDES if side in known}
+    rows = {side: known[side] for side in capacity_summary.SIDES if side in known}
     learnt = {
         side: _estimate(row, "half_99")
         for side, row in rows.items()
@@ -175,8 +180,8 @@ def _sets(known: dict[str, Any]) -> str:
     return f"Sets of which half of the trainings learn 99%: {shown}."
 
 
-def _design(contest: typical.Contest) -> str:
-    """For which design all of this holds."""
+def _design(contest: capacity_summary.Contest) -> str:
+    """The design for which all of this holds."""
     run = contest.best[_MLP]
     return (
         f"(Best measured form of each; pairs of {run['vocab_size']} tokens, "
@@ -188,20 +193,20 @@ def _design(contest: typical.Contest) -> str:
 # --- Numbers --------------------------------------------------------------------------------------
 
 
-def _known(contest: typical.Contest) -> dict[str, Any]:
-    """What `typical.summary` says of each side's best form, and of attention with wide heads."""
+def _summaries(contest: capacity_summary.Contest) -> dict[str, Any]:
+    """The summary of each side's best form, and of attention with wide heads."""
     runs = dict(contest.best)
     if contest.wide is not None and contest.wide["run_id"] != runs[_ATTENTION]["run_id"]:
         runs[WIDE] = contest.wide
     found: dict[Any, Any] = (
-        typical.summary(pd.DataFrame(runs.values())).set_index("run_id").to_dict("index")
+        capacity_summary.summarize(pd.DataFrame(runs.values())).set_index("run_id").to_dict("index")
     )
     return {name: found[run["run_id"]] for name, run in runs.items()}
 
 
 def _ratio(run: Any, other: Any) -> Estimate:
     """One run's bits per parameter over another's, after all steps."""
-    return typical.ratio(run, other)[-1][1]
+    return capacity_summary.ratio(run, other)[-1][1]
 
 
 def _estimate(row: Any, name: str, per: float = 1) -> Estimate:
@@ -209,7 +214,7 @@ def _estimate(row: Any, name: str, per: float = 1) -> Estimate:
     return Estimate(*ends)
 
 
-def _per(row: Any, name: str) -> Estimate:
+def _per_parameter(row: Any, name: str) -> Estimate:
     return _estimate(row, name, row["n_params"])
 
 

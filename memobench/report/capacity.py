@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench.analysis import searched as capacities
+from memobench.analysis import capacities
 from memobench.report import tables
 
 DEFINITION = """\
@@ -36,26 +36,26 @@ def section(table: pd.DataFrame) -> list[str]:
     found = table[table["complete_99"].notna()]
     if found.empty:
         return []
-    found = capacities.capacities(found).sort_values(["vocab_size", "n_params", "d_model"])
+    found = capacities.summarize(found).sort_values(["vocab_size", "n_params", "d_model"])
     return [
         "## Capacities",
         DEFINITION,
-        tables.markdown(*shown(found)),
+        tables.markdown(*reader_table(found)),
     ]
 
 
-def shown(found: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+def reader_table(found: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     """Capacities for readers, each with its interval, and digits of the numbers."""
     columns: dict[str, Any] = {
         name: found[name]
         for name in SIZES
-        if name in found and found[name].notna().any() and _tells(found[name])
+        if name in found and found[name].notna().any() and _is_telling(found[name])
     }
     columns["parameters"] = found["n_params"]
     for label, name in (("complete 99%", "complete_99"), ("complete", "complete_100")):
-        columns[label] = _with_interval(found, name, 0)
-    columns["memorized"] = _with_interval(found, "memorized", 0)
-    columns["bits"] = _with_interval(found, "bits", 0)
+        columns[label] = _format_measure(found, name, 0)
+    columns["memorized"] = _format_measure(found, "memorized", 0)
+    columns["bits"] = _format_measure(found, "bits", 0)
     for label, count in CONVENTIONS.items():
         columns[f"99% / {label}"] = found["complete_99"] / found[count].astype(float)
     for label, count in CONVENTIONS.items():
@@ -84,12 +84,12 @@ def shown(found: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     }
 
 
-def _tells(values: pd.Series) -> bool:
-    """Whether a column differs among rows, or names what all of them are."""
+def _is_telling(values: pd.Series) -> bool:
+    """True if a column differs among rows, or names what all of them are."""
     return values.name in ("architecture", "d_model") or values.nunique(dropna=False) > 1
 
 
-def _with_interval(table: pd.DataFrame, measure: str, digits: int) -> list[str]:
+def _format_measure(table: pd.DataFrame, measure: str, digits: int) -> list[str]:
     bound = table["verdict"] == capacities.LOWER_BOUND
     return [
         _number(value, interval, digits, "≥ " if is_bound else "")

@@ -24,18 +24,21 @@ _Groups = dict[tuple[Any, ...], list[Any]]
 def compare(
     mine: pd.DataFrame, published: Iterable[tuple[str, pd.DataFrame]]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Of each published table, by its name: a row for each measure of each configuration of both.
+    """The name of each published table, with a row for each measure of configurations of both.
 
-    Columns: those of configurations; measure; seeds and seeds_published (label tables, where a run
-    is a mean over them); mine, published and difference (of means over seeds), each with `_low` and
-    `_high`, the 95% interval. Runs of equal seeds are the same run and are compared pairwise.
+    Runs of equal seeds are the same run and are compared pairwise. Columns, beside those of
+    configurations:
+      measure: its name.
+      seeds, seeds_published: label tables, where a run is a mean over them.
+      mine, published, difference: of means over seeds, each with `_low` and `_high`, the 95%
+        interval.
     """
-    own = _by_configuration(mine)
+    own = _group_by_configuration(mine)
     for name, table in published:
-        yield name, _compared(own, _by_configuration(table))
+        yield name, _compare_groups(own, _group_by_configuration(table))
 
 
-def _by_configuration(table: pd.DataFrame) -> _Groups:
+def _group_by_configuration(table: pd.DataFrame) -> _Groups:
     columns, found = configuration(), _Groups()
     known: Any = table[table["status"] == "ok"].astype(object)
     for row in known.where(known.notna(), None).to_dict("records"):
@@ -43,7 +46,7 @@ def _by_configuration(table: pd.DataFrame) -> _Groups:
     return found
 
 
-def _compared(own: _Groups, others: _Groups) -> pd.DataFrame:
+def _compare_groups(own: _Groups, others: _Groups) -> pd.DataFrame:
     columns = configuration()
     compared = [
         dict(zip(columns, key, strict=True)) | {"measure": measure} | difference
@@ -80,7 +83,7 @@ def _difference(own: list[Any], others: list[Any], measure: str) -> dict[str, An
 
 
 def _values(rows: list[Any], measure: str) -> dict[Any, float]:
-    """The measure of every seed; of a capacity of every label table."""
+    """The measure of every seed, or of every label table of a capacity."""
     found: dict[Any, float] = {}
     for row in rows:
         method: Any = Method.kinds().get(row["method"], Method)
@@ -92,9 +95,9 @@ def _values(rows: list[Any], measure: str) -> dict[Any, float]:
 
 
 def page(compared: Iterable[tuple[str, pd.DataFrame]]) -> str:
-    """Experiments with what `compare` found of them, as Markdown."""
+    """Experiments with the tables of `compare`, as Markdown."""
     parts = [
-        "# Yours beside the published",
+        "# Your runs and the published ones",
         "Means over seeds (of a capacity over label tables) of runs of one configuration, with "
         "Student's 95% intervals where there are three or more; `difference` is yours less the "
         "published. Runs of equal seeds are compared pairwise.",
@@ -106,15 +109,17 @@ def page(compared: Iterable[tuple[str, pd.DataFrame]]) -> str:
             f"## {name}",
             f"{n_apart} of {n_decided} differences with an interval exclude 0; of equal means "
             f"about {n_decided / 20:.0f} would.",
-            tables.markdown(_shown(rows), {}),
+            tables.markdown(_reader_table(rows), {}),
         ]
     return "\n\n".join(parts) + "\n"
 
 
-def _shown(rows: pd.DataFrame) -> pd.DataFrame:
+def _reader_table(rows: pd.DataFrame) -> pd.DataFrame:
     first = rows.drop_duplicates(configuration())
     kept = [name for name in CONFIGURATION_COLUMNS if name in rows]
-    names = analysis.telling(first, [name for name in kept if name in configuration()])
+    names = analysis.distinguishing_columns(
+        first, [name for name in kept if name in configuration()]
+    )
     names = [name for name in names if len(first) == 1 or first[name].nunique(dropna=False) > 1]
     shown = rows[[*names, "measure", "seeds", "seeds_published"]].copy()
     for name in ("mine", "published", "difference"):

@@ -71,9 +71,9 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
     made = table["theorem"].notna()
     # All associations, or as many as promised; made for some only, weights owe the others nothing.
     whole = table["n_sequences"].isna() | (table["n_examples"] == table["promises"])
-    competes = _trained(table) | (made & whole & table["n_aimed"].isna())
+    competes = _is_trained(table) | (made & whole & table["n_aimed"].isna())
     table = table[(table["task"] == Associations.name) & competes]
-    table = table[_known(table)]
+    table = table[_is_registered(table)]
     per_parameter = table.assign(
         **{
             "bits per parameter": table["bits"] / table["n_params"],
@@ -81,14 +81,17 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
         }
     )
     measures = ("accuracy", "bits per parameter", "memorized", "memorized per parameter")
-    board = analysis.over_seeds(per_parameter, measures)
+    board = analysis.mean_over_seeds(per_parameter, measures)
     saturated = board["accuracy"] >= NEARLY
     board = board.rename(
         columns={
             "accuracy_interval": "± accuracy",
             "bits per parameter_interval": "± bits",
         }
-    ).assign(saturated=saturated.map({True: "yes", False: "no"}), proven=theorems.promised(board))
+    ).assign(
+        saturated=saturated.map({True: "yes", False: "no"}),
+        proven=theorems.promised_examples(board),
+    )
     board["memorized / proven"] = board["memorized"] / board["proven"]
     return board.sort_values("bits per parameter", ascending=False, kind="stable")
 
@@ -105,7 +108,9 @@ def page(board: pd.DataFrame) -> str:
         first = rows.iloc[0]
         zipf = first["zipf_exponent"]
         prior = "" if pd.isna(zipf) else f" by Zipf's law with exponent {zipf:g}"
-        shown = [name for name in analysis.telling(rows, SPECS) if name != "n_params"]
+        shown = [
+            name for name in analysis.distinguishing_columns(rows, SPECS) if name != "n_params"
+        ]
         shown += [name for name in MEASURED if rows[name].notna().any()]
         parts += [
             f"## {first['n_examples']:,} {first['task']}{prior}, N = {first['vocab_size']:.0f}, "
@@ -113,21 +118,21 @@ def page(board: pd.DataFrame) -> str:
             "",
             tables.markdown(rows[shown], {k: v for k, v in MEASURED.items() if v is not None}),
             "",
-            f"Measured on: {tables.listed(rows['device'])}.",
+            f"Measured on: {tables.join_distinct(rows['device'])}.",
             "",
         ]
     return "\n".join(parts)
 
 
-def _trained(table: pd.DataFrame) -> pd.Series:
-    """Whether rows are trained step by step and measured as they are in the end."""
+def _is_trained(table: pd.DataFrame) -> pd.Series:
+    """The mask of rows that are trained step by step and measured as they are in the end."""
     kinds = Method.kinds().items()
     names = [name for name, x in kinds if x.stepwise and x.accuracy_of_final_weights]
     return table["method"].isin(names)
 
 
-def _known(table: pd.DataFrame) -> np.ndarray:
-    """Whether the kinds of each row's method are registered here; of others a warning says so."""
+def _is_registered(table: pd.DataFrame) -> np.ndarray:
+    """The mask of rows whose kinds of method are registered here; a warning names the others."""
     known_X, unknown = np.ones(len(table), bool), collections.Counter[str]()
     rows: list[Any] = table.to_dict("records")
     for i, row in enumerate(rows):
@@ -142,7 +147,7 @@ def _known(table: pd.DataFrame) -> np.ndarray:
 
 
 def _method(row: Any) -> str:
-    """How a row's weights come about, in words."""
+    """The way in which a row's weights come about, in words."""
     return Method.of_row(row).in_words
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis import seeds as analysis
-from memobench.analysis.grouping import with_keys
+from memobench.analysis.grouping import add_keys
 from memobench.report import panels, tables
 from memobench.store.rows import configuration
 
@@ -25,14 +25,14 @@ def sections(table: pd.DataFrame) -> list[str]:
     parts = []
     # Where trainings start from constructions; a search chooses sets of its own.
     if table["start"].notna().any():
-        parts += _over_proven(table)
+        parts += _proven_section(table)
     if constructed["weights"].nunique() > 2:
         parts += _survival(table)
     return parts + _certificates(table)
 
 
-def _over_proven(table: pd.DataFrame) -> list[str]:
-    compared = over_proven(table, panels.made(table))
+def _proven_section(table: pd.DataFrame) -> list[str]:
+    compared = ratio_to_proven(table, panels.weight_origin(table))
     order = [column for column in claims.MADE if column in compared]
     compared = compared[[c for c in compared if c not in order] + order]
     return [
@@ -44,7 +44,7 @@ def _over_proven(table: pd.DataFrame) -> list[str]:
 
 
 def _shares(compared: pd.DataFrame) -> str:
-    """How much the other ways of making weights memorize, as shares of the exact gradient's."""
+    """The shares of what the exact gradient memorizes that other ways to make weights do."""
     others = [made for made in claims.MADE if made in compared and made != claims.EXACT]
     if claims.EXACT not in compared or not others:
         return ""
@@ -69,7 +69,7 @@ def _certificates(table: pd.DataFrame) -> list[str]:
     certified = certificates(table)
     if len(certified) > MOST_CERTIFICATES:
         return []
-    shown = analysis.telling(certified, CERTIFIED)
+    shown = analysis.distinguishing_columns(certified, CERTIFIED)
     shown += [name for name in MARGINS if certified[name].notna().any()]
     return [
         "## Certificates",
@@ -82,9 +82,11 @@ def _certificates(table: pd.DataFrame) -> list[str]:
 
 
 def certificates(table: pd.DataFrame) -> pd.DataFrame:
-    """Constructed weights, one row per configuration: the worst of all seeds' certificates.
+    """The worst certificate of all seeds, a row for each configuration of constructed weights.
 
-    accuracy: on the examples aimed at. seconds: to construct and judge, the mean of seeds.
+    Columns, among others:
+      accuracy: on the examples aimed at.
+      seconds: to construct and judge, the mean of seeds.
     """
     made = table[table["theorem"].notna()]
     numeric = ["aimed_accuracy", "margin", "condition", "basis_condition", "fit_error", "seconds"]
@@ -109,7 +111,7 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
     )
     order = ["theorem", "contexts", "n_classes", "conditional", "n_examples", "d_model", "d_head"]
     return (
-        with_keys(grouped)
+        add_keys(grouped)
         .sort_values([*order, "heads", "solve", "stored_bits"], ascending=[True] * 9 + [False])
         .drop(columns="stored_bits")
     )
@@ -136,12 +138,12 @@ def survival(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def over_proven(known: pd.DataFrame, made: pd.Series) -> pd.DataFrame:
-    """Memorized over proven, the mean over seeds: a row for every size, a column for every `made`.
+def ratio_to_proven(known: pd.DataFrame, made: pd.Series) -> pd.DataFrame:
+    """Memorized over proven, means over seeds, a row for every size, a column for every `made`.
 
     Args:
       known: from `with_theory`.
-      made: how each run's weights came about.
+      made: the way in which each run's weights came about.
     """
     sizes = ["n_heads", "d_head", "d_model", "n_params", "promised"]
     means = known.assign(made=made).groupby([*sizes, "made"])["proven_ratio"].mean()

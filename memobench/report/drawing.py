@@ -81,7 +81,7 @@ def palette(n: int, name: str = "colorblind") -> list[Any]:
 
 
 def colors_of(values: Iterable[Any]) -> dict[Any, Any]:
-    """A color for each distinct value: numbers from light to dark; what is the same in all figures.
+    """A color for each distinct value, the same in all figures; numbers are from light to dark.
 
     >>> colors_of(["mlp", "x"])["mlp"] == colors_of(["MLP", "attention_only"])["MLP"]
     True
@@ -97,23 +97,23 @@ def colors_of(values: Iterable[Any]) -> dict[Any, Any]:
     return {x: several[next(free) if place is None else place] for x, place in places.items()}
 
 
-def possible(column: str, table: pd.DataFrame) -> tuple[float, Any]:
-    """The least that a mean of a column can be, and the most, a number or one for each row."""
+def possible_range(column: str, table: pd.DataFrame) -> tuple[float, Any]:
+    """The least and the largest possible mean of a column, a number or one for each row."""
     most = _MOST.get(column)
     return 0.0, table["n_examples"] if most == "examples" else 1.0 if most else np.inf
 
 
 def arms(mean: Any, half: Any, least: Any = -np.inf, most: Any = np.inf) -> np.ndarray:
-    """Both arms of error bars that end at what is possible; none where there is no interval."""
+    """Both arms of error bars that end at what is possible; none without an interval."""
     mean, half = np.asarray(mean, float), np.nan_to_num(np.asarray(half, float))
     low, high = mean - np.asarray(least, float), np.asarray(most, float) - mean
     return np.stack([np.clip(half, 0, np.maximum(x, 0)) for x in (low, high)])
 
 
-def directly_labelled(
+def draw_labelled_lines(
     axis: "Axes", lines: dict[str, list[Any]], looks: dict[str, tuple[int, str]]
 ) -> None:
-    """Lines over a logarithmic axis, each with its name at its right end instead of a legend.
+    """Draws lines over a logarithmic axis, each with its name at its right end, not in a legend.
 
     Args:
       axis: to draw on.

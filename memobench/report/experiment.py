@@ -1,4 +1,4 @@
-"""The page of an experiment: figure, verdicts, published against ours, cost, all configurations."""
+"""The page of an experiment, with figure, verdicts, published means, cost and configurations."""
 
 import contextlib
 import io
@@ -57,19 +57,19 @@ def write(
       The page's text.
 
     Raises:
-      UserError: a figure or table of the user's raises: in one line where, and what stays.
-      Exception: ours do. What was there before stays in either case.
+      UserError: a figure or table of the user's raises; one line says where, and what stays.
+      Exception: one of ours raises. What was there before stays in either case.
     """
     base = folder / experiment.name
     base.parent.mkdir(parents=True, exist_ok=True)
-    known = analysis.with_theory(table)
+    known = analysis.add_theory(table)
     listed = {name: known[name].to_numpy() for name in rows.lists() if name in known}
     runs = known.drop(columns=list(listed))
     with tempfile.TemporaryDirectory() as temporary:
         # Everything else follows from what is written, so that the page can be made from it anew.
         path = pathlib.Path(temporary, "runs.csv")
         tables.write_runs(runs, path)
-        known = analysis.with_theory(published.read(path).assign(**listed))
+        known = analysis.add_theory(published.read(path).assign(**listed))
     picture = io.BytesIO()
     with _tell_what_stays(pathlib.Path(f"{base}.md")):
         text, verdicts = page(experiment, preset, known, seeds)
@@ -126,7 +126,7 @@ def _page(
         f"`{experiment.name}`, preset `{preset}`{first}: "
         f"{len(table)} of {wanted['run_id'].nunique()} runs are here, "
         f"{int((table['status'] == 'diverged').sum())} diverged (they enter no mean).\n"
-        f"Measured on: {tables.listed(table['device'])}."
+        f"Measured on: {tables.join_distinct(table['device'])}."
         + (
             f"\nLeft out by `quick`: {experiment.left_out}."
             if preset == "quick" and experiment.left_out
@@ -194,14 +194,14 @@ def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
 
 
 def agreement(experiment: Experiment, table: pd.DataFrame) -> str:
-    """How far means are from the published accuracies, in a sentence; "" where there are none."""
+    """The distance of means from the published accuracies, in a sentence; "" without these."""
     if not experiment.published:
         return ""
-    return _agreement(_compared(experiment, table))
+    return _agreement(_compare_published(experiment, table))
 
 
-def _compared(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
-    return analysis.against_published(analysis.over_seeds(table), experiment.published_table())
+def _compare_published(experiment: Experiment, table: pd.DataFrame) -> pd.DataFrame:
+    return analysis.compare_published(analysis.mean_over_seeds(table), experiment.published_table())
 
 
 def _agreement(compared: pd.DataFrame) -> str:
@@ -218,7 +218,7 @@ def _agreement(compared: pd.DataFrame) -> str:
 def _published(experiment: Experiment, table: pd.DataFrame) -> list[str]:
     if not experiment.published:
         return []
-    compared = _compared(experiment, table)
+    compared = _compare_published(experiment, table)
     return [
         "## Published vs ours",
         "Published protocol, accuracy as the authors' code reports it (mean of the last 100 "
@@ -273,8 +273,8 @@ def _range(values: Iterable[float]) -> str:
 def _configurations(table: pd.DataFrame) -> list[str]:
     measures = [name for name in MEANS if table[name].notna().any()]
     measures += [name for name in rows.averaged_own_measures() if table[name].notna().any()]
-    summary = analysis.over_seeds(table, tuple(measures))
-    shown = analysis.telling(summary, CONFIGURATION_COLUMNS)
+    summary = analysis.mean_over_seeds(table, tuple(measures))
+    shown = analysis.distinguishing_columns(summary, CONFIGURATION_COLUMNS)
     # Rates that tell optimisers apart do not name them.
     optimizer = Optimizer.noun
     if optimizer in summary and optimizer not in shown and summary[optimizer].nunique() > 1:

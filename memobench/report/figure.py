@@ -21,7 +21,7 @@ from memobench.report.drawing import (
     colors_of,
     key,
     legend,
-    possible,
+    possible_range,
     subplots,
     whole_numbers,
 )
@@ -76,10 +76,13 @@ _MEANS = ("accuracy", "accuracy_protocol", "loss")
 class Figure(Drawing):
     """A column of panels for every variant.
 
-    x: column along the axis. hue: column that tells the lines apart. y: `accuracy`, `memorized`,
-    `bits`, `known` examples (accuracy times how many there are), `loss` on a logarithmic axis,
-    `slope` of accuracy on the heads, or a measure of one's own. row: column with a row of panels
-    for each value. bounds: whether the lower bounds of theory are drawn.
+    Attributes:
+      x: the column along the axis.
+      hue: the column that tells the lines apart.
+      y: `accuracy`, `memorized`, `bits`, `known` examples (accuracy times their number), `loss` on
+        a logarithmic axis, `slope` of accuracy on the heads, or a measure of one's own.
+      row: the column with a row of panels for each value.
+      bounds: whether the lower bounds of theory are drawn.
     """
 
     x: str
@@ -91,7 +94,7 @@ class Figure(Drawing):
     def __post_init__(self) -> None:
         known = [*MEASURES, *averaged_own_measures()]
         fix = closest(str(self.y), known)
-        require(self.y in known, f"figure: y={shown(self.y)} is no measure{fix}")
+        require(self.y in known, f"figure: y={shown(self.y)} is not a measure{fix}")
 
     def draw(
         self, experiment: "Experiment", preset: str, table: pd.DataFrame
@@ -102,7 +105,7 @@ class Figure(Drawing):
         for name, column in (("x", self.x), ("hue", self.hue), ("row", self.row)):
             known = self.y == "slope" or column is None or column in columns
             require(
-                known, f"figure: {name}={column!r} is no column{closest(column or '', columns)}"
+                known, f"figure: {name}={column!r} is not a column{closest(column or '', columns)}"
             )
         hues = summary[self.hue]
         if hues.isna().any():  # Runs without a value have a line too.
@@ -124,14 +127,14 @@ class Figure(Drawing):
             for axis, variant in zip(axes_of_row, columns, strict=True):
                 here = points[(points["row"] == row) & (points["variant"] == variant)]
                 chosen = summary[(summary["row"] == row) & (summary["variant"] == variant)]
-                _theory(axis, self, chosen, colors)
-                _curves(axis, here, colors)
+                _draw_theory(axis, self, chosen, colors)
+                _draw_curves(axis, here, colors)
                 if self.row is None:
-                    _fitted(axis, self, fits.get(variant, ()), colors)
+                    _draw_fits(axis, self, fits.get(variant, ()), colors)
                 if variant == claims.VARIANTS["published", "compressed"]:
-                    _published(axis, experiment, self, chosen, colors)
+                    _draw_published(axis, experiment, self, chosen, colors)
                 # Letters of variants only tell them apart.
-                named = variant if len(columns) > 1 else _without_letter(variant)
+                named = variant if len(columns) > 1 else _strip_letter(variant)
                 place = [named] + ([notation.label(self.row, row)] if self.row else [])
                 axis.set_title(",\n".join(place), fontsize="small")
             axes_of_row[0].set_ylabel(notation.name(self.y))
@@ -140,7 +143,7 @@ class Figure(Drawing):
         if pd.api.types.is_integer_dtype(points["x"]):
             for axis in axes.flat:
                 whole_numbers(axis)
-        _scaled(axes[0, 0], self, points, experiment)
+        _set_scales(axes[0, 0], self, points, experiment)
         figure.suptitle(notation.typeset(experiment.title))
         bounds = {x: style for x, style in _bound_styles().items() if x.applies(summary).any()}
         bounded = any(line.get_label() == _THEOREM_2 for axis in axes.flat for line in axis.lines)
@@ -151,8 +154,10 @@ class Figure(Drawing):
         return figure
 
 
-def _scaled(axis: "Axes", shown: Figure, points: pd.DataFrame, experiment: "Experiment") -> None:
-    """Limits and scales, which all panels share."""
+def _set_scales(
+    axis: "Axes", shown: Figure, points: pd.DataFrame, experiment: "Experiment"
+) -> None:
+    """Sets limits and scales, which all panels share."""
     if shown.y == "loss":
         axis.set_yscale("log")
         if shown.x == "d_model":
@@ -169,13 +174,13 @@ def _scaled(axis: "Axes", shown: Figure, points: pd.DataFrame, experiment: "Expe
 def _summary(table: pd.DataFrame, y: str) -> pd.DataFrame:
     """Means over seeds, with theory's columns, the variant and what is measured in it."""
     also = () if y in (*_MEANS, "known", "slope") else (y,)
-    summary = analysis.over_seeds(table, (*_MEANS, *also))
-    summary = analysis.with_theory(summary)
+    summary = analysis.mean_over_seeds(table, (*_MEANS, *also))
+    summary = analysis.add_theory(summary)
     published = summary["protocol"] == "published"
     for suffix in ("", "_interval"):
         protocol = summary[f"accuracy_protocol{suffix}"]
         summary[f"accuracy{suffix}"] = protocol.where(published, summary[f"accuracy{suffix}"])
-    summary["variant"] = _together(claims.variant(summary), summary["protocol"])
+    summary["variant"] = _merge_variants(claims.variant(summary), summary["protocol"])
     # Where Transformers are shown the best encoders are their floor, not a curve.
     trained = summary["variant"] != claims.OPTIMUM
     if trained.any():
@@ -186,8 +191,8 @@ def _summary(table: pd.DataFrame, y: str) -> pd.DataFrame:
     return summary.assign(conditional=conditional).sort_values("variant")
 
 
-def _together(variant: pd.Series, protocol: pd.Series) -> pd.Series:
-    """The variants; architectures that have none share a panel with those of a single one.
+def _merge_variants(variant: pd.Series, protocol: pd.Series) -> pd.Series:
+    """The variants, where architectures without one share a panel with those of a single one.
 
     So an architecture of one's own is beside the Transformers that it is compared with.
     """
@@ -199,15 +204,15 @@ def _together(variant: pd.Series, protocol: pd.Series) -> pd.Series:
 
 
 def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
-    """What is drawn: row, variant, hue, steps, x, y, low, high."""
+    """The points to draw, with columns row, variant, hue, steps, x, y, low and high."""
     summary["row"] = summary[shown.row] if shown.row else 0
     if shown.y == "slope":
         slopes = claims.slopes_in_heads(table)
         named = slopes.rename(columns={"slope": "y", "d_model": "x"})
         hue = summary[shown.hue].iloc[0]
-        return _with_budget(named.assign(row=0, hue=hue).sort_values(["variant", "steps", "x"]))
+        return _add_budget(named.assign(row=0, hue=hue).sort_values(["variant", "steps", "x"]))
     y = summary[shown.y]
-    ends = possible(shown.y, summary) if shown.y in MEASURES else ()
+    ends = possible_range(shown.y, summary) if shown.y in MEASURES else ()
     down, up = arms(y, summary[f"{shown.y}_interval"], *ends)
     low, high = y - down, y + up
     if shown.y == "loss":
@@ -222,16 +227,16 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
         "low": low,
         "high": high,
     }
-    return _with_budget(pd.DataFrame(columns).sort_values(["variant", "hue", "steps", "x"]))
+    return _add_budget(pd.DataFrame(columns).sort_values(["variant", "hue", "steps", "x"]))
 
 
-def _with_budget(points: pd.DataFrame) -> pd.DataFrame:
+def _add_budget(points: pd.DataFrame) -> pd.DataFrame:
     """The points with a column that counts, for the same model and task, the numbers of steps."""
     groups = points.groupby(["row", "variant", "hue", "x"], dropna=False)["steps"]
     return points.assign(budget=groups.rank(method="dense").astype(int) - 1)
 
 
-def _curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> None:
+def _draw_curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> None:
     groups: Any = points.groupby(["hue", "budget"])
     for (hue, budget), line in groups:
         first = budget == 0
@@ -253,8 +258,10 @@ def _curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> None:
         )
 
 
-def _theory(axis: "Axes", shown: Figure, summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
-    """The lower bounds and guessing, or the encoder's floor and T_eps."""
+def _draw_theory(
+    axis: "Axes", shown: Figure, summary: pd.DataFrame, colors: dict[Any, Any]
+) -> None:
+    """Draws the lower bounds and guessing, or the encoder's floor and T_eps."""
     if shown.y == "accuracy":
         for by_guessing in set(analysis.chance(summary)):
             axis.axhline(by_guessing, color="0.4", linewidth=1, linestyle=GUESSING)
@@ -324,7 +331,7 @@ def _fits(tested: Sequence[claims.Claim], table: pd.DataFrame) -> dict[str, Sequ
     return fits
 
 
-def _fitted(
+def _draw_fits(
     axis: "Axes", shown: Figure, fits: Sequence[claims.Fit], colors: dict[Any, Any]
 ) -> None:
     for fit, style in zip(fits, FIT_STYLES * len(fits), strict=False):
@@ -341,7 +348,7 @@ def _fitted(
         )
 
 
-def _published(
+def _draw_published(
     axis: "Axes",
     experiment: "Experiment",
     shown: Figure,
@@ -416,7 +423,7 @@ def _legend(
 
 
 def _names_of(fits: Mapping[str, Sequence[claims.Fit]]) -> dict[str, str]:
-    """What was fitted, without the numbers that differ between variants, and how it is drawn."""
+    """The names of fits, without numbers that differ between variants, and their line styles."""
     names: dict[str, str] = {}
     for several in fits.values():
         for fit, style in zip(several, FIT_STYLES * len(several), strict=False):
@@ -424,15 +431,15 @@ def _names_of(fits: Mapping[str, Sequence[claims.Fit]]) -> dict[str, str]:
     return names
 
 
-def _without_letter(variant: str) -> str:
+def _strip_letter(variant: str) -> str:
     """A variant such as "(b) exact gradient, compressed heads" without what stands in brackets."""
     return variant.partition(") ")[2] if variant.startswith("(") else variant
 
 
 def _budgets(points: pd.DataFrame) -> list[str]:
-    """What the fewer and the more steps are, such as "(a) 2,048; (b), (c) 512 steps".
+    """The fewer and the more steps in words, such as "(a) 2,048; (b), (c) 512 steps".
 
-    None of one variant are named, and nothing where all take as many steps.
+    A single variant is not named, and the list is empty where all take as many steps.
     """
     if points["steps"].nunique() <= 1:
         return []

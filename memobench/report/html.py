@@ -1,7 +1,7 @@
 """The leaderboard as one HTML page: tables, curves and provenance, without any network.
 
 The page is what `assets/page.html` says, with the style and the scripts beside it. Entries come
-from strangers: data enter as JSON that no string can leave, and the scripts make text nodes of it.
+from strangers, so data enter as JSON that no string can leave, and scripts make text nodes of it.
 """
 
 import base64
@@ -16,8 +16,8 @@ from typing import Any
 
 import pandas as pd
 
+from memobench.board import capacity_summary
 from memobench.board import table as standard
-from memobench.board import typical
 
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")
@@ -25,8 +25,8 @@ SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")
 SHOWN = (
     "attention + MLP, narrow heads",
     "attention-only, narrow heads",
-    typical.MLP,
-    typical.ATTENTION,
+    capacity_summary.MLP,
+    capacity_summary.ATTENTION,
 )
 
 
@@ -40,15 +40,15 @@ def page(board: pd.DataFrame, answer: str = "", links: Mapping[str, str] | None 
     """
     style = (ASSETS / "page.css").read_text("utf-8")
     script = "".join((ASSETS / name).read_text("utf-8") for name in SCRIPTS)
-    anchors = (f'<a href="{_escaped(path)}">{_escaped(x)}</a>' for path, x in (links or {}).items())
+    anchors = (f'<a href="{_escape(path)}">{_escape(x)}</a>' for path, x in (links or {}).items())
     parts = {
         "policy": policy(script, style),
         "style": style,
         "script": script,
-        "data": embedded(data(board)),
-        "static": static(board),
+        "data": embed_json(data(board)),
+        "static": static_tables(board),
         "version": standard.VERSION,
-        "answer": f"<p>{_escaped(answer)}</p>" if answer else "",
+        "answer": f"<p>{_escape(answer)}</p>" if answer else "",
         "links": " · ".join(anchors),
     }
     # In a single pass: what was put in is not searched again.
@@ -57,7 +57,7 @@ def page(board: pd.DataFrame, answer: str = "", links: Mapping[str, str] | None 
 
 
 def data(board: pd.DataFrame) -> dict[str, Any]:
-    """What the scripts draw from: every cell as text, and the numbers and ranges behind them."""
+    """The data of the scripts, every cell as text, with the numbers and ranges behind them."""
     columns = [
         {
             "key": x.name,
@@ -106,10 +106,10 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def embedded(data: Any) -> str:
+def embed_json(data: Any) -> str:
     r"""JSON that can stand in a script element, whatever its strings say.
 
-    >>> print(embedded({"who": "</script><!-- & \u2028"}))
+    >>> print(embed_json({"who": "</script><!-- & \u2028"}))
     {"who":"\u003c/script\u003e\u003c!-- \u0026 \u2028"}
     """
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
@@ -118,7 +118,7 @@ def embedded(data: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """What UTF-8 can say of it."""
+    """The text with what UTF-8 lacks replaced."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -131,19 +131,19 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def static(board: pd.DataFrame) -> str:
+def static_tables(board: pd.DataFrame) -> str:
     """Tables for readers without scripts, one for every budget and track."""
     groups: Any = board.groupby(["budget", "track"], sort=False)
-    tables = [_static(budget, track, rows) for (budget, track), rows in groups]
+    tables = [_static_table(budget, track, rows) for (budget, track), rows in groups]
     return "\n".join(tables) or "<p>No entries yet.</p>"
 
 
-def _static(budget: int, track: str, rows: pd.DataFrame) -> str:
+def _static_table(budget: int, track: str, rows: pd.DataFrame) -> str:
     columns = standard.shown_columns(rows)
-    head = "".join(f"<th scope='col'>{_escaped(x.label)}</th>" for x in columns)
+    head = "".join(f"<th scope='col'>{_escape(x.label)}</th>" for x in columns)
     lines = []
     for row in rows.to_dict("records"):
-        cells = "</td><td>".join(_escaped(x.text(row)) for x in columns)
+        cells = "</td><td>".join(_escape(x.text(row)) for x in columns)
         lines.append(f"<tr><td>{cells}</td></tr>")
     return "\n".join(
         [
@@ -158,5 +158,5 @@ def _static(budget: int, track: str, rows: pd.DataFrame) -> str:
     )
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return html.escape(_text(value))

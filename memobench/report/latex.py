@@ -1,6 +1,6 @@
 r"""The leaderboard as LaTeX tables, for papers that cite it.
 
-Entries come from strangers: of their text no character reaches LaTeX that it does not print.
+Entries come from strangers, so no character of their text reaches LaTeX that it does not print.
 """
 
 import re
@@ -55,7 +55,7 @@ def _table(budget: int, track: str, rows: pd.DataFrame) -> str:
         [
             r"\begin{table}",
             r"\centering\scriptsize\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{escaped(caption + meanings)}.}}",
+            rf"\caption{{{escape(caption + meanings)}.}}",
             rf"\label{{tab:memobench-{track}-{budget}}}",
             rf"\begin{{tabular}}{{{widths}}}",
             r"\toprule",
@@ -71,23 +71,23 @@ def _table(budget: int, track: str, rows: pd.DataFrame) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return " & ".join(escaped(cell) for cell in cells) + r" \\"
+    return " & ".join(escape(cell) for cell in cells) + r" \\"
 
 
-def escaped(text: Any) -> str:
+def escape(text: Any) -> str:
     r"""Text that LaTeX prints as it is; what it cannot print becomes a question mark.
 
-    >>> print(escaped("50% of d_model\n\\input{x}"))
+    >>> print(escape("50% of d_model\n\\input{x}"))
     50\% of d\_model \textbackslash{}input\{x\}
     """
     if pd.isna(text):
         return "--"
     spaced = " ".join(unicodedata.normalize("NFC", str(text)).split())
     shown = (c for c in spaced if unicodedata.category(c) not in ("Cc", "Cf"))
-    return _LIGATURES.sub(r"\1{}", "".join(map(_printed, shown)))
+    return _LIGATURES.sub(r"\1{}", "".join(map(_to_printable, shown)))
 
 
-def _printed(character: str) -> str:
+def _to_printable(character: str) -> str:
     if character in _SPECIAL:
         return _SPECIAL[character]
     return character if character.isascii() or character in _PRINTED else "?"

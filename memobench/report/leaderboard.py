@@ -1,4 +1,4 @@
-"""The leaderboard: the standard board as Markdown, CSV, LaTeX and one HTML page."""
+"""The leaderboard, which is the standard board as Markdown, CSV, LaTeX and one HTML page."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ import pandas as pd
 
 from memobench.board import copies, families, submissions
 from memobench.board import table as standard
-from memobench.board.typical import measured
+from memobench.board.capacity_summary import capacity_runs
 from memobench.certificates import counting
 from memobench.common import folders
 from memobench.common.errors import UserError
@@ -66,11 +66,11 @@ LINKS = {
 }
 
 
-def compared(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that say who memorizes more: memobench's own, or all where those do not say it."""
-    runs, steps = measured(runs), standard.TRAININGS[standard.EXACT].steps
+def select_comparable(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that compare attention and MLP, memobench's own or, if these do not, all."""
+    runs, steps = capacity_runs(runs), standard.TRAININGS[standard.EXACT].steps
     rows: list[Any] = runs.to_dict("records")
-    is_sound = [row["steps"] == steps and not standard.unreadable(row) for row in rows]
+    is_sound = [row["steps"] == steps and not standard.reading_error(row) for row in rows]
     runs = runs[np.array(is_sound, bool)]
     published = runs[runs["by"] == standard.OWN] if "by" in runs else runs
     return published if answer.has_answer(published) else runs
@@ -79,7 +79,10 @@ def compared(runs: pd.DataFrame) -> pd.DataFrame:
 def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
     """The board as Markdown, a section for each budget and in it a table for each track.
 
-    said: the answer in sentences. has_others: whether a page of all configurations lies beside it.
+    Args:
+      board: as `board.build` makes it.
+      said: the answer in sentences.
+      has_others: whether a page of all configurations lies beside it.
     """
     introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
     introduction = introduction.replace("@@others@@", _OTHERS * has_others)
@@ -101,9 +104,9 @@ def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
             parts += [tables.markdown(pd.DataFrame(texts), {}), ""]
         made = of_budget.dropna(subset=["device"])
         parts += [
-            f"Measured on: {tables.listed(made['device'])}; memobench "
-            f"{tables.listed(made['memobench'].astype(str))} "
-            f"({tables.listed(made['commit'].dropna())}).\n"
+            f"Measured on: {tables.join_distinct(made['device'])}; memobench "
+            f"{tables.join_distinct(made['memobench'].astype(str))} "
+            f"({tables.join_distinct(made['commit'].dropna())}).\n"
         ] * (not made.empty)
     return "\n".join(parts if len(board) else [*parts, EMPTY])
 
@@ -116,8 +119,8 @@ def write(
 ) -> str:
     """Writes LEADERBOARD.md, leaderboard.csv, .tex, .html and .png and returns the page's text.
 
-    Beside them what of the reader's runs is no entry of the board: CONFIGURATIONS.md and
-    configurations.csv.
+    The reader's runs that are not entries of the board go to CONFIGURATIONS.md and
+    configurations.csv beside them.
 
     Args:
       published: rows of memobench's runs.
@@ -133,7 +136,7 @@ def write(
     others = configurations.build(own)
     if not others.empty:
         configurations.write(others, folder)
-    of_answer = compared(runs)
+    of_answer = select_comparable(runs)
     said = ""
     if answer.has_answer(of_answer):
         said = answer.answer(of_answer)
@@ -147,7 +150,7 @@ def write(
     return text
 
 
-def yours(folder: pathlib.Path) -> str:
+def own_entries(folder: pathlib.Path) -> str:
     """The reader's entries of the board in a folder, with their ranks among all, as a table."""
     board = pd.read_csv(folder / "leaderboard.csv")
     mine = board[board["by"] == standard.YOURS]
@@ -167,7 +170,7 @@ def _relative(path: Any, folder: pathlib.Path) -> str | None:
 # --- What the board is made of ------------------------------------------------------------------
 
 
-def published() -> tuple[list[Any], list[Any]]:
+def load_published() -> tuple[list[Any], list[Any]]:
     """Rows of the published runs and of the published weights, submitted ones too."""
     folder = folders.published() / "board"
     runs: list[Any] = tables_of.published("board/typical").to_dict("records")
@@ -178,13 +181,13 @@ def published() -> tuple[list[Any], list[Any]]:
         {**row, "weights": path if path.exists() else None}
         for row, path in zip(certified, paths, strict=True)
     ]
-    return runs, [*ours, *submitted(folders.published())]
+    return runs, [*ours, *load_submitted(folders.published())]
 
 
-def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
-    """What the weights know that entries of the reader's folder have kept."""
+def certify_kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
+    """Rows of what the kept weights of entries of the reader's folder know."""
     found = []
-    rows: list[Any] = measured(own).to_dict("records")
+    rows: list[Any] = capacity_runs(own).to_dict("records")
     for row in rows:
         path = results.weights_path(folder, row["run_id"])
         if path.exists() and (track := standard.track_of(row)):
@@ -196,26 +199,30 @@ def kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
     return found
 
 
-def off_board(own: pd.DataFrame) -> str:
-    """Why runs of the reader's are no entries, where they can be read; empty where all are."""
-    rows: list[Any] = measured(own).to_dict("records")
-    known = [row for row in rows if not standard.unreadable(row)]
+def explain_off_board(own: pd.DataFrame) -> str:
+    """The reason why runs of the reader's are not entries, if they can be read; "" if all are."""
+    rows: list[Any] = capacity_runs(own).to_dict("records")
+    known = [row for row in rows if not standard.reading_error(row)]
     n_off = sum(standard.track_of(row) is None for row in known)
     if n_off:
         return (
             f"{n_off} of your {len(rows)} runs of capacities are of other sets, steps or trainings "
-            "than the board's, which are those of memobench.board.run; memobench compare has them "
-            "beside published ones"
+            "than the board's, which are those of memobench.board.table.run; memobench compare has "
+            "them beside published ones"
         )
     if len(own) and not rows:
-        return "No run of yours is ranked: memobench.board.run makes those that are"
+        return "No run of yours is ranked: memobench.board.table.run makes those that are"
     return ""
 
 
-def submitted(folder: pathlib.Path) -> list[dict[str, Any]]:
+def load_submitted(folder: pathlib.Path) -> list[dict[str, Any]]:
     """Rows of the weights that submissions of a folder of results hold, without copies of ours."""
     folder = folder / "submissions"
     found = submissions.load_folder(folder)
-    ours = copies.published({x.task for each in found for x in each.certificates}) if found else ()
+    ours = (
+        copies.load_published({x.task for each in found for x in each.certificates})
+        if found
+        else ()
+    )
     rows: list[Any] = submissions.table(found, ours).to_dict("records")
     return [{**row, "weights": folder / row["source"] / row["file"]} for row in rows]

@@ -1,4 +1,4 @@
-"""Small multiples: means over seeds with 95% intervals, a panel for each pair of axes."""
+"""Small multiples of means over seeds with 95% intervals, a panel for each pair of axes."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from memobench.report.drawing import (
     colors_of,
     key,
     legend,
-    possible,
+    possible_range,
     subplots,
     whole_numbers,
 )
@@ -36,7 +36,7 @@ _MOST_TICKS = 6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Panels(Drawing):
-    """Small multiples: a row of panels for each of `y`, a column for each of `x`.
+    """Small multiples, a row of panels for each of `y`, a column for each of `x`.
 
     Of several `x` each column shows the runs that share the most frequent values of the others.
     With `column`, one `x` has a column of panels for every value of that column instead. `hue`
@@ -55,24 +55,24 @@ class Panels(Drawing):
         """See `Drawing`."""
         runs = table[table["status"] == "ok"].assign(
             bits_per_parameter=table["bits"] / table["n_params"],
-            items_known=analysis.items_known(table),
-            made=made(table),
+            items_known=analysis.count_known(table),
+            made=weight_origin(table),
         )
         logarithmic = (*LOGARITHMIC, *self.logarithmic)
-        hues = _in_order(runs[self.hue])
+        hues = _sort_values(runs[self.hue])
         colors = colors_of(hues)
         markers = {hue: MARKERS[i % len(MARKERS)] for i, hue in enumerate(hues)}
         columns = list(_columns(self, runs))
         # More panels than a page shows side by side are below each other.
         tall = len(columns) > _MOST_COLUMNS
-        figure, axes = _tall(self, columns) if tall else _wide(self, columns)
+        figure, axes = _tall_layout(self, columns) if tall else _wide_layout(self, columns)
         for of_y, y in zip(axes, self.y, strict=True):
             for axis, (_, x, chosen) in zip(of_y, columns, strict=True):
                 for hue, of_hue in chosen.groupby(self.hue):
                     style = {"color": colors[hue], "marker": markers[hue], "markersize": 5}
                     (_line if self.lines else _points)(axis, of_hue, x, y, style)
                 if y == "memorized":
-                    _promised(axis, chosen, x)
+                    _draw_promised(axis, chosen, x)
                 if x == "load":
                     axis.axvline(1, color="black", linestyle=":", linewidth=1)
                 _scale_x(axis, x, chosen[x], x in logarithmic)
@@ -90,7 +90,7 @@ class Panels(Drawing):
         return figure
 
 
-def _wide(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
+def _wide_layout(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
     """Panels by y and column; a row of them for each y."""
     size = (max(3.6 * len(columns), 8), 3.2 * len(shown.y) + 1.6)
     figure, axes = subplots(len(shown.y), len(columns), size, sharex="col", sharey="row")
@@ -102,7 +102,7 @@ def _wide(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
     return figure, axes
 
 
-def _tall(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
+def _tall_layout(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
     """Panels by y and column; a row of them for each column."""
     size = (5 * len(shown.y), 2.4 * len(columns) + 1.6)
     figure, axes = subplots(len(columns), len(shown.y), size, sharey="col")
@@ -115,15 +115,15 @@ def _tall(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
     return figure, axes.T
 
 
-def made(known: pd.DataFrame) -> pd.Series:
-    """How weights came about; beside constructions the exact gradient starts from scratch."""
+def weight_origin(known: pd.DataFrame) -> pd.Series:
+    """The way in which weights came about; beside constructions training is from scratch."""
     return claims.variant(known).replace(claims.VARIANTS["exact", "full"], claims.EXACT)
 
 
 def _columns(shown: Panels, runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """What each column of panels is called, its x, and its runs."""
+    """The title of each column of panels, its x, and its runs."""
     if shown.column is not None:
-        for value in _in_order(runs[shown.column]):
+        for value in _sort_values(runs[shown.column]):
             yield notation.label(shown.column, value), shown.x[0], runs[runs[shown.column] == value]
         return
     usual = {x: runs[x].mode().iloc[0] for x in shown.x}
@@ -133,8 +133,8 @@ def _columns(shown: Panels, runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.D
         yield notation.typeset(notation.sizes(usual, others)), x, chosen if others else runs
 
 
-def _in_order(values: pd.Series) -> list[Any]:
-    """Distinct values: precisions from the finest, ways of making weights as reports list them."""
+def _sort_values(values: pd.Series) -> list[Any]:
+    """Distinct values, precisions from the finest, ways of making weights as reports list them."""
     known = [*WEIGHTS, *claims.MADE]
     place = {value: i for i, value in enumerate(known)}
     return sorted(set(values.dropna()), key=lambda value: (place.get(value, len(known)), value))
@@ -143,7 +143,7 @@ def _in_order(values: pd.Series) -> list[Any]:
 def _line(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: dict[str, Any]) -> None:
     groups = runs.assign(y=pd.to_numeric(runs[y])).groupby(x)
     mean, half = groups["y"].mean(), groups["y"].agg(analysis.half_width)
-    ends = arms(mean, half, *possible(y, groups[["n_examples"]].max()))
+    ends = arms(mean, half, *possible_range(y, groups[["n_examples"]].max()))
     axis.errorbar(mean.index, mean, yerr=ends, capsize=2, linewidth=1.3, **style)
 
 
@@ -151,7 +151,7 @@ def _points(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: dict[str, A
     axis.plot(runs[x], pd.to_numeric(runs[y]), linestyle="", alpha=0.6, **style)
 
 
-def _promised(axis: "Axes", runs: pd.DataFrame, x: str) -> None:
+def _draw_promised(axis: "Axes", runs: pd.DataFrame, x: str) -> None:
     line = runs.drop_duplicates(x).sort_values(x)
     axis.plot(line[x], line["promised"], color="black", linestyle="--", linewidth=1, zorder=1)
 

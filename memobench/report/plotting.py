@@ -1,4 +1,4 @@
-"""One picture of any table of results: means over seeds with 95% intervals, a line for each hue."""
+"""A picture of any table of results, means over seeds with 95% intervals, a line for each hue."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,11 +7,11 @@ import pandas as pd
 
 from memobench.analysis import estimates
 from memobench.analysis import seeds as analysis
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.common import notation
 from memobench.common.errors import closest, require, shown
 from memobench.core.run import Method
-from memobench.report.drawing import MARKERS, arms, colors_of, possible, subplots
+from memobench.report.drawing import MARKERS, arms, colors_of, possible_range, subplots
 from memobench.store.rows import all_columns, configuration, measures
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def plot(
     hue: str = "architecture",
     axis: "Axes | None" = None,
 ) -> "Axes":
-    """Draws a measure against a size: means over seeds, bars of 95%, a color for each hue.
+    """Draws a measure against a size, as means over seeds with bars of 95%, a color for each hue.
 
     What has several values beside x and hue (learning rates, tasks) is drawn as points without a
-    line: select rows of the table first. Of capacities over label tables the intervals are those.
+    line, so select rows of the table first. Capacities have the intervals over label tables.
 
     Args:
       table: of `memobench.run`, `memobench.load_results` or `memobench.published`.
@@ -55,10 +55,12 @@ def plot(
     """
     require(
         isinstance(table, pd.DataFrame),
-        f"table={shown(table)} is no table; give one of memobench.load_results(FOLDER)",
+        f"table must be a table, such as memobench.load_results(FOLDER), got {shown(table)}.",
     )
     for argument, column in (("y", y), ("x", x), ("hue", hue)):
-        require(isinstance(column, str), f"{argument}={shown(column)} is no name of a column")
+        require(
+            isinstance(column, str), f"{argument} must be a name of a column, got {shown(column)}."
+        )
     lacking = [name for name in _NEEDED if name not in table]
     require(
         not lacking,
@@ -86,34 +88,36 @@ def plot(
         axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.set_xlabel(notation.name(x))
     axis.set_ylabel(notation.name(y))
-    if possible(y.removesuffix(_PER_PARAMETER), table)[1] is not np.inf:
+    if possible_range(y.removesuffix(_PER_PARAMETER), table)[1] is not np.inf:
         axis.set_ylim(bottom=0)
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     return axis
 
 
 def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
-    """A row for each configuration: x, hue, y and both arms of its interval."""
+    """A row for each configuration, with x, hue, y and both arms of its interval."""
     measure = y.removesuffix(_PER_PARAMETER)
     specs = [*configuration(), "family"]
     for name in (x, hue):
-        fix = closest(name, [*analysis.telling(table, _USUAL), "family"], 0.6)
+        fix = closest(name, [*analysis.distinguishing_columns(table, _USUAL), "family"], 0.6)
         known = name in all_columns() or name not in table
         foreign = "" if known else ", or its kind's file was not loaded"
         require(name in specs, f"{name!r} does not tell configurations apart{foreign}{fix}")
-    require(y not in specs, f"y={y!r} tells configurations apart; choose what was measured")
-    require(measure in table, f"{measure!r} is no column here{closest(measure, measures(), 0.6)}")
+    require(y not in specs, f"y must be a measure, got {y!r}, which tells configurations apart.")
+    require(
+        measure in table, f"{measure!r} is not a column here{closest(measure, measures(), 0.6)}"
+    )
     rows = table[table["status"] == "ok"]
     rows = rows.assign(**{measure: pd.to_numeric(rows[measure], errors="coerce")})
-    none = f"no row has numbers in {x!r} and {measure!r}; choose other columns"
+    none = f"no row has numbers in {x!r} and {measure!r}. Choose other columns."
     require(rows[measure].notna().any(), none)
     found = _means_and_intervals(rows, measure)
     if "family" in (x, hue):
-        found["family"] = [typical.family(row) for row in found.to_dict("records")]
+        found["family"] = [capacity_summary.family(row) for row in found.to_dict("records")]
     found = found.dropna(subset=[x, hue, measure])
     require(len(found), none)
     per = found["n_params"] if y != measure else 1
-    least, most = possible(measure, found)
+    least, most = possible_range(measure, found)
     down, up = arms(found[measure], found[f"{measure}_interval"], least, most) / np.asarray(per)
     return pd.DataFrame(
         {"x": found[x], "hue": found[hue], "y": found[measure] / per, "down": down, "up": up}
@@ -125,8 +129,10 @@ def _means_and_intervals(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     kinds, records = Method.kinds(), list[Any](rows.to_dict("records"))
     each = [kinds.get(row["method"], Method).of_tables(row, measure) for row in records]
     several = np.array([value_T is not None for value_T in each], bool)
-    of_tables = [estimates.typical(value_T[:, None]) for value_T in each if value_T is not None]
+    of_tables = [
+        estimates.estimate_mean(value_T[:, None]) for value_T in each if value_T is not None
+    ]
     half = [(estimate.high - estimate.low) / 2 for estimate in of_tables]
     own = rows[several].assign(**{f"{measure}_interval": half})
     others = rows[~several]
-    return pd.concat([analysis.over_seeds(others, (measure,)) if len(others) else others, own])
+    return pd.concat([analysis.mean_over_seeds(others, (measure,)) if len(others) else others, own])

@@ -84,20 +84,20 @@ def text(value: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(value.splitlines()))
 
 
-def listed(values: Iterable[str]) -> str:
+def join_distinct(values: Iterable[str]) -> str:
     """The distinct values in a line of Markdown, as text."""
     return text("; ".join(sorted(set(values))))
 
 
 def write_csv(table: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes a table for spreadsheets."""
-    _write(csv_safe(table), path)
+    _write(make_csv_safe(table), path)
 
 
 def write_runs(table: pd.DataFrame, path: pathlib.Path) -> None:
-    """Writes rows of runs: specs with all their digits, for an id follows from them."""
-    specs = {name: table[name].map(_whole) for name in spec_columns() if name in table}
-    _write(csv_safe(table).assign(**specs), path)
+    """Writes rows of runs, specs with all their digits, as an id follows from them."""
+    specs = {name: table[name].map(_to_whole) for name in spec_columns() if name in table}
+    _write(make_csv_safe(table).assign(**specs), path)
 
 
 def _write(table: pd.DataFrame, path: pathlib.Path) -> None:
@@ -106,21 +106,21 @@ def _write(table: pd.DataFrame, path: pathlib.Path) -> None:
         table.to_csv(file, index=False, float_format="%.6g")
 
 
-def _whole(value: object) -> object:
+def _to_whole(value: object) -> object:
     if not isinstance(value, float):
         return value
     return "" if value != value else str(int(value)) if value.is_integer() else repr(value)
 
 
-def csv_safe(table: pd.DataFrame) -> pd.DataFrame:
-    """The table for `to_csv`: no text in it can be taken for a formula; numbers stay as they are.
+def make_csv_safe(table: pd.DataFrame) -> pd.DataFrame:
+    """The table for `to_csv`, with no text that can be taken for a formula; numbers stay.
 
-    >>> csv_safe(pd.DataFrame({"who": ["=1+1", "me; =2"], "x": [-1, 2]})).to_dict("list")
+    >>> make_csv_safe(pd.DataFrame({"who": ["=1+1", "me; =2"], "x": [-1, 2]})).to_dict("list")
     {'who': ["'=1+1", "me;' =2"], 'x': [-1, 2]}
     """
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    return table.assign(**{str(name): table[name].astype(object).map(_quoted) for name in texts})
+    return table.assign(**{str(name): table[name].astype(object).map(_quote) for name in texts})
 
 
-def _quoted(value: object) -> object:
+def _quote(value: object) -> object:
     return _FORMULA.sub("'", value) if isinstance(value, str) else value

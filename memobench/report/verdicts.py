@@ -1,4 +1,4 @@
-"""All claims of several experiments on one page: what is capacity, and what is optimisation."""
+"""All claims of several experiments on one page, which tells capacity from optimisation."""
 
 import itertools
 import pathlib

@@ -185,7 +185,7 @@ class _Check:
     def theory(self) -> None:
         """Compares all rows with theorems and with certified optima, whichever shard has these."""
         with self._errors_at("not all rows could be compared with theorems"):
-            table = analysis.with_floors(results.to_table(self._rows))
+            table = analysis.add_floors(results.to_table(self._rows))
             for limit, measured, beyond in theorems.violations(table):
                 for place, value in zip(table["place"][beyond], measured[beyond], strict=True):
                     self.errors.append(f"{place}: beyond {limit}: {value:.6g} measured")

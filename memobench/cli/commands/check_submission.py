@@ -21,13 +21,13 @@ def run(names: list[str]) -> None:
             wrong.append(str(error))
             continue
         folder = pathlib.Path(name).resolve()
-        known = copies.published({x.task for x in found.certificates}, submitted=True)
+        known = copies.load_published({x.task for x in found.certificates}, submitted=True)
         others = [(path, other) for path, other in known if path.resolve().parent != folder]
         copied = [
             f"{name}: {row['file']} must compute what no other weights do, got the function of "
             f"{path}, up to scale. Leave it out."
             for row, certificate in zip(found.rows, found.certificates, strict=True)
-            if (path := copies.original(certificate, others))
+            if (path := copies.find_original(certificate, others))
         ]
         wrong += copied
         if copied:

@@ -75,7 +75,7 @@ def _certificate(path: Any, left_out: _LeftOut) -> "Certificate | None":
     except UserError as error:
         left_out[str(error).removeprefix(f"{path}: ")].append(path)
         return None
-    reason = board.off_board(found.task, found.n_params)
+    reason = board.placement_error(found.task, found.n_params)
     if reason:
         left_out[f"weights of {found.architecture.name}: {reason}"].append(path)
     return None if reason else found

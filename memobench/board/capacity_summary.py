@@ -1,4 +1,4 @@
-"""Typical capacities: a row for every architecture measured, its intervals, and ranks with ties.
+"""Typical capacities of every architecture measured, with intervals, and ranks with ties.
 
 From a table of runs whose method is a Capacity. No files, no arithmetic by JAX.
 """
@@ -22,7 +22,7 @@ from memobench.methods.capacity import Capacity
 from memobench.numerics import metrics
 from memobench.store.rows import listed
 
-# Which columns tell the sets apart on which architectures are compared.
+# Columns that tell apart the sets on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
 _SAID = {True: "yes", False: "no", None: "undecided"}
 ATTENTION, MLP = "attention-only, full heads", "MLP"
@@ -32,41 +32,43 @@ SIDES = ("attention alone", "MLP", "attention + MLP")
 REJECTED = 0.05
 
 
-def measured(table: pd.DataFrame) -> pd.DataFrame:
+def capacity_runs(table: pd.DataFrame) -> pd.DataFrame:
     """The runs of a table that measured a typical capacity."""
     return table[(table["method"] == Capacity.name) & (table["status"] == "ok")]
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for every run of a Capacity: estimates with their intervals, ranks, best first.
+def summarize(table: pd.DataFrame) -> pd.DataFrame:
+    """A row for every run of a Capacity, estimates with intervals and ranks, the best first.
 
-    Columns: run_id, by (whose, if the table says), family, entry, budget, SET, n_params, rate;
-    n_params_distinct, its degrees of freedom;
-    `bits`, `accuracy`, `memorized`, `limit` and `half_99` (examples that half of the trainings know
-    to 99%), each with `_low` and `_high`; `earlier`, the mean bits of shorter trainings, a pair of
-    steps and bits each; `rate_of_sets`, the learning rate that pilots chose for sets; `converged`
-    (yes, no or undecided); `best_bits`, `best_complete`;
-    `rank_low`, `rank_high` of bits per parameter within a set: entries that cannot be told apart
-    share a range.
+    Returns:
+      Columns run_id, by (the submitter, if the table has it), family, entry, budget, SET, n_params,
+      n_params_distinct, rate, best_bits and best_complete, and:
+        bits, accuracy, memorized, limit, half_99: each with `_low` and `_high`; `half_99` is the
+          examples that half of the trainings know to 99%.
+        earlier: the mean bits of shorter trainings, a pair of steps and bits each.
+        rate_of_sets: the learning rate that pilots chose for sets.
+        converged: yes, no or undecided.
+        rank_low, rank_high: of bits per parameter within a set; entries that cannot be told apart
+          share a range.
     """
-    runs = measured(table)
+    runs = capacity_runs(table)
     rows = [_row(run) for run in runs.to_dict("records")]
     if not rows:
         return pd.DataFrame(columns=["family", "entry", "budget", *SET, "bits"])
     found = pd.DataFrame(rows)
-    ranked = [with_ranks(of_set) for _, of_set in found.groupby(["budget", *SET], sort=True)]
+    ranked = [rank_entries(of_set) for _, of_set in found.groupby(["budget", *SET], sort=True)]
     return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
 
 
 def models(run: Any, value: str) -> np.ndarray:
-    """value_KxTxS of a row: `rung_bits` or `rung_known` of rungs, tables and initial weights."""
+    """The value_KxTxS of a row, `rung_bits` or `rung_known` by rung, table and initial weights."""
     value_KxM = np.array(listed(run[value]), float)
     return value_KxM.reshape(len(value_KxM), int(run["tables"]), int(run["inits"]))
 
 
 def _row(run: Any) -> dict[str, Any]:
     bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
-    bits, known_TxS = estimates.typical(bits_KxTxS[-1]), models(run, "rung_known")[-1]
+    bits, known_TxS = estimates.estimate_mean(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     known_as, n = architecture(run), int(run["n_examples"])
     guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
     found: dict[str, Any] = {
@@ -85,30 +87,31 @@ def _row(run: Any) -> dict[str, Any]:
         "best_bits": run["best_bits"],
         "best_complete": run["best_complete"],
         "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
-        **_named("bits", bits),
-        **_named("accuracy", estimates.typical(known_TxS / n)),
-        **_named(
-            "memorized", estimates.typical(metrics.chance_corrected(known_TxS / n, n, guessing))
+        **_estimate_columns("bits", bits),
+        **_estimate_columns("accuracy", estimates.estimate_mean(known_TxS / n)),
+        **_estimate_columns(
+            "memorized",
+            estimates.estimate_mean(metrics.chance_corrected(known_TxS / n, n, guessing)),
         ),
         "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
     }
     if len(steps_K) > 2:
-        limit = estimates.limit(steps_K, bits_KxTxS)
-        near = estimates.converged(bits.value, limit)
+        limit = estimates.estimate_limit(steps_K, bits_KxTxS)
+        near = estimates.is_converged(bits.value, limit)
         if near and found["edge_of_rates"]:
             near = None
-        found |= _named("limit", limit)
+        found |= _estimate_columns("limit", limit)
         found["converged"] = _SAID[near]
     trials = [capacity.Trial(n, bool(known)) for n, known in listed(run["complete_trials"])]
     if trials and not np.isnan(guessing):
         possible = capacity.around(known_TxS.mean(), n, guessing)
-        found |= _named("half_99", capacity.half_known(trials, possible))
+        found |= _estimate_columns("half_99", capacity.half_known(trials, possible))
         found["rate_of_sets"] = run.get("trial_rate")
     return found
 
 
 def family(run: Any) -> str:
-    """The family of a row's architecture; its name and depth, where it is not registered here."""
+    """The family of a row's architecture, or its name and depth if it is not registered here."""
     known_as = architecture(run)
     name = known_as.family if known_as else in_words(str(run["architecture"]), run)
     return printable(name)
@@ -119,7 +122,7 @@ def budget(n_params: int) -> int:
     return min(families.VOCAB_SIZES, key=lambda each: abs(np.log(n_params / each)))
 
 
-def with_ranks(of_set: pd.DataFrame) -> pd.DataFrame:
+def rank_entries(of_set: pd.DataFrame) -> pd.DataFrame:
     """The rows of a set, most bits per parameter first, with `rank_low` and `rank_high`.
 
     An entry ranks after those that know more, and before those that know less, at 95% after Holm's
@@ -140,7 +143,7 @@ def with_ranks(of_set: pd.DataFrame) -> pd.DataFrame:
 
 
 def _p_value(first_T: np.ndarray, second_T: np.ndarray) -> float:
-    """Of equal means; of tables that both have learnt the differences count."""
+    """The p-value of equal means, paired where both have learnt the same tables."""
     if len(first_T) == len(second_T):
         difference_T = first_T - second_T
         if np.ptp(difference_T) <= 1e-9 * np.abs(first_T).max():
@@ -150,7 +153,7 @@ def _p_value(first_T: np.ndarray, second_T: np.ndarray) -> float:
 
 
 def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
-    """Which hypotheses are rejected, with at most this chance of any being true (Holm 1979).
+    """The mask of rejected hypotheses, with at most this chance of any being true (Holm 1979).
 
     >>> holm([0.01, 0.04, 0.03, float("nan")])
     [True, False, False, False]
@@ -168,8 +171,11 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
 class Contest:
     """The runs of one budget, set and number of steps that have learnt the same label tables.
 
-    best: of each side the run of most bits per parameter. wide: the best run of attention alone
-    whose heads are as wide as the model. forms: the sides and forms of heads that were measured.
+    Attributes:
+      budget: of parameters.
+      best: of each side the run of most bits per parameter.
+      wide: the best run of attention alone with heads as wide as the model.
+      forms: the sides and forms of heads that were measured.
     """
 
     budget: int
@@ -183,7 +189,7 @@ def contests(table: pd.DataFrame) -> list[Contest]:
 
     Where a budget has several sets, numbers of steps or label tables, those of most runs count.
     """
-    runs = measured(table)
+    runs = capacity_runs(table)
     exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
     like: dict[Any, list[tuple[str, str, Any]]] = {}
     for run in exact:
@@ -207,8 +213,8 @@ def _bits_per_parameter(run: Any) -> float:
     return float(models(run, "rung_bits")[-1].mean() / run["n_params"])
 
 
-def with_all_forms(contests: Sequence[Contest], sides: Sequence[str] = SIDES) -> list[Contest]:
-    """Those at which every form of these sides was measured that was measured at any budget."""
+def select_complete(contests: Sequence[Contest], sides: Sequence[str] = SIDES) -> list[Contest]:
+    """The contests at which every form of these sides was measured that any budget has."""
     known = frozenset().union(*(each.forms for each in contests))
     wanted = {form for form in known if form[0] in sides}
     return [each for each in contests if wanted <= each.forms]
@@ -217,8 +223,11 @@ def with_all_forms(contests: Sequence[Contest], sides: Sequence[str] = SIDES) ->
 def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capacity.Estimate]]:
     """Steps, and one run's bits per parameter over another's, for every rung that both have.
 
-    per: the column that counts parameters. Both have learnt the same label tables; the interval is
-    Student's of what follows from the means over them.
+    Args:
+      run: of a Capacity.
+      other: one that has learnt the same label tables; the interval is Student's of what follows
+        from the means over them.
+      per: the column that counts parameters.
     """
     found = []
     rungs = [listed(each["rung_steps"]) for each in (run, other)]
@@ -233,19 +242,22 @@ def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capaci
 
 
 def power_laws(table: pd.DataFrame) -> pd.DataFrame:
-    """Bits = a·parameters^b·f^log2(2s) of each family over its budgets; exact gradient.
+    """The law bits = a·parameters^b·f^log2(2s) of each family over its budgets; exact gradient.
 
-    s: the share of all pairs of tokens that a set has, as boards alternate between all and half of
-    them. A family needs more budgets than the law has numbers, and has no f where all its sets have
-    the same share.
+    s is the share of all pairs of tokens that a set has, as boards alternate between all and half
+    of them. A family needs more budgets than the law has numbers, and has no f where all its sets
+    have the same share. Least squares in logarithms, every budget alike.
 
-    Columns: family, budgets; `exponent` (b; 1 where bits per parameter stay as they are) and
-    `all_pairs` (f; bits of a set of all pairs over those of one of half of them), each with `_low`
-    and `_high`, NaN where the law is rejected; p_value of deviations as large as those of the means
-    from the law, were it true, by the variances of means; n_params and bits, lists of what the law
-    says of each budget. Least squares in logarithms, every budget alike.
+    Returns:
+      Columns family and budgets, and:
+        exponent: b, with `_low` and `_high`, NaN where the law is rejected; 1 where bits per
+          parameter stay as they are.
+        all_pairs: f, bits of a set of all pairs over those of one of half of them, likewise.
+        p_value: of deviations as large as those of the means from the law, were it true, by the
+          variances of means.
+        n_params, bits: lists of what the law says of each budget.
     """
-    runs = measured(table)
+    runs = capacity_runs(table)
     exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
     found = []
     for name in dict.fromkeys(map(family, exact)):
@@ -261,7 +273,7 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _power_law(own: Sequence[Any], design_XxC: np.ndarray) -> dict[str, Any]:
-    """Columns of `power_laws`, of one family's runs and what its law's numbers multiply."""
+    """The columns of `power_laws`, from one family's runs and the design matrix of its law."""
     bits = [models(run, "rung_bits")[-1].mean(axis=1) for run in own]
     run_TxX = np.full((max(map(len, bits)), len(own)), np.nan)
     for x, bits_T in enumerate(bits):
@@ -277,8 +289,12 @@ def _power_law(own: Sequence[Any], design_XxC: np.ndarray) -> dict[str, Any]:
     tables = 0 if p_value < REJECTED else min(map(len, bits))
     exponent_B, factor_B = fit_BxC[:, 1], np.exp(fit_BxC[:, 2:])
     return {
-        **_named("exponent", _estimate(exponent_B, tables)),
-        **(_named("all_pairs", _estimate(factor_B[:, 0], tables)) if factor_B.size else {}),
+        **_estimate_columns("exponent", _estimate(exponent_B, tables)),
+        **(
+            _estimate_columns("all_pairs", _estimate(factor_B[:, 0], tables))
+            if factor_B.size
+            else {}
+        ),
         "p_value": p_value,
         "n_params": [run["n_params"] for run in own],
         "bits": np.exp(design_XxC @ fit_BxC[0]).tolist(),
@@ -286,11 +302,11 @@ def _power_law(own: Sequence[Any], design_XxC: np.ndarray) -> dict[str, Any]:
 
 
 def _estimate(value_B: np.ndarray, tables: int) -> capacity.Estimate:
-    """Of replicates, of which the first is the estimate itself."""
+    """The estimate from replicates, the first of which is the estimate itself."""
     return capacity.Estimate(float(value_B[0]), *statistics.interval(value_B, tables))
 
 
-def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
+def _estimate_columns(name: str, estimate: capacity.Estimate) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 

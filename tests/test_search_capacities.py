@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from memobench.analysis import searched as capacities
+from memobench.analysis import capacities
 from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.methods.search import Search
@@ -46,7 +46,7 @@ def _table(*each):
 
 
 def _capacity(*each):
-    (row,) = capacities.capacities(_table(*each)).to_dict("records")
+    (row,) = capacities.summarize(_table(*each)).to_dict("records")
     return row
 
 

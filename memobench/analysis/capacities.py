@@ -1,4 +1,4 @@
-"""Capacities that searches found: means over seeds, and whether more steps would raise them."""
+"""Capacities found by searches: means over seeds, and gains by more steps."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis import theorems
-from memobench.analysis.grouping import with_keys
+from memobench.analysis.grouping import add_keys
 from memobench.analysis.seeds import half_width
 from memobench.methods.bisection import GAIN
 from memobench.store.rows import configuration
@@ -15,14 +15,18 @@ CAPACITIES = ("complete_99", "complete_100", "memorized", "bits", "accuracy")
 CONVERGED, NOT_CONVERGED, LOWER_BOUND = "converged", "not converged", "lower bound"
 
 
-def capacities(table: pd.DataFrame) -> pd.DataFrame:
-    """Capacities of searched runs: means over seeds, half of their 95% intervals.
+def summarize(table: pd.DataFrame) -> pd.DataFrame:
+    """Capacities of searched runs, means over seeds, with halves of their 95% intervals.
 
-    gain_99, gain_known, gain_bits: by how much the last doubling of the steps raised the sums over
-    seeds of `complete_99`, of what is known of all examples and of its bits. `verdict` says whether
-    all are less than GAIN (`converged`), or the set was used up in some run (`lower bound`).
-    rate_at_edge: the share of seeds whose best learning rate is the least or the largest that was
-    tried, NaN where only one was tried. `seconds` are of one run.
+    Returns:
+      One row per configuration. Columns, beside CAPACITIES:
+        gain_99, gain_known, gain_bits: the share by which the last doubling of the steps raised the
+          sums over seeds of `complete_99`, of what is known of all examples and of its bits.
+        verdict: `converged` if all gains are less than GAIN, `lower bound` if some run used up its
+          set, else `not converged`.
+        rate_at_edge: the share of seeds whose best learning rate is the least or the largest that
+          was tried, NaN where only one was tried.
+        seconds: of one run.
     """
     keys, ok = [*configuration(), "n_params_distinct"], table["status"] == "ok"
     measured = ("complete_99", "complete_100", "bits", "final_steps", "n_params_distinct")
@@ -35,9 +39,9 @@ def capacities(table: pd.DataFrame) -> pd.DataFrame:
         numbers[f"last_{name}"] = numbers[now].where(before.notna())
     for name in ("complete_99", "complete_100"):
         numbers[name] = numbers[name].where(ok)
-    numbers["rate_at_edge"] = _at_edge(table)
+    numbers["rate_at_edge"] = _is_at_edge(table)
     numbers["seconds"] = table["run_seconds"] / table["pack_size"]
-    numbers["proven"] = pd.Series(theorems.promised(table), index=table.index)
+    numbers["proven"] = pd.Series(theorems.promised_examples(table), index=table.index)
     groups = table.assign(**numbers).groupby(keys, dropna=False, sort=False)
     columns: dict[str, Any] = {
         "seeds": groups["status"].agg(lambda status: int((status == "ok").sum())),
@@ -52,7 +56,7 @@ def capacities(table: pd.DataFrame) -> pd.DataFrame:
     for measure in CAPACITIES:
         columns[measure] = groups[measure].mean()
         columns[f"{measure}_interval"] = groups[measure].agg(half_width)
-    found = with_keys(pd.DataFrame(columns))
+    found = add_keys(pd.DataFrame(columns))
     gains = found[[f"gain_{name}" for name in _GAINS]]
     # Tasks without bits have no gain in bits.
     gained = gains.fillna({"gain_bits": 0.0}).lt(GAIN).all(axis=1) & (found["diverged"] == 0)
@@ -72,7 +76,7 @@ def _gain(groups: Any, name: str) -> pd.Series:
     return (now / before - 1).where((now > 0) | (before > 0), before.abs())
 
 
-def _at_edge(table: pd.DataFrame) -> pd.Series:
+def _is_at_edge(table: pd.DataFrame) -> pd.Series:
     """1 where a search's best rate is the least or largest of several, 0 where it is between."""
 
     def one(factors: Any, best: Any) -> float:

@@ -1,4 +1,4 @@
-"""Typical capacities of families: bits, threshold and attention over MLP, against parameters."""
+"""Figures of typical capacities of families, and of attention over MLP, against parameters."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench.board import typical
+from memobench.board import capacity_summary
 from memobench.board.families import TOLERANCE
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
@@ -63,12 +63,12 @@ class Typical(Drawing):
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`: of the exact gradient, with 95% intervals."""
-        found = typical.summary(table)
+        found = capacity_summary.summarize(table)
         found = found[found["protocol"] == "exact"]
         families = list(dict.fromkeys(found["family"]))
         colors, markers = colors_of(families), itertools.cycle(MARKERS)
         looks = {x: {"color": colors[x], "marker": next(markers)} for x in families}
-        contests = typical.contests(table)
+        contests = capacity_summary.contests(table)
         figure, ((bits, half, *over),) = subplots(1, 3 if contests else 2, (13, 6))
         second = ("half_99", "sets that fit", "associations per parameter\nthat half know to 99%")
         if "half_99" not in found:
@@ -85,15 +85,15 @@ class Typical(Drawing):
         for axis in over:
             _ratios(axis, contests)
         figure.suptitle(notation.typeset(experiment.title))
-        laws = typical.power_laws(table).to_dict("records")
-        kept = [law for law in laws if law["p_value"] >= typical.REJECTED]
+        laws = capacity_summary.power_laws(table).to_dict("records")
+        kept = [law for law in laws if law["p_value"] >= capacity_summary.REJECTED]
         for law in kept:
             n_X = np.array(law["n_params"])
             # On top, for a law that is not rejected hides behind what it was fitted to.
             bits.plot(n_X, np.array(law["bits"]) / n_X, "--", color="black", linewidth=1, zorder=5)
         handles = [key(family, **looks[family]) for family in families]
         handles += [key("power law, not rejected", color="black", linestyle="--")] if kept else []
-        _below(figure, handles)
+        _add_legend(figure, handles)
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
@@ -102,7 +102,7 @@ class Typical(Drawing):
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the answer in a sentence, and a table of every set."""
-        found = typical.summary(table)
+        found = capacity_summary.summarize(table)
         if found.empty:
             return []
         said = self.answer(table)
@@ -113,7 +113,7 @@ class Typical(Drawing):
             parts += [
                 f"### {budget:,} parameters, N = {int(rows['vocab_size'].iloc[0])}, {protocol} "
                 f"protocol, {steps} steps",
-                tables.markdown(shown(rows), {}),
+                tables.markdown(reader_table(rows), {}),
             ]
         return [*parts, *_power_laws(table)]
 
@@ -127,8 +127,8 @@ class Shapes(Drawing):
         runs: list[Any] = table[table["status"] == "ok"].to_dict("records")
         known = pd.DataFrame(
             {
-                "family": [typical.family(run) for run in runs],
-                "budget": [typical.budget(int(run["n_params"])) for run in runs],
+                "family": [capacity_summary.family(run) for run in runs],
+                "budget": [capacity_summary.budget(int(run["n_params"])) for run in runs],
                 "width": [run["d_model"] for run in runs],
                 "bits": [run["bits"] / run["n_params"] for run in runs],
             }
@@ -159,19 +159,19 @@ class Shapes(Drawing):
             for family, marker in zip(families, MARKERS * len(families), strict=False)
         ]
         figure.suptitle(notation.typeset(experiment.title))
-        _below(figure, handles)
+        _add_legend(figure, handles)
         return figure
 
 
-def _below(figure: "Figure", handles: Sequence[Any]) -> None:
-    """The legend, in two columns where names of families are long."""
+def _add_legend(figure: "Figure", handles: Sequence[Any]) -> None:
+    """Draws the legend, in two columns where names of families are long."""
     long = any(len(handle.get_label()) > _LONG for handle in handles)
     legend(figure, handles, columns=2 if long else 3)
 
 
 def laws(table: pd.DataFrame) -> pd.DataFrame:
-    """What pages show of the power law of every family that has one, that of most bits first."""
-    found = typical.power_laws(table)
+    """The table for pages of the power law of every family that has one, by its bits."""
+    found = capacity_summary.power_laws(table)
     if found.empty:
         return found
     most = found["bits"].map(max).sort_values(ascending=False)
@@ -196,14 +196,14 @@ def _power_laws(table: pd.DataFrame) -> list[str]:
         "others half of them: *all pairs over half* is what multiplies bits where they are all. "
         "Least squares in logarithms, every budget alike, with 95% intervals. *p* is the chance of "
         "deviations from the law as large as these if it were true, by the variances of means: "
-        f"where it is below {typical.REJECTED} the law is rejected, and the exponent a summary "
-        "without an interval. The family of most bits comes first.",
+        f"where it is below {capacity_summary.REJECTED} the law is rejected, and the exponent a "
+        "summary without an interval. The family of most bits comes first.",
         tables.markdown(shown, {}),
     ]
 
 
 def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, aside: float) -> None:
-    """Estimates with intervals over budgets, per parameter; a share is none of parameters."""
+    """Draws estimates with intervals over budgets, per parameter unless they are shares."""
     rows = rows.dropna(subset=[name]).sort_values("n_params")
     per = 1 if name == "accuracy" else rows["n_params"]
     value, low, high = (
@@ -214,9 +214,9 @@ def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, aside: float
     axis.errorbar(x, value, yerr=[value - low, high - value], capsize=2, linewidth=1, **look)
 
 
-def _ratios(axis: "Axes", contests: Sequence[typical.Contest]) -> None:
-    attention, mlp, _ = typical.SIDES
-    ratios = [(x.budget, typical.ratio(x.best[attention], x.best[mlp])) for x in contests]
+def _ratios(axis: "Axes", contests: Sequence[capacity_summary.Contest]) -> None:
+    attention, mlp, _ = capacity_summary.SIDES
+    ratios = [(x.budget, capacity_summary.ratio(x.best[attention], x.best[mlp])) for x in contests]
     all_steps = sorted({steps for _, of_budget in ratios for steps, _ in of_budget})
     for place, (steps, color) in enumerate(
         zip(all_steps, palette(len(all_steps), "viridis"), strict=True)
@@ -249,8 +249,8 @@ def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:
     axis.set_xlabel("parameters, all counted")
 
 
-def shown(rows: pd.DataFrame) -> pd.DataFrame:
-    """A set's entries for readers."""
+def reader_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """The table of a set's entries for readers."""
 
     def interval(name: str, digits: int, per: Any = 1.0) -> list[str]:
         if name not in rows:
