@@ -11,7 +11,7 @@ import pkgutil
 import sys
 from types import ModuleType
 
-from memobench.common.errors import UserError, shown
+from memobench.common.errors import UserError, short_repr
 from memobench.experiment import EXPERIMENTS as EXPERIMENTS
 from memobench.experiment import Experiment, add, declared, listed
 

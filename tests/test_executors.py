@@ -19,7 +19,7 @@ import pytest
 
 import memobench
 from memobench import certificates, executors
-from memobench.common.errors import Lost, UserError
+from memobench.common.errors import RunsFailed, UserError
 from memobench.core.columns import declared, satisfying
 from memobench.core.spec import kind
 from memobench.executors import TEXT, Ended, Executor, Pool, local, ray, slurm
@@ -85,7 +85,7 @@ def test_a_worker_that_vanishes_is_tried_again(runs, tmp_path, caplog):
 
 
 def test_tries_are_bounded_and_the_reason_is_shown(runs, tmp_path):
-    with pytest.raises(Lost, match=r"runs could not be trained \(\d runs: worker killed\)"):
+    with pytest.raises(RunsFailed, match=r"runs could not be trained \(\d runs: worker killed\)"):
         _run(runs, tmp_path, failing=range(100))
     assert next(Unreliable.last.turns) == 3 * len(packing.plan(runs, "cpu"))
     assert Unreliable.last.closed
@@ -93,7 +93,7 @@ def test_tries_are_bounded_and_the_reason_is_shown(runs, tmp_path):
 
 
 def test_a_worker_that_ends_without_a_result_is_not_believed(runs, tmp_path):
-    with pytest.raises(Lost, match="its worker ended without a result"):
+    with pytest.raises(RunsFailed, match="its worker ended without a result"):
         _run(runs, tmp_path, failing=range(100), error=None)
     assert len(_run(runs, tmp_path, failing=(0, 2), error=None)) == len(runs)
 
@@ -121,7 +121,7 @@ def test_the_lease_of_a_worker_that_died_on_another_machine_is_void(runs, tmp_pa
         return [Ended(turns[-1], "OUT_OF_MEMORY")]
 
     monkeypatch.setattr(Unreliable, "ended", ended)
-    with pytest.raises(Lost, match="OUT_OF_MEMORY"):
+    with pytest.raises(RunsFailed, match="OUT_OF_MEMORY"):
         _run(runs, tmp_path)
     assert len(turns) == 3 * len(packing.plan(runs, "cpu"))
 
@@ -129,7 +129,7 @@ def test_the_lease_of_a_worker_that_died_on_another_machine_is_void(runs, tmp_pa
 def test_what_was_lost_costs_no_other_run(runs, tmp_path):
     packs = packing.plan(runs, "cpu")
     turns = [0, len(packs), len(packs) + 1]
-    with pytest.raises(Lost, match=f"{len(packs[0].runs)} of {len(runs)} runs"):
+    with pytest.raises(RunsFailed, match=f"{len(packs[0].runs)} of {len(runs)} runs"):
         _run(runs, tmp_path, failing=turns)
     done = set(memobench.load_results(tmp_path)["run_id"])
     assert done == {run.run_id for pack in packs[1:] for run in pack.runs}

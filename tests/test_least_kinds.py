@@ -13,7 +13,7 @@ from flax import linen as nn
 import memobench
 from memobench import claims, theory
 from memobench.analysis import theorems
-from memobench.common.errors import Lost, UserError, require
+from memobench.common.errors import RunsFailed, UserError, require
 from memobench.constructions.base import Construction
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
@@ -245,7 +245,7 @@ def test_what_a_method_returns_is_looked_at():
     lucky = kind("lucky")(type("Lucky", (Method,), {**given, "train": lambda *_: None}))
     heads = AttentionOnly(d_model=3, d_head=3)
     run = Run(task=Associations(vocab_size=5), architecture=heads, method=lucky())
-    with pytest.raises(Lost, match="method lucky: its train gives no PackResult of 1 run;"):
+    with pytest.raises(RunsFailed, match="method lucky: its train gives no PackResult of 1 run;"):
         memobench.run([run], progress=False)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import memobench
 from memobench import claims
-from memobench.common.errors import UserError
+from memobench.common.errors import UserError, short_repr
 from memobench.core import columns
 from memobench.core.architecture import Architecture
 from memobench.core.columns import declared, text_of
@@ -206,9 +206,9 @@ def test_messages_show_any_value_in_one_short_line():
     for _ in range(100_000):
         deep = [deep]
     for value in (deep, 10**5000, np.ones((30, 30)), "a\nb" * 1000, "\u202e\x00", object()):
-        assert_one_line(columns.shown(value))
-        assert len(columns.shown(value)) <= 100
-        assert columns.shown(value).isprintable()
+        assert_one_line(short_repr(value))
+        assert len(short_repr(value)) <= 100
+        assert short_repr(value).isprintable()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis.kinds import FAMILIES
-from memobench.common.errors import UserError, closest
+from memobench.common.errors import UserError, suggest
 from memobench.core.spec import derived
 from memobench.store.rows import all_columns
 from memobench.theory.bounds import (
@@ -97,7 +97,7 @@ def violations(
                 continue
             raise UserError(
                 f"theorem {limit.name!r} reads {name!r}, which is not a column of runs"
-                f"{closest(name, known, others='; declare it, or read another')}"
+                f"{suggest(name, known, others='; declare it, or read another')}"
             ) from error
         measured = pd.to_numeric(measured, errors="coerce")
         beyond = np.asarray(applies & (measured > value))

@@ -24,7 +24,7 @@ Weights = tuple[pathlib.Path, Certificate]
 
 
 @functools.lru_cache(maxsize=16)
-@settings.pinned
+@settings.pin
 def function(certificate: Certificate) -> np.ndarray:
     """What weights say of all examples of their task, of size 1, whatever their scale.
 

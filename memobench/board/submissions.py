@@ -32,11 +32,11 @@ from memobench.common import atomic, strict_json
 from memobench.common.errors import (
     UnknownKind,
     UserError,
+    escape_unprintable,
     name_place,
-    printable,
     reason,
     require,
-    shown,
+    short_repr,
 )
 from memobench.core import columns, own_code
 from memobench.core.spec import Spec
@@ -177,8 +177,8 @@ def _code_of(spec: Spec) -> dict[str, bytes]:
     file = pathlib.Path(own_code.file_of(type(spec)))
     require(
         file.is_file(),
-        f"{spec.name} must be defined in a file, got {shown(str(file))}. Put it into one and load "
-        "it with --plugin.",
+        f"{spec.name} must be defined in a file, got {short_repr(str(file))}. Put it into one and "
+        "load it with --plugin.",
     )
     others = {pathlib.Path(each).name for each in own_code.files(type(spec))} - {file.name}
     require(
@@ -197,12 +197,12 @@ def read(path: store.Path) -> Submission:
       UserError: the first thing that is wrong with it: folder, file, and what to do.
     """
     path = pathlib.Path(path)
-    with name_place(printable(path)):
+    with name_place(escape_unprintable(path)):
         require(
             "\0" not in str(path) and path.is_dir() and not path.is_symlink(),
             "is not a folder; name that of a submission",
         )
-        head = strict_json.parsed(_contents(path / HEAD, _MAX_HEAD))
+        head = strict_json.parse(_contents(path / HEAD, _MAX_HEAD))
         _check_head(head)
         require(
             path.resolve().name == _name(head),
@@ -210,7 +210,7 @@ def read(path: store.Path) -> Submission:
             "write it again with memobench submit",
         )
         for name in sorted({x.name for x in path.iterdir()} - {HEAD, *_files(head)}):
-            raise UserError(f"{printable(name)} is not listed in {HEAD}; leave it out")
+            raise UserError(f"{escape_unprintable(name)} is not listed in {HEAD}; leave it out")
         for name, digest in head["code"].items():
             same = certificates.digest(_contents(path / name, _MAX_CODE)) == digest
             require(same, f"{name} was changed after it was written")
@@ -240,7 +240,7 @@ def _counted(path: pathlib.Path, head: Mapping[str, Any]) -> tuple[dict[str, Any
         _require_no_labels(certificate)
     except UserError as error:
         # Whose folder it is, is said once.
-        said = str(error).removeprefix(f"{printable(path)}: ")
+        said = str(error).removeprefix(f"{escape_unprintable(path)}: ")
         if isinstance(error, UnknownKind) and head["code"]:
             files = " ".join(head["code"])
             said += f"; here it is defined by {files}: review that before you load it"
@@ -332,7 +332,7 @@ def _check_head(head: Any) -> None:
     """Raises UserError unless all fields are there and valid."""
     require(isinstance(head, dict), "is not a submission; write it with memobench submit")
     for name in head:
-        require(name in HEADER, f"the field {shown(name)} is unknown; leave it out")
+        require(name in HEADER, f"the field {short_repr(name)} is unknown; leave it out")
     for name, domain in HEADER.items():
         require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
         domain.checked(name, head.get(name))
@@ -341,7 +341,7 @@ def _check_head(head: Any) -> None:
     require(
         board.OWN not in plain and plain != board.YOURS,
         f"submitter must be neither {board.OWN}'s name nor what a board calls its reader, got "
-        f"{shown(head['submitter'])}. Write yours.",
+        f"{short_repr(head['submitter'])}. Write yours.",
     )
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from memobench.analysis import theorems
 from memobench.board import families, typical
-from memobench.common.errors import in_a_line, printable, require, shown
+from memobench.common.errors import escape_unprintable, in_a_line, require, short_repr
 from memobench.core import columns as col
 from memobench.core import module as models
 from memobench.core import own_code
@@ -85,7 +85,7 @@ def run(
     task = families.task(budget)
     require(
         isinstance(architecture, Architecture),
-        f"architecture={shown(architecture)} is no architecture; give a spec such as MLP(..)",
+        f"architecture={short_repr(architecture)} is no architecture; give a spec such as MLP(..)",
     )
     require(
         isinstance(track, str) and track in TRAININGS,
@@ -360,10 +360,10 @@ _SAME = ["run_id", "by"]
 
 def _row(key: _Key, values: Mapping[str, Any]) -> dict[str, Any]:
     architecture = key.architecture
-    sizes = {"architecture": architecture.name, "family": printable(architecture.family)}
+    sizes = {"architecture": architecture.name, "family": escape_unprintable(architecture.family)}
     sizes |= {**architecture.shared_cells(), **architecture.cells()}
     own = {"track": key.track, "budget": key.budget, "by": key.by, "version": VERSION}
-    own |= {"entry": printable(architecture.full_name)}
+    own |= {"entry": escape_unprintable(architecture.full_name)}
     return {**values, **sizes, **own, "vocab_size": families.VOCAB_SIZES[key.budget]}
 
 

@@ -15,7 +15,7 @@ import scipy.stats
 from memobench.analysis import estimates, statistics
 from memobench.analysis import seeds as analysis
 from memobench.board import families
-from memobench.common.errors import printable
+from memobench.common.errors import escape_unprintable
 from memobench.core.architecture import Architecture, in_words
 from memobench.methods import thresholds as capacity
 from memobench.methods.capacity import Capacity
@@ -111,7 +111,7 @@ def family(run: Any) -> str:
     """The family of a row's architecture; its name and depth, where it is not registered here."""
     known_as = architecture(run)
     name = known_as.family if known_as else in_words(str(run["architecture"]), run)
-    return printable(name)
+    return escape_unprintable(name)
 
 
 def budget(n_params: int) -> int:

@@ -27,7 +27,14 @@ import safetensors.numpy
 from flax import traverse_util
 
 from memobench.common import atomic, folders, strict_json
-from memobench.common.errors import UserError, name_place, printable, reason, require, shown
+from memobench.common.errors import (
+    UserError,
+    escape_unprintable,
+    name_place,
+    reason,
+    require,
+    short_repr,
+)
 from memobench.core import columns
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
@@ -89,7 +96,7 @@ class Certificate:
         )
         require_shapes(self.params, shapes(self.module(), self.task.context_length))
         for name, x in self.params.items():
-            require(np.isfinite(x).all(), f"the parameter {shown(name)} is not finite")
+            require(np.isfinite(x).all(), f"the parameter {short_repr(name)} is not finite")
 
     def module(self) -> Module:
         """The model, small enough to be run here. Raises UserError where it is not."""
@@ -133,7 +140,7 @@ def of(task: Task, architecture: Architecture, params: Any, **more: Any) -> Cert
     """
     flat = traverse_util.flatten_dict(params, sep="/")
     for name, x in flat.items():
-        require(np.isrealobj(x), f"the parameter {shown(name)} is complex; give real numbers")
+        require(np.isrealobj(x), f"the parameter {short_repr(name)} is complex; give real numbers")
     # `np.ascontiguousarray` would make a vector of a scalar.
     arrays = {name: np.asarray(x, np.float32, order="C") for name, x in flat.items()}
     return Certificate(task=task, architecture=architecture, params=arrays, **more)
@@ -158,7 +165,7 @@ def decode(data: bytes) -> Certificate:
     try:
         params = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
-        raise UserError(f"{_DAMAGED} ({shown(str(error))[1:-1]})") from error
+        raise UserError(f"{_DAMAGED} ({short_repr(str(error))[1:-1]})") from error
     options = {name: head.get(name) for name in OPTIONAL}
     found = Certificate(task=task, architecture=architecture, params=params, **options)
     require(encode(found) == data, "its bytes are not those that memobench writes; save it again")
@@ -172,7 +179,7 @@ def _head(data: bytes) -> dict[str, Any]:
     """The JSON beside the weights, whose fields are checked one by one."""
     size = int.from_bytes(data[:8], "little")
     require(8 + size <= len(data) and size <= _MAX_HEADER, f"{_DAMAGED}: it has no header")
-    header = strict_json.parsed(data[8 : 8 + size])
+    header = strict_json.parse(data[8 : 8 + size])
     require(isinstance(header, dict), f"{_DAMAGED}: its header is no object")
     metadata = header.pop("__metadata__", None)
     text = metadata.get("memobench") if isinstance(metadata, dict) else None
@@ -180,11 +187,14 @@ def _head(data: bytes) -> dict[str, Any]:
         raise UserError("is not a certificate of memobench: it names no task")
     for name, tensor in header.items():
         kind = tensor.get("dtype") if isinstance(tensor, dict) else None
-        require(kind == "F32", f"the parameter {shown(name)} is {shown(kind)}; save it as float32")
-    head = strict_json.parsed(text.encode())
+        require(
+            kind == "F32",
+            f"the parameter {short_repr(name)} is {short_repr(kind)}; save it as float32",
+        )
+    head = strict_json.parse(text.encode())
     require(isinstance(head, dict), f"{_DAMAGED}: its specs are no object")
     for name in head.keys() - HEAD:
-        raise UserError(f"the field {shown(name)} is unknown; leave it out")
+        raise UserError(f"the field {short_repr(name)} is unknown; leave it out")
     for name, domain in HEAD.items():
         require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
         if name in head:
@@ -221,7 +231,7 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
     """
     folders.require_path(path, "path")
     path = pathlib.Path(path)
-    with name_place(printable(path)):
+    with name_place(escape_unprintable(path)):
         try:
             data = strict_json.contents(path, MAX_BYTES, follow)
         except UserError:
@@ -264,7 +274,7 @@ def require_shapes(
     for name in expected.keys() - params:
         raise UserError(f"the parameter {name} is missing; put it in")
     for name, x in params.items():
-        require(name in expected, f"the model has no parameter {shown(name)}; leave it out")
+        require(name in expected, f"the model has no parameter {short_repr(name)}; leave it out")
         require(
             x.shape == expected[name],
             f"the parameter {name} has shape {x.shape}, and the model's has {expected[name]}",

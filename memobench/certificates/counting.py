@@ -19,7 +19,7 @@ import numpy as np
 from memobench import certificates
 from memobench.certificates import Certificate
 from memobench.common import settings
-from memobench.common.errors import name_place, printable, require
+from memobench.common.errors import escape_unprintable, name_place, require
 from memobench.core.module import RUNS_BRIEFLY, Module
 from memobench.numerics import metrics, precision
 
@@ -54,12 +54,12 @@ def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
 
 def row(path: certificates.Path, certificate: Certificate, digest: str) -> dict[str, Any]:
     """The same of a file that was read."""
-    with name_place(printable(path)):
+    with name_place(escape_unprintable(path)):
         counted = count(certificate)
-    return {"file": printable(pathlib.Path(path).name), "digest": digest, **counted}
+    return {"file": escape_unprintable(pathlib.Path(path).name), "digest": digest, **counted}
 
 
-@settings.pinned
+@settings.pin
 def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[str, Any]:
     """The same of a certificate that is not in a file.
 

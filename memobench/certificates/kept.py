@@ -3,7 +3,7 @@
 from typing import Any
 
 from memobench import certificates
-from memobench.common.errors import require, shown
+from memobench.common.errors import require, short_repr
 from memobench.common.folders import SHARDS
 from memobench.core.columns import NAME
 from memobench.core.run import Run
@@ -27,7 +27,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     """
     require(
         isinstance(run, Run | str),
-        f"run={shown(run)} is neither a run nor an id; give one",
+        f"run={short_repr(run)} is neither a run nor an id; give one",
     )
     store.require_folder(results, store.first(results), "results=")
     run_id = run if isinstance(run, str) else run.run_id

@@ -16,7 +16,7 @@ import numpy as np
 from flax.errors import InvalidRngError
 
 from memobench.common import settings
-from memobench.common.errors import UserError, name_source, require, shown
+from memobench.common.errors import UserError, name_source, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
@@ -46,7 +46,7 @@ _MORE, _OFF = 2, 1e-4
 _EXAMPLES = 4
 
 
-@settings.pinned
+@settings.pin
 def check(architecture: Architecture, task: Task | None = None) -> tuple[str, ...]:
     """Lines that say what is wrong with an architecture; empty where nothing is.
 
@@ -103,11 +103,12 @@ _SOUND: set[tuple[Module, Any]] = set()
 def _built(architecture: Architecture, task: Task | None) -> tuple[Module, Task]:
     require(
         isinstance(architecture, Architecture),
-        f"architecture={shown(architecture)} is none; give one with sizes, such as MLP(d_mlp=8)",
+        f"architecture={short_repr(architecture)} is none; give one with sizes, such as "
+        "MLP(d_mlp=8)",
     )
     require(
         task is None or isinstance(task, Task),
-        f"task={shown(task)} is none; give one, such as Associations(vocab_size=10)",
+        f"task={short_repr(task)} is none; give one, such as Associations(vocab_size=10)",
     )
     check_code(x for x in (architecture, task) if x is not None)
     if task is not None:
@@ -148,8 +149,8 @@ def _parameters(module: Module, task: Task) -> Iterator[str]:
         name, keys = jax.tree_util.keystr(path, simple=True, separator="/"), map(_key, path)
         if not all(NAME.holds(key) and key != "__metadata__" for key in keys):
             yield (
-                f"the parameter {shown(name)} must be an array, and it and the modules around it "
-                f"must each have {NAME.description}; rename it"
+                f"the parameter {short_repr(name)} must be an array, and it and the modules around "
+                f"it must each have {NAME.description}; rename it"
             )
         elif x.dtype != np.float32:
             yield (
@@ -212,7 +213,7 @@ def _predicted(module: Module, task: Task) -> Iterator[str]:
         **models.counts(module, length),
     }.items():
         if not real(0).holds(value):
-            yield f"its {name} must be {real(0).description}, got {shown(value)}; fix it"
+            yield f"its {name} must be {real(0).description}, got {short_repr(value)}; fix it"
 
 
 def _outputs(module: Module, task: Task) -> Iterator[str]:

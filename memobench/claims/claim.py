@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.common.errors import UserError, arguments_checked, in_a_line, require, shown
-from memobench.common.notation import plural
+from memobench.common.errors import UserError, check_arguments, in_a_line, require, short_repr
+from memobench.common.notation import pluralize
 from memobench.constructions.base import CONSTRUCTED, NEAREST
 from memobench.core.architecture import Architecture
 from memobench.core.cells import spec_columns
@@ -77,13 +77,13 @@ def _declaring_module() -> str:
     # The claim's own initialiser, and what checks its arguments.
     while frame.f_back and frame.f_globals.get("__name__") in (
         __name__,
-        arguments_checked.__module__,
+        check_arguments.__module__,
     ):
         frame = frame.f_back
     return str(frame.f_globals.get("__name__"))
 
 
-@arguments_checked
+@check_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
     """What a paper says, in one sentence, and the test that decides it.
@@ -115,11 +115,11 @@ class Claim:
     def __post_init__(self) -> None:
         if not callable(self.test):
             takes = "give a function from a table to a Finding"
-            raise UserError(f"claim {self.name!r}: test={shown(self.test)}; {takes}")
+            raise UserError(f"claim {self.name!r}: test={short_repr(self.test)}; {takes}")
         labels = isinstance(self.variants, tuple) and all(isinstance(x, str) for x in self.variants)
         if not labels:
             several = "give a tuple of labels: ('exact',)"
-            raise UserError(f"claim {self.name!r}: variants={shown(self.variants)}; {several}")
+            raise UserError(f"claim {self.name!r}: variants={short_repr(self.variants)}; {several}")
         require(
             not (self.variants and self.across_variants),
             f"claim {self.name!r}: across_variants compares all variants; leave variants out",
@@ -141,7 +141,7 @@ def findings(
     variant and number of steps is missing.
     """
     if isinstance(claims, Claim):
-        raise UserError(f"claims={shown(claims)} is one claim; give a list: [claim]")
+        raise UserError(f"claims={short_repr(claims)} is one claim; give a list: [claim]")
     missing = _missing(table, wanted)
     if wanted is not None:
         table = table[table["run_id"].isin(wanted["run_id"])]
@@ -188,8 +188,8 @@ def _undecided(lacking: pd.DataFrame) -> Finding:
     seeds = sorted(set(lacking["seed"]))
     return Finding(
         UNDECIDED,
-        f"{plural(len(lacking), 'run')} {'is' if len(lacking) == 1 else 'are'} {MISSING}"
-        f"{plural(n_configurations, 'configuration')} "
+        f"{pluralize(len(lacking), 'run')} {'is' if len(lacking) == 1 else 'are'} {MISSING}"
+        f"{pluralize(n_configurations, 'configuration')} "
         f"(seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})",
     )
 
@@ -211,7 +211,7 @@ def _of_all(claim: Claim, table: pd.DataFrame) -> Finding:
         return Finding(UNDECIDED, f"its test raises {in_a_line(error)}")
     if not isinstance(finding, Finding) or finding.verdict not in (HOLDS, FAILS, UNDECIDED):
         raise UserError(
-            f"claim {claim.name!r}: its test gives {shown(finding)}; return a Finding whose "
+            f"claim {claim.name!r}: its test gives {short_repr(finding)}; return a Finding whose "
             f"verdict is {HOLDS}, {FAILS} or {UNDECIDED}"
         )
     is_elsewhere = claim.made_for and not (claim.covers and claim.covers(table))
@@ -282,7 +282,7 @@ def only(test: Test, **values: Any) -> Test:
             chosen = table[table[column].isin(value if several else [value])]
             if chosen.empty:
                 there = pd.factorize(table[column], sort=True)[1].tolist()
-                none = f"no run has {column}={shown(value)}; there are {shown(there)}"
+                none = f"no run has {column}={short_repr(value)}; there are {short_repr(there)}"
                 return Finding(UNDECIDED, none)
             table = chosen
         return test(table)

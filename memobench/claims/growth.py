@@ -41,7 +41,7 @@ from memobench.claims.evidence import (
     statistic_of,
     too_few,
 )
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 
 LINEAR: Region = (0.5, 1.5)
 QUADRATIC: Region = (1.5, 2.5)
@@ -87,7 +87,7 @@ def _straightness(means: Means, group: Any) -> Statistic:
     curved_X = fit_of(saturating(from_first_X, scale), means.mean_X)
     difference = aicc_of_runs(means, curved_X, 4) - aicc_of_runs(means, fitted_X, 3)
     details = (
-        f"{plural(len(x_X), 'point')}, slope {stated(line_B2[:, 1], means.seeds)} "
+        f"{pluralize(len(x_X), 'point')}, slope {stated(line_B2[:, 1], means.seeds)} "
         f"per head, R² {r_squared:.4f}, AICc of a saturating curve minus the line's "
         f"{rounded(difference)}"
     )

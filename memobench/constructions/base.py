@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import theory
-from memobench.common.errors import UserError, require, shown
+from memobench.common.errors import UserError, require, short_repr
 from memobench.constructions import making
 from memobench.constructions.problem import Constructed, Problem
 from memobench.core import columns as col
@@ -144,10 +144,10 @@ class Construction(Method):
             start = cls.named(theorem)(**{name: _value(x) for name, x in given.items()})
         except (TypeError, ValueError) as error:
             raise UserError(
-                f"start={shown(text)} is not a construction; write a theorem and what differs from "
-                "the defaults, as in 'dana2025 n_aimed=0'"
+                f"start={short_repr(text)} is not a construction; write a theorem and what differs "
+                "from the defaults, as in 'dana2025 n_aimed=0'"
             ) from error
-        require(str(start) == text, f"start={shown(text)} is written {shown(str(start))}")
+        require(str(start) == text, f"start={short_repr(text)} is written {short_repr(str(start))}")
         return start
 
     def check_run(self, run: Run) -> None:

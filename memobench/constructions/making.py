@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from memobench.common.errors import UserError, closest, require, shown
+from memobench.common.errors import UserError, require, short_repr, suggest
 from memobench.constructions import checking, evaluation, linear
 from memobench.constructions.problem import Constructed, Problem
 from memobench.core import cells as runs
@@ -240,7 +240,7 @@ def promises(run: Run) -> int | None:
     except KeyError as error:
         name = str(error.args[0])
         raise UserError(
-            f"theorem {bound.name!r} reads {name!r}, no size of a run{closest(name, sizes)}"
+            f"theorem {bound.name!r} reads {name!r}, no size of a run{suggest(name, sizes)}"
         ) from error
     require(
         0 <= value < math.inf,
@@ -251,7 +251,9 @@ def promises(run: Run) -> int | None:
 
 def _method(run: Run) -> Any:
     method: Any = run.method
-    require(method.solves, f"method={shown(method.row_name)} is no construction; give a run of one")
+    require(
+        method.solves, f"method={short_repr(method.row_name)} is no construction; give a run of one"
+    )
     return method
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memobench.common.errors import UserError, require, shown
+from memobench.common.errors import UserError, require, short_repr
 from memobench.core import columns as col
 from memobench.core import spec
 from memobench.core.architecture import Architecture
@@ -117,8 +117,8 @@ def from_cells(row: Mapping[str, Any]) -> Run:
         # True equals 1, but is none.
         if found != expected or isinstance(found, bool) != isinstance(expected, bool):
             raise UserError(
-                f"{name}={shown(row.get(name))} is not that of such a run, {shown(value)}; "
-                "all columns of a row must be those of one run"
+                f"{name}={short_repr(row.get(name))} is not that of such a run, "
+                f"{short_repr(value)}; all columns of a row must be those of one run"
             )
     return run
 

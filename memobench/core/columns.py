@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UserError, shown
+from memobench.common.errors import UserError, short_repr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Domain:
         canonical = self.canonical(value)
         if canonical is None:  # Tens of thousands of specs are made; few need a message.
             raise UserError(
-                f"{name}={shown(value)} is not {self.description}; give {name} such a value"
+                f"{name}={short_repr(value)} is not {self.description}; give {name} such a value"
             )
         return canonical
 
@@ -153,7 +153,7 @@ def numbers(most: int, above: float = 0.0) -> Domain:
             return tuple(float(x) for x in cell.split(" "))
         except (AttributeError, ValueError):
             # A list is no cell, whatever it holds.
-            return cell if isinstance(cell, str) else shown(cell)
+            return cell if isinstance(cell, str) else short_repr(cell)
 
     def write(value: tuple[float, ...]) -> str:
         return " ".join(repr(x) for x in value)

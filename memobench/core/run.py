@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from memobench.common import strict_json
-from memobench.common.errors import UserError, agree, arguments_checked, require, shown
+from memobench.common.errors import UserError, agree, check_arguments, require, short_repr
 from memobench.core.architecture import Architecture
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import NAME, Column, whole
@@ -28,7 +28,7 @@ from memobench.core.task import Task
 SEED = whole(0, MOST_SEED)
 
 
-@arguments_checked
+@check_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """One task, architecture, method and seed; `run_id` names it, so it is never done twice.
@@ -50,7 +50,7 @@ class Run:
         for name, family in families.items():
             value = getattr(self, name)
             if not isinstance(value, family):
-                raise UserError(f"{name}={shown(value)} is no {family.noun}; give one")
+                raise UserError(f"{name}={short_repr(value)} is no {family.noun}; give one")
         # The one place where a frozen value is written: the seed takes its one form.
         object.__setattr__(self, "seed", SEED.checked("seed", self.seed))
         self.method.check_run(self)
@@ -358,8 +358,8 @@ class Method(Spec):
         for name, zero in zeros.items():
             require(
                 agree(row[name], counted[name], within, zero),
-                f"{name}={shown(row[name])}, but the weights that were kept have "
-                f"{shown(counted[name])}; delete the wrong one",
+                f"{name}={short_repr(row[name])}, but the weights that were kept have "
+                f"{short_repr(counted[name])}; delete the wrong one",
             )
 
     @classmethod

@@ -20,7 +20,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
-from memobench.common.errors import UnknownKind, UserError, arguments_checked, require, shown
+from memobench.common.errors import UnknownKind, UserError, check_arguments, require, short_repr
 from memobench.core import own_code
 from memobench.core.columns import (
     NAME,
@@ -192,10 +192,10 @@ class Spec:
         True
         """
         if not isinstance(found, Mapping):
-            raise UserError(f"{shown(found)} is no spec of a {cls.noun}; give one")
+            raise UserError(f"{short_repr(found)} is no spec of a {cls.noun}; give one")
         kind = cls.named(found.get("name"))
         for name in found.keys() - {field.name for field in fields(kind)} - {"name"}:
-            raise UserError(f"{kind.name} has no field {shown(name)}; leave it out")
+            raise UserError(f"{kind.name} has no field {short_repr(name)}; leave it out")
         for field in fields(kind):
             present = field.name in found or field.omit is not dataclasses.MISSING
             require(present, f"{field.name} is missing; give {field.name} a value")
@@ -208,8 +208,8 @@ class Spec:
         if found is None:
             choices = ", ".join(sorted(cls.kinds()))
             raise UnknownKind(
-                f"{cls.noun}={shown(name)} is unknown; choose one of {choices}, or load the file "
-                "that defines it with --plugin"
+                f"{cls.noun}={short_repr(name)} is unknown; choose one of {choices}, or load the "
+                "file that defines it with --plugin"
             )
         return found
 
@@ -317,7 +317,7 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         is_users = cls.has_code and not own_code.in_tree(cls)
         if is_users:
             _add_code(cls)
-        made: Any = arguments_checked(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
+        made: Any = check_arguments(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
         if is_users:
             made.code = own_code.Current()
         made.name = NAME.checked("name", name)

@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from memobench.common.errors import UserError, closest, require, shown
+from memobench.common.errors import UserError, require, short_repr, suggest
 from memobench.core.columns import matching
 from memobench.core.spec import Spec
 
@@ -103,9 +103,10 @@ class Executor(Spec):
         """The executor with these options. Raises UserError for another name or value."""
         fields = [field.name for field in dataclasses.fields(cls)]
         for name in options:
-            hint = closest(name, fields) if fields else "; it has none"
+            hint = suggest(name, fields) if fields else "; it has none"
             require(
-                name in fields, f"option {shown(name)} is unknown to executor={cls.name!r}{hint}"
+                name in fields,
+                f"option {short_repr(name)} is unknown to executor={cls.name!r}{hint}",
             )
         return cls(**options)
 
@@ -131,7 +132,7 @@ def read(name: str, options: Sequence[str]) -> Executor:
         field, equals, value = text.partition("=")
         if not equals or not field.isidentifier():
             raise UserError(
-                f"--option={shown(text)[1:-1]} is no NAME=VALUE, such as --option=workers=4"
+                f"--option={short_repr(text)[1:-1]} is no NAME=VALUE, such as --option=workers=4"
             )
         values[field] = chosen.read(field, value)
     return chosen.make(values)

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from memobench.common.errors import UserError, reason, require, shown
+from memobench.common.errors import UserError, reason, require, short_repr
 from memobench.core.columns import declared, integer, number, satisfying
 from memobench.core.spec import kind
 from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
@@ -120,7 +120,7 @@ class Slurm(Executor):
         known = submitit.SlurmExecutor._valid_parameters()
         for name, value in self.settings.items():
             if name.removeprefix("slurm_") not in known:
-                raise UserError(f"{name}={shown(value)} is not a setting of executor='slurm'")
+                raise UserError(f"{name}={short_repr(value)} is not a setting of executor='slurm'")
 
     def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Jobs":
         """Raises UserError where Slurm is not here."""

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from memobench.common.errors import agree, require, shown
+from memobench.common.errors import agree, require, short_repr
 from memobench.core import columns as col
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, choice, declared, integer
@@ -195,14 +195,14 @@ class Capacity(OfParts):
         best = row["best_bits"]
         require(
             agree(best, counted["bits"], 1e-3),
-            f"best_bits={shown(best)}, but the weights that were kept know "
-            f"{shown(counted['bits'])}; delete the wrong one",
+            f"best_bits={short_repr(best)}, but the weights that were kept know "
+            f"{short_repr(counted['bits'])}; delete the wrong one",
         )
         most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
         require(
             most <= best + _LISTED,
-            f"best_bits must be the most of all models, {shown(most)}, got {shown(best)}. Delete "
-            "the row",
+            f"best_bits must be the most of all models, {short_repr(most)}, got "
+            f"{short_repr(best)}. Delete the row",
         )
 
     def all_trials(self, row: Mapping[str, Any]) -> list[tuple[float, int, int]]:

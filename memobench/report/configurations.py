@@ -11,7 +11,7 @@ import pandas as pd
 from memobench.analysis import seeds as analysis
 from memobench.analysis import theorems
 from memobench.common.errors import UserError
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 from memobench.core.run import Method
 from memobench.numerics.metrics import NEARLY
 from memobench.report import tables
@@ -137,7 +137,7 @@ def _known(table: pd.DataFrame) -> np.ndarray:
             known_X[i] = False
             unknown[str(error)] += 1
     for reason, count in unknown.items():
-        _log.warning("left out of all configurations: %s: %s", plural(count, "run"), reason)
+        _log.warning("left out of all configurations: %s: %s", pluralize(count, "run"), reason)
     return known_X
 
 

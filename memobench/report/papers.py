@@ -238,7 +238,7 @@ def _counted(decided: pd.DataFrame) -> str:
 
 def _cell(of_steps: pd.DataFrame, own: bool) -> str:
     first, *others = of_steps.to_dict("records")
-    seeds = notation.plural(int(first["seeds"]), "seed")
+    seeds = notation.pluralize(int(first["seeds"]), "seed")
     rests_on = seeds if own else f"{seeds}, quick"
     after = f" → {others[0]['verdict']}" if others else ""
     return f"{first['verdict']}{estimate_of(first)} ({rests_on}){after}"

@@ -9,7 +9,7 @@ from memobench.analysis import estimates
 from memobench.analysis import seeds as analysis
 from memobench.board import typical
 from memobench.common import notation
-from memobench.common.errors import closest, require, shown
+from memobench.common.errors import require, short_repr, suggest
 from memobench.core.run import Method
 from memobench.report.drawing import MARKERS, arms, colors_of, possible, subplots
 from memobench.store.rows import all_columns, configuration, measures
@@ -55,10 +55,10 @@ def plot(
     """
     require(
         isinstance(table, pd.DataFrame),
-        f"table={shown(table)} is no table; give one of memobench.load_results(FOLDER)",
+        f"table={short_repr(table)} is no table; give one of memobench.load_results(FOLDER)",
     )
     for argument, column in (("y", y), ("x", x), ("hue", hue)):
-        require(isinstance(column, str), f"{argument}={shown(column)} is no name of a column")
+        require(isinstance(column, str), f"{argument}={short_repr(column)} is no name of a column")
     lacking = [name for name in _NEEDED if name not in table]
     require(
         not lacking,
@@ -97,12 +97,12 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     measure = y.removesuffix(_PER_PARAMETER)
     specs = [*configuration(), "family"]
     for name in (x, hue):
-        fix = closest(name, [*analysis.telling(table, _USUAL), "family"], 0.6)
+        fix = suggest(name, [*analysis.telling(table, _USUAL), "family"], 0.6)
         known = name in all_columns() or name not in table
         foreign = "" if known else ", or its kind's file was not loaded"
         require(name in specs, f"{name!r} does not tell configurations apart{foreign}{fix}")
     require(y not in specs, f"y={y!r} tells configurations apart; choose what was measured")
-    require(measure in table, f"{measure!r} is no column here{closest(measure, measures(), 0.6)}")
+    require(measure in table, f"{measure!r} is no column here{suggest(measure, measures(), 0.6)}")
     rows = table[table["status"] == "ok"]
     rows = rows.assign(**{measure: pd.to_numeric(rows[measure], errors="coerce")})
     none = f"no row has numbers in {x!r} and {measure!r}; choose other columns"

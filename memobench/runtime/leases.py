@@ -26,7 +26,7 @@ from collections.abc import Collection
 from typing import Any
 
 from memobench.common import atomic, strict_json
-from memobench.common.errors import in_a_line, printable, require, shown
+from memobench.common.errors import escape_unprintable, in_a_line, require, short_repr
 from memobench.core import columns as col
 from memobench.store import results as store
 
@@ -140,7 +140,7 @@ class Leases:
         for path in paths:
             try:
                 data = strict_json.contents(path, MAX_BYTES)
-                content = _checked(strict_json.parsed(data))
+                content = _checked(strict_json.parse(data))
                 held = Held(
                     name=path.name,
                     run_ids=frozenset(content["run_ids"]),
@@ -153,7 +153,7 @@ class Leases:
             except FileNotFoundError:  # Released in this moment.
                 continue
             except Exception as error:
-                _log.warning("skipped lease %s: %s", printable(path), in_a_line(error))
+                _log.warning("skipped lease %s: %s", escape_unprintable(path), in_a_line(error))
                 continue
             found.append(held)
         self._seen = seen
@@ -244,7 +244,7 @@ def _checked(content: Any) -> dict[str, Any]:
     if type(about) is dict:
         cells |= {(name, domain): about[name] for name, domain in _ABOUT.items() if name in about}
     for (name, domain), value in cells.items():
-        require(domain.holds(value), f"has {name}={shown(value)}, not {domain.description}")
+        require(domain.holds(value), f"has {name}={short_repr(value)}, not {domain.description}")
     return content
 
 

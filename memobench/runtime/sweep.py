@@ -25,8 +25,8 @@ from memobench.checks import architectures as checking
 from memobench.checks import optimizers as padding
 from memobench.checks import tasks as task_checking
 from memobench.common import settings
-from memobench.common.errors import Lost, UserError, require, shown
-from memobench.common.notation import plural
+from memobench.common.errors import RunsFailed, UserError, require, short_repr
+from memobench.common.notation import pluralize
 from memobench.core.cells import check_code
 from memobench.core.columns import matching
 from memobench.core.run import Pack, Run
@@ -57,7 +57,7 @@ class TimeUp(Interrupted):
     """A sweep took as long as it was given."""
 
 
-@settings.pinned
+@settings.pin
 def run(
     runs: Iterable[Run],
     results: store.Path | None = None,
@@ -97,9 +97,11 @@ def run(
     'ok'
     """
     is_one = isinstance(executor, str | executors.Executor)
-    require(is_one, f"executor={shown(executor)} is none; give a name, such as 'local'")
+    require(is_one, f"executor={short_repr(executor)} is none; give a name, such as 'local'")
     is_time = isinstance(seconds, int | float) and seconds >= 0
-    require(is_time, f"seconds={shown(seconds)} is not a number >= 0; give one, or leave it out")
+    require(
+        is_time, f"seconds={short_repr(seconds)} is not a number >= 0; give one, or leave it out"
+    )
     if isinstance(executor, str):
         executor = executors.make(executor, options)
     elif options:
@@ -141,7 +143,7 @@ def _saved(wanted: Set[str], workspace: worker.Workspace | None, results: Any) -
     return f"{text}; the same command resumes there"
 
 
-@settings.pinned
+@settings.pin
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
     """The packs in which the runs whose ids are not done would train on this machine.
 
@@ -149,7 +151,7 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
     """
     runs, done = _listed(runs), set(done)
     for x in done:
-        require(_ID.holds(x), f"done: {shown(x)} is no id of a run; give table['run_id']")
+        require(_ID.holds(x), f"done: {short_repr(x)} is no id of a run; give table['run_id']")
     _check(runs)
     left = {run.run_id for run in runs} - done
     return packing.plan_rest(runs, left, jax.default_backend(), local.n_devices())
@@ -167,7 +169,7 @@ def _listed(runs: Iterable[Run]) -> list[Run]:
     """The runs. Raises UserError for anything else, such as a single one."""
     listed = list(runs) if isinstance(runs, Iterable) else [None]
     known = all(isinstance(x, Run) for x in listed)
-    require(known, f"runs={shown(runs)} is no list of runs; give one: [run, ...]")
+    require(known, f"runs={short_repr(runs)} is no list of runs; give one: [run, ...]")
     return listed
 
 
@@ -235,13 +237,13 @@ def _done(
             raise
     if driver.lost:
         others = "; the others are done, and the same command tries these again"
-        raise Lost(_lost(driver.lost, len(wanted)) + others * bool(workspace))
+        raise RunsFailed(_lost(driver.lost, len(wanted)) + others * bool(workspace))
 
 
 def _lost(reasons: Mapping[str, str], n_wanted: int) -> str:
     """How many runs could not be trained, and the most frequent of the reasons."""
     most = collections.Counter(reasons.values()).most_common(3)
-    listed = "; ".join(f"{plural(n, 'run')}: {reason}" for reason, n in most)
+    listed = "; ".join(f"{pluralize(n, 'run')}: {reason}" for reason, n in most)
     return f"{len(reasons)} of {n_wanted} runs could not be trained ({listed})"
 
 
@@ -257,8 +259,8 @@ def _of_other_code(runs: Iterable[Run], rows: Iterable[Mapping[str, Any]]) -> It
     )
     for (noun, name), count in found.items():
         yield (
-            f"{plural(count, 'run')} of the {noun} {name!r} were made by other code, before it was "
-            "edited; the folder keeps them as another entry"
+            f"{pluralize(count, 'run')} of the {noun} {name!r} were made by other code, before it "
+            "was edited; the folder keeps them as another entry"
         )
 
 
@@ -409,7 +411,7 @@ class _Driver:
         reason = ended.error or "its worker ended without a result"
         self.lost |= {x.run_id: reason for x in left if self._tries[x.run_id] > most}
         if ended.error:
-            failed = plural(len(left), "run")
+            failed = pluralize(len(left), "run")
             _log.warning("%s failed, %d are tried again: %s", failed, len(again), reason)
             self._hand_in(again)
         return rows

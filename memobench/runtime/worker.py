@@ -21,7 +21,7 @@ from flax import traverse_util
 from memobench import certificates
 from memobench.common import atomic, settings
 from memobench.common.errors import DoesNotFit, UserError, require
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 from memobench.core import cells as runs
 from memobench.core import module as models
 from memobench.core.run import OnSteps, Pack, PackResult, Run, Weights
@@ -68,7 +68,7 @@ def _workspace(folder: str, since: float, sweep: str) -> Workspace:
     return Workspace(pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep)
 
 
-@settings.pinned
+@settings.pin
 def work(
     workspace: Workspace | None, pack: Pack, on_steps: OnSteps = lambda steps: None
 ) -> list[Shard]:
@@ -139,7 +139,7 @@ def _training(
         n, of = len(pack.runs), pack.runs[0].method.name
         require(
             isinstance(result, PackResult) and len(result.accuracy_R) == len(result.loss_R) == n,
-            f"method {of}: its train gives no PackResult of {plural(n, 'run')}; return one",
+            f"method {of}: its train gives no PackResult of {pluralize(n, 'run')}; return one",
         )
         seconds = time.perf_counter() - started + (timed.earlier if timed else 0.0)
         return dataclasses.replace(
@@ -235,7 +235,7 @@ def fitting(pack: Pack, train: Callable[[Pack], PackResult]) -> Iterator[tuple[P
             continue
         _log.warning(
             "a pack of %s, %d models at a time, did not fit in memory; trying %s, %d at a time",
-            plural(len(part.runs), "run"),
+            pluralize(len(part.runs), "run"),
             part.slots,
             " and ".join(str(len(each.runs)) for each in smaller),
             smaller[0].slots,

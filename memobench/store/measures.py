@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench.common.errors import name_source, require, shown
+from memobench.common.errors import name_source, require, short_repr
 from memobench.core import columns as col
 from memobench.core import module as models
 from memobench.core.columns import Column, Domain
@@ -61,17 +61,17 @@ def measure(
     """
     require(
         isinstance(meaning, str),
-        f"measure: meaning={shown(meaning)} is no text; write what it is, then its tasks",
+        f"measure: meaning={short_repr(meaning)} is no text; write what it is, then its tasks",
     )
     for task in tasks:
         require(
             isinstance(task, type) and issubclass(task, Task),
-            f"measure: {shown(task)} is no class of tasks; give one, such as Associations",
+            f"measure: {short_repr(task)} is no class of tasks; give one, such as Associations",
         )
     require(tasks, "measure: no tasks are given; write @measure(meaning, Associations)")
     require(
         domain is None or isinstance(domain, Domain),
-        f"measure: domain={shown(domain)} is none; give one, such as "
+        f"measure: domain={short_repr(domain)} is none; give one, such as "
         "memobench.core.columns.real(0, 1)",
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from memobench.common import folders
-from memobench.common.errors import UserError, closest, require, shown
+from memobench.common.errors import UserError, require, short_repr, suggest
 from memobench.common.folders import QUICK
 from memobench.store.results import to_table
 from memobench.store.rows import all_columns
@@ -37,9 +37,9 @@ def published(name: str, preset: str | None = None) -> pd.DataFrame:
     >>> bool(table["run_id"].is_unique)
     True
     """
-    require(isinstance(name, str), f"name={shown(name)} is no name; give one of an experiment")
+    require(isinstance(name, str), f"name={short_repr(name)} is no name; give one of an experiment")
     known = files()
-    require(name in known, f"no rows of {name!r} are published{closest(name, known, 0.6)}")
+    require(name in known, f"no rows of {name!r} are published{suggest(name, known, 0.6)}")
     of_presets = known[name]
     require(
         preset is None or preset in of_presets,

@@ -26,11 +26,11 @@ from memobench.common import atomic, folders, strict_json
 from memobench.common.errors import (
     Unwritable,
     UserError,
+    escape_unprintable,
     in_a_line,
-    printable,
     reason,
     require,
-    shown,
+    short_repr,
 )
 from memobench.core.spec import SPEC_VERSION
 from memobench.store import rows as schema
@@ -203,10 +203,10 @@ class Reader:
                 shard = read_shard(path)
             except OSError as error:
                 # It may be gone the next time.
-                _log.warning("skipped %s: %s", printable(path), error.strerror or error)
+                _log.warning("skipped %s: %s", escape_unprintable(path), error.strerror or error)
                 continue
             except Exception as error:
-                _log.warning("skipped %s: %s", printable(path), in_a_line(error))
+                _log.warning("skipped %s: %s", escape_unprintable(path), in_a_line(error))
                 self._skipped[path.name] = stat.st_size
                 continue
             for row in with_provenance(shard.rows, shard.provenance):
@@ -292,7 +292,7 @@ def read_shard(path: pathlib.Path) -> Shard:
       OSError: it cannot be read.
       UserError: it is not a shard, was changed after it was written, or is of another version.
     """
-    shard = strict_json.parsed(strict_json.contents(path, MAX_BYTES))
+    shard = strict_json.parse(strict_json.contents(path, MAX_BYTES))
     require(isinstance(shard, dict) and "schema" in shard, "not a memobench shard")
     _require_version("schema", shard["schema"], SCHEMA)
     require(shard.keys() == _FIELDS, f"not a shard of schema {SCHEMA}: other fields")
@@ -312,6 +312,6 @@ def _require_version(name: str, version: Any, known: int) -> None:
     is_old = type(version) is int and version < known
     require(
         type(version) is int and version == known,
-        f"{name} must be {known}, got {shown(version)}"
+        f"{name} must be {known}, got {short_repr(version)}"
         + (", which is too old. Train its runs again" if is_old else ". Update memobench"),
     )

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memobench.common.errors import UserError, require, shown
+from memobench.common.errors import UserError, require, short_repr
 from memobench.core import columns as col
 from memobench.core.architecture import Architecture
 from memobench.core.cells import OF_RUNS, spec_columns
@@ -181,7 +181,9 @@ def require_apart(rows: Sequence[Mapping[str, Any]], provenance: Mapping[str, An
     A row of the table holds both, so one would be taken for the other.
     """
     for name in provenance.keys() - PROVENANCE:
-        raise UserError(f"its provenance has {shown(name)}, which is not a column of provenance")
+        raise UserError(
+            f"its provenance has {short_repr(name)}, which is not a column of provenance"
+        )
     for name in set(itertools.chain(*rows)) & PROVENANCE.keys():
         raise UserError(f"its rows have {name}, a column of provenance")
 
@@ -190,7 +192,7 @@ def _require_domains(place: str, cells: Mapping[str, Any], known: Mapping[str, C
     for name, value in cells.items():
         if value is not None and name in known and not known[name].domain.holds(value):
             raise UserError(
-                f"{place} has {name}={shown(value)}, not {known[name].domain.description}"
+                f"{place} has {name}={short_repr(value)}, not {known[name].domain.description}"
             )
 
 

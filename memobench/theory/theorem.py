@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UserError, closest, describe, require, shown
+from memobench.common.errors import UserError, describe, require, short_repr, suggest
 from memobench.core.spec import Spec
 
 # Papers of several theorems.
@@ -77,13 +77,14 @@ class Theorem:
             function = getattr(self, name)
             require(
                 callable(function),
-                f"theorem {self.name!r}: {name}={shown(function)} is no function of sizes",
+                f"theorem {self.name!r}: {name}={short_repr(function)} is no function of sizes",
             )
             # What it raises names the theorem, whoever calls it.
             object.__setattr__(self, name, _told(self.name, name, function))
         require(
             isinstance(self.about, tuple),
-            f"theorem {self.name!r}: about={shown(self.about)} is no tuple, as ('architecture',)",
+            f"theorem {self.name!r}: about={short_repr(self.about)} is no tuple, as "
+            "('architecture',)",
         )
 
     def applies(self, sizes: Sizes) -> Any:
@@ -94,7 +95,7 @@ class Theorem:
     def _named(self, noun: str, sizes: Sizes) -> Any:
         """Whether the kinds of a family name it, where they say that it holds."""
         families = Spec.families
-        require(noun in families, f"theorem {self.name!r}: about {noun!r}{closest(noun, families)}")
+        require(noun in families, f"theorem {self.name!r}: about {noun!r}{suggest(noun, families)}")
         family = families[noun]
         named = (
             (sizes[noun] == name) & kind.theorems[self](sizes)
