@@ -142,7 +142,7 @@ def test_random_weights_are_rounded_before_others_are_solved_for(theorem, weight
         first, of_other_examples, of_other_seed = params
         for name, x in first.items():
             if np.array_equal(x, of_other_examples[name]) and (x != of_other_seed[name]).any():
-                again = precision.stored(x, weights)
+                again = precision.round_to(x, weights)
                 np.testing.assert_allclose(again, x, rtol=1e-6, err_msg=name)
 
 

@@ -130,7 +130,7 @@ def _changed(name, change):
         (_changed("unembedding", lambda x: 3 * x), NEURONS),
         (_changed("unembedding", lambda x: x + 1), NEURONS),
         (
-            lambda params: {name: precision.stored(x, "bfloat16") for name, x in params.items()},
+            lambda params: {name: precision.round_to(x, "bfloat16") for name, x in params.items()},
             NEURONS,
         ),
         (_reordered, NEURONS),

@@ -88,7 +88,7 @@ def _row(run: Any) -> dict[str, Any]:
         **_named("bits", bits),
         **_named("accuracy", estimates.typical(known_TxS / n)),
         **_named(
-            "memorized", estimates.typical(metrics.chance_corrected(known_TxS / n, n, guessing))
+            "memorized", estimates.typical(metrics.correct_for_chance(known_TxS / n, n, guessing))
         ),
         "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
     }

@@ -87,7 +87,7 @@ def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[st
     data, variables = jax.tree.map(np.asarray, (task.sample(), certificate.variables()))
     for kind in formats:
         suffix = "" if kind == "float32" else f"_{kind}"
-        params = jax.tree.map(lambda x, kind=kind: precision.stored(x, kind), variables["params"])
+        params = jax.tree.map(lambda x, kind=kind: precision.round_to(x, kind), variables["params"])
         held = {**variables, "params": params}
         n_bytes = sum(precision.n_bytes(x.size, kind) for x in certificate.params.values())
         output_TxC = outputs(certificate, held, data)
@@ -121,7 +121,7 @@ def _measures(certificate: Certificate, data: Any, output_TxC: np.ndarray) -> di
     n_predicted, chance = correct_T.size, task.chance
     measured = {
         "accuracy": accuracy,
-        "memorized": metrics.chance_corrected(accuracy, n_predicted, chance),
+        "memorized": metrics.correct_for_chance(accuracy, n_predicted, chance),
         "bits": metrics.memorized_bits(loss, n_predicted, task.n_choices),
         "loss": loss,
     }

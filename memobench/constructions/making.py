@@ -158,7 +158,7 @@ def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
         double = method.weights == "float64"
         return all_outputs(run.module(), _variables(run, params), task, data, double)
 
-    held = {name: precision.stored(x, method.weights) for name, x in made.params.items()}
+    held = {name: precision.round_to(x, method.weights) for name, x in made.params.items()}
     output_TxC = outputs(held)
     require(np.isfinite(output_TxC).all(), f"theorem={method.name!r}: outputs are not finite")
     if not made.read_out:

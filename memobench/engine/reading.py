@@ -221,7 +221,7 @@ def evaluate_prefixes(module: Module, variables: Any, data: Labelled, lane_R: La
 
     zeros = jnp.zeros(n_examples_R.shape), jnp.zeros(n_examples_R.shape, jnp.int32)
     # On a CPU no more blocks than any lane needs; an accelerator would ask the host in every turn.
-    loss_R, correct_R = lookup.by_platform(
+    loss_R, correct_R = lookup.select_by_platform(
         lambda: jax.lax.fori_loop(0, -(-n_examples_R.max() // block), add, zeros),
         lambda: jax.lax.fori_loop(0, -(-n_all // block), add, zeros),
     )

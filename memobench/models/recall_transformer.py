@@ -140,7 +140,7 @@ class RecallTransformerModule(Module):
         Higher scores count as that.
         """
         input_IxD = self.embedding_ND[self.n_outputs :]
-        count_I = lookup.by_platform(
+        count_I = lookup.select_by_platform(
             lambda t: jnp.zeros(len(input_IxD)).at[t].add(1),
             lambda t: jax.nn.one_hot(t, len(input_IxD)).sum(0),
             tokens_S - self.n_outputs,

@@ -78,4 +78,4 @@ def rounded(weights: jax.Array, block: jax.Array, kind: str) -> jax.Array:
     # By comparison: a scatter would be a loop on a TPU.
     own_BxW = block.reshape(1, -1) == jnp.arange(precision.n_blocks(weights.size))[:, None]
     largest_B = jnp.where(own_BxW, jnp.abs(weights).reshape(1, -1), 0).max(axis=1, initial=0)
-    return precision.on_levels(weights, largest_B[block], kind, jnp)
+    return precision.round_to_levels(weights, largest_B[block], kind, jnp)

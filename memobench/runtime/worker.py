@@ -269,7 +269,7 @@ def rows_of(pack: Pack, result: PackResult) -> list[dict[str, Any]]:
         measured = {
             "accuracy": result.accuracy_R[i],
             "accuracy_protocol": accuracy_protocol_R[i],
-            "memorized": metrics.chance_corrected(
+            "memorized": metrics.correct_for_chance(
                 result.accuracy_R[i], task.n_predicted, task.chance
             ),
             "bits": metrics.memorized_bits(result.loss_R[i], task.n_predicted, task.n_choices),

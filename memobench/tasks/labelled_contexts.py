@@ -176,7 +176,7 @@ class LabelledContexts(Task):
         """loss_T (nats, or squared error) and correct_T, in float64."""
         output_TxC, label_T = np.asarray(output_TxC, np.float64), np.asarray(data.label_T)
         if self.n_classes:
-            return metrics.judged(output_TxC, label_T[:, None], np.ones((len(label_T), 1)))
+            return metrics.judge(output_TxC, label_T[:, None], np.ones((len(label_T), 1)))
         error_T = output_TxC[:, 0] - label_T
         return error_T**2, np.abs(error_T) <= metrics.SCALAR_TOLERANCE
 

@@ -332,7 +332,7 @@ class TokenTask(Task):
             output_TxC = np.where(asked_C, output_TxC, -np.inf)
         probability_TxK = np.asarray(data.probability_TxK, np.float64)
         probability_TxK = probability_TxK / probability_TxK.sum(axis=-1, keepdims=True)
-        return metrics.judged(output_TxC, np.asarray(data.next_TxK), probability_TxK)
+        return metrics.judge(output_TxC, np.asarray(data.next_TxK), probability_TxK)
 
     def to_construct(self, data: Instance, aimed_A: np.ndarray) -> Tokens:
         """The sequences with these indices, and what follows them."""
