@@ -1,7 +1,8 @@
 """Products and reductions of small models in the forms that a CPU computes fast.
 
 Equal to what they stand for up to rounding. They are meant for the branch of
-`lookup.select_by_platform` that is compiled for CPUs. What makes the difference there (XLA of JAX 0.10):
+`lookup.select_by_platform` that is compiled for CPUs. What makes the difference there (XLA of JAX
+0.10):
 
 - Sums of numbers are vector code, and so are maxima of integers; maxima of floats are not.
 - A sum of more than 32 numbers becomes windows of 32, each a pass over memory of its own.
