@@ -12,7 +12,7 @@ from memobench.claims import Claim
 from memobench.common.errors import UserError, check_arguments, require, short_repr, suggest
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
-from memobench.core.columns import NAME, matching, whole
+from memobench.core.columns import NAME, int_between, text_matching
 from memobench.core.run import Method, Run
 from memobench.core.task import Task
 from memobench.store.rows import configuration
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # What a published row has beside the sizes that it belongs to.
 _PUBLISHED = ("published", "published_steps")
 # Pages lie in a folder of the first word.
-_NAMES = matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
+_NAMES = text_matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Experiment:
     notes: str = ""
 
     def __post_init__(self) -> None:
-        _NAMES.checked("name", self.name)
+        _NAMES.validate("name", self.name)
         # Messages are made where something is wrong: the text of a whole experiment takes long.
         if not isinstance(self.figure, Drawing):
             raise UserError(f"{self.name}: figure={short_repr(self.figure)} is none; give a Figure")
@@ -88,7 +88,7 @@ class Experiment:
             )
         presets = {}
         for name, runs in self.presets.items():
-            NAME.checked("preset", name)
+            NAME.validate("preset", name)
             presets[name] = listed(f"{self.name}: preset {name!r}", runs, Run)
             require(presets[name], f"{self.name}: preset {name!r} has no runs; give some")
         names = [claim.name for claim in claims]
@@ -178,7 +178,7 @@ def grid(
     methods = listed("methods", methods, Method)
     for name, given in (("tasks", tasks), ("architectures", architectures), ("methods", methods)):
         require(given, f"{name}: there are none; give some")
-    seeds = whole(1).checked("seeds", seeds)
+    seeds = int_between(1).validate("seeds", seeds)
     runs = (
         Run(task=task, architecture=architecture, method=method, seed=seed)
         for task in tasks

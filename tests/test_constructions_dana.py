@@ -236,7 +236,7 @@ def test_as_few_tokens_as_dimensions_are_told_apart(theorem, vocab_size, d_model
     }[theorem]
     for seed in range(3):
         task = Associations(vocab_size=vocab_size, seed=seed)
-        method = Construction.named(theorem)()
+        method = Construction.get_kind(theorem)()
         run = Run(task=task, architecture=architecture, method=method, seed=seed)
         result, certificate = judged(run)
         assert result.accuracy_R[0] == 1

@@ -94,7 +94,7 @@ def _certificate(sizes):
     """What constructed weights say."""
     promises = None
     if sizes["task"] == "associations":
-        promises = int(Construction.named(sizes["theorem"]).bound.value(sizes))
+        promises = int(Construction.get_kind(sizes["theorem"]).bound.value(sizes))
     return {**_CERTIFICATE, "promises": promises}
 
 

@@ -20,7 +20,7 @@ import pytest
 import memobench
 from memobench import certificates, executors
 from memobench.common.errors import RunsFailed, UserError
-from memobench.core.columns import declared, satisfying
+from memobench.core.columns import declare, value_where
 from memobench.core.spec import kind
 from memobench.executors import TEXT, Ended, Executor, Pool, local, ray, slurm
 from memobench.executors.ray import Ray
@@ -41,8 +41,8 @@ def runs(make_run):
 class Careless(Executor):
     """Works at once, but for the packs whose turn is in `failing`: their workers vanish."""
 
-    failing: Sequence[int] = declared(satisfying("turns", lambda x: True), "turns", default=())
-    error: str | None = declared(TEXT, "reason", default="worker killed", optional=True)
+    failing: Sequence[int] = declare(value_where("turns", lambda x: True), "turns", default=())
+    error: str | None = declare(TEXT, "reason", default="worker killed", optional=True)
 
     def start(self, work, folder, on_steps):
         return Unreliable(work, self.failing, self.error)

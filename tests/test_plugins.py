@@ -210,7 +210,7 @@ def test_a_file_that_another_imports_may_be_named_too(write, monkeypatch, import
     del sys.modules["defining_beside"]
     for file in files if importing_first else files[::-1]:
         plugins.load(file)
-    assert Executor.named("beside").__qualname__ == "Beside"
+    assert Executor.get_kind("beside").__qualname__ == "Beside"
 
 
 def test_a_file_that_needs_its_neighbour_says_how_to_import_it(write, tmp_path, monkeypatch):

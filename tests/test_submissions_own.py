@@ -199,10 +199,10 @@ def test_no_code_of_users_takes_the_name_of_a_kind_of_ours(tmp_path):
         f"{_IMPORTS}\n\n@kind('attention_only')\nclass AttentionOnly(Architecture):\n"
         "    __module__ = 'memobench.models.transformer'\n"
     )
-    ours = Architecture.named("attention_only")
+    ours = Architecture.get_kind("attention_only")
     with pytest.raises(UserError, match="name='attention_only' is that of memobench"):
         plugins.load(file)
-    assert Architecture.named("attention_only") is ours
+    assert Architecture.get_kind("attention_only") is ours
 
 
 def test_code_is_loaded_only_once_its_digest_is_listed(tmp_path, monkeypatch):

@@ -135,7 +135,7 @@ def test_a_bijection_has_every_token_once_as_question_and_as_answer(vocab_size, 
 
 
 def test_a_permutation_has_no_parts_and_no_fewer_answers():
-    assert not Bijection(vocab_size=9, permuted=True).parts
+    assert not Bijection(vocab_size=9, permuted=True).is_sliceable
     with pytest.raises(UserError, match=r"^permuted: .* leave n_values out$"):
         Bijection(vocab_size=9, n_values=3, permuted=True)
 
@@ -244,7 +244,7 @@ def test_every_task_trains_by_both_protocols_and_says_what_it_means(task):
     runs = [
         Run(
             task=task,
-            architecture=Architecture.named(SERVES.get(task.name, "attention_only"))(
+            architecture=Architecture.get_kind(SERVES.get(task.name, "attention_only"))(
                 d_model=4, d_head=4, n_heads=h
             ),
             method=method,

@@ -38,7 +38,7 @@ def _sizes(task=None, method=None, *, name, **sizes):
     if method is None:
         labelled = isinstance(task, LabelledContexts)
         method = Annealing() if labelled else Training()
-    kind = Architecture.named(name)
+    kind = Architecture.get_kind(name)
     known = {field.name for field in dataclasses.fields(kind)}
     usual = {"d_model": 10, "d_head": 4, "n_heads": 3}
     architecture = kind(**({x: size for x, size in usual.items() if x in known} | sizes))

@@ -150,7 +150,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
     float32: features of many examples in few dimensions may lose rank, or margins, to rounding.
     """
     task = families.task(budget)
-    methods = [Construction.named(name)(weights="float32") for name in THEOREMS]
+    methods = [Construction.get_kind(name)(weights="float32") for name in THEOREMS]
     promises: dict[str, list[Any]] = {}
     for shape, method in itertools.product(families.shapes(budget), methods):
         sizes = cells(Run(task=task, architecture=shape, method=method))
@@ -222,7 +222,7 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
     records: list[Any] = rows.to_dict("records")
     shown = {
-        "entry": [Architecture.of_row(row).full_name for row in records],
+        "entry": [Architecture.from_row(row).full_name for row in records],
         "track": rows["track"],
         "parameters": rows["n_params"],
         "bits": rows["bits"],

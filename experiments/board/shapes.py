@@ -135,7 +135,7 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
 
 def _by_shape(entries: pd.DataFrame, budget: int) -> dict[Architecture, dict[str, Any]]:
     rows: list[Any] = entries.query("budget == @budget").to_dict("records")
-    return {Architecture.of_row(row): row for row in rows}
+    return {Architecture.from_row(row): row for row in rows}
 
 
 def standard(budget: int, of: str = "families") -> list[Architecture]:
@@ -148,7 +148,7 @@ def standard(budget: int, of: str = "families") -> list[Architecture]:
 
 def _architectures(chosen: pd.DataFrame, budget: int, of: str) -> list[Architecture]:
     rows: list[Any] = chosen.query("budget == @budget and of == @of").to_dict("records")
-    return [Architecture.of_row(row) for row in rows]
+    return [Architecture.from_row(row) for row in rows]
 
 
 EXPERIMENTS = (

@@ -217,7 +217,7 @@ def _plain(cell: Any) -> Any:
 def _chance(names: tuple[str, ...], cells: tuple[Any, ...]) -> float:
     row = dict(zip(names, cells, strict=True)) | {"task_seed": 0}
     try:
-        return Task.of_row(row).chance
+        return Task.from_row(row).chance
     except UserError:
         return float("nan")
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from memobench.analysis.kinds import FAMILIES
 from memobench.common.errors import UserError, suggest
-from memobench.core.spec import derived
+from memobench.core.spec import cached_until_new_kind
 from memobench.store.rows import all_columns
 from memobench.theory.bounds import (
     LOWER_BOUNDS,
@@ -22,14 +22,14 @@ from memobench.theory.theorem import Bound, Limit, Sizes, Theorem, Violation
 ADDED = ("promised", "load", "t_eps", "floor", "certified_floor", "proven_ratio")
 
 
-@derived
+@cached_until_new_kind
 def lower_bounds() -> tuple[Bound, ...]:
     """What theorems promise: ours, then those that only kinds of users' files name."""
     named = (x for x in _named_by_kinds() if isinstance(x, Bound) and x.proven)
     return tuple(dict.fromkeys((*LOWER_BOUNDS, *named)))
 
 
-@derived
+@cached_until_new_kind
 def upper_bounds() -> tuple[Limit, ...]:
     """What theorems forbid, in the same order."""
     named = (x for x in _named_by_kinds() if isinstance(x, Limit))

@@ -99,7 +99,7 @@ def _meeting(budget: int, of: Callable[[int, int], Iterator[Architecture]]) -> l
 
 def meets(shape: Architecture, budget: int) -> bool:
     """Whether all parameters of a shape are the budget, within TOLERANCE."""
-    module = shape.build(task(budget))
+    module = shape.module_for(task(budget))
     n_params, _ = models.count_parameters(module, task(budget).context_length)
     return abs(n_params / budget - 1) <= TOLERANCE
 

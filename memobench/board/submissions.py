@@ -69,22 +69,22 @@ def _are_named(values: Any, pattern: re.Pattern[str], least: int) -> bool:
 
 
 HEADER: dict[str, columns.Domain] = {
-    "submission": columns.exactly(SUBMISSION),
-    "submitter": columns.matching(
+    "submission": columns.constant(SUBMISSION),
+    "submitter": columns.text_matching(
         _NAME, "a name of 1 to 80 letters A to Z, digits, single spaces, dots, commas, &, _ and -"
     ),
     "url": columns.or_null(
-        columns.matching(
+        columns.text_matching(
             r"https?://[A-Za-z0-9.-]{1,100}(:\d{1,5})?(/[A-Za-z0-9._~&+,;=:@%/?#-]{0,200})?",
             "an http or https address of at most 300 plain characters",
         )
     ),
     "note": columns.or_null(columns.text_of(1000)),
-    "certificates": columns.satisfying(
+    "certificates": columns.value_where(
         f"a sorted list of 1 to {MAX_FILES:,} names of certificates",
         lambda x: _are_named(x, _FILE, 1),
     ),
-    "code": columns.satisfying(
+    "code": columns.value_where(
         "an object of names of Python files, code- and 16 digits, and the SHA-256 of each",
         lambda x: (
             isinstance(x, dict)
@@ -335,7 +335,7 @@ def _check_head(head: Any) -> None:
         require(name in HEADER, f"the field {short_repr(name)} is unknown; leave it out")
     for name, domain in HEADER.items():
         require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
-        domain.checked(name, head.get(name))
+        domain.validate(name, head.get(name))
     # As it is read, whatever the case and marks, and with what looks like other letters.
     plain = re.sub("[^a-z0-9]", "", head["submitter"].lower()).replace("0", "o").replace("rn", "m")
     require(

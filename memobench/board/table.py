@@ -91,7 +91,7 @@ def run(
         isinstance(track, str) and track in TRAININGS,
         f"track={track!r} is not one of training; choose one of {', '.join(TRAININGS)}",
     )
-    n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
+    n_params, _ = models.count_parameters(architecture.module_for(task), task.context_length)
     reason = off_board(task, n_params)
     require(not reason, f"architecture {architecture.name}: {reason}")
     if track == PUBLISHED:
@@ -181,7 +181,7 @@ class Ranks(Shown):
         return f"{low:.0f}" if low == high else f"{low:.0f}–{high:.0f}"
 
 
-_TEXT, _NUMBER = col.text_of(400), col.real()
+_TEXT, _NUMBER = col.text_of(400), col.float_between()
 
 
 def _number(name: str, label: str, meaning: str, digits: int = 0, **more: Any) -> Shown:
@@ -481,8 +481,8 @@ def _best(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
     found: dict[_Key, list[Mapping[str, Any]]] = {}
     for row in certified:
         try:
-            architecture = Architecture.of_row(row)
-            reason = off_board(Task.of_row(row), int(row["n_params"]))
+            architecture = Architecture.from_row(row)
+            reason = off_board(Task.from_row(row), int(row["n_params"]))
             str(architecture.full_name)
         except Exception as error:
             reason = in_a_line(error)

@@ -297,7 +297,7 @@ def _named(name: str, estimate: capacity.Estimate) -> dict[str, float]:
 def architecture(run: Any) -> Architecture | None:
     """The architecture of a row; None for one that is not registered here, or has no name."""
     try:
-        found = Architecture.of_row(run)
+        found = Architecture.from_row(run)
         str(found.full_name)
     except Exception:  # A user's own code may raise anything.
         return None

@@ -53,12 +53,12 @@ _MAX_INSTANCE, _MAX_CELLS, _MAX_WORK = 2**28, 2**22, 1e13
 
 Path = str | os.PathLike[str]
 HEAD: dict[str, columns.Domain] = {
-    "certificate": columns.exactly(FORMAT),
-    "spec_version": columns.exactly(SPEC_VERSION),
-    "task": columns.satisfying("the spec of a task", lambda x: isinstance(x, dict)),
-    "architecture": columns.satisfying("that of an architecture", lambda x: isinstance(x, dict)),
-    "first": columns.whole(1),
-    "seed": columns.whole(0, MOST_SEED),
+    "certificate": columns.constant(FORMAT),
+    "spec_version": columns.constant(SPEC_VERSION),
+    "task": columns.value_where("the spec of a task", lambda x: isinstance(x, dict)),
+    "architecture": columns.value_where("that of an architecture", lambda x: isinstance(x, dict)),
+    "first": columns.int_between(1),
+    "seed": columns.int_between(0, MOST_SEED),
     "by": columns.text_of(200),
 }
 OPTIONAL = ("first", "seed", "by")
@@ -86,13 +86,14 @@ class Certificate:
         for name in OPTIONAL:
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, HEAD[name].checked(name, value))
+                object.__setattr__(self, name, HEAD[name].validate(name, value))
         check_code((self.task, self.architecture))
         n_examples = self.task.n_examples
         require(
-            self.first is None or (self.task.parts and self.first <= n_examples),
+            self.first is None or (self.task.is_sliceable and self.first <= n_examples),
             f"first={self.first}: the task has {n_examples} examples"
-            f"{'' if self.task.parts else ', and none of its parts is a task'}; leave first out",
+            f"{'' if self.task.is_sliceable else ', and none of its parts is a task'}; leave "
+            "first out",
         )
         require_shapes(self.params, shapes(self.module(), self.task.context_length))
         for name, x in self.params.items():
@@ -100,7 +101,7 @@ class Certificate:
 
     def module(self) -> Module:
         """The model, small enough to be run here. Raises UserError where it is not."""
-        module, task = self.architecture.build(self.task), self.task
+        module, task = self.architecture.module_for(self.task), self.task
         costs = {
             "cells to trace": (module.cells_to_trace(task.context_length), _MAX_CELLS),
             "multiplications": (module.work(task.n_examples, task.context_length), _MAX_WORK),
@@ -198,7 +199,7 @@ def _head(data: bytes) -> dict[str, Any]:
     for name, domain in HEAD.items():
         require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
         if name in head:
-            domain.checked(name, head[name])
+            domain.validate(name, head[name])
     return head
 
 

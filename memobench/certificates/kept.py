@@ -36,7 +36,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
         f"run {run_id} is a construction, which keeps no weights: "
         "making.as_judged(run) makes them again",
     )
-    path = store.weights_path(results, NAME.checked("run", run_id))
+    path = store.weights_path(results, NAME.validate("run", run_id))
     require(
         path.exists(),
         f"{results} holds no weights of run {run_id}: it is not done, its method keeps none, or "

@@ -20,7 +20,7 @@ from memobench.common.errors import UserError, name_source, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
-from memobench.core.columns import NAME, real
+from memobench.core.columns import NAME, float_between
 from memobench.core.module import Module
 from memobench.core.spec import check_code
 from memobench.core.task import Task
@@ -86,7 +86,7 @@ def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
     for architecture, task in pairs:
         if own_code.in_tree(type(architecture)):
             continue
-        module = architecture.build(task)
+        module = architecture.module_for(task)
         with name_source(f"architecture {architecture.name}: its module"):
             models.shapes(module, task.context_length)
         # Of one structure all sizes that a module takes are right or wrong alike.
@@ -112,11 +112,11 @@ def _built(architecture: Architecture, task: Task | None) -> tuple[Module, Task]
     )
     check_code(x for x in (architecture, task) if x is not None)
     if task is not None:
-        return architecture.build(task), task
+        return architecture.module_for(task), task
     for each in TASKS:
         if each.question in architecture.answers:
             try:
-                return architecture.build(each), each
+                return architecture.module_for(each), each
             except UserError:
                 continue
     raise UserError(f"architecture {architecture.name} serves none of the small tasks; give task")
@@ -212,8 +212,9 @@ def _predicted(module: Module, task: Task) -> Iterator[str]:
         "activations": module.activations(),
         **models.counts(module, length),
     }.items():
-        if not real(0).holds(value):
-            yield f"its {name} must be {real(0).description}, got {short_repr(value)}; fix it"
+        domain = float_between(0)
+        if not domain.holds(value):
+            yield f"its {name} must be {domain.description}, got {short_repr(value)}; fix it"
 
 
 def _outputs(module: Module, task: Task) -> Iterator[str]:
@@ -246,7 +247,7 @@ def _sizes(spec: Architecture | Task) -> dict[str, int]:
 def _resized(architecture: Architecture, name: str, size: int, task: Task) -> Module | None:
     for other in (size + 1, 2 * size, size - 1):
         with contextlib.suppress(Exception):  # A user's code may refuse a size as it likes.
-            module = architecture.replace(**{name: other}).build(task)
+            module = architecture.replace(**{name: other}).module_for(task)
             models.shapes(module, task.context_length)
             return module
     return None

@@ -20,12 +20,12 @@ from memobench.common import strict_json
 from memobench.common.errors import UserError, agree, check_arguments, require, short_repr
 from memobench.core.architecture import Architecture
 from memobench.core.checkpoints import Checkpoints
-from memobench.core.columns import NAME, Column, whole
+from memobench.core.columns import NAME, Column, int_between
 from memobench.core.module import Module
 from memobench.core.spec import MOST_SEED, SPEC_VERSION, Spec
 from memobench.core.task import Task
 
-SEED = whole(0, MOST_SEED)
+SEED = int_between(0, MOST_SEED)
 
 
 @check_arguments
@@ -42,7 +42,7 @@ class Run:
 
     task: Task
     architecture: Architecture
-    method: Method = dataclasses.field(default_factory=lambda: Method.named("trained")())
+    method: Method = dataclasses.field(default_factory=lambda: Method.get_kind("trained")())
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -50,14 +50,16 @@ class Run:
         for name, family in families.items():
             value = getattr(self, name)
             if not isinstance(value, family):
-                raise UserError(f"{name}={short_repr(value)} is no {family.noun}; give one")
+                raise UserError(
+                    f"{name} must be of class {family.__name__}, got {short_repr(value)}. Give one"
+                )
         # The one place where a frozen value is written: the seed takes its one form.
-        object.__setattr__(self, "seed", SEED.checked("seed", self.seed))
+        object.__setattr__(self, "seed", SEED.validate("seed", self.seed))
         self.method.check_run(self)
 
     def module(self) -> Module:
         """The model at its true size. Raises UserError for a task that it cannot serve."""
-        return self.architecture.build(self.task)
+        return self.architecture.module_for(self.task)
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -119,7 +121,7 @@ class Weights(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PackResult:
-    """What training a pack gave, in the order of its runs.
+    """The result of training a pack, in the order of its runs.
 
     accuracy_R, loss_R (mean, nats): over all examples at the final weights.
     step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
@@ -158,7 +160,7 @@ class PackResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method(Spec):
-    """How the weights of a run come about.
+    """Base of all methods: makes the weights of a run.
 
     A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
 
@@ -222,7 +224,7 @@ class Method(Spec):
             given = name in own or getattr(cls, name, None) is not getattr(Method, name, None)
             require(given, f"method {cls.name} has no {name}; define it")
         if isinstance(protocol := cls.protocol, str):
-            NAME.checked("protocol", protocol)
+            NAME.validate("protocol", protocol)
         require(
             cls.train is not Method.train,
             f"method {cls.name} has no train; define it, or derive from "
@@ -236,7 +238,7 @@ class Method(Spec):
 
     @property
     def in_words(self) -> str:
-        """How the weights come about."""
+        """The method in words."""
         n = self.batch_size
         examples = "all examples" if n is None else f"batches of {n:,}"
         return f"{self.row_name}, {self.protocol} protocol, {self.steps:,} steps of {examples}"
@@ -249,7 +251,7 @@ class Method(Spec):
 
     @property
     def lanes(self) -> int:
-        """How many models a run trains side by side."""
+        """The number of models that a run trains side by side."""
         return 1
 
     def tasks(self, run: Run) -> Sequence[Any]:
@@ -300,11 +302,11 @@ class Method(Spec):
         return runs[0].task.signature()
 
     def n_instances(self, runs: Sequence[Run]) -> int:
-        """How many distinct instances of that task the runs read."""
+        """The number of distinct instances of that task that the runs read."""
         return len({task for run in runs for task in self.tasks(run)})
 
     def pack_key(self, run: Run) -> Hashable:
-        """What else runs of a pack must agree in, beside signature and task."""
+        """A value that is equal for all runs of a pack, beside signature and task."""
         del run
         return None
 
@@ -334,7 +336,7 @@ class Method(Spec):
         raise NotImplementedError
 
     def programs(self, pack: Pack) -> set[Hashable]:
-        """What a pack needs compiled; equal ones are compiled once."""
+        """Keys of the programs that a pack needs; equal ones are compiled once."""
         signature = self.signature(pack.module, self.program_task(pack.runs, pack.module))
         return {(signature, pack.slots, self.n_instances(pack.runs))}
 

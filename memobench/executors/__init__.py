@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench.common.errors import UserError, require, short_repr, suggest
-from memobench.core.columns import matching
+from memobench.core.columns import text_matching
 from memobench.core.spec import Spec
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Pool:
 
 
 # An option that is text.
-TEXT = matching(r".*", "text")
+TEXT = text_matching(r".*", "text")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,12 +122,12 @@ class Executor(Spec):
 
 def make(name: str, options: Mapping[str, Any]) -> Executor:
     """The executor of this name with options. Raises UserError for another name or option."""
-    return Executor.named(name).make(options)
+    return Executor.get_kind(name).make(options)
 
 
 def read(name: str, options: Sequence[str]) -> Executor:
     """The executor of this name with options as NAME=VALUE. Raises UserError for others."""
-    chosen, values = Executor.named(name), {}
+    chosen, values = Executor.get_kind(name), {}
     for text in options:
         field, equals, value = text.partition("=")
         if not equals or not field.isidentifier():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from memobench.common.errors import UserError
-from memobench.core.columns import declared, integer, number
+from memobench.core.columns import declare, integer, number
 from memobench.core.spec import kind
 from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
 
@@ -30,7 +30,7 @@ class Ray(Executor):
     Ray repeats nothing of itself: it would train again what was lost after its shard was written.
     """
 
-    address: str | None = declared(
+    address: str | None = declare(
         TEXT,
         'of a running cluster, "auto" for this machine\'s; None starts Ray here, and stops it',
         default=None,

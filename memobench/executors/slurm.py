@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from memobench.common.errors import UserError, reason, require, short_repr
-from memobench.core.columns import declared, integer, number, satisfying
+from memobench.core.columns import declare, integer, number, value_where
 from memobench.core.spec import kind
 from memobench.executors import TEXT, Ended, Executor, OnPackSteps, Pool, Work
 
@@ -47,8 +47,8 @@ _ENDED = {
 }
 
 _log = logging.getLogger("memobench")
-_SETTINGS: Any = declared(
-    satisfying("a mapping of names", lambda value: isinstance(value, Mapping)),
+_SETTINGS: Any = declare(
+    value_where("a mapping of names", lambda value: isinstance(value, Mapping)),
     "any other option is submitit's: slurm_account, slurm_qos, slurm_mem",
 )
 
@@ -71,7 +71,7 @@ class Slurm(Executor):
         "jobs of an array; the next one follows when fewer than workers are left",
         default=ARRAY_SIZE,
     )
-    partition: str | None = declared(
+    partition: str | None = declare(
         TEXT, "where jobs run; None is the cluster's default", default=None
     )
     timeout_minutes: int = integer(
@@ -79,7 +79,7 @@ class Slurm(Executor):
     )
     cpus_per_pack: int = integer("cores that a job reserves", default=1)
     gpus_per_pack: int = integer("GPUs that a job reserves", 0, default=0)
-    folder: str = declared(
+    folder: str = declare(
         TEXT,
         "of jobs' files and logs: all nodes see it, and nobody but you can write there",
         default="~/.memobench",

@@ -21,7 +21,7 @@ import numpy as np
 from memobench.common.errors import agree, require, short_repr
 from memobench.core import columns as col
 from memobench.core.checkpoints import Checkpoints
-from memobench.core.columns import Column, by_name, choice, declared, integer
+from memobench.core.columns import Column, by_name, choice, declare, integer
 from memobench.core.run import Pack, Run
 from memobench.core.spec import MOST_SEED, kind, nested
 from memobench.engine import Policy
@@ -60,7 +60,7 @@ class Capacity(OfParts):
     keeps_weights: ClassVar[bool] = True
 
     training: Training = nested(Training, "of every model", Training().exact())
-    rate_factors: tuple[float, ...] = declared(
+    rate_factors: tuple[float, ...] = declare(
         col.numbers(16), "factors of the learning rate that are tried", default=(1.0, 3.0, 10.0)
     )
     tables: int = integer("label tables", 1, default=24, most=2**16)
@@ -155,7 +155,7 @@ class Capacity(OfParts):
     def check_lists(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError unless a row's lists are of the rungs, models and trials of its run."""
         for name, column in self.filled().items():
-            column.domain.checked(name, column.domain.read(row[name]))
+            column.domain.validate(name, column.domain.read(row[name]))
         task: Any = run.task
         most = task.n_examples * math.log2(task.n_choices) * (1 + 1e-6)
         require(
@@ -226,7 +226,11 @@ class Capacity(OfParts):
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
-        bits, rate, whole = col.real(0), col.real(above=0), col.whole(0, 2**40)
+        bits, rate, whole = (
+            col.float_between(0),
+            col.float_between(above=0),
+            col.int_between(0, 2**40),
+        )
 
         def lists(domain: col.Domain) -> col.Domain:
             return col.list_of(col.list_of(domain, 2**16), 64)
@@ -234,12 +238,12 @@ class Capacity(OfParts):
         return by_name(
             Column("rung_rates", "learning rate of each rung", col.list_of(rate, 64)),
             Column(
-                "edge_of_rates", "whether that of the last is the edge of its grid", col.truth()
+                "edge_of_rates", "whether that of the last is the edge of its grid", col.boolean()
             ),
             Column(
                 "pilot_bits",
                 "factor of the learning rate and bits of each pilot, for each rung",
-                col.list_of(lists(col.real(0)), 64),
+                col.list_of(lists(col.float_between(0)), 64),
             ),
             Column("rung_steps", "optimiser steps of each rung", col.list_of(whole, 64)),
             Column("rung_bits", "bits of each model, for each rung", lists(bits)),
@@ -257,7 +261,7 @@ class Capacity(OfParts):
                 "pilot_trials",
                 "factor of the learning rate, examples, and whether 99% came to be known, of each "
                 "trial that chose the rate of the others",
-                col.list_of(col.list_of(col.real(0), 3), 2**16),
+                col.list_of(col.list_of(col.float_between(0), 3), 2**16),
             ),
             Column("trial_rate", "learning rate of trials, if they have their own", rate),
             Column("best_bits", "bits of the best weights found", bits, "bits"),

@@ -49,8 +49,8 @@ class OfParts(ByTraining):
             f"method: a {kind} does not serve the task {task.name!r}; use another method",
         )
         require(
-            task.parts,
-            f"method: a {kind} does not serve the task {task.name!r}: {task.only_whole}",
+            task.is_sliceable,
+            f"method: a {kind} does not serve the task {task.name!r}: {task.slicing_error}",
         )
         super().check_run(run)
 

@@ -46,7 +46,7 @@ class GPTModule(Module):
     paddable = ("d_model", "d_head", "n_heads", "d_mlp")
 
     def setup(self) -> None:
-        self.weights, constants = self.declared()
+        self.weights, constants = self.create_variables()
         self.score_scale, self.mean_D = constants["score_scale"], constants["mean"]
 
     @property
@@ -177,4 +177,4 @@ class GPT(WithHeads):
 
     def module(self, task: Any) -> GPTModule:
         every, neurons = task.question == "every token", self.d_mlp > 0
-        return self.made(GPTModule, task, whole=every, has_neurons=neurons)
+        return self.fill_module(GPTModule, task, whole=every, has_neurons=neurons)

@@ -67,7 +67,7 @@ class ModernModule(Module):
     paddable: ClassVar[tuple[str, ...]] = ("d_model", "d_head", "n_kv_heads", "d_mlp")
 
     def setup(self) -> None:
-        self.weights, self.known = self.declared()
+        self.weights, self.known = self.create_variables()
 
     @property
     def n_heads(self) -> int:
@@ -252,7 +252,7 @@ class ModernBase(WithHeads):
 
     def module(self, task: Any) -> ModernModule:
         groups = self.n_kv_heads or self.n_heads
-        return self.made(
+        return self.fill_module(
             self.made_of,
             task,
             n_kv_heads=groups,

@@ -61,7 +61,7 @@ class RecallTransformerModule(Module):
     attends = True
 
     def setup(self) -> None:
-        weights, self.scales = self.declared()
+        weights, self.scales = self.create_variables()
         self.query_HKD, self.key_HKD = weights["query"], weights["key"]
         self.value_HKD, self.output_HKD = weights["value"], weights["output"]
         self.in_WD, self.out_DW = weights["mlp_in"], weights["mlp_out"]
@@ -214,4 +214,4 @@ class RecallTransformer(WithHeads):
         )
 
     def module(self, task: Any) -> RecallTransformerModule:
-        return self.made(RecallTransformerModule, task)
+        return self.fill_module(RecallTransformerModule, task)

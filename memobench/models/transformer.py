@@ -66,7 +66,7 @@ class Transformer(TabledModule):
     attends = True
 
     def setup(self) -> None:
-        weights, constants = self.declared()
+        weights, constants = self.create_variables()
         self.score_scale = constants["score_scale"]
         self.token_embedding_ND = weights["token_embedding"]
         self.position_embedding_SI = weights["position_embedding"]
@@ -373,7 +373,7 @@ class _Dana(WithHeads):
         full = self.heads == "full"
         compress = not full and self.d_head != self.d_model
         more = {"full": full, "compress": compress, "d_mlp": d_mlp, "activation": activation}
-        return self.made(Transformer, task, **more)
+        return self.fill_module(Transformer, task, **more)
 
 
 @kind("attention_only")

@@ -132,7 +132,7 @@ def _known(table: pd.DataFrame) -> np.ndarray:
     rows: list[Any] = table.to_dict("records")
     for i, row in enumerate(rows):
         try:
-            Method.of_row(row)
+            Method.from_row(row)
         except UserError as error:
             known_X[i] = False
             unknown[str(error)] += 1
@@ -143,7 +143,7 @@ def _known(table: pd.DataFrame) -> np.ndarray:
 
 def _method(row: Any) -> str:
     """How a row's weights come about, in words."""
-    return Method.of_row(row).in_words
+    return Method.from_row(row).in_words
 
 
 def write(board: pd.DataFrame, folder: pathlib.Path) -> None:

@@ -221,17 +221,17 @@ class Leases:
 
 
 # What a lease holds; of its holder's work, what is said of it at all.
-_TEXT = col.satisfying("a line of text", lambda x: type(x) is str and x.isprintable())
+_TEXT = col.value_where("a line of text", lambda x: type(x) is str and x.isprintable())
 _ABOUT = {
     **dict.fromkeys(("kind", "sweep", "pack", "first", "protocol", "line"), _TEXT),
-    **dict.fromkeys(("done", "steps"), col.whole(0, 2**53)),
+    **dict.fromkeys(("done", "steps"), col.int_between(0, 2**53)),
 }
 _FIELDS = {
     "run_ids": col.list_of(_TEXT, 2**24),
     **dict.fromkeys(("host", "boot", "pids"), _TEXT),
-    "pid": col.whole(0, 2**31 - 1),
+    "pid": col.int_between(0, 2**31 - 1),
     "started": col.or_null(_TEXT),
-    "about": col.satisfying("an object", lambda x: type(x) is dict),
+    "about": col.value_where("an object", lambda x: type(x) is dict),
 }
 MAX_BYTES = 2**30
 

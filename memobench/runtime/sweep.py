@@ -28,7 +28,7 @@ from memobench.common import settings
 from memobench.common.errors import RunsFailed, UserError, require, short_repr
 from memobench.common.notation import pluralize
 from memobench.core.cells import check_code
-from memobench.core.columns import matching
+from memobench.core.columns import text_matching
 from memobench.core.run import Pack, Run
 from memobench.executors import Ended, Shard, local
 from memobench.optimizers import Optimizer
@@ -46,7 +46,7 @@ POLL_SECONDS = 1.0
 MOST_WITHOUT_RESULT = 10
 
 _log = logging.getLogger("memobench")
-_ID = matching(r"[0-9a-f]{16}", "the id of a run")
+_ID = text_matching(r"[0-9a-f]{16}", "the id of a run")
 
 
 class Interrupted(KeyboardInterrupt):

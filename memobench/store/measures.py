@@ -72,12 +72,12 @@ def measure(
     require(
         domain is None or isinstance(domain, Domain),
         f"measure: domain={short_repr(domain)} is none; give one, such as "
-        "memobench.core.columns.real(0, 1)",
+        "memobench.core.columns.float_between(0, 1)",
     )
 
     def register(value: Value) -> Value:
         name = value.__name__
-        column = Column(name, meaning, domain or col.real(), unit, digits, over_seeds)
+        column = Column(name, meaning, domain or col.float_between(), unit, digits, over_seeds)
         before = _MEASURES.get(name)
         same = before is None or before.value.__module__ == value.__module__
         require(same, f"measure {name!r} is registered already; choose another name")
@@ -104,7 +104,7 @@ def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
     Raises UserError for one that raises anything, or gives a value outside its column's domain.
     """
     return {
-        name: each.column.domain.checked(name, _value(name, each, task, data, output_TxC))
+        name: each.column.domain.validate(name, _value(name, each, task, data, output_TxC))
         for name, each in of(task).items()
     }
 

@@ -70,7 +70,7 @@ class Bijection(TokenTask):
         return ("accuracy", "accuracy_protocol", "loss", "memorized")
 
     @property
-    def only_whole(self) -> str:
+    def slicing_error(self) -> str:
         """The first tokens are a smaller bijection, unless answers are drawn."""
         return "its answers are a permutation; set permuted=False" if self.permuted else ""
 

@@ -119,7 +119,7 @@ class LabelledContexts(Task):
     def with_count(self, n_examples: int) -> Self:
         return self.replace(n_examples=n_examples)
 
-    def largest(self, tasks: Sequence[Self]) -> Self:
+    def enclose(self, tasks: Sequence[Self]) -> Self:
         """The task that has each of these as a prefix, apart from seeds.
 
         Its n_examples is rounded up to 2^i or 3 * 2^i, so that more packs share a compilation.

@@ -391,7 +391,7 @@ class SampledTask(TokenTask):
         return self.n_sequences or self.vocab_size**self.context_length
 
     @property
-    def only_whole(self) -> str:
+    def slicing_error(self) -> str:
         if self.is_even and self.n_sequences is not None:
             return ""
         return (

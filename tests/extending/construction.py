@@ -39,7 +39,7 @@ class Units(Architecture):
     d_mlp: int = integer("units", 1)
 
     def module(self, task: Any) -> UnitsModule:
-        return self.made(UnitsModule, task)
+        return self.fill_module(UnitsModule, task)
 
 
 @kind("random_units")

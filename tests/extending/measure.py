@@ -5,7 +5,7 @@ memobench run tests/extending/measure.py
 
 import scipy.special
 
-from memobench.core.columns import real
+from memobench.core.columns import float_between
 from memobench.experiment import Experiment, grid
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
@@ -14,7 +14,7 @@ from memobench.store.measures import measure
 from memobench.tasks.bijection import Bijection
 
 
-@measure("mean probability of the right answer", Bijection, domain=real(0, 1))
+@measure("mean probability of the right answer", Bijection, domain=float_between(0, 1))
 def confidence(task, data, output_TxC):
     probability_TxC = scipy.special.softmax(output_TxC.astype(float), axis=1)
     return probability_TxC[range(task.n_examples), task.answers(data)].mean()

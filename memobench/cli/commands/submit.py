@@ -33,7 +33,7 @@ def run(names: list[str]) -> None:
     from memobench.store.results import check_writable
 
     for name in ARCHITECTURE.value:
-        Architecture.named(name)
+        Architecture.get_kind(name)
     files = [name for name in names if name.endswith(certificates.SUFFIX)]
     experiments = [name for name in names if name not in files]
     left_out: _LeftOut = collections.defaultdict(list)
