@@ -326,7 +326,10 @@ def test_a_module_that_cannot_be_made_is_one_line(own, monkeypatch, module, said
 
 @pytest.mark.parametrize(
     ("paddable", "said"),
-    [(("d_model", "rnak"), "paddable names 'rnak', which its module"), ("d_model", "no tuple")],
+    [
+        (("d_model", "rnak"), "paddable names 'rnak', which its module"),
+        ("d_model", "is not a tuple"),
+    ],
 )
 def test_sizes_to_pad_are_those_of_the_module(own, monkeypatch, paddable, said):
     own.fault = ""

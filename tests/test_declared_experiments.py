@@ -118,7 +118,7 @@ _CERTIFICATE = {
 # Published pages are made anew from their own rows (test_published_pages): one of every kind of
 # figure, and what is not published, are made here.
 _KINDS = {type(found.figure): name for name, found in reversed(EXPERIMENTS.items())}
-_REPORTED = {*_KINDS.values(), *(EXPERIMENTS.keys() - published.of_preset("quick"))}
+_REPORTED = {*_KINDS.values(), *(EXPERIMENTS.keys() - published.experiments_of("quick"))}
 
 
 @pytest.mark.parametrize("name", sorted(_REPORTED))

@@ -143,10 +143,14 @@ def test_a_measure_without_a_mean_is_not_drawn(measure):
     ("arguments", "options", "said"),
     [
         (("half",), {}, "measure: no tasks are given"),
-        ((Associations,), {}, "measure: meaning=.* is no text"),
-        (("half", TASK), {}, "measure: .* is no class of tasks"),
-        (("half", "associations"), {}, "measure: 'associations' is no class of tasks"),
-        (("half", Associations), {"domain": (0, 1)}, r"measure: domain=\(0, 1\) is none; give"),
+        ((Associations,), {}, "measure: meaning=.* is not a text"),
+        (("half", TASK), {}, "measure: .* is not a class of tasks"),
+        (("half", "associations"), {}, "measure: 'associations' is not a class of tasks"),
+        (
+            ("half", Associations),
+            {"domain": (0, 1)},
+            r"measure: domain=\(0, 1\) is not a Domain; give",
+        ),
     ],
 )
 def test_a_measure_of_no_tasks_is_refused(arguments, options, said):

@@ -48,7 +48,7 @@ from memobench.planner import packing
 from memobench.report import tables
 from memobench.store import results
 from memobench.store.published import published
-from memobench.store.rows import listed, of_architecture
+from memobench.store.rows import architecture_columns, parse_list
 
 FOLDER = pathlib.Path("results/board")
 # Models trained again for each file; the best of them is kept.
@@ -74,7 +74,7 @@ def best_models(method: Capacity, row: Mapping[str, Any], n_examples: int) -> li
     bits_KxM = typical.models(row, "rung_bits").reshape(method.rungs, method.lanes)
     order = np.argsort(-bits_KxM, axis=None)[:CANDIDATES]
     places = [divmod(int(i), method.lanes) for i in order]
-    steps, rates = method.ladder, listed(row["rung_rates"])
+    steps, rates = method.ladder, parse_list(row["rung_rates"])
     return [
         Model(method.pilots + model, model // method.inits, steps[rung], rates[rung], n_examples)
         for rung, model in places
@@ -173,7 +173,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
 
 def entry(row: Any) -> tuple[Any, ...]:
     """What a row is of: its track, budget and architecture."""
-    cells = (row.get(name) for name in of_architecture())
+    cells = (row.get(name) for name in architecture_columns())
     return row["track"], row["n_sequences"], *(None if pd.isna(cell) else cell for cell in cells)
 
 

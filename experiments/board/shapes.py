@@ -37,7 +37,7 @@ from memobench.methods.training import Training
 from memobench.report.typical import Shapes
 from memobench.store.published import published
 from memobench.store.results import load_results
-from memobench.store.rows import listed, of_architecture
+from memobench.store.rows import architecture_columns, parse_list
 
 METHOD = Capacity(
     training=Training(protocol="exact", batch_size=None, epochs=16),
@@ -109,7 +109,7 @@ def chosen(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
             best: Any = max(tried, key=tried.__getitem__, default=None)
             if best is None or rest.max() > (1 + EQUAL) * own[best]["as_searched"]:
                 best = rest.idxmax()
-            shape = dict(found.loc[of_budget[best], of_architecture()])
+            shape = dict(found.loc[of_budget[best], architecture_columns()])
             rows.append({"of": of, "budget": budget, "family": family} | shape)
     return pd.DataFrame(rows)
 
@@ -124,11 +124,11 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
     rows: list[Any] = of_exact.to_dict("records")
     found = []
     for row in rows:
-        steps, bits_K = listed(row["rung_steps"]), typical.models(row, "rung_bits").mean((1, 2))
+        steps, bits_K = parse_list(row["rung_steps"]), typical.models(row, "rung_bits").mean((1, 2))
         if METHOD.steps in steps[:-1]:
             searched, end = bits_K[[steps.index(METHOD.steps), -1]] / row["n_params"]
             of = {"budget": typical.budget(row["n_params"]), "family": typical.family(row)}
-            cells = {name: row[name] for name in of_architecture()}
+            cells = {name: row[name] for name in architecture_columns()}
             found.append(of | cells | {"as_searched": searched, "in_the_end": end})
     return pd.DataFrame(found)
 

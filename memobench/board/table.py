@@ -28,7 +28,7 @@ from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
 from memobench.methods.thresholds import complete
 from memobench.methods.training import Training
-from memobench.store.rows import listed, of_architecture
+from memobench.store.rows import architecture_columns, parse_list
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
@@ -340,7 +340,7 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
     best = _best(certified)
     rows = [_row(key, {**row, **best.get(key, {})}) for key, row in _typical(runs)]
     rows += [_row(key, row) for key, row in best.items() if key.track not in TRAININGS]
-    options = [name for name in of_architecture() if name not in names()]
+    options = [name for name in architecture_columns() if name not in names()]
     board = pd.DataFrame(rows, columns=[*names(), *options])
     known = -board[MAIN].bfill(axis=1).iloc[:, 0].astype(float)
     board = board.assign(place=board["track"].map(list(TRACKS).index), known=known)
@@ -441,7 +441,7 @@ def unreadable(row: Mapping[str, Any]) -> str | None:
     try:
         made = from_cells(row)
         method: Any = made.method
-        method.check_lists(made, {name: listed(row[name]) for name in method.filled()})
+        method.check_lists(made, {name: parse_list(row[name]) for name in method.filled()})
         # A user's own, whose code may raise anything.
         str(made.architecture.full_name)
     except Exception as error:

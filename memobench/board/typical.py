@@ -20,7 +20,7 @@ from memobench.core.architecture import Architecture, in_words
 from memobench.methods import thresholds as capacity
 from memobench.methods.capacity import Capacity
 from memobench.numerics import metrics
-from memobench.store.rows import listed
+from memobench.store.rows import parse_list
 
 # Which columns tell the sets apart on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
@@ -60,12 +60,12 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 def models(run: Any, value: str) -> np.ndarray:
     """value_KxTxS of a row: `rung_bits` or `rung_known` of rungs, tables and initial weights."""
-    value_KxM = np.array(listed(run[value]), float)
+    value_KxM = np.array(parse_list(run[value]), float)
     return value_KxM.reshape(len(value_KxM), int(run["tables"]), int(run["inits"]))
 
 
 def _row(run: Any) -> dict[str, Any]:
-    bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
+    bits_KxTxS, steps_K = models(run, "rung_bits"), parse_list(run["rung_steps"])
     bits, known_TxS = estimates.typical(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     known_as, n = architecture(run), int(run["n_examples"])
     guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
@@ -80,7 +80,7 @@ def _row(run: Any) -> dict[str, Any]:
         "n_params_distinct": int(run["n_params_distinct"]),
         "tables": int(run["tables"]),
         "inits": int(run["inits"]),
-        "rate": listed(run["rung_rates"])[-1],
+        "rate": parse_list(run["rung_rates"])[-1],
         "edge_of_rates": bool(run["edge_of_rates"]),
         "best_bits": run["best_bits"],
         "best_complete": run["best_complete"],
@@ -99,7 +99,7 @@ def _row(run: Any) -> dict[str, Any]:
             near = None
         found |= _named("limit", limit)
         found["converged"] = _SAID[near]
-    trials = [capacity.Trial(n, bool(known)) for n, known in listed(run["complete_trials"])]
+    trials = [capacity.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
     if trials and not np.isnan(guessing):
         possible = capacity.around(known_TxS.mean(), n, guessing)
         found |= _named("half_99", capacity.half_known(trials, possible))
@@ -221,7 +221,7 @@ def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capaci
     Student's of what follows from the means over them.
     """
     found = []
-    rungs = [listed(each["rung_steps"]) for each in (run, other)]
+    rungs = [parse_list(each["rung_steps"]) for each in (run, other)]
     both = [models(each, "rung_bits").mean(axis=2) / each[per] for each in (run, other)]
     for steps in (x for x in rungs[0] if x in rungs[1]):
         places = [of_run.index(steps) for of_run in rungs]

@@ -29,7 +29,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
         isinstance(run, Run | str),
         f"run={short_repr(run)} is neither a run nor an id; give one",
     )
-    store.require_folder(results, store.first(results), "results=")
+    store.require_folder(results, store.first_step(results), "results=")
     run_id = run if isinstance(run, str) else run.run_id
     require(
         isinstance(run, str) or not run.method.solves,
@@ -40,7 +40,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     require(
         path.exists(),
         f"{results} holds no weights of run {run_id}: it is not done, its method keeps none, or "
-        f"they were deleted; {store.first(results)}",
+        f"they were deleted; {store.first_step(results)}",
     )
     found = certificates.load(path)
     if isinstance(run, Run):

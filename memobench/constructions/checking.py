@@ -59,7 +59,7 @@ def _sound(problem: Problem, made: Constructed) -> Constructed:
     )
     for name in given:
         require(name in params, f"read_out names {short_repr(name)}{suggest(str(name), params)}")
-    certificate = {name: measures.plain(x) for name, x in made.certificate.items()}
+    certificate = {name: measures.to_scalar(x) for name, x in made.certificate.items()}
     for name, x in certificate.items():
         allowed = x is None or isinstance(x, numbers.Real | str)
         require(allowed, f"certificate has {name}={short_repr(x)}; give a number")

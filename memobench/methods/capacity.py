@@ -29,7 +29,7 @@ from memobench.methods.findings import PILOT_ROUNDS, ROUNDS
 from memobench.methods.ladders import Ladders
 from memobench.methods.parts import OfParts
 from memobench.methods.training import Training
-from memobench.store.rows import listed
+from memobench.store.rows import parse_list
 
 # Raised whenever a run would make other trainings: ids then differ, and results never mix.
 RULES = 1
@@ -111,7 +111,7 @@ class Capacity(OfParts):
         if measure not in lists:
             return None
         name, whole = lists[measure]
-        value_TxS = np.reshape(listed(row[name])[-1], (int(row["tables"]), int(row["inits"])))
+        value_TxS = np.reshape(parse_list(row[name])[-1], (int(row["tables"]), int(row["inits"])))
         return value_TxS.mean(axis=1) / whole
 
     @property
@@ -210,10 +210,10 @@ class Capacity(OfParts):
 
         In the order of their initial weights: the pilots are the last.
         """
-        trials = listed(row["complete_trials"])
+        trials = parse_list(row["complete_trials"])
         if not self.trial_pilots:
-            return [(listed(row["rung_rates"])[-1], n, known) for n, known in trials]
-        pilots, rate = listed(row["pilot_trials"]), self.training.learning_rate
+            return [(parse_list(row["rung_rates"])[-1], n, known) for n, known in trials]
+        pilots, rate = parse_list(row["pilot_trials"]), self.training.learning_rate
         return [
             *((row["trial_rate"], n, known) for n, known in trials),
             *((rate * factor, n, known) for factor, n, known in pilots),

@@ -69,7 +69,7 @@ def _of_family(family: type[Task] | type[Architecture] | type[Method]) -> _Decla
 def _of_measures() -> _Declared:
     own = [
         (", ".join(task.name for task in each.tasks), {name: each.column})
-        for name, each in measures.registered().items()
+        for name, each in measures.registered_measures().items()
     ]
     return [("all to which it applies", rows.MEASURES), *own]
 

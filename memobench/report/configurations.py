@@ -15,7 +15,7 @@ from memobench.common.notation import pluralize
 from memobench.core.run import Method
 from memobench.numerics.metrics import NEARLY
 from memobench.report import tables
-from memobench.store.rows import of_task
+from memobench.store.rows import task_columns
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
@@ -100,7 +100,7 @@ METHOD = ["method", "protocol", "solve", "start", "trained", "batch_size", "step
 def page(board: pd.DataFrame) -> str:
     """The board as Markdown, a section per task, protocol and number of steps."""
     parts = [INTRODUCTION]
-    sections: Any = board.groupby([*of_task(), *METHOD], dropna=False, sort=True)
+    sections: Any = board.groupby([*task_columns(), *METHOD], dropna=False, sort=True)
     for _, rows in sections:
         first = rows.iloc[0]
         zipf = first["zipf_exponent"]

@@ -111,7 +111,7 @@ class Leases:
                 self._begin(lease)
             except OSError as error:
                 lease.release()
-                raise store.unwritable(self.folder.parent, error) from error
+                raise store.unwritable_error(self.folder.parent, error) from error
             if not lease.run_ids & self.taken(besides=lease):
                 return lease
             lease.release()

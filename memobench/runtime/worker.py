@@ -176,7 +176,7 @@ def _kept(
                 f"ran for {about['run_seconds']} s"
             )
     except OSError as error:
-        raise store.unwritable(workspace.folder, error) from error
+        raise store.unwritable_error(workspace.folder, error) from error
     workspace.checkpoints.discard(row_of)
     return shards
 
@@ -336,7 +336,7 @@ def _keep(path: pathlib.Path, data: bytes) -> None:
 
 def _own_measures(run: Run, result: PackResult, place: int) -> dict[str, float]:
     """What only tasks like this one are measured by; nothing where it takes no single weights."""
-    if not result.variables or not measures.of(run.task):
+    if not result.variables or not measures.measures_of(run.task):
         return {}
     true = models.shapes(run.module(), run.task.context_length)
     variables = lanes.crop(result.variables, place, {name: true[name] for name in result.variables})

@@ -123,13 +123,13 @@ _PRESENT = (*_REQUIRED, *Task.shared_columns(), *Architecture.shared_columns(), 
 @cached_until_new_kind
 def measures() -> dict[str, Column]:
     """The measures of runs: those that all tasks may have, then those of a user's own."""
-    own = {name: each.column for name, each in extra.registered().items()}
-    return _disjoint(MEASURES, own)
+    own = {name: each.column for name, each in extra.registered_measures().items()}
+    return _unite(MEASURES, own)
 
 
 def averaged_own_measures() -> list[str]:
     """A user's own measures that have means over seeds."""
-    columns = extra.registered().items()
+    columns = extra.registered_measures().items()
     return [name for name, each in columns if each.column.over_seeds == "mean"]
 
 
@@ -143,16 +143,17 @@ def method_columns() -> dict[str, dict[str, Column]]:
 def row_columns() -> dict[str, Column]:
     """Every column of a row except its provenance, in the order of the table."""
     groups = (spec_columns(), COUNTS, measures(), OTHERS, *method_columns().values())
-    return _disjoint(*groups)
+    return _unite(*groups)
 
 
 @cached_until_new_kind
 def all_columns() -> dict[str, Column]:
     """Every column of the results table.
 
-    Raises UserError where two columns have the same name: a measure, say, and a field of a spec.
+    Raises:
+      UserError: two columns have the same name: a measure, say, and a field of a spec.
     """
-    return _disjoint(row_columns(), PROVENANCE)
+    return _unite(row_columns(), PROVENANCE)
 
 
 def require_whole(rows: Sequence[Any], provenance: Any) -> None:
@@ -200,7 +201,7 @@ def _require_domains(place: str, cells: Mapping[str, Any], known: Mapping[str, C
             )
 
 
-def _disjoint(*groups: dict[str, Column]) -> dict[str, Column]:
+def _unite(*groups: dict[str, Column]) -> dict[str, Column]:
     counts = collections.Counter(name for group in groups for name in group)
     for name, count in counts.items():
         require(count == 1, f"two columns are named {name!r}; rename yours")
@@ -209,29 +210,29 @@ def _disjoint(*groups: dict[str, Column]) -> dict[str, Column]:
 
 @cached_until_new_kind
 def configuration() -> list[str]:
-    """What makes two runs repetitions of each other: everything but the seeds of run and task."""
+    """The columns that are equal for repetitions of a run: all but the seeds of run and task."""
     columns = {**spec_columns(), **COUNTS}
     return [name for name, column in columns.items() if column.over_seeds == "same"]
 
 
 @cached_until_new_kind
-def of_task() -> list[str]:
+def task_columns() -> list[str]:
     """The columns that tell tasks apart, except the seed of their instance."""
-    return _same(Task)
+    return _same_columns(Task)
 
 
-def listed(cell: Any) -> Any:
+def parse_list(cell: Any) -> Any:
     """A list, or the text of one as published tables have it."""
     return json.loads(cell) if isinstance(cell, str) else cell
 
 
 @cached_until_new_kind
-def of_architecture() -> list[str]:
+def architecture_columns() -> list[str]:
     """The columns that tell architectures apart."""
-    return _same(Architecture)
+    return _same_columns(Architecture)
 
 
-def _same(family: type[Task] | type[Architecture]) -> list[str]:
+def _same_columns(family: type[Task] | type[Architecture]) -> list[str]:
     kinds = (kind.columns() for kind in family.kinds().values())
     columns = merge(family.shared_columns(), *kinds)
     same = (name for name, column in columns.items() if column.over_seeds == "same")
@@ -240,7 +241,7 @@ def _same(family: type[Task] | type[Architecture]) -> list[str]:
 
 @cached_until_new_kind
 def digits() -> dict[str, int]:
-    """How many digits pages show of numbers, of their means and of half their intervals."""
+    """The digits that pages show of numbers, of their means and of half their intervals."""
     found = {name: x.digits for name, x in all_columns().items() if x.digits is not None}
     return found | {f"{name}_interval": number for name, number in found.items()}
 
