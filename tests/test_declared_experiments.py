@@ -197,7 +197,7 @@ def _large():
     for run in (run for x in EXPERIMENTS.values() for runs in x.presets.values() for run in runs):
         if run.method.solves or run.task.n_examples <= reading.READ_AT_ONCE:
             continue
-        listed = "listed" if getattr(run.task, "listed", False) else "whole"
+        listed = "listed" if getattr(run.task, "is_listed", False) else "whole"
         kinds = run.method.row_name, run.method.protocol, run.architecture.name, run.task.name
         key = (*kinds, listed)
         found[key] = max(found.get(key, run), run, key=lambda run: run.task.n_examples)

@@ -19,7 +19,7 @@ from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import precision
 from memobench.optimizers import Adam
-from memobench.optimizers.rounded import Rounded, rounded
+from memobench.optimizers.rounded import Rounded, round_blocks
 from memobench.optimizers.schedule_free import ScheduleFreeAdamW
 from memobench.optimizers.sgd import SGD
 from memobench.planner import packing
@@ -50,7 +50,7 @@ def test_padded_weights_are_rounded_as_certificates_round_true_ones(kind):
         inside = tuple(slice(size) for size in TRUE[name])
         block = np.zeros(x.shape, np.int32)
         block[inside] = precision.block_of(TRUE[name])
-        found = np.array(jax.jit(rounded, static_argnums=2)(x, block, kind))
+        found = np.array(jax.jit(round_blocks, static_argnums=2)(x, block, kind))
         expected = precision.round_to(weights[name], kind)
         np.testing.assert_allclose(found[inside], expected, rtol=1e-6)
         # What is rounded stays.
@@ -150,7 +150,7 @@ def test_packed_and_alone_a_run_is_the_same_and_its_weights_are_rounded(architec
 
 def test_without_straight_through_training_does_not_know_of_the_precision():
     run = _run(METHOD)
-    after = _run(METHOD.replace(precision="int4", rounded="after"))
+    after = _run(METHOD.replace(precision="int4", round_blocks="after"))
     float32, rounded_ = training.train_one(run), training.train_one(after)
     np.testing.assert_allclose(float32.step_loss_RxL, rounded_.step_loss_RxL, rtol=1e-6)
     expected = _params(float32, 0, run)

@@ -163,7 +163,7 @@ def with_floors(table: pd.DataFrame) -> pd.DataFrame:
     floors: dict[str, dict[tuple, float]] = {"floor": {}, "certified_floor": {}}
     for i in optima:
         row = table.iloc[i]
-        for name in floors if theory.certified(row) else ("floor",):
+        for name in floors if theory.is_certified(row) else ("floor",):
             least = floors[name].get(identity[i], np.inf)
             floors[name][identity[i]] = min(row["loss"], least)
     return table.assign(

@@ -88,7 +88,7 @@ class ReadsTokens(Reads):
             examples_B: Any = None
             if task.is_fresh:
                 key = jax.random.wrap_key_data(order_B)
-                examples_B = task.fresh(key, signature.batch_size)
+                examples_B = task.draw_batch(key, signature.batch_size)
             elif signature.batch_size:
                 examples_B = draws_M[order_B]
             return task.objective(signature.module, variables, instance, examples_B, weighted)
@@ -101,7 +101,7 @@ class ReadsTokens(Reads):
         n_parts = math.ceil(n / READ_AT_ONCE)
         size = math.ceil(n / n_parts)
         is_whole = not self.signature.batch_size and n_parts > 1
-        if not (is_whole and task.listed and task.with_count(size)):
+        if not (is_whole and task.is_listed and task.with_count(size)):
             return None
 
         def split(x_Tx: jax.Array) -> jax.Array:
