@@ -46,7 +46,7 @@ def drawn(architecture=MODEL, task=TASK, of_weights=0, **more):
     random = np.random.default_rng(of_weights)
     shapes = models.shapes(architecture.module_for(task), task.context_length)["params"]
     params = jax.tree.map(lambda x: random.standard_normal(x.shape), shapes)
-    return certificates.of(task, architecture, params, **more)
+    return certificates.make(task, architecture, params, **more)
 
 
 def _evaluated(certificate):
@@ -518,7 +518,7 @@ def test_no_exception_of_one_file_or_row_keeps_verify_from_the_others(kept, tmp_
     def failing(*_):
         raise ZeroDivisionError("\ud800")
 
-    monkeypatch.setattr(verify.theory, "violations", failing)
+    monkeypatch.setattr(verify.theorems, "violations", failing)
     monkeypatch.setattr(Annealing, "check_weights", failing)
     errors = verify.verify(folder, recompute=True).errors
     assert len(errors) == 3

@@ -157,7 +157,7 @@ def test_without_straight_through_training_does_not_know_of_the_precision():
     for name, x in _params(rounded_, 0, after).items():
         np.testing.assert_allclose(x, precision.round_to(expected[name], "int4"), rtol=1e-5)
     # What a certificate of the float32 weights counts of them in this precision.
-    counted = counting.count(certificates.of(run.task, run.architecture, expected))
+    counted = counting.count(certificates.make(run.task, run.architecture, expected))
     assert rounded_.loss_R[0] == pytest.approx(counted["loss_int4"], abs=1e-5)
     assert abs(float32.loss_R[0] - rounded_.loss_R[0]) > 1e-4
     capacity = Capacity(training=after.method, rungs=1, tables=2, pilots=1)

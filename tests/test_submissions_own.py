@@ -106,7 +106,7 @@ def test_labels_in_the_code_are_refused(tmp_path, monkeypatch, part, scale):
     file.write_text(CHEAT)
     plugins.load(file)
     table = np.float32(scale) * drawn(memobench.OwnLabels(d_model=part), SET).params["table"]
-    made = certificates.of(SET, memobench.OwnLabels(d_model=part), {"table": table})
+    made = certificates.make(SET, memobench.OwnLabels(d_model=part), {"table": table})
     said = r"random weights in place of those of own_labels know \d+ of 256 examples"
     with pytest.raises(UserError, match=said):
         submissions.write([made], "me", tmp_path / "out")
@@ -236,7 +236,7 @@ def test_what_weights_know_is_not_taken_for_labels_in_the_code(tmp_path):
     counts = np.zeros((16, 16))
     data = SET.sample()
     np.add.at(counts, (np.asarray(data.tokens_TxS[:, 1]), np.asarray(data.next_TxK[:, 0])), 1)
-    made = certificates.of(SET, memobench.OwnTable(d_model=1), {"table": counts})
+    made = certificates.make(SET, memobench.OwnTable(d_model=1), {"table": counts})
     (row,) = submissions.read(submissions.write([made], "me", tmp_path / "out")).rows
     assert row["known"] > 40
 

@@ -113,7 +113,7 @@ def train_again(run: Run, chosen: Sequence[Model]) -> Iterator[Any]:
         if np.isfinite(result.loss_R[0]):
             params = jax.tree.map(lambda x: np.asarray(x)[0], result.variables)["params"]
             part = None if model.n_examples == whole.n_examples else model.n_examples
-            yield certificates.of(whole, run.architecture, params, first=part, by="memobench")
+            yield certificates.make(whole, run.architecture, params, first=part, by="memobench")
 
 
 def kept(run: Run, runs: results.Path) -> list[certificates.Certificate]:
@@ -163,7 +163,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
             run = Run(task=task.replace(n_sequences=n), architecture=shape, method=method)
             with contextlib.suppress(UserError):
                 params = making.as_judged(run)["params"]
-                made = certificates.of(task, shape, params, first=n, by="memobench")
+                made = certificates.make(task, shape, params, first=n, by="memobench")
                 if counting.count(made, ("float32",))["known"] == n:
                     about = {"run_id": run.run_id, "family": family, "track": board.CONSTRUCTED}
                     found = counting.certify(certificates.save(made, folder))

@@ -269,7 +269,7 @@ def _require_no_labels(certificate: Certificate) -> None:
     scale, random = np.sqrt(square / certificate.n_params) or 1.0, np.random.default_rng()
     for low, high in itertools.islice(itertools.cycle(_RANGES), DRAWS):
         drawn = {k: random.uniform(low * scale, high * scale, x.shape) for k, x in params.items()}
-        others = certificates.of(task, architecture, drawn, first=certificate.first)
+        others = certificates.make(task, architecture, drawn, first=certificate.first)
         try:
             known = counting.count(others, ("float32",))["known"]
         except UserError:

@@ -1,4 +1,4 @@
-"""Certificates: weights that anyone can run, and what it takes to know what they know.
+"""Certificates: weights that anyone can run, with all that is needed to count what they know.
 
 A certificate is one safetensors file: float32 parameters by name at their true size, and a line of
 JSON that names the task, the architecture and, where only a part of the task's examples is meant,
@@ -66,13 +66,20 @@ OPTIONAL = ("first", "seed", "by")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Certificate:
-    """Weights, and what they are of.
+    """Weights, and the task and architecture that they are of.
 
-    params: float32 arrays by name at their true size; those of nested modules have names with
-    slashes. first: how many of the task's examples, from its first on, they are meant for; None for
-    all. seed: of the run, if one made them. by: whose they are, or how they came about.
+    Attributes:
+      task: that they memorize.
+      architecture: of their model.
+      params: float32 arrays by name at their true size; those of nested modules have names with
+        slashes.
+      first: the number of the task's examples, from its first on, that they are meant for; None for
+        all.
+      seed: of the run, if one made them.
+      by: their author, or how they came about.
 
-    Raises UserError for parameters that are not finite or not those of the architecture's model.
+    Raises:
+      UserError: parameters are not finite, or not those of the architecture's model.
     """
 
     task: Task
@@ -92,15 +99,19 @@ class Certificate:
         require(
             self.first is None or (self.task.is_sliceable and self.first <= n_examples),
             f"first={self.first}: the task has {n_examples} examples"
-            f"{'' if self.task.is_sliceable else ', and none of its parts is a task'}; leave "
-            "first out",
+            f"{'' if self.task.is_sliceable else ', and none of its parts is a task'}; "
+            "leave first out",
         )
         require_shapes(self.params, shapes(self.module(), self.task.context_length))
         for name, x in self.params.items():
             require(np.isfinite(x).all(), f"the parameter {short_repr(name)} is not finite")
 
     def module(self) -> Module:
-        """The model, small enough to be run here. Raises UserError where it is not."""
+        """The model.
+
+        Raises:
+          UserError: it is too large to be run here.
+        """
         module, task = self.architecture.module_for(self.task), self.task
         costs = {
             "cells to trace": (module.cells_to_trace(task.context_length), _MAX_CELLS),
@@ -112,18 +123,18 @@ class Certificate:
 
     @property
     def n_params(self) -> int:
-        """How many numbers the weights are."""
+        """The number of parameters."""
         return sum(x.size for x in self.params.values())
 
     def variables(self) -> dict[str, Any]:
-        """What `module().apply` takes: parameters, and constants that follow from the sizes."""
+        """Variables for `module().apply`: parameters, and constants that follow from the sizes."""
         module, length = self.module(), self.task.context_length
         params = traverse_util.unflatten_dict(dict(self.params), sep="/")
         found = {"params": params, "constants": models.constants_of(module, length)}
         return jax.tree.map(jnp.asarray, found)
 
     def head(self) -> dict[str, Any]:
-        """What the file says beside the weights."""
+        """The JSON of the file beside the weights."""
         options: dict[str, Any] = {name: getattr(self, name) for name in OPTIONAL}
         return {
             "certificate": FORMAT,
@@ -134,10 +145,17 @@ class Certificate:
         }
 
 
-def of(task: Task, architecture: Architecture, params: Any, **more: Any) -> Certificate:
-    """The certificate of a tree of parameters, which become float32; `more` are its other fields.
+def make(task: Task, architecture: Architecture, params: Any, **more: Any) -> Certificate:
+    """The certificate of a tree of parameters, which become float32.
 
-    Raises UserError for parameters that are not finite or not those of the architecture's model.
+    Args:
+      task: see `Certificate`.
+      architecture: see `Certificate`.
+      params: a tree of arrays.
+      **more: other fields of the certificate.
+
+    Raises:
+      UserError: parameters are not finite, or not those of the architecture's model.
     """
     flat = traverse_util.flatten_dict(params, sep="/")
     for name, x in flat.items():
@@ -156,7 +174,8 @@ def encode(certificate: Certificate) -> bytes:
 def decode(data: bytes) -> Certificate:
     """The certificate of which `encode` makes these bytes.
 
-    Raises UserError, one line, for any others.
+    Raises:
+      UserError: in one line, for any other bytes.
     """
     head = _head(data)
     task = Task.from_canonical(head["task"])
@@ -181,7 +200,7 @@ def _head(data: bytes) -> dict[str, Any]:
     size = int.from_bytes(data[:8], "little")
     require(8 + size <= len(data) and size <= _MAX_HEADER, f"{_DAMAGED}: it has no header")
     header = strict_json.parse(data[8 : 8 + size])
-    require(isinstance(header, dict), f"{_DAMAGED}: its header is no object")
+    require(isinstance(header, dict), f"{_DAMAGED}: its header is not an object")
     metadata = header.pop("__metadata__", None)
     text = metadata.get("memobench") if isinstance(metadata, dict) else None
     if not isinstance(text, str):
@@ -193,7 +212,7 @@ def _head(data: bytes) -> dict[str, Any]:
             f"the parameter {short_repr(name)} is {short_repr(kind)}; save it as float32",
         )
     head = strict_json.parse(text.encode())
-    require(isinstance(head, dict), f"{_DAMAGED}: its specs are no object")
+    require(isinstance(head, dict), f"{_DAMAGED}: its specs are not an object")
     for name in head.keys() - HEAD:
         raise UserError(f"the field {short_repr(name)} is unknown; leave it out")
     for name, domain in HEAD.items():
@@ -204,7 +223,7 @@ def _head(data: bytes) -> dict[str, Any]:
 
 
 def digest(data: bytes) -> str:
-    """Names the content of a file."""
+    """The SHA-256 of a file's content, which names it."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -226,9 +245,12 @@ def save(certificate: Certificate, folder: Path) -> pathlib.Path:
 def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
     """A file's certificate and digest, after all checks.
 
-    follow: whether the path may be a symbolic link.
+    Args:
+      path: of the file.
+      follow: whether the path may be a symbolic link.
 
-    Raises UserError, one line that begins with the path.
+    Raises:
+      UserError: in one line that begins with the path.
     """
     folders.require_path(path, "path")
     path = pathlib.Path(path)
@@ -249,13 +271,21 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
 
 
 def load(path: Path) -> Certificate:
-    """The certificate of a file. Raises UserError, one line, where it is none."""
+    """The certificate of a file.
+
+    Raises:
+      UserError: in one line, where it is not a certificate.
+    """
     return read(path)[0]
 
 
 @functools.lru_cache(maxsize=1024)
 def shapes(module: Module, context_length: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter, by name. Raises UserError where a name has a slash."""
+    """The shape of every parameter, by name.
+
+    Raises:
+      UserError: a name has a slash.
+    """
     table = module.parameters()
     if table is None:
         flat = traverse_util.flatten_dict(models.shapes(module, context_length)["params"])

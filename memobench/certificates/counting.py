@@ -1,4 +1,4 @@
-"""What weights know, counted by plain code that shares as little as possible with training.
+"""Counts of what weights know, by plain code that shares as little as possible with training.
 
 The task's instance is drawn from its seed and the architecture's module is applied to one example
 after another: no engine, no padding, no packs, no tables of all sequences. Weights are float32,
@@ -34,7 +34,7 @@ _MOST_OUTPUTS = 2**28
 
 
 def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
-    """What the weights of a file know: a row of plain values, which are counted and not believed.
+    """A row of plain values that say what the weights of a file know, counted and not believed.
 
     Args:
       path: of the file.
@@ -47,7 +47,8 @@ def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
       the weights rounded: known_bfloat16, .., bits_per_byte_int4. A measure that the task does not
       have is None, and so is what rounded weights know if their outputs are not finite.
 
-    Raises UserError, one line that begins with the path, for a file that is no certificate.
+    Raises:
+      UserError: in one line that begins with the path, for a file that is not a certificate.
     """
     return row(path, *certificates.read(path, follow))
 
@@ -63,9 +64,12 @@ def row(path: certificates.Path, certificate: Certificate, digest: str) -> dict[
 def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[str, Any]:
     """The same of a certificate that is not in a file.
 
-    formats: in which weights are stored; float32 is their own.
+    Args:
+      certificate: of the weights.
+      formats: in which weights are stored; float32 is their own.
 
-    Raises UserError if outputs are too many to be held, or those of float32 not finite.
+    Raises:
+      UserError: outputs are too many to be held, or those of float32 not finite.
     """
     task, architecture = certificate.task, certificate.architecture
     n_examples = certificate.first or task.n_examples

@@ -23,7 +23,8 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     Returns:
       {"params": .., "constants": ..}, float32 arrays at the model's true size.
 
-    Raises UserError where the run is not done, keeps no weights, or they were deleted.
+    Raises:
+      UserError: the run is not done, keeps no weights, or they were deleted.
     """
     require(
         isinstance(run, Run | str),

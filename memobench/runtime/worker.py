@@ -309,7 +309,9 @@ def _certificate(run: Run, found: Weights) -> bytes | None:
     task = found.task or run.task
     try:
         return certificates.encode(
-            certificates.of(task, run.architecture, found.params, first=found.first, seed=run.seed)
+            certificates.make(
+                task, run.architecture, found.params, first=found.first, seed=run.seed
+            )
         )
     except UserError as error:
         _log.warning("weights of run %s are not kept: %s", run.run_id, error)
