@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from memobench.claims import Claim
-from memobench.common.errors import UserError, arguments_checked, closest, require, shown
+from memobench.common.errors import (
+    UserError,
+    check_arguments,
+    require,
+    short_repr,
+    suggest,
+)
 from memobench.core import plugins
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
-from memobench.core.columns import NAME, matching, whole
+from memobench.core.columns import NAME, int_between, text_matching
 from memobench.core.run import Method, Run
 from memobench.core.task import Task
 from memobench.store.rows import configuration
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 # What a published row has beside the sizes that it belongs to.
 _PUBLISHED = ("published", "published_steps")
 # Pages lie in a folder of the first word.
-_NAMES = matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
+_NAMES = text_matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +54,7 @@ class Drawing:
         return ""
 
 
-@arguments_checked
+@check_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A sweep that answers one question.
@@ -76,10 +82,10 @@ class Experiment:
     notes: str = ""
 
     def __post_init__(self) -> None:
-        _NAMES.checked("name", self.name)
+        _NAMES.validate("name", self.name)
         # Messages are made where something is wrong: the text of a whole experiment takes long.
         if not isinstance(self.figure, Drawing):
-            raise UserError(f"{self.name}: figure={shown(self.figure)} is none; give a Figure")
+            raise UserError(f"{self.name}: figure={short_repr(self.figure)} is none; give a Figure")
         cls = type(self.figure)
         require(
             cls.draw is not Drawing.draw,
@@ -88,11 +94,11 @@ class Experiment:
         claims = listed(f"{self.name}: claims", self.claims, Claim)
         if not isinstance(self.presets, Mapping):
             raise UserError(
-                f"{self.name}: presets={shown(self.presets)}; name them: {{'quick': runs}}"
+                f"{self.name}: presets={short_repr(self.presets)}; name them: {{'quick': runs}}"
             )
         presets = {}
         for name, runs in self.presets.items():
-            NAME.checked("preset", name)
+            NAME.validate("preset", name)
             presets[name] = listed(f"{self.name}: preset {name!r}", runs, Run)
             require(presets[name], f"{self.name}: preset {name!r} has no runs; give some")
         names = [claim.name for claim in claims]
@@ -101,16 +107,20 @@ class Experiment:
         short = isinstance(self.too_short, tuple) and all(x in [*presets] for x in self.too_short)
         if not short:
             fix = f"give a tuple of its presets: {', '.join(presets)}"
-            raise UserError(f"{self.name}: too_short={shown(self.too_short)}; {fix}")
+            raise UserError(f"{self.name}: too_short={short_repr(self.too_short)}; {fix}")
         published = listed(f"{self.name}: published", self.published, Mapping)
         for row in published:
             known = [*configuration(), *_PUBLISHED]
             for key in row.keys() - set(known):
-                hint = closest(str(key), known, others="; leave it out")
-                raise UserError(f"{self.name}: published: {shown(key)} is no column of runs{hint}")
+                hint = suggest(str(key), known, others="; leave it out")
+                raise UserError(
+                    f"{self.name}: published: {short_repr(key)} is no column of runs{hint}"
+                )
             for key in _PUBLISHED:
                 if key not in row:
-                    raise UserError(f"{self.name}: published: {shown(row)} lacks {key}; give it")
+                    raise UserError(
+                        f"{self.name}: published: {short_repr(row)} lacks {key}; give it"
+                    )
         # Immutable, and no generator that ends with its first reader.
         object.__setattr__(self, "published", published)
         object.__setattr__(self, "presets", presets)
@@ -148,11 +158,11 @@ def listed(name: str, values: Any, of: type) -> tuple[Any, ...]:
     kind = of.__name__
     if not isinstance(values, Iterable):
         fix = f"no list of {kind}s; give one: [{kind}(...), ...]"
-        raise UserError(f"{name}: {shown(values)} is {fix}")
+        raise UserError(f"{name}: {short_repr(values)} is {fix}")
     listed = tuple(values)
     for value in listed:
         if not isinstance(value, of):
-            raise UserError(f"{name}: {shown(value)} among them is no {kind}")
+            raise UserError(f"{name}: {short_repr(value)} among them is no {kind}")
     return listed
 
 
@@ -178,7 +188,7 @@ def grid(
     methods = listed("methods", methods, Method)
     for name, given in (("tasks", tasks), ("architectures", architectures), ("methods", methods)):
         require(given, f"{name}: there are none; give some")
-    seeds = whole(1).checked("seeds", seeds)
+    seeds = int_between(1).validate("seeds", seeds)
     runs = (
         Run(task=task, architecture=architecture, method=method, seed=seed)
         for task in tasks
@@ -212,7 +222,8 @@ def declared(module: ModuleType) -> tuple[Experiment, ...]:
     for found in one:
         if not isinstance(found, Experiment):
             raise UserError(
-                f"EXPERIMENT={shown(found)} is no Experiment; give one, or several as EXPERIMENTS"
+                f"EXPERIMENT={short_repr(found)} is no Experiment; give one, or several as "
+                "EXPERIMENTS"
             )
     several = constants.get("EXPERIMENTS", ())
     # A file may import ours.

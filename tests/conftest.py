@@ -96,7 +96,7 @@ def make_run():
     """A small run of an architecture by its name; other keyword arguments are its fields."""
 
     def make(name="attention_only", *, seed=0, task=None, method=None, **sizes):
-        kind = Architecture.named(name)
+        kind = Architecture.get_kind(name)
         known = {field.name for field in dataclasses.fields(kind)}
         small = {"d_model": 4, "d_head": 4, "n_heads": 2}
         sizes = {field: size for field, size in small.items() if field in known} | sizes
@@ -119,7 +119,7 @@ def measured():
 
     def run(method, seed, **sizes):
         name = "mlp" if "d_mlp" in sizes else "attention_only"
-        architecture = Architecture.named(name)(d_model=3, d_head=3, **sizes)
+        architecture = Architecture.get_kind(name)(d_model=3, d_head=3, **sizes)
         return Run(task=task, architecture=architecture, method=method, seed=seed)
 
     runs = [

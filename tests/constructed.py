@@ -42,7 +42,7 @@ def run_of(
     sizes = {"heads": "full"} | (sizes or SIZES["full"])
     return Run(
         task=task or Associations(seed=task_seed, **shape),
-        architecture=Architecture.named(name)(**sizes),
+        architecture=Architecture.get_kind(name)(**sizes),
         method=Dana2025(**(method or {})),
         seed=seed,
     )

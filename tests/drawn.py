@@ -63,11 +63,11 @@ def cases(quick, strategy):
 def values(field):
     """Values that a field's declaration allows, small ones and the bounds more often."""
     made, *about = field.metadata["domain"].made
-    if made is columns.whole:
+    if made is columns.int_between:
         least, most = about
         near = st.integers(least, min(most, least + 12))
         drawn = st.one_of(near, near, near, st.sampled_from([least, most]), st.integers(*about))
-    elif made is columns.real:
+    elif made is columns.float_between:
         least, most, above = about
         least = max(least, -1e6) if above is None else above
         wide = st.floats(least, most, exclude_min=above is not None)
@@ -76,7 +76,7 @@ def values(field):
         drawn = st.one_of(near, wide, *([whole] if least + 1 <= most else []))
     elif made is columns.one_of:
         drawn = st.sampled_from(about)
-    elif made is columns.truth:
+    elif made is columns.boolean:
         drawn = st.booleans()
     elif made is columns.numbers:
         most, above = about

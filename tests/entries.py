@@ -23,7 +23,7 @@ BOTH = MLP(d_model=3, d_head=3, n_heads=2, d_mlp=12, heads="full")
 
 @functools.cache
 def n_params_of(architecture, budget=BUDGET):
-    return models.count_parameters(architecture.build(families.task(budget)), 2)[0]
+    return models.count_parameters(architecture.module_for(families.task(budget)), 2)[0]
 
 
 def made(run, level=300.0, spread=10.0, **changed):

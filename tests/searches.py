@@ -16,7 +16,7 @@ def run_of(name="attention_only", n=36, seed=0, method=SEARCH, vocab_size=7, **s
     sizes = {"d_model": 3, "d_head": 3, "n_heads": 2, **sizes}
     return Run(
         task=Associations(vocab_size=vocab_size, n_sequences=n, seed=seed),
-        architecture=small.make(Architecture.named(name), sizes),
+        architecture=small.make(Architecture.get_kind(name), sizes),
         method=method,
         seed=seed + 5,
     )

@@ -56,7 +56,7 @@ def experiment(name, runs, **fields):
 def serves(architecture, task):
     """Whether the architecture builds a model for the task."""
     try:
-        architecture.build(task)
+        architecture.module_for(task)
     except UserError:
         return False
     return True
@@ -92,7 +92,7 @@ def tasks(name):
     for length in (3, 1):
         values = {**TASK, "context_length": length}
         try:
-            task = make(Task.named(name), values)
+            task = make(Task.get_kind(name), values)
         except UserError:
             continue
         if task not in found:
@@ -126,7 +126,7 @@ def checked_row(row):
     known = rows.all_columns()
     for name, value in row.items():
         if value is not None:
-            known[name].domain.checked(name, known[name].domain.read(value))
+            known[name].domain.validate(name, known[name].domain.read(value))
     row = {name: row.get(name) for name in known}
     verify._check_model(from_cells(row), row)
 

@@ -119,7 +119,7 @@ def test_runs_of_fewer_rungs_are_compared_at_the_steps_that_both_have(board):
     table = board.copy()
     for name in ("rung_bits", "rung_known", "rung_steps", "rung_rates"):
         table[name] = [
-            capacity_summary.listed(value)[-1:] if chosen else value
+            capacity_summary.parse_list(value)[-1:] if chosen else value
             for value, chosen in zip(table[name], narrow, strict=True)
         ]
     first = answer.answer(board)

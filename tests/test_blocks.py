@@ -258,14 +258,16 @@ def test_a_memory_reads_the_best_pairs_of_the_best_keys():
 
 def test_sparse_models_are_counted_by_all_and_by_active_parameters():
     sizes = {"d_model": 6, "d_head": 3, "n_heads": 2, "n_layers": 2}
-    dense = Modern(**sizes, d_mlp=4).build(PAIRS)
-    experts = MixtureOfExperts(**sizes, d_mlp=4, n_experts=5, top_k=2).build(PAIRS)
+    dense = Modern(**sizes, d_mlp=4).module_for(PAIRS)
+    experts = MixtureOfExperts(**sizes, d_mlp=4, n_experts=5, top_k=2).module_for(PAIRS)
     expert, router = 3 * 6 * 4, 5 * 6
     of_dense, of_experts = (models.counts(module, 3) for module in (dense, experts))
     assert of_dense["n_params_active"] == of_dense["n_params"]
     assert of_experts["n_params"] == of_dense["n_params"] + 2 * (4 * expert + router)
     assert of_experts["n_params_active"] == of_dense["n_params"] + 2 * (expert + router)
-    memory = ProductKeyMemory(**sizes, d_key=3, n_keys=4, n_memory_heads=2, top_k=3).build(PAIRS)
+    memory = ProductKeyMemory(**sizes, d_key=3, n_keys=4, n_memory_heads=2, top_k=3).module_for(
+        PAIRS
+    )
     of_memory = models.counts(memory, 3)
     queries_and_keys, values = 2 * 2 * 3 * 6 + 2 * 2 * 4 * 3, 4 * 4 * 6
     assert of_memory["n_params"] == of_dense["n_params"] + 2 * (queries_and_keys + values - expert)
@@ -346,7 +348,7 @@ def _outputs_and_gradient(module, variables, tokens):
 @variants
 def test_a_model_is_that_of_the_equations_and_padded_the_same(name):
     architecture, task = VARIANTS[name], TASKS[name]
-    module, length = architecture.build(task), task.context_length
+    module, length = architecture.module_for(task), task.context_length
     variables, tokens = _variables(module, length), [3, 1, 4, 0][:length]
     logits, gradient = _outputs_and_gradient(module, variables, tokens)
     expected = _reference(architecture, variables["params"], tokens, task is WHOLE)
@@ -389,16 +391,16 @@ def test_the_parameters_are_those_of_llama():
     architecture = Modern(
         d_model=d, d_head=k, n_heads=heads, n_kv_heads=groups, d_mlp=w, n_layers=layers
     )
-    module = architecture.build(Associations(vocab_size=n))
+    module = architecture.module_for(Associations(vocab_size=n))
     # Queries and outputs, keys and values, SwiGLU's three matrices, two norms; the last norm.
     memory = layers * (2 * heads * k * d + 2 * groups * k * d + 3 * d * w + 2 * d) + d
     assert models.count_parameters(module, 2) == (2 * n * d + memory, memory)
-    tied = architecture.replace(tied=True).build(Associations(vocab_size=n))
+    tied = architecture.replace(tied=True).module_for(Associations(vocab_size=n))
     assert models.count_parameters(tied, 2) == (n * d + memory, memory)
 
 
 def test_no_token_is_seen_before_it_is_predicted():
-    module = VARIANTS["grouped"].build(WHOLE)
+    module = VARIANTS["grouped"].module_for(WHOLE)
     variables = _variables(module, 4)
     tokens = [[3, 1, 4, 0], [3, 1, 2, 0]]
     with jax.enable_x64(True):

@@ -149,7 +149,7 @@ def test_weights_without_a_place_hear_why_in_one_line(task, n_params, said):
 )
 def test_families_by_hand(sizes, name):
     sizes = {**sizes}
-    kind = Architecture.named(sizes.pop("name"))
+    kind = Architecture.get_kind(sizes.pop("name"))
     heads = {"d_head": 4} if "d_head" in kind.columns() else {}
     row = _entry(kind(d_model=4, **heads | sizes))
     assert capacity_summary.family(row) == name

@@ -219,9 +219,9 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path, 
     other = made(dataclasses.replace(run, method=short))
     others = [{k: x for k, x in other.items() if k not in PROVENANCE}]
     results.write_shard(runs, [row, *others], PROVENANCE)
-    module = HEADS.build(families.task(BUDGET))
+    module = HEADS.module_for(families.task(BUDGET))
     params = models.init_on_host(module, 2, np.array([0, 1], np.uint32))["params"]
-    kept = certificates.of(families.task(BUDGET, 3), HEADS, params)
+    kept = certificates.make(families.task(BUDGET, 3), HEADS, params)
     path = results.weights_path(runs, row["run_id"])
     path.parent.mkdir()
     path.write_bytes(certificates.encode(kept))

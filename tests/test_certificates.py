@@ -44,9 +44,9 @@ MODEL = MLP(d_model=3, d_head=2, d_mlp=4)
 def drawn(architecture=MODEL, task=TASK, of_weights=0, **more):
     """A certificate of random weights, large enough that a model is sure of something."""
     random = np.random.default_rng(of_weights)
-    shapes = models.shapes(architecture.build(task), task.context_length)["params"]
+    shapes = models.shapes(architecture.module_for(task), task.context_length)["params"]
     params = jax.tree.map(lambda x: random.standard_normal(x.shape), shapes)
-    return certificates.of(task, architecture, params, **more)
+    return certificates.make(task, architecture, params, **more)
 
 
 def _evaluated(certificate):

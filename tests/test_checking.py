@@ -312,24 +312,30 @@ class Plain(nn.Module):
     [
         (lambda spec, _: None, "its module is a 'NoneType'; return a memobench"),
         (lambda spec, _: Plain(), "its module is a 'Plain'; return a memobench"),
-        (lambda spec, task: spec.made(Own, task), "neither it nor the task 'associations' has"),
+        (
+            lambda spec, task: spec.fill_module(Own, task),
+            "neither it nor the task 'associations' has",
+        ),
     ],
 )
 def test_a_module_that_cannot_be_made_is_one_line(own, monkeypatch, module, said):
     monkeypatch.setattr(own, "module", module)
     with pytest.raises(UserError, match=f"^architecture own: {said}"):
-        own(d_model=3).build(Associations(vocab_size=6))
+        own(d_model=3).module_for(Associations(vocab_size=6))
 
 
 @pytest.mark.parametrize(
     ("paddable", "said"),
-    [(("d_model", "rnak"), "paddable names 'rnak', which its module"), ("d_model", "no tuple")],
+    [
+        (("d_model", "rnak"), "paddable names 'rnak', which its module"),
+        ("d_model", "is not a tuple"),
+    ],
 )
 def test_sizes_to_pad_are_those_of_the_module(own, monkeypatch, paddable, said):
     own.fault = ""
     monkeypatch.setattr(Own, "paddable", paddable)
     with pytest.raises(UserError, match=f"^architecture own: .*{said}"):
-        own(d_model=4).build(Associations(vocab_size=6))
+        own(d_model=4).module_for(Associations(vocab_size=6))
 
 
 class Drawn(Associations):
@@ -420,7 +426,7 @@ def test_a_kind_without_its_method_is_one_line():
         pass
 
     with pytest.raises(UserError, match=r"^architecture of_nothing has no method module"):
-        OfNothing(d_model=3).build(Associations(vocab_size=6))
+        OfNothing(d_model=3).module_for(Associations(vocab_size=6))
     del Architecture.registry["of_nothing"]
 
 

@@ -48,7 +48,7 @@ def _row(run, **measured):
 
 
 def _trained_row(seed=0, date=PROVENANCE["date"], accuracy=0.25, loss=2.0):
-    memorized = metrics.chance_corrected(accuracy, 40, TASK.chance)
+    memorized = metrics.correct_for_chance(accuracy, 40, TASK.chance)
     bits = float(metrics.memorized_bits(loss, 40, 8))
     run = Run(task=TASK, architecture=HEADS, method=METHOD, seed=seed)
     measures = {"accuracy": accuracy, "loss": loss, "memorized": memorized, "bits": bits}

@@ -17,7 +17,7 @@ import memobench
 from memobench.cli import main as cli
 from memobench.cli.command import choose
 from memobench.cli.times import ClockTime
-from memobench.common.errors import Lost, UserError
+from memobench.common.errors import RunsFailed, UserError
 from memobench.experiment import load_file
 from memobench.experiments import EXPERIMENTS
 from memobench.runtime import sweep, verify
@@ -297,7 +297,7 @@ def test_a_run_whose_time_is_up_says_so_and_is_no_failure(tmp_path, monkeypatch)
 
 
 def test_a_report_that_runs_out_of_time_still_says_which_runs_are_lost(tmp_path, monkeypatch):
-    endings = iter([Lost("1 of 2 runs is lost"), sweep.TimeUp("the time is up")])
+    endings = iter([RunsFailed("1 of 2 runs is lost"), sweep.TimeUp("the time is up")])
 
     def ended(*of_run):
         raise next(endings)

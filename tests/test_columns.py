@@ -12,7 +12,7 @@ from memobench.board import table as board
 from memobench.common.errors import UserError
 from memobench.core import columns
 from memobench.core.cells import cells
-from memobench.core.columns import one_of, whole
+from memobench.core.columns import int_between, one_of
 from memobench.core.run import Run
 from memobench.experiments.capacity import scaling_claims as claims_of_scaling
 from memobench.methods.optimum import Optimum
@@ -103,11 +103,11 @@ def test_rows_that_differ_never_look_alike():
 
 
 def test_a_column_of_several_kinds_holds_what_any_of_them_may():
-    both = columns.either(one_of("gelu", "relu"), one_of("relu", "tanh"))
+    both = columns.unite(one_of("gelu", "relu"), one_of("relu", "tanh"))
     assert all(map(both.holds, ("gelu", "relu", "tanh")))
     assert not both.holds("silu")
     assert both.description == "one of gelu, relu, tanh"
-    numbers = columns.either(columns.numbers(3), whole(1, 2))
+    numbers = columns.unite(columns.numbers(3), int_between(1, 2))
     assert numbers.holds("0.5 1.0")
     assert numbers.read("0.5 1.0") == (0.5, 1.0)
     # A file of text has a single number as a number.

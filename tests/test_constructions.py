@@ -109,7 +109,7 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
     made, told, lines = 0, 0, []
     for architecture in ARCHITECTURES:
         for task in (TWO_TOKENS, ONE_TOKEN, SEVERAL, CONTEXTS):
-            method = Construction.named(theorem)(n_aimed=1)
+            method = Construction.get_kind(theorem)(n_aimed=1)
             run = Run(task=task, architecture=architecture, method=method)
             try:
                 run.module()
@@ -129,7 +129,7 @@ def test_every_theorem_makes_weights_or_says_in_one_line_why_not(theorem, monkey
 @pytest.mark.parametrize("theorem", sorted(Construction.kinds()))
 def test_random_weights_are_rounded_before_others_are_solved_for(theorem, weights):
     """Those that depend on the run's seed, but not on the examples."""
-    kind = Construction.named(theorem)
+    kind = Construction.get_kind(theorem)
     how = {"solve": "least_squares"} if kind.approximates else {}
     method = kind(n_aimed=2, weights=weights, **how)
     for architecture, task in itertools.product(ARCHITECTURES, (TWO_TOKENS, ONE_TOKEN, CONTEXTS)):
@@ -142,7 +142,7 @@ def test_random_weights_are_rounded_before_others_are_solved_for(theorem, weight
         first, of_other_examples, of_other_seed = params
         for name, x in first.items():
             if np.array_equal(x, of_other_examples[name]) and (x != of_other_seed[name]).any():
-                again = precision.stored(x, weights)
+                again = precision.round_to(x, weights)
                 np.testing.assert_allclose(again, x, rtol=1e-6, err_msg=name)
 
 
@@ -203,10 +203,10 @@ def test_mistakes_are_told_in_one_line(run, message):
             "weights='int2' is not one of float64, float32",
         ),
         (
-            lambda: Construction.named("euclid"),
+            lambda: Construction.get_kind("euclid"),
             "theorem='euclid' is unknown; choose one of bubeck2020, dana2025, ",
         ),
-        (lambda: Construction.named(None), "theorem=None is unknown; choose one of "),
+        (lambda: Construction.get_kind(None), "theorem=None is unknown; choose one of "),
         (
             lambda: Run(task=CONTEXTS, architecture=ARCHITECTURES[-1], method=Training()),
             "a Training does not train the task 'labelled_contexts', which is not of tokens",

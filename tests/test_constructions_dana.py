@@ -209,10 +209,10 @@ def test_fewer_bits_are_rounded_before_the_rest_is_solved_for():
         run = run_of(method={"weights": weights})
         params = making.construct(run).params
         for name in ("token_embedding", "layer0_query", "layer0_key", "layer0_value"):
-            held = precision.stored(params[name], weights)
+            held = precision.round_to(params[name], weights)
             np.testing.assert_allclose(held, params[name], rtol=1e-6)
         solved = params["layer0_output"]
-        rounded = np.abs(precision.stored(solved, weights) - solved).max()
+        rounded = np.abs(precision.round_to(solved, weights) - solved).max()
         assert (rounded > 1e-6 * np.abs(solved).max()) == (weights != "float64")
         _, certificate = judged(run)
         assert certificate["feature_rank"] == 24
@@ -237,7 +237,7 @@ def test_as_few_tokens_as_dimensions_are_told_apart(theorem, vocab_size, d_model
     }[theorem]
     for seed in range(3):
         task = Associations(vocab_size=vocab_size, seed=seed)
-        method = Construction.named(theorem)()
+        method = Construction.get_kind(theorem)()
         run = Run(task=task, architecture=architecture, method=method, seed=seed)
         result, certificate = judged(run)
         assert result.accuracy_R[0] == 1

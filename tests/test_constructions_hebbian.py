@@ -29,10 +29,10 @@ def _run(theorem, *, d=8, n=12, m=6, seed=0, tied=True, **options):
         architecture=MLPMemory(
             d_model=d,
             d_mlp=m,
-            activation=Construction.named(theorem).activation,
+            activation=Construction.get_kind(theorem).activation,
             tied=tied,
         ),
-        method=Construction.named(theorem)(solve="least_squares", **options),
+        method=Construction.get_kind(theorem)(solve="least_squares", **options),
         seed=seed,
     )
 
@@ -202,7 +202,7 @@ def test_mistakes_are_told_in_one_line(theorem, activation, message):
     run = Run(
         task=Bijection(vocab_size=12, permuted=True),
         architecture=MLPMemory(d_model=8, d_mlp=6, activation=activation),
-        method=Construction.named(theorem)(solve="least_squares"),
+        method=Construction.get_kind(theorem)(solve="least_squares"),
     )
     with pytest.raises(UserError, match=message) as told:
         making.construct(run)

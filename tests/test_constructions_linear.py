@@ -35,7 +35,7 @@ def test_nothing_is_aimed_at(theorem):
             Run(
                 task=Bijection(vocab_size=5),
                 architecture=LinearMemory(d_model=5),
-                method=Construction.named(theorem)(n_aimed=0, solve="least_squares"),
+                method=Construction.get_kind(theorem)(n_aimed=0, solve="least_squares"),
             )
         ],
         progress=False,
@@ -48,7 +48,7 @@ def _memory(theorem, *, d=16, n=64, seed=0, **options):
     return Run(
         task=Associations(vocab_size=n, context_length=1, seed=seed),
         architecture=LinearMemory(d_model=d),
-        method=Construction.named(theorem)(**options),
+        method=Construction.get_kind(theorem)(**options),
         seed=seed,
     )
 
@@ -128,7 +128,7 @@ def _step(theorem, *, d=6, n=12, seed=0, **options):
     return Run(
         task=Associations(vocab_size=n, context_length=1, zipf_exponent=1.5, seed=seed),
         architecture=LinearMemory(d_model=d),
-        method=Construction.named(theorem)(solve="least_squares", **options),
+        method=Construction.get_kind(theorem)(solve="least_squares", **options),
         seed=seed,
     )
 

@@ -148,7 +148,7 @@ def test_parameters_may_be_nested_as_flax_nests_them(changed):
     @kind("nested")
     class Nested(Architecture):
         def module(self, task):
-            return self.made(NestedModule, task)
+            return self.fill_module(NestedModule, task)
 
     run = changed(lambda made: made)[0]
 

@@ -113,21 +113,21 @@ SHAPES = [(), (0, 4), (1,), (32,), (33,), (5, 7), (3, 4, 21)]
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_stored_weights_keep_shape_and_are_doubles(shape, weights):
-    held = precision.stored(_normal(*shape), weights)
+    held = precision.round_to(_normal(*shape), weights)
     assert held.shape == shape
     assert held.dtype == np.float64
     # What is stored can be stored again without another loss.
-    np.testing.assert_allclose(precision.stored(held, weights), held, rtol=1e-6, atol=0)
-    assert not precision.stored(np.zeros(shape), weights).any()
+    np.testing.assert_allclose(precision.round_to(held, weights), held, rtol=1e-6, atol=0)
+    assert not precision.round_to(np.zeros(shape), weights).any()
 
 
 def test_floating_point_weights_are_those_of_numpy():
     weights = np.concatenate([_normal(100), 1e-6 * _normal(100), 1e6 * _normal(100), [0.0, -0.0]])
-    np.testing.assert_array_equal(precision.stored(weights, "float64"), weights)
-    single = precision.stored(weights, "float32")
+    np.testing.assert_array_equal(precision.round_to(weights, "float64"), weights)
+    single = precision.round_to(weights, "float32")
     np.testing.assert_array_equal(single, weights.astype(np.float32))
     np.testing.assert_allclose(single, weights, rtol=2**-24)
-    brain = precision.stored(weights, "bfloat16")
+    brain = precision.round_to(weights, "bfloat16")
     np.testing.assert_array_equal(brain, weights.astype(ml_dtypes.bfloat16).astype(float))
     np.testing.assert_array_equal(brain, jnp.asarray(single, jnp.bfloat16).astype(float))
     # Eight bits of significand.
@@ -139,7 +139,7 @@ def test_floating_point_weights_are_those_of_numpy():
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 64, 100])
 def test_integers_are_within_half_a_level_of_their_block(weights, most, size):
     exact = _normal(size) * 10.0 ** np.repeat([-3, 2, 0, -8], 32)[:size]
-    held = precision.stored(exact, weights)
+    held = precision.round_to(exact, weights)
     for start in range(0, size, precision.BLOCK):
         block = slice(start, start + precision.BLOCK)
         level = np.abs(exact[block]).max() / most
@@ -148,20 +148,20 @@ def test_integers_are_within_half_a_level_of_their_block(weights, most, size):
         np.testing.assert_allclose(counted, np.rint(counted), atol=1e-4)
         assert np.abs(np.rint(counted)).max() == most
         # A block is stored as if it were alone.
-        np.testing.assert_array_equal(held[block], precision.stored(exact[block], weights))
+        np.testing.assert_array_equal(held[block], precision.round_to(exact[block], weights))
 
 
 def test_blocks_run_in_memory_order():
     exact = _normal(4, 40)
     for weights in ("int8", "int4"):
-        flat = precision.stored(exact.ravel(), weights)
-        np.testing.assert_array_equal(precision.stored(exact, weights).ravel(), flat)
+        flat = precision.round_to(exact.ravel(), weights)
+        np.testing.assert_array_equal(precision.round_to(exact, weights).ravel(), flat)
 
 
 def test_what_no_scale_can_hold_is_zero_and_not_a_number():
     for weights in ("int8", "int4"):
-        assert precision.stored(np.array([1e-60, 0.0, -1e-60]), weights).tolist() == [0, 0, 0]
-        mixed = precision.stored(np.array([1e-60] * 32 + [1.0]), weights)
+        assert precision.round_to(np.array([1e-60, 0.0, -1e-60]), weights).tolist() == [0, 0, 0]
+        mixed = precision.round_to(np.array([1e-60] * 32 + [1.0]), weights)
         assert mixed.tolist() == [0] * 32 + [pytest.approx(1, rel=1e-6)]
 
 

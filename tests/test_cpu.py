@@ -42,7 +42,7 @@ def test_the_largest_of_all_kinds_of_numbers(dtype):
     ):
         with jax.enable_x64(dtype == np.float64):
             x = jnp.asarray(np.array(numbers, dtype))
-            assert float(jax.jit(cpu._largest)(x)) == max(numbers)
+            assert float(jax.jit(cpu._find_maximum)(x)) == max(numbers)
 
 
 def test_log_sum_exp_of_what_is_out_of_range():
@@ -85,5 +85,5 @@ def test_an_affine_map_and_its_gradients(biased):
 def test_products_of_one_example_alone(n_rows):
     weight_H, x_HxI, key_I = _logits(n_rows), _logits(4, n_rows, seed=1), _logits(4, seed=2)
     close = {"rtol": 1e-4, "atol": 1e-3}
-    np.testing.assert_allclose(cpu.mixed(weight_H, x_HxI), np.dot(weight_H, x_HxI), **close)
+    np.testing.assert_allclose(cpu.mix(weight_H, x_HxI), np.dot(weight_H, x_HxI), **close)
     np.testing.assert_allclose(cpu.scores(x_HxI, key_I), np.dot(x_HxI, key_I), **close)

@@ -94,7 +94,7 @@ def _certificate(sizes):
     """What constructed weights say."""
     promises = None
     if sizes["task"] == "associations":
-        promises = int(Construction.named(sizes["theorem"]).bound.value(sizes))
+        promises = int(Construction.get_kind(sizes["theorem"]).bound.value(sizes))
     return {**_CERTIFICATE, "promises": promises}
 
 
@@ -118,7 +118,7 @@ _CERTIFICATE = {
 # Published pages are made anew from their own rows (test_published_pages): one of every kind of
 # figure, and what is not published, are made here.
 _KINDS = {type(found.figure): name for name, found in reversed(EXPERIMENTS.items())}
-_REPORTED = {*_KINDS.values(), *(EXPERIMENTS.keys() - published.of_preset("quick"))}
+_REPORTED = {*_KINDS.values(), *(EXPERIMENTS.keys() - published.experiments_of("quick"))}
 
 
 @pytest.mark.parametrize("name", sorted(_REPORTED))
@@ -197,7 +197,7 @@ def _large():
     for run in (run for x in EXPERIMENTS.values() for runs in x.presets.values() for run in runs):
         if run.task.n_examples <= reading.READ_AT_ONCE or run.method.cost(run).closed_form:
             continue
-        listed = "listed" if getattr(run.task, "listed", False) else "whole"
+        listed = "listed" if getattr(run.task, "is_listed", False) else "whole"
         kinds = run.method.row_name, run.method.protocol, run.architecture.name, run.task.name
         key = (*kinds, listed)
         found[key] = max(found.get(key, run), run, key=lambda run: run.task.n_examples)

@@ -33,7 +33,7 @@ def _exposed(name):
 
 @functools.cache
 def _counts(architecture, task):
-    n_params, n_params_memory = models.count_parameters(architecture.build(task), 2)
+    n_params, n_params_memory = models.count_parameters(architecture.module_for(task), 2)
     return {"n_params": n_params, "n_params_memory": n_params_memory}
 
 

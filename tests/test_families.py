@@ -23,7 +23,7 @@ def test_every_family_has_shapes_that_meet_a_budget(budget, of):
     assert len(set(found)) == len(found)
     assert {shape.family for shape in found} == {shape.family for shape in of(256)}
     for shape in found:
-        n_params, _ = models.count_parameters(shape.build(task), task.context_length)
+        n_params, _ = models.count_parameters(shape.module_for(task), task.context_length)
         assert abs(n_params - budget) <= families.TOLERANCE * budget
     # More associations than any memorizes, all of them different.
     assert task.n_examples == budget <= families.VOCAB_SIZES[budget] ** 2
@@ -60,8 +60,8 @@ def _entries():
 def test_the_shapes_that_stand_follow_from_what_is_published(searched, entries):
     stands = pd.read_csv(shapes.CHOSEN)
     found = shapes.chosen(searched, entries)[list(stands)]
-    expected = [Architecture.of_row(row) for row in _rows(stands)]
-    assert expected == [Architecture.of_row(row) for row in _rows(found)]
+    expected = [Architecture.from_row(row) for row in _rows(stands)]
+    assert expected == [Architecture.from_row(row) for row in _rows(found)]
     # A shape that was passed over knows less than the one that stands.
     known = entries.groupby(["budget", "family"])["in_the_end"].max()
     for row in _rows(pd.read_csv(shapes.PASSED)):

@@ -13,7 +13,7 @@ from flax import linen as nn
 import memobench
 from memobench import claims, theory
 from memobench.analysis import theorems
-from memobench.common.errors import Lost, UserError, require
+from memobench.common.errors import RunsFailed, UserError, require
 from memobench.constructions.base import Construction
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
@@ -100,7 +100,7 @@ def test_a_task_needs_its_sizes_and_what_comes_next():
     assert (task.n_predicted, task.n_choices, task.chance) == (16, 4, 1 / 4)
     assert set(task.measures) == rows.MEASURES.keys()
     assert (task.is_even, task.counts_examples, task.one_answer) == (True, True, True)
-    refused = (task.parts, task.constructible, task.in_blocks, task.is_fresh)
+    refused = (task.is_sliceable, task.constructible, task.in_blocks, task.is_fresh)
     assert refused == (False, False, False, False)
     np.testing.assert_array_equal(task.prior(task.sample()), np.full(16, 1 / 16))
     assert task.answers(task.sample()).tolist()[:6] == [0, 1, 0, 1, 1, 0]
@@ -122,7 +122,7 @@ def test_a_task_needs_its_sizes_and_what_comes_next():
     np.testing.assert_allclose(table["bits"], 16 * (2 - table["loss"] / np.log(2)), rtol=1e-5)
     for method, said in (
         (Search(training=QUICK), "^method: a Search does not serve the task 'parity'"),
-        (Construction.named("dana2025")(), "'parity'"),
+        (Construction.get_kind("dana2025")(), "'parity'"),
         (Annealing(), "^method: an Annealing does not train the task 'parity'"),
     ):
         with pytest.raises(UserError, match=said) as error:
@@ -131,7 +131,7 @@ def test_a_task_needs_its_sizes_and_what_comes_next():
 
 
 def _serves(name, task):
-    return small.serves(small.make(Architecture.named(name), small.ARCHITECTURE), task)
+    return small.serves(small.make(Architecture.get_kind(name), small.ARCHITECTURE), task)
 
 
 def test_an_architecture_needs_its_module_and_a_module_its_call():
@@ -249,7 +249,7 @@ def test_what_a_method_returns_is_looked_at():
     lucky = kind("lucky")(type("Lucky", (Method,), {**given, "train": lambda *_: None}))
     heads = AttentionOnly(d_model=3, d_head=3)
     run = Run(task=Associations(vocab_size=5), architecture=heads, method=lucky())
-    with pytest.raises(Lost, match="method lucky: its train gives no PackResult of 1 run;"):
+    with pytest.raises(RunsFailed, match="method lucky: its train gives no PackResult of 1 run;"):
         memobench.run([run], progress=False)
 
 

@@ -119,7 +119,7 @@ def test_no_device_waits_for_another_or_the_host_within_a_program(name, monkeypa
 def test_examples_are_the_rows_of_what_a_cpu_computes(heads):
     """Weights first in a product would make them columns, transposed in every pass over them."""
     task, architecture = Associations(vocab_size=13), MLP(heads=heads, d_mlp=23, **SIZES)
-    module = architecture.build(task)
+    module = architecture.module_for(task)
     variables = models.init_on_host(module, 2, jax.random.key(0))
     logits = jax.jit(jax.vmap(lambda tokens_S: module.apply(variables, tokens_S)))
     text = logits.trace(np.zeros((31, 2), int)).lower(lowering_platforms=("cpu",)).as_text()
@@ -141,7 +141,7 @@ def test_examples_are_the_rows_of_what_a_cpu_computes(heads):
 )
 def test_logits_and_gradients_on_accelerators_are_those_on_cpus(architecture, monkeypatch):
     task = Associations(vocab_size=5, context_length=3)
-    module = architecture.build(task)
+    module = architecture.module_for(task)
     variables = models.init_on_host(module, 3, jax.random.key(0))
     tokens_BxS = jax.random.randint(jax.random.key(1), (8, 3), 0, 5)
     every_TxS = np.indices((5, 5, 5)).reshape(3, -1).T

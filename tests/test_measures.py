@@ -7,7 +7,7 @@ import memobench
 from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
 from memobench.core import spec
-from memobench.core.columns import real
+from memobench.core.columns import float_between
 from memobench.core.run import Run
 from memobench.methods import bisection
 from memobench.methods.annealing import Annealing
@@ -39,7 +39,9 @@ def _two_measures(monkeypatch):
     """No measures but two."""
     monkeypatch.setattr(measures, "_MEASURES", {})
 
-    @measures.measure("share of examples known", Associations, LabelledContexts, domain=real(0, 1))
+    @measures.measure(
+        "share of examples known", Associations, LabelledContexts, domain=float_between(0, 1)
+    )
     def share_known(task, data, output_TxC):
         return task.judge(data, output_TxC)[1].mean()
 
@@ -141,10 +143,14 @@ def test_a_measure_without_a_mean_is_not_drawn(measure):
     ("arguments", "options", "said"),
     [
         (("half",), {}, "measure: no tasks are given"),
-        ((Associations,), {}, "measure: meaning=.* is no text"),
-        (("half", TASK), {}, "measure: .* is no class of tasks"),
-        (("half", "associations"), {}, "measure: 'associations' is no class of tasks"),
-        (("half", Associations), {"domain": (0, 1)}, r"measure: domain=\(0, 1\) is none; give"),
+        ((Associations,), {}, "measure: meaning=.* is not a text"),
+        (("half", TASK), {}, "measure: .* is not a class of tasks"),
+        (("half", "associations"), {}, "measure: 'associations' is not a class of tasks"),
+        (
+            ("half", Associations),
+            {"domain": (0, 1)},
+            r"measure: domain=\(0, 1\) is not a Domain; give",
+        ),
     ],
 )
 def test_a_measure_of_no_tasks_is_refused(arguments, options, said):
@@ -173,7 +179,7 @@ def test_a_measure_that_raises_costs_nothing(tmp_path, caplog):
 
 
 def test_a_value_that_the_column_forbids_is_told():
-    @measures.measure("half of nothing", Associations, domain=real(0, 1))
+    @measures.measure("half of nothing", Associations, domain=float_between(0, 1))
     def half(task, data, output_TxC):
         return -0.5
 

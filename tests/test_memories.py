@@ -40,7 +40,7 @@ def _run(name="linear_memory", d=4, n=26, method: Any = EXACT, seed=0, **options
         options = {"d_mlp": 2 * d, **options}
     return Run(
         task=Bijection(vocab_size=n),
-        architecture=Architecture.named(name)(d_model=d, **options),
+        architecture=Architecture.get_kind(name)(d_model=d, **options),
         method=method,
         seed=seed,
     )
@@ -208,7 +208,7 @@ def test_answers_beyond_a_trials_examples_get_no_probability(name):
 def test_only_tokens_that_may_be_answers_have_logits():
     """The first of those of all tokens, by the same weights."""
     architecture = MLPMemory(d_model=4, d_mlp=6)
-    few, whole = (architecture.build(Bijection(vocab_size=26, n_values=n)) for n in (5, None))
+    few, whole = (architecture.module_for(Bijection(vocab_size=26, n_values=n)) for n in (5, None))
     variables = models.init(few, 1, jax.random.key(3))
     answer, all_tokens = (x.apply(variables, jnp.array([7])) for x in (few, whole))
     assert answer.shape == (5,)

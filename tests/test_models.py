@@ -301,6 +301,6 @@ def test_forbidden_and_unknown_architectures_name_the_fix():
     with pytest.raises(TypeError, match="unexpected keyword argument 'd_mlp'"):
         AttentionOnly(d_model=4, d_head=4, d_mlp=3)
     with pytest.raises(UserError, match=r"^architecture='rnn' is unknown; .* mlp,"):
-        Architecture.named("rnn")
+        Architecture.get_kind("rnn")
     with pytest.raises(UserError, match=r"^d_head=5 exceeds d_model=4, .*lower d_head"):
         AttentionOnly(d_model=4, d_head=5, heads="full")

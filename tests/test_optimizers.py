@@ -123,7 +123,7 @@ def test_the_check_of_ones_own_optimisers_accepts_all_of_memobench(make):
     [
         (lambda: optax.chain(optax.centralize(), optax.scale_by_adam()), "padded with zeros"),
         (lambda: optax.adafactor(0.1, min_dim_size_to_factor=1), "padded with zeros"),
-        (lambda: optax.scale_by_rms, "transform gives 'function', no optax transformation"),
+        (lambda: optax.scale_by_rms, "transform gives 'function', not an optax transformation"),
         (lambda: 1 / 0, rf"its code raises ZeroDivisionError: .* \({__file__}, line \d+\); fix it"),
         (optax.scale_by_rms, None),
     ],

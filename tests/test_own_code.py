@@ -173,10 +173,10 @@ def test_what_a_method_imports_counts_before_it_is_imported(load, tmp_path, impo
     kind = load(mine)
     assert "helper" not in sys.modules
     before = kind.code
-    kind(d_model=1).build(Associations(vocab_size=4))
+    kind(d_model=1).module_for(Associations(vocab_size=4))
     memobench.check(kind(d_model=1))
     assert "helper" in sys.modules
-    assert own_code.of(kind) == before
+    assert own_code.code_of(kind) == before
     assert load(mine, HELPER.replace("[1.0]", "[2.0]")).code != before
 
 
@@ -238,7 +238,7 @@ def test_without_source_a_version_is_asked_for(monkeypatch):
     made: dict = {"__name__": "nowhere"}
     exec("class Mine:\n    def module(self, task):\n        return None", made)
     with pytest.raises(UserError, match="give the class version = '1'"):
-        own_code.of(made["Mine"])
+        own_code.code_of(made["Mine"])
 
 
 CELL = """
@@ -389,7 +389,7 @@ def test_nothing_kept_by_modules_is_taken_for_what_other_code_makes(notebook):
     names, task, counted = notebook(_reading("1")), Associations(vocab_size=4), []
     for added in (0, 1):
         notebook(f"ADDED = {added}")
-        module = names["MyTable"](d_model=1).build(task)
+        module = names["MyTable"](d_model=1).module_for(task)
         counted += [models.count_parameters(module, 2), certificates.shapes(module, 2)]
     assert counted == [(16, 16), {"table": (4, 4)}, (20, 20), {"table": (5, 4)}]
 

@@ -42,7 +42,7 @@ def test_a_plan_holds_every_run_once_in_a_module_that_encloses_it(make_run, plat
         assert pack.memory_bytes > 0
         for run in pack.runs:
             module = run.module()
-            assert packing.enclosing([module, pack.module]) == pack.module
+            assert packing.enclose([module, pack.module]) == pack.module
 
 
 def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run, monkeypatch):
@@ -182,7 +182,7 @@ def _plain_cuts(modules, work, total, longest, platform):
     for stop in range(1, len(modules) + 1):
         options = []
         for start in range(stop):
-            arithmetic = work(packing.enclosing(modules[start:stop])) * sum(total[start:stop])
+            arithmetic = work(packing.enclose(modules[start:stop])) * sum(total[start:stop])
             seconds = packing._seconds(arithmetic, max(longest[start:stop]), platform)
             options.append((best[start][0] + packing.COMPILE_SECONDS + seconds, start))
         best.append(min(options))

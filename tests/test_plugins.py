@@ -65,7 +65,7 @@ def test_another_process_finds_what_a_file_defines(write):
     assert load_file(path) == ()
     (name,) = plugins.names()
     loaded = [sys.modules[name].Mine(), functools.partial(plugins.at_work, (), len, "four")]
-    asked = functools.partial(plugins.at_work, plugins.names(), Architecture.named, "elsewhere")
+    asked = functools.partial(plugins.at_work, plugins.names(), Architecture.get_kind, "elsewhere")
     child = "import pickle, sys; print(*[x() for x in pickle.load(sys.stdin.buffer)])"
     for data in (loaded[1:], [asked]):
         done = subprocess.run(
@@ -206,7 +206,7 @@ def test_a_file_that_another_imports_may_be_named_too(write, monkeypatch, import
     del sys.modules["defining_beside"]
     for file in files if importing_first else files[::-1]:
         load_file(file)
-    assert Architecture.named("beside").__qualname__ == "Beside"
+    assert Architecture.get_kind("beside").__qualname__ == "Beside"
 
 
 def test_a_file_that_needs_its_neighbour_says_how_to_import_it(write, tmp_path, monkeypatch):

@@ -106,10 +106,10 @@ def test_every_published_run_is_there_by_the_name_of_its_experiment():
 def test_published_rows_are_found_by_their_runs_whatever_has_published_them():
     of_slopes = {run.run_id for run in EXPERIMENTS["dana2025/slopes"].runs("paper")}
     of_heads = {run.run_id for run in EXPERIMENTS["dana2025/heads"].runs("quick")}
-    found = table.of_runs(of_slopes | of_heads | {"none"})
+    found = table.rows_of(of_slopes | of_heads | {"none"})
     assert set(found["run_id"]) == of_slopes | of_heads
     assert found["run_id"].is_unique
-    assert table.of_runs({"none"}) is None
+    assert table.rows_of({"none"}) is None
 
 
 def test_a_run_may_leave_out_what_is_published(tmp_path):

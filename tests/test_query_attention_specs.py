@@ -64,7 +64,7 @@ OF_TOKENS = [name for name, kind in Architecture.kinds().items() if "query" not 
 @pytest.mark.parametrize("option", ["positions", "d_value", "score_scale", "residual"])
 @pytest.mark.parametrize("name", OF_TOKENS)
 def test_architectures_of_tokens_refuse_the_options(name, option):
-    architecture = small.make(Architecture.named(name), small.ARCHITECTURE)
+    architecture = small.make(Architecture.get_kind(name), small.ARCHITECTURE)
     # Some have a choice of the same name, but none this value of it.
     refused = f"unexpected keyword argument '{option}'|^{option}='{DEFAULTS[option]}' is not"
     with pytest.raises((TypeError, UserError), match=refused):
@@ -73,7 +73,7 @@ def test_architectures_of_tokens_refuse_the_options(name, option):
 
 @pytest.mark.parametrize("name", OF_TOKENS)
 def test_architectures_of_tokens_refuse_labelled_contexts(name):
-    architecture = small.make(Architecture.named(name), small.ARCHITECTURE)
+    architecture = small.make(Architecture.get_kind(name), small.ARCHITECTURE)
     run = dataclasses.replace(_run(), architecture=architecture)
     said = f"^architecture {name} does not serve the task 'labelled_contexts', .* query_attention$"
     with pytest.raises(UserError, match=said):

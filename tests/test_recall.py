@@ -66,7 +66,7 @@ def test_every_fact_is_evaluated_once_among_noise():
 
 
 def test_fresh_batches_are_uniform_over_facts_places_and_noise():
-    fact_B, tokens_BxS = FACTS.fresh(jax.random.key(1), 6000)
+    fact_B, tokens_BxS = FACTS.draw_batch(jax.random.key(1), 6000)
     assert _facts_of(tokens_BxS) == fact_B.tolist()
     assert (abs(np.bincount(fact_B, minlength=15) - 400) < 90).all()
     tokens_BxS, first = np.asarray(tokens_BxS), FACTS.n_outputs
@@ -75,7 +75,7 @@ def test_fresh_batches_are_uniform_over_facts_places_and_noise():
         assert (abs(here_BxS.sum(axis=0)[:5] - 1200) < 150).all()
     noise = np.bincount(tokens_BxS.reshape(-1), minlength=FACTS.vocab_size)[first + 8 : -1]
     assert (abs(noise - 18000 / 7) < 250).all()
-    other, _ = FACTS.fresh(jax.random.key(2), 6000)
+    other, _ = FACTS.draw_batch(jax.random.key(2), 6000)
     assert not np.array_equal(other, fact_B)
 
 

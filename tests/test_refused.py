@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import memobench
 from memobench import claims
-from memobench.common.errors import UserError
+from memobench.common.errors import UserError, short_repr
 from memobench.core import columns
 from memobench.core.architecture import Architecture
-from memobench.core.columns import declared, text_of
+from memobench.core.columns import declare, text_of
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.experiment import Drawing, Experiment, grid
@@ -42,16 +42,16 @@ def allowed(field, value):
         return field.metadata["optional"]
     made, *about = field.metadata["domain"].made
     value = value.item() if isinstance(value, np.generic) else value
-    if made is columns.whole:
+    if made is columns.int_between:
         return type(value) is int and about[0] <= value <= about[1]
-    if made is columns.real:
+    if made is columns.float_between:
         least, most, above = about
         if type(value) not in (int, float) or value != value:
             return False
         return least <= value <= most and (above is None or value > above)
     if made is columns.one_of:
         return type(value) is str and value in about
-    if made is columns.truth:
+    if made is columns.boolean:
         return type(value) is bool
     if made is columns.numbers:
         sequence = isinstance(value, tuple | list) and len(value) == len(set(value)) > 0
@@ -114,7 +114,7 @@ def test_other_seeds_are_refused(seed, make_run):
 def test_a_run_takes_specs_of_its_families_only(part, value, make_run):
     with pytest.raises(UserError) as error:
         dataclasses.replace(make_run(), **{part: value})
-    assert_one_line(error.value, f"{part}=")
+    assert_one_line(error.value, f"{part} must be of class ")
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_a_run_takes_specs_of_its_families_only(part, value, make_run):
         (lambda: Training(protocol="exact"), "batch_size must be None"),
         (lambda: Training(batch_size=None), "batch_size=None is not an integer >= 1"),
         (lambda: Adam(b1=1), "b1=1.0 never forgets"),
-        (lambda: Task.named("poems"), "task='poems' is unknown; choose one of associations, "),
-        (lambda: Architecture.named([]), r"architecture=[] is unknown; choose one of "),
-        (lambda: Optimizer.named(None), "optimizer=None is unknown; choose one of adam"),
+        (lambda: Task.get_kind("poems"), "task='poems' is unknown; choose one of associations, "),
+        (lambda: Architecture.get_kind([]), r"architecture=[] is unknown; choose one of "),
+        (lambda: Optimizer.get_kind(None), "optimizer=None is unknown; choose one of adam"),
     ],
 )
 def test_a_mistake_is_told_with_the_field_and_the_fix(build, said):
@@ -206,9 +206,9 @@ def test_messages_show_any_value_in_one_short_line():
     for _ in range(100_000):
         deep = [deep]
     for value in (deep, 10**5000, np.ones((30, 30)), "a\nb" * 1000, "\u202e\x00", object()):
-        assert_one_line(columns.shown(value))
-        assert len(columns.shown(value)) <= 100
-        assert columns.shown(value).isprintable()
+        assert_one_line(short_repr(value))
+        assert len(short_repr(value)) <= 100
+        assert short_repr(value).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_messages_show_any_value_in_one_short_line():
 )
 def test_plain_text_is_one_line_without_markup(text, holds):
     assert text_of(20).holds(text) == holds
-    assert declared(text_of(20), "a text").metadata["domain"].holds(text) == holds
+    assert declare(text_of(20), "a text").metadata["domain"].holds(text) == holds
 
 
 LISTS = {

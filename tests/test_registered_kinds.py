@@ -25,7 +25,7 @@ every_question = pytest.mark.parametrize(("architecture", "task"), list(small.qu
 @pytest.mark.parametrize("name", Architecture.kinds())
 def test_an_architecture_serves_the_tasks_whose_question_it_answers(name, task_name):
     architecture, tasks = (
-        small.make(Architecture.named(name), small.ARCHITECTURE),
+        small.make(Architecture.get_kind(name), small.ARCHITECTURE),
         small.tasks(task_name),
     )
     assert tasks
@@ -35,14 +35,14 @@ def test_an_architecture_serves_the_tasks_whose_question_it_answers(name, task_n
     for task in tasks if not answers else ():
         said = rf"^architecture {name} does not serve the task '{task_name}', whose .*; choose \w"
         with pytest.raises(UserError, match=said) as error:
-            architecture.build(task)
+            architecture.module_for(task)
         assert "\n" not in str(error.value)
 
 
 @every_question
 def test_a_model_starts_finite_and_is_counted_as_it_is_made(architecture, task):
-    module, length = architecture.build(task), task.context_length
-    assert architecture.build(dataclasses.replace(task, seed=9)) is module
+    module, length = architecture.module_for(task), task.context_length
+    assert architecture.module_for(dataclasses.replace(task, seed=9)) is module
     variables = models.init(module, length, jax.random.key(0))
     by_flax = jax.eval_shape(lambda: module.init(jax.random.key(0), *module.example(length)))
     known = models.shapes(module, length)
@@ -71,8 +71,8 @@ def test_a_model_starts_finite_and_is_counted_as_it_is_made(architecture, task):
 
 @every_question
 def test_what_planning_asks_of_a_model_is_positive_and_grows_with_it(architecture, task):
-    module, length = architecture.build(task), task.context_length
-    larger = dataclasses.replace(architecture, d_model=2 * architecture.d_model).build(task)
+    module, length = architecture.module_for(task), task.context_length
+    larger = dataclasses.replace(architecture, d_model=2 * architecture.d_model).module_for(task)
     for measured in (
         lambda module: module.work(10, length),
         lambda module: module.activations(),
@@ -85,11 +85,11 @@ def test_what_planning_asks_of_a_model_is_positive_and_grows_with_it(architectur
 @every_question
 def test_a_padded_model_is_the_smaller_one(architecture, task):
     """In its outputs and gradients, and no gradient leaves what was true size."""
-    module, length = architecture.build(task), task.context_length
+    module, length = architecture.module_for(task), task.context_length
     sizes = models.paddable_sizes(module)
     larger = module.clone(**{name: size + 2 for name, size in sizes.items()})
     assert models.structure(module) == models.structure(larger)
-    assert models.enclosing([module, larger]) == larger
+    assert models.enclose([module, larger]) == larger
     if not sizes:
         assert larger == module
         return

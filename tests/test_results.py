@@ -344,7 +344,7 @@ def test_a_missing_folder_is_one_line(name, tmp_path):
 
 def test_a_file_that_was_being_read_as_ctrl_c_came_is_read_again(tmp_path, monkeypatch):
     results.write_shard(tmp_path, [_row("a"), _row("b")], PROVENANCE)
-    reader, shared = results.Reader(tmp_path), results._shared
+    reader, shared = results.Reader(tmp_path), results._intern
     calls = []
 
     def interrupted(row):

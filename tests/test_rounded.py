@@ -19,7 +19,7 @@ from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import precision
 from memobench.optimizers import Adam
-from memobench.optimizers.rounded import Rounded, rounded
+from memobench.optimizers.rounded import Rounded, round_blocks
 from memobench.optimizers.schedule_free import ScheduleFreeAdamW
 from memobench.optimizers.sgd import SGD
 from memobench.planner import packing
@@ -50,11 +50,11 @@ def test_padded_weights_are_rounded_as_certificates_round_true_ones(kind):
         inside = tuple(slice(size) for size in TRUE[name])
         block = np.zeros(x.shape, np.int32)
         block[inside] = precision.block_of(TRUE[name])
-        found = np.array(jax.jit(rounded, static_argnums=2)(x, block, kind))
-        expected = precision.stored(weights[name], kind)
+        found = np.array(jax.jit(round_blocks, static_argnums=2)(x, block, kind))
+        expected = precision.round_to(weights[name], kind)
         np.testing.assert_allclose(found[inside], expected, rtol=1e-6)
         # What is rounded stays.
-        np.testing.assert_allclose(precision.stored(found[inside], kind), expected, rtol=1e-6)
+        np.testing.assert_allclose(precision.round_to(found[inside], kind), expected, rtol=1e-6)
         assert (np.abs(found[inside] - weights[name]).max() > 1e-4) == (name != "bias")
         found[inside] = 0
         assert not found.any()
@@ -84,10 +84,10 @@ def test_gradients_pass_straight_through_to_float32_masters(kind, straight_throu
     for name in TRUE:
         master = weights[name].astype(np.float64)
         for _ in range(4):
-            point = precision.stored(master, kind) if straight_through else master
+            point = precision.round_to(master, kind) if straight_through else master
             master = master - 0.3 * (slopes[name] + 0.1 * point)
         np.testing.assert_allclose(state.masters[name], master, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(params[name], precision.stored(master, kind), rtol=1e-4)
+        np.testing.assert_allclose(params[name], precision.round_to(master, kind), rtol=1e-4)
 
 
 @pytest.mark.parametrize("optimizer", [Adam(), ScheduleFreeAdamW()], ids=lambda x: x.name)
@@ -145,19 +145,19 @@ def test_packed_and_alone_a_run_is_the_same_and_its_weights_are_rounded(architec
     assert packed.loss_R[0] < packed.step_loss_RxL[0, 0]
     for i, run in enumerate(runs):
         for name, x in _params(packed, i, run).items():
-            np.testing.assert_allclose(precision.stored(x, kind), x, rtol=1e-6, err_msg=name)
+            np.testing.assert_allclose(precision.round_to(x, kind), x, rtol=1e-6, err_msg=name)
 
 
 def test_without_straight_through_training_does_not_know_of_the_precision():
     run = _run(METHOD)
-    after = _run(METHOD.replace(precision="int4", rounded="after"))
+    after = _run(METHOD.replace(precision="int4", round_blocks="after"))
     float32, rounded_ = training.train_one(run), training.train_one(after)
     np.testing.assert_allclose(float32.step_loss_RxL, rounded_.step_loss_RxL, rtol=1e-6)
     expected = _params(float32, 0, run)
     for name, x in _params(rounded_, 0, after).items():
-        np.testing.assert_allclose(x, precision.stored(expected[name], "int4"), rtol=1e-5)
+        np.testing.assert_allclose(x, precision.round_to(expected[name], "int4"), rtol=1e-5)
     # What a certificate of the float32 weights counts of them in this precision.
-    counted = counting.count(certificates.of(run.task, run.architecture, expected))
+    counted = counting.count(certificates.make(run.task, run.architecture, expected))
     assert rounded_.loss_R[0] == pytest.approx(counted["loss_int4"], abs=1e-5)
     assert abs(float32.loss_R[0] - rounded_.loss_R[0]) > 1e-4
     capacity = Capacity(training=after.method, rungs=1, tables=2, pilots=1)

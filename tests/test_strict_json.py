@@ -47,14 +47,14 @@ def test_text_that_is_none_is_refused_in_one_line(monkeypatch, spoil, said):
     if "rows" in said:  # Refused before anything is built.
         monkeypatch.setattr(json, "loads", None)
     with pytest.raises(UserError) as error:
-        strict_json.parsed(data)
+        strict_json.parse(data)
     assert said in str(error.value)
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 1000
 
 
 def test_a_mark_of_utf_8_before_the_text_is_none_of_it():
-    assert strict_json.parsed(_text(DOCUMENT).encode("utf-8-sig")) == DOCUMENT
+    assert strict_json.parse(_text(DOCUMENT).encode("utf-8-sig")) == DOCUMENT
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path):
@@ -66,7 +66,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
 
 
 def test_a_character_in_two_halves_is_one():
-    assert strict_json.parsed(rb'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", r"\ud800"]
+    assert strict_json.parse(rb'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", r"\ud800"]
 
 
 def test_a_regular_file_with_nothing_to_read_for_now_is_refused(tmp_path, monkeypatch):

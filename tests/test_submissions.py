@@ -130,7 +130,7 @@ def _changed(name, change):
         (_changed("unembedding", lambda x: 3 * x), NEURONS),
         (_changed("unembedding", lambda x: x + 1), NEURONS),
         (
-            lambda params: {name: precision.stored(x, "bfloat16") for name, x in params.items()},
+            lambda params: {name: precision.round_to(x, "bfloat16") for name, x in params.items()},
             NEURONS,
         ),
         (_reordered, NEURONS),
@@ -141,10 +141,10 @@ def _changed(name, change):
 def test_what_computes_the_same_is_a_copy(change, architecture):
     """On whichever part of the set, but not on another set."""
     path, mine = pathlib.Path("original"), drawn(NEURONS, SET, of_weights=1)
-    copy = certificates.of(SET, architecture, change(mine.params), first=9)
+    copy = certificates.make(SET, architecture, change(mine.params), first=9)
     assert certificates.encode(copy) != certificates.encode(mine)
     assert copies.find_original(copy, [(path, mine)]) == path
-    elsewhere = certificates.of(SET.replace(seed=1), architecture, copy.params)
+    elsewhere = certificates.make(SET.replace(seed=1), architecture, copy.params)
     assert copies.find_original(elsewhere, [(path, mine)]) is None
 
 
@@ -160,14 +160,14 @@ def test_what_computes_the_same_is_a_copy(change, architecture):
 )
 def test_what_computes_something_else_is_no_copy(change):
     mine = drawn(NEURONS, SET, of_weights=1)
-    other = certificates.of(SET, NEURONS, change(mine.params))
+    other = certificates.make(SET, NEURONS, change(mine.params))
     assert copies.find_original(other, [(pathlib.Path("original"), mine)]) is None
 
 
 def test_copies_of_published_weights_are_refused_and_on_no_board(tmp_path, caplog):
     path, first = copies.load_published({families.task(256, seed) for seed in range(96)})[0]
     params = _changed("unembedding", lambda x: np.float32(1.0001) * x)(first.params)
-    copy = certificates.of(first.task, first.architecture, params, first=first.first)
+    copy = certificates.make(first.task, first.architecture, params, first=first.first)
     folder = submissions.write([copy], "Copycat", tmp_path / "submissions")
     done = command_line("check-submission", str(folder), cwd=tmp_path)
     assert done.returncode == 1

@@ -107,7 +107,7 @@ def test_labels_in_the_code_are_refused(tmp_path, monkeypatch, part, scale):
     file.write_text(CHEAT)
     load_file(file)
     table = np.float32(scale) * drawn(memobench.OwnLabels(d_model=part), SET).params["table"]
-    made = certificates.of(SET, memobench.OwnLabels(d_model=part), {"table": table})
+    made = certificates.make(SET, memobench.OwnLabels(d_model=part), {"table": table})
     said = r"random weights in place of those of own_labels know \d+ of 256 examples"
     with pytest.raises(UserError, match=said):
         submissions.write([made], "me", tmp_path / "out")
@@ -200,10 +200,10 @@ def test_no_code_of_users_takes_the_name_of_a_kind_of_ours(tmp_path):
         f"{_IMPORTS}\n\n@kind('attention_only')\nclass AttentionOnly(Architecture):\n"
         "    __module__ = 'memobench.models.transformer'\n"
     )
-    ours = Architecture.named("attention_only")
+    ours = Architecture.get_kind("attention_only")
     with pytest.raises(UserError, match="name='attention_only' is that of memobench"):
         load_file(file)
-    assert Architecture.named("attention_only") is ours
+    assert Architecture.get_kind("attention_only") is ours
 
 
 def test_code_is_loaded_only_once_its_digest_is_listed(tmp_path, monkeypatch):
@@ -237,7 +237,7 @@ def test_what_weights_know_is_not_taken_for_labels_in_the_code(tmp_path):
     counts = np.zeros((16, 16))
     data = SET.sample()
     np.add.at(counts, (np.asarray(data.tokens_TxS[:, 1]), np.asarray(data.next_TxK[:, 0])), 1)
-    made = certificates.of(SET, memobench.OwnTable(d_model=1), {"table": counts})
+    made = certificates.make(SET, memobench.OwnTable(d_model=1), {"table": counts})
     (row,) = submissions.read(submissions.write([made], "me", tmp_path / "out")).rows
     assert row["known"] > 40
 

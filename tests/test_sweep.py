@@ -16,7 +16,7 @@ import pytest
 
 import memobench
 from memobench import constructions
-from memobench.common.errors import Lost, UserError
+from memobench.common.errors import RunsFailed, UserError
 from memobench.constructions.dana2025 import Dana2025
 from memobench.methods import training
 from memobench.methods.annealing import Annealing
@@ -173,9 +173,9 @@ def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_
 
     monkeypatch.setattr(Training, "train", train)
     told = rf"\(run {runs[2].run_id}\) does not fit in memory even alone"
-    with pytest.raises(Lost, match=f"1 of 4 runs .*{told}"):
+    with pytest.raises(RunsFailed, match=f"1 of 4 runs .*{told}"):
         memobench.run(runs, results=tmp_path, progress=False)
-    with pytest.raises(Lost, match=told):
+    with pytest.raises(RunsFailed, match=told):
         memobench.run(runs, progress=False)
     assert len(memobench.load_results(tmp_path)) == 3
     (log,) = (tmp_path / ".logs").iterdir()
@@ -211,7 +211,7 @@ def test_what_cannot_be_made_is_lost_and_costs_no_other(make_run, tmp_path, monk
     monkeypatch.setattr(constructions, "construct_pack", refused)
     broken = dataclasses.replace(make_run(d_model=6, d_head=6), method=Dana2025(n_aimed=18))
     runs = [broken, make_run(method=SHORT), make_run(seed=1, method=SHORT)]
-    with pytest.raises(Lost, match=r"1 of 3 runs .*1 run: no scale works"):
+    with pytest.raises(RunsFailed, match=r"1 of 3 runs .*1 run: no scale works"):
         memobench.run(runs, results=tmp_path, progress=False)
     assert set(memobench.load_results(tmp_path)["run_id"]) == {run.run_id for run in runs[1:]}
 
@@ -224,7 +224,9 @@ def test_what_no_reader_accepts_is_not_written_and_not_made_again(make_run, tmp_
         return [{**row, "loss": -1.0} for row in rows_of(pack, result)]
 
     monkeypatch.setattr(worker, "rows_of", wrong)
-    with pytest.raises(Lost, match=r"1 of 1 runs .* has loss=-1.0, not a number >= .*; report it"):
+    with pytest.raises(
+        RunsFailed, match=r"1 of 1 runs .* has loss=-1.0, not a number >= .*; report it"
+    ):
         memobench.run([make_run(method=SHORT)], results=tmp_path, progress=False)
     assert len(made) == 1
     assert not results.shard_paths(tmp_path)
@@ -292,7 +294,7 @@ def test_an_unexpected_error_costs_its_pack_alone(make_run, tmp_path, monkeypatc
     monkeypatch.setattr(Training, "train", train)
     monkeypatch.setattr(packing, "plan", lambda runs, *_: packs if runs else [])
     monkeypatch.setattr(local, "n_workers", lambda: 1)
-    with pytest.raises(Lost) as told:
+    with pytest.raises(RunsFailed) as told:
         memobench.run(runs, results=tmp_path if kept else None, progress=False)
     assert_one_line(told.value, "1 of 3 runs could not be trained (1 run: ")
     # With the line that raised it, here and not in memobench.

@@ -105,7 +105,7 @@ def test_instances_depend_on_the_seed_alone(task):
 
 def test_a_context_has_the_value_of_the_key_that_is_asked_once_and_training_draws_it_anew():
     task = InContextRecall(vocab_size=20, n_pairs=6)
-    example_B, tokens_BxS = map(np.asarray, task.fresh(jax.random.key(3), 400))
+    example_B, tokens_BxS = map(np.asarray, task.draw_batch(jax.random.key(3), 400))
     key_BxP, value_BxP, query_B = tokens_BxS[:, :-1:2], tokens_BxS[:, 1::2], tokens_BxS[:, -1]
     is_asked_BxP = key_BxP == query_B[:, None]
     assert (is_asked_BxP.sum(axis=1) == 1).all()
@@ -117,7 +117,7 @@ def test_a_context_has_the_value_of_the_key_that_is_asked_once_and_training_draw
     counts = np.bincount(value_BxP.ravel(), minlength=task.n_outputs) / value_BxP.size
     np.testing.assert_allclose(counts, 1 / task.n_outputs, atol=0.03)
     np.testing.assert_allclose(is_asked_BxP.mean(axis=0), 1 / task.n_pairs, atol=0.08)
-    other_BxS = task.fresh(jax.random.key(4), 400).tokens_BxS
+    other_BxS = task.draw_batch(jax.random.key(4), 400).tokens_BxS
     assert len(np.unique(np.concatenate([tokens_BxS, other_BxS]), axis=0)) > 790
     with pytest.raises(UserError, match="vocab_size=1026 has more values than the 512 examples"):
         InContextRecall(vocab_size=1026, n_pairs=1)
@@ -135,7 +135,7 @@ def test_a_bijection_has_every_token_once_as_question_and_as_answer(vocab_size, 
 
 
 def test_a_permutation_has_no_parts_and_no_fewer_answers():
-    assert not Bijection(vocab_size=9, permuted=True).parts
+    assert not Bijection(vocab_size=9, permuted=True).is_sliceable
     with pytest.raises(UserError, match=r"^permuted: .* leave n_values out$"):
         Bijection(vocab_size=9, n_values=3, permuted=True)
 
@@ -244,7 +244,7 @@ def test_every_task_trains_by_both_protocols_and_says_what_it_means(task):
     runs = [
         Run(
             task=task,
-            architecture=Architecture.named(SERVES.get(task.name, "attention_only"))(
+            architecture=Architecture.get_kind(SERVES.get(task.name, "attention_only"))(
                 d_model=4, d_head=4, n_heads=h
             ),
             method=method,

@@ -38,7 +38,7 @@ def _sizes(task=None, method=None, *, name, **sizes):
     if method is None:
         labelled = isinstance(task, LabelledContexts)
         method = Annealing() if labelled else Training()
-    kind = Architecture.named(name)
+    kind = Architecture.get_kind(name)
     known = {field.name for field in dataclasses.fields(kind)}
     usual = {"d_model": 10, "d_head": 4, "n_heads": 3}
     architecture = kind(**({x: size for x, size in usual.items() if x in known} | sizes))
@@ -335,7 +335,7 @@ SEARCHED = {"starts": 64, "gradient_norm": 1e-9, "start_losses": [0.5, 0.5, 0.6]
 def test_an_optimum_is_certified_before_it_condemns_a_run(table, changes, certifies):
     """Its loss is the floor of reports whatever it is."""
     searched = {**SEARCHED, **changes}
-    assert theory.certified(searched) == certifies
+    assert theory.is_certified(searched) == certifies
     table = table.copy()
     for name, value in searched.items():
         table[name] = table[name].astype(object)
@@ -385,8 +385,8 @@ SIZES = {"d_model": 3, "d_mlp": 2, "architecture": "mlp"}
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"value": 3}, "value=3 is no function of sizes"),
-        ({"about": "architecture"}, "about='architecture' is no tuple"),
+        ({"value": 3}, "value=3 is not a function of sizes"),
+        ({"about": "architecture"}, "about='architecture' is not a tuple"),
         ({"about": ("architectur",)}, "about 'architectur'; did you mean architecture?"),
         ({"value": lambda sizes: 1 / 0}, "its value raises ZeroDivisionError: division by zero"),
         ({"where": lambda sizes: [][1]}, "its where raises IndexError"),

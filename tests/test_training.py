@@ -68,7 +68,7 @@ KINDS: dict[str, list[dict]] = {
 
 def _registered(make_run, name, kind):
     """Two sizes of a registered architecture, with two tokens and an MLP wherever it can."""
-    architecture = Architecture.named(name)
+    architecture = Architecture.get_kind(name)
     known = {field.name for field in dataclasses.fields(architecture)}
     of_one_kind = "one width", "compressed" if "d_head" in known else "square"
     if "heads" not in known and kind not in of_one_kind:

@@ -200,7 +200,7 @@ def test_constructed_weights_are_made_again_and_compared(tmp_path):
         """All that any other column determines fits."""
         (row,) = shard["rows"]
         row["accuracy"] += 1 / n
-        row["memorized"] = metrics.chance_corrected(row["accuracy"], n, chance)
+        row["memorized"] = metrics.correct_for_chance(row["accuracy"], n, chance)
         row["accuracy_protocol"], row["curve_accuracy"] = row["accuracy"], [row["accuracy"]]
 
     reseal(path, better)

@@ -18,7 +18,7 @@ import pytest
 
 import memobench
 from memobench import certificates
-from memobench.common.errors import Lost, UserError
+from memobench.common.errors import RunsFailed, UserError
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
@@ -113,7 +113,7 @@ def test_a_worker_that_dies_is_replaced(runs, run, caplog):
 
 
 def test_workers_that_never_begin_are_given_up(runs, run):
-    with pytest.raises(Lost, match=r"4 of 4 runs could not be trained \(4 runs: killed\)"):
+    with pytest.raises(RunsFailed, match=r"4 of 4 runs could not be trained \(4 runs: killed\)"):
         run(runs, dying=range(1000))
     assert Threads.last.n_started >= workers.RETRIES + 2
     assert Threads.last.n_started <= workers.RETRIES + 3
@@ -142,7 +142,7 @@ def test_a_pack_that_kills_its_workers_costs_no_other_run(runs, run, tmp_path, m
         return []
 
     monkeypatch.setattr(worker, "work", kills)
-    with pytest.raises(Lost, match=r"2 of 4 runs could not be trained \(2 runs: killed\)"):
+    with pytest.raises(RunsFailed, match=r"2 of 4 runs could not be trained \(2 runs: killed\)"):
         run(runs)
     assert workers.RETRIES <= len(tried) <= workers.RETRIES + 3
     monkeypatch.setattr(worker, "work", train)
@@ -159,7 +159,9 @@ def test_what_training_raises_is_not_tried_by_every_worker(runs, run, monkeypatc
         return fitting(pack, train)
 
     monkeypatch.setattr(worker, "fitting", fails)
-    with pytest.raises(Lost, match=r"2 of 4 runs could not be trained \(2 runs: ValueError: .*use"):
+    with pytest.raises(
+        RunsFailed, match=r"2 of 4 runs could not be trained \(2 runs: ValueError: .*use"
+    ):
         run(runs, n=4)
     # Another may begin while the first lets go.
     assert 1 <= len(tried) <= 2

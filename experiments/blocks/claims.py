@@ -23,7 +23,7 @@ from memobench.claims.evidence import (
     report_too_few,
 )
 from memobench.core.run import Run
-from memobench.store.rows import configuration, listed
+from memobench.store.rows import configuration, parse_list
 
 # Entries by the names of groups.
 Groups = Mapping[str, Sequence["Run"]]
@@ -57,7 +57,7 @@ def bits_per_parameter(steps: int | None = None, count: str = "n_params") -> Mea
     per = "active parameter" if count == "n_params_active" else "parameter"
 
     def values(row: Any) -> Any:
-        bits_KxM, steps_K = (listed(row[name]) for name in ("rung_bits", "rung_steps"))
+        bits_KxM, steps_K = (parse_list(row[name]) for name in ("rung_bits", "rung_steps"))
         bits_M = np.array(bits_KxM[steps_K.index(steps) if steps else -1], float)
         return bits_M.reshape(int(row["tables"]), -1).mean(axis=1) / row[count]
 

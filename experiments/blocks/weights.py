@@ -64,7 +64,8 @@ def _shape(budget: int, share: float, kind: type[Modern], options: Mapping[str, 
         return kind(**{"norm": "none", **sizes, "d_mlp": d_mlp, **options})
 
     one, two = (
-        models.count_parameters(of_neurons(n).build(task), task.context_length)[0] for n in (1, 2)
+        models.count_parameters(of_neurons(n).module_for(task), task.context_length)[0]
+        for n in (1, 2)
     )
     return of_neurons(max(1, 1 + round((budget - one) / (two - one))))
 

@@ -48,7 +48,7 @@ from memobench.planner import packing
 from memobench.report import tables
 from memobench.store import results
 from memobench.store.published import published
-from memobench.store.rows import listed, of_architecture
+from memobench.store.rows import architecture_columns, parse_list
 
 FOLDER = pathlib.Path("results/board")
 # Models trained again for each file; the best of them is kept.
@@ -74,7 +74,7 @@ def best_models(method: Capacity, row: Mapping[str, Any], n_examples: int) -> li
     bits_KxM = capacity_summary.models(row, "rung_bits").reshape(method.rungs, method.lanes)
     order = np.argsort(-bits_KxM, axis=None)[:CANDIDATES]
     places = [divmod(int(i), method.lanes) for i in order]
-    steps, rates = method.ladder, listed(row["rung_rates"])
+    steps, rates = method.ladder, parse_list(row["rung_rates"])
     return [
         Model(method.pilots + model, model // method.inits, steps[rung], rates[rung], n_examples)
         for rung, model in places
@@ -113,7 +113,7 @@ def train_again(run: Run, chosen: Sequence[Model]) -> Iterator[Any]:
         if np.isfinite(result.loss_R[0]):
             params = jax.tree.map(lambda x: np.asarray(x)[0], result.variables)["params"]
             part = None if model.n_examples == whole.n_examples else model.n_examples
-            yield certificates.of(whole, run.architecture, params, first=part, by="memobench")
+            yield certificates.make(whole, run.architecture, params, first=part, by="memobench")
 
 
 def kept(run: Run, runs: results.Path) -> list[certificates.Certificate]:
@@ -150,7 +150,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
     float32: features of many examples in few dimensions may lose rank, or margins, to rounding.
     """
     task = families.task(budget)
-    methods = [Construction.named(name)(weights="float32") for name in THEOREMS]
+    methods = [Construction.get_kind(name)(weights="float32") for name in THEOREMS]
     promises: dict[str, list[Any]] = {}
     for shape, method in itertools.product(families.shapes(budget), methods):
         sizes = cells(Run(task=task, architecture=shape, method=method))
@@ -163,7 +163,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
             run = Run(task=task.replace(n_sequences=n), architecture=shape, method=method)
             with contextlib.suppress(UserError):
                 params = making.as_judged(run)["params"]
-                made = certificates.of(task, shape, params, first=n, by="memobench")
+                made = certificates.make(task, shape, params, first=n, by="memobench")
                 if counting.count(made, ("float32",))["known"] == n:
                     about = {"run_id": run.run_id, "family": family, "track": board.CONSTRUCTED}
                     found = counting.certify(certificates.save(made, folder))
@@ -173,7 +173,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
 
 def entry(row: Any) -> tuple[Any, ...]:
     """What a row is of: its track, budget and architecture."""
-    cells = (row.get(name) for name in of_architecture())
+    cells = (row.get(name) for name in architecture_columns())
     return row["track"], row["n_sequences"], *(None if pd.isna(cell) else cell for cell in cells)
 
 
@@ -222,7 +222,7 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
     records: list[Any] = rows.to_dict("records")
     shown = {
-        "entry": [Architecture.of_row(row).full_name for row in records],
+        "entry": [Architecture.from_row(row).full_name for row in records],
         "track": rows["track"],
         "parameters": rows["n_params"],
         "bits": rows["bits"],

@@ -37,7 +37,7 @@ from memobench.methods.training import Training
 from memobench.report.capacity_summary import Shapes
 from memobench.store.published import published
 from memobench.store.results import load_results
-from memobench.store.rows import listed, of_architecture
+from memobench.store.rows import architecture_columns, parse_list
 
 METHOD = Capacity(
     training=Training(protocol="exact", batch_size=None, epochs=16),
@@ -109,7 +109,7 @@ def chosen(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
             best: Any = max(tried, key=tried.__getitem__, default=None)
             if best is None or rest.max() > (1 + EQUAL) * own[best]["as_searched"]:
                 best = rest.idxmax()
-            shape = dict(found.loc[of_budget[best], of_architecture()])
+            shape = dict(found.loc[of_budget[best], architecture_columns()])
             rows.append({"of": of, "budget": budget, "family": family} | shape)
     return pd.DataFrame(rows)
 
@@ -125,7 +125,7 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
     found = []
     for row in rows:
         steps, bits_K = (
-            listed(row["rung_steps"]),
+            parse_list(row["rung_steps"]),
             capacity_summary.models(row, "rung_bits").mean((1, 2)),
         )
         if METHOD.steps in steps[:-1]:
@@ -134,14 +134,14 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
                 "budget": capacity_summary.budget(row["n_params"]),
                 "family": capacity_summary.family(row),
             }
-            cells = {name: row[name] for name in of_architecture()}
+            cells = {name: row[name] for name in architecture_columns()}
             found.append(of | cells | {"as_searched": searched, "in_the_end": end})
     return pd.DataFrame(found)
 
 
 def _by_shape(entries: pd.DataFrame, budget: int) -> dict[Architecture, dict[str, Any]]:
     rows: list[Any] = entries.query("budget == @budget").to_dict("records")
-    return {Architecture.of_row(row): row for row in rows}
+    return {Architecture.from_row(row): row for row in rows}
 
 
 def standard(budget: int, of: str = "families") -> list[Architecture]:
@@ -154,7 +154,7 @@ def standard(budget: int, of: str = "families") -> list[Architecture]:
 
 def _architectures(chosen: pd.DataFrame, budget: int, of: str) -> list[Architecture]:
     rows: list[Any] = chosen.query("budget == @budget and of == @of").to_dict("records")
-    return [Architecture.of_row(row) for row in rows]
+    return [Architecture.from_row(row) for row in rows]
 
 
 EXPERIMENTS = (

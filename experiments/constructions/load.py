@@ -53,7 +53,7 @@ def _run(case: Case, n_examples: int, exact: bool, weights: str, seed: int) -> R
     how: dict[str, Any] = (
         {} if theorem in NOT_BEYOND else {"solve": "exact" if exact else "least_squares"}
     )
-    method = Construction.named(theorem)(weights=weights, **how)
+    method = Construction.get_kind(theorem)(weights=weights, **how)
     return Run(task=task, architecture=architecture, method=method, seed=seed)
 
 

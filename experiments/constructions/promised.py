@@ -121,7 +121,7 @@ def _run(case: Case, seed: int, **method: Any) -> Run:
     return Run(
         task=dataclasses.replace(task, seed=seed),
         architecture=architecture,
-        method=Construction.named(theorem)(**method),
+        method=Construction.get_kind(theorem)(**method),
         seed=seed,
     )
 

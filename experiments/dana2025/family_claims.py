@@ -25,7 +25,7 @@ from memobench.claims.evidence import (
     report_too_few,
     statistic_of,
 )
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 
 ALL_KNOWN = 0.99  # Where both families know all, neither is better.
 MAY_BE_BEST = 0.025  # Of replicates; a width that is best in fewer is not.
@@ -88,7 +88,7 @@ def _mean_difference(
     """
     above = (intervals(lower_BI, seeds)[0] > 0).sum()
     below = (intervals(upper_BI, seeds)[1] < 0).sum()
-    n_sizes = plural(lower_BI.shape[1], "size")
+    n_sizes = pluralize(lower_BI.shape[1], "size")
     details = f"of {n_sizes} {first} is above at {above}, below at {below}"
     lower_B, upper_B = lower_BI.mean(axis=1), upper_BI.mean(axis=1)
     low, high = interval(lower_B, seeds)[0], interval(upper_B, seeds)[1]
@@ -197,7 +197,7 @@ def gains_more_from_steps(first: str, second: str) -> Test:
         }
         details = f"from {budgets[0]} to {budgets[1]} steps " + ", ".join(
             f"{name} gains {format_estimate(gain_B, means.seeds)} "
-            f"({plural(counts[name], 'configuration')})"
+            f"({pluralize(counts[name], 'configuration')})"
             for name, gain_B in gains.items()
         )
         gain_B = gains[first] - gains[second]

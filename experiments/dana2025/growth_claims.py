@@ -40,7 +40,7 @@ from memobench.claims.evidence import (
     statistic_of,
 )
 from memobench.claims.slopes import STRAIGHT, fit_slopes
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 
 LINEAR: Region = (0.5, 1.5)
 QUADRATIC: Region = (1.5, 2.5)
@@ -213,7 +213,7 @@ def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Te
             if len(means.at) > 1
         }
         if len(found) < 5:
-            return report_too_few(f"{plural(len(found), 'width')} with a slope, five are needed")
+            return report_too_few(f"{pluralize(len(found), 'width')} with a slope, five are needed")
         d_X = np.array(list(found), dtype=float)
         slope_BX = np.stack([slope_B for slope_B, _ in found.values()], axis=1)
         seeds = min(seeds for _, seeds in found.values())
@@ -253,7 +253,7 @@ def equal_slopes(group: str) -> Test:
         found = {value: x for value, x in fit_slopes(table, group).items() if len(x[1].at) > 1}
         if len(found) < 2:
             return report_too_few(
-                f"{plural(len(found), 'value')} of {group} with a slope, two are needed"
+                f"{pluralize(len(found), 'value')} of {group} with a slope, two are needed"
             )
         (first_B, _), (last_B, _) = found[min(found)], found[max(found)]
         seeds = min(means.seeds for _, means in found.values())
@@ -284,7 +284,7 @@ def slope_over_bound(low: float, high: float, corrected: bool = True) -> Test:
             slope_B = least_squares(polynomial(x_X, 1), known_BX)[:, 1]
             fitted_X = fit_of(polynomial(x_X, 1), means.mean_X)
             fit = Fit("line", value, means.x("n_heads"), fitted_X)
-            details = plural(len(x_X), "point")
+            details = pluralize(len(x_X), "point")
             statistics[value] = statistic_of(
                 "slope over d_h", slope_B, (low, high), means.seeds, details, (fit,)
             )

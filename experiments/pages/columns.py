@@ -69,7 +69,7 @@ def _family_columns(family: type[Task] | type[Architecture] | type[Method]) -> _
 def _measure_columns() -> _Declared:
     own = [
         (", ".join(task.name for task in each.tasks), {name: each.column})
-        for name, each in measures.registered().items()
+        for name, each in measures.registered_measures().items()
     ]
     return [("all to which it applies", rows.MEASURES), *own]
 

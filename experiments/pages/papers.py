@@ -45,7 +45,7 @@ def experiments(paper: str) -> list[Experiment]:
 
 def summarize(paper: str) -> str:
     """Points, published means and claims of a paper, in Markdown."""
-    known = published.of_runs({run.run_id for run in _runs(paper)})
+    known = published.rows_of({run.run_id for run in _runs(paper)})
     if known is None:
         return "Nothing of it is published yet."
     points, near, decided = coverage(paper, known), agreement(paper, known), claims(paper)
@@ -74,7 +74,7 @@ def summarize(paper: str) -> str:
 def share(paper: str) -> str:
     """The share of the paper's points that are published, in a sentence without its end."""
     runs = _runs(paper)
-    known = published.of_runs({run.run_id for run in runs})
+    known = published.rows_of({run.run_id for run in runs})
     if known is None:
         return (
             f"none of {len(set(map(point, runs)))} points has been measured at the paper's own size"
@@ -100,7 +100,7 @@ def _other_runs(paper: str) -> list[str]:
     """The hours of runs of the presets `full` that the paper did not make, in a sentence."""
     presets = [x.presets.get("full", ()) for x in experiments(paper)]
     others = set(itertools.chain.from_iterable(presets)) - set(_runs(paper))
-    known = published.of_runs({run.run_id for run in others})
+    known = published.rows_of({run.run_id for run in others})
     if known is None:
         return []
     spent = _hours(known).groupby(known["platform"].map(_HOURS)).sum()
@@ -238,7 +238,7 @@ def _count_claims(decided: pd.DataFrame) -> str:
 
 def _cell(of_steps: pd.DataFrame, own: bool) -> str:
     first, *others = of_steps.to_dict("records")
-    seeds = notation.plural(int(first["seeds"]), "seed")
+    seeds = notation.pluralize(int(first["seeds"]), "seed")
     rests_on = seeds if own else f"{seeds}, quick"
     after = f" → {others[0]['verdict']}" if others else ""
     return f"{first['verdict']}{estimate_of(first)} ({rests_on}){after}"

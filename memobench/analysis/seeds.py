@@ -14,7 +14,7 @@ from memobench.analysis.grouping import group_rows, split_groups
 from memobench.common.errors import UserError
 from memobench.core.architecture import Architecture
 from memobench.core.task import Task
-from memobench.store.rows import configuration, of_task
+from memobench.store.rows import configuration, task_columns
 
 CONFIDENCE = 0.95
 # Accuracies are shares: they change in steps of at least one example.
@@ -166,13 +166,13 @@ def add_floors(table: pd.DataFrame) -> pd.DataFrame:
     optima = np.flatnonzero(searched & table["loss"].notna())
     if not len(optima):
         return table.assign(floor=np.nan, certified_floor=np.nan)
-    keys = [name for name in (*of_task(), "task_seed", "d_model") if name in table]
+    keys = [name for name in (*task_columns(), "task_seed", "d_model") if name in table]
     cells = (table[name].astype(object).where(table[name].notna(), None) for name in keys)
     identity = list(zip(*cells, strict=True))
     floors: dict[str, dict[tuple, float]] = {"floor": {}, "certified_floor": {}}
     for i in optima:
         row = table.iloc[i]
-        for name in floors if theory.certified(row) else ("floor",):
+        for name in floors if theory.is_certified(row) else ("floor",):
             least = floors[name].get(identity[i], np.inf)
             floors[name][identity[i]] = min(row["loss"], least)
     return table.assign(
@@ -212,7 +212,7 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
 
 def chance(table: pd.DataFrame) -> pd.Series:
     """The accuracy of guessing, for every row; NaN for tasks that are not registered here."""
-    names = [name for name in of_task() if name in table]
+    names = [name for name in task_columns() if name in table]
     rows = table[names].itertuples(index=False, name=None)
     chances = [_chance(tuple(names), tuple(_to_python(x) for x in row)) for row in rows]
     return pd.Series(chances, index=table.index, dtype=float)
@@ -226,7 +226,7 @@ def _to_python(cell: Any) -> Any:
 def _chance(names: tuple[str, ...], cells: tuple[Any, ...]) -> float:
     row = dict(zip(names, cells, strict=True)) | {"task_seed": 0}
     try:
-        return Task.of_row(row).chance
+        return Task.from_row(row).chance
     except UserError:
         return float("nan")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis.kinds import FAMILIES
-from memobench.common.errors import UserError, closest
-from memobench.core.spec import derived
+from memobench.common.errors import UserError, suggest
+from memobench.core.spec import cached_until_new_kind
 from memobench.store.rows import all_columns
 from memobench.theory.bounds import LOWER_BOUNDS
 from memobench.theory.limits import UPPER_BOUNDS
@@ -18,14 +18,14 @@ from memobench.theory.theorem import Bound, Limit, Sizes, Theorem, Violation
 ADDED = ("promised", "load", "t_eps", "floor", "certified_floor", "proven_ratio")
 
 
-@derived
+@cached_until_new_kind
 def lower_bounds() -> tuple[Bound, ...]:
     """The theorems that promise something, ours and then those that users' kinds alone name."""
     named = (x for x in _named_by_kinds() if isinstance(x, Bound) and x.proven)
     return tuple(dict.fromkeys((*LOWER_BOUNDS, *named)))
 
 
-@derived
+@cached_until_new_kind
 def upper_bounds() -> tuple[Limit, ...]:
     """The theorems that forbid something, in the same order."""
     named = (x for x in _named_by_kinds() if isinstance(x, Limit))
@@ -94,7 +94,7 @@ def violations(
                 continue
             raise UserError(
                 f"theorem {limit.name!r} reads {name!r}, which is not a column of runs"
-                f"{closest(name, known, others='; declare it, or read another')}"
+                f"{suggest(name, known, others='; declare it, or read another')}"
             ) from error
         measured = pd.to_numeric(measured, errors="coerce")
         beyond = np.asarray(applies & (measured > value))

@@ -15,12 +15,12 @@ import scipy.stats
 from memobench.analysis import estimates, statistics
 from memobench.analysis import seeds as analysis
 from memobench.board import families
-from memobench.common.errors import printable
+from memobench.common.errors import escape_unprintable
 from memobench.core.architecture import Architecture, in_words
 from memobench.methods import thresholds as capacity
 from memobench.methods.capacity import Capacity
 from memobench.numerics import metrics
-from memobench.store.rows import listed
+from memobench.store.rows import parse_list
 
 # Columns that tell apart the sets on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
@@ -62,12 +62,12 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
 
 def models(run: Any, value: str) -> np.ndarray:
     """The value_KxTxS of a row, `rung_bits` or `rung_known` by rung, table and initial weights."""
-    value_KxM = np.array(listed(run[value]), float)
+    value_KxM = np.array(parse_list(run[value]), float)
     return value_KxM.reshape(len(value_KxM), int(run["tables"]), int(run["inits"]))
 
 
 def _row(run: Any) -> dict[str, Any]:
-    bits_KxTxS, steps_K = models(run, "rung_bits"), listed(run["rung_steps"])
+    bits_KxTxS, steps_K = models(run, "rung_bits"), parse_list(run["rung_steps"])
     bits, known_TxS = estimates.estimate_mean(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     known_as, n = architecture(run), int(run["n_examples"])
     guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
@@ -82,7 +82,7 @@ def _row(run: Any) -> dict[str, Any]:
         "n_params_distinct": int(run["n_params_distinct"]),
         "tables": int(run["tables"]),
         "inits": int(run["inits"]),
-        "rate": listed(run["rung_rates"])[-1],
+        "rate": parse_list(run["rung_rates"])[-1],
         "edge_of_rates": bool(run["edge_of_rates"]),
         "best_bits": run["best_bits"],
         "best_complete": run["best_complete"],
@@ -91,7 +91,7 @@ def _row(run: Any) -> dict[str, Any]:
         **_estimate_columns("accuracy", estimates.estimate_mean(known_TxS / n)),
         **_estimate_columns(
             "memorized",
-            estimates.estimate_mean(metrics.chance_corrected(known_TxS / n, n, guessing)),
+            estimates.estimate_mean(metrics.correct_for_chance(known_TxS / n, n, guessing)),
         ),
         "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
     }
@@ -102,7 +102,7 @@ def _row(run: Any) -> dict[str, Any]:
             near = None
         found |= _estimate_columns("limit", limit)
         found["converged"] = _SAID[near]
-    trials = [capacity.Trial(n, bool(known)) for n, known in listed(run["complete_trials"])]
+    trials = [capacity.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
     if trials and not np.isnan(guessing):
         possible = capacity.around(known_TxS.mean(), n, guessing)
         found |= _estimate_columns("half_99", capacity.half_known(trials, possible))
@@ -114,7 +114,7 @@ def family(run: Any) -> str:
     """The family of a row's architecture, or its name and depth if it is not registered here."""
     known_as = architecture(run)
     name = known_as.family if known_as else in_words(str(run["architecture"]), run)
-    return printable(name)
+    return escape_unprintable(name)
 
 
 def budget(n_params: int) -> int:
@@ -230,7 +230,7 @@ def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capaci
       per: the column that counts parameters.
     """
     found = []
-    rungs = [listed(each["rung_steps"]) for each in (run, other)]
+    rungs = [parse_list(each["rung_steps"]) for each in (run, other)]
     both = [models(each, "rung_bits").mean(axis=2) / each[per] for each in (run, other)]
     for steps in (x for x in rungs[0] if x in rungs[1]):
         places = [of_run.index(steps) for of_run in rungs]
@@ -313,7 +313,7 @@ def _estimate_columns(name: str, estimate: capacity.Estimate) -> dict[str, float
 def architecture(run: Any) -> Architecture | None:
     """The architecture of a row; None for one that is not registered here, or has no name."""
     try:
-        found = Architecture.of_row(run)
+        found = Architecture.from_row(run)
         str(found.full_name)
     except Exception:  # A user's own code may raise anything.
         return None

@@ -4,7 +4,7 @@ from memobench.board import families
 from memobench.checks import architectures
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
-from memobench.core.columns import whole
+from memobench.core.columns import int_between
 from memobench.core.task import Task
 
 
@@ -24,9 +24,9 @@ def check(
     wrong = architectures.check(architecture, task)
     if budget is None:
         return wrong
-    budget = whole(1).checked("budget", budget)
+    budget = int_between(1).validate("budget", budget)
     task = task or families.task(budget)
-    n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
+    n_params, _ = models.count_parameters(architecture.module_for(task), task.context_length)
     off = n_params / budget - 1
     if abs(off) <= families.TOLERANCE:
         return wrong

@@ -24,7 +24,7 @@ Weights = tuple[pathlib.Path, Certificate]
 
 
 @functools.lru_cache(maxsize=16)
-@settings.pinned
+@settings.pin
 def normalized_outputs(certificate: Certificate) -> np.ndarray:
     """The outputs of weights on all examples of their task, of norm 1.
 

@@ -101,7 +101,7 @@ def _shapes_within_budget(
 
 def meets_budget(shape: Architecture, budget: int) -> bool:
     """True if all parameters of a shape are the budget, within TOLERANCE."""
-    module = shape.build(task(budget))
+    module = shape.module_for(task(budget))
     n_params, _ = models.count_parameters(module, task(budget).context_length)
     return abs(n_params / budget - 1) <= TOLERANCE
 

@@ -32,11 +32,11 @@ from memobench.common import atomic, strict_json
 from memobench.common.errors import (
     UnknownKind,
     UserError,
+    escape_unprintable,
     name_place,
-    printable,
     reason,
     require,
-    shown,
+    short_repr,
 )
 from memobench.core import columns, own_code
 from memobench.core.spec import Spec
@@ -69,22 +69,22 @@ def _are_named(values: Any, pattern: re.Pattern[str], least: int) -> bool:
 
 
 HEADER: dict[str, columns.Domain] = {
-    "submission": columns.exactly(SUBMISSION),
-    "submitter": columns.matching(
+    "submission": columns.constant(SUBMISSION),
+    "submitter": columns.text_matching(
         _NAME, "a name of 1 to 80 letters A to Z, digits, single spaces, dots, commas, &, _ and -"
     ),
     "url": columns.or_null(
-        columns.matching(
+        columns.text_matching(
             r"https?://[A-Za-z0-9.-]{1,100}(:\d{1,5})?(/[A-Za-z0-9._~&+,;=:@%/?#-]{0,200})?",
             "an http or https address of at most 300 plain characters",
         )
     ),
     "note": columns.or_null(columns.text_of(1000)),
-    "certificates": columns.satisfying(
+    "certificates": columns.value_where(
         f"a sorted list of 1 to {MAX_FILES:,} names of certificates",
         lambda x: _are_named(x, _FILE, 1),
     ),
-    "code": columns.satisfying(
+    "code": columns.value_where(
         "an object of names of Python files, code- and 16 digits, and the SHA-256 of each",
         lambda x: (
             isinstance(x, dict)
@@ -178,8 +178,8 @@ def _code_of(spec: Spec) -> dict[str, bytes]:
     file = pathlib.Path(own_code.file_of(type(spec)))
     require(
         file.is_file(),
-        f"{spec.name} must be defined in a file, got {shown(str(file))}. Put it into one and load "
-        "it with --plugin.",
+        f"{spec.name} must be defined in a file, got {short_repr(str(file))}. Put it into one and "
+        "load it with --plugin.",
     )
     others = {pathlib.Path(each).name for each in own_code.files(type(spec))} - {file.name}
     require(
@@ -198,12 +198,12 @@ def read(path: store.Path) -> Submission:
       UserError: the first thing that is wrong with it: folder, file, and what to do.
     """
     path = pathlib.Path(path)
-    with name_place(printable(path)):
+    with name_place(escape_unprintable(path)):
         require(
             "\0" not in str(path) and path.is_dir() and not path.is_symlink(),
             "is not a folder; name that of a submission",
         )
-        head = strict_json.parsed(_contents(path / HEAD, _MAX_HEAD))
+        head = strict_json.parse(_contents(path / HEAD, _MAX_HEAD))
         _check_head(head)
         require(
             path.resolve().name == _name(head),
@@ -211,7 +211,7 @@ def read(path: store.Path) -> Submission:
             "write it again with memobench submit",
         )
         for name in sorted({x.name for x in path.iterdir()} - {HEAD, *_files(head)}):
-            raise UserError(f"{printable(name)} is not listed in {HEAD}; leave it out")
+            raise UserError(f"{escape_unprintable(name)} is not listed in {HEAD}; leave it out")
         for name, digest in head["code"].items():
             same = certificates.digest(_contents(path / name, _MAX_CODE)) == digest
             require(same, f"{name} was changed after it was written")
@@ -241,7 +241,7 @@ def _count(path: pathlib.Path, head: Mapping[str, Any]) -> tuple[dict[str, Any],
         _require_no_labels(certificate)
     except UserError as error:
         # Whose folder it is, is said once.
-        said = str(error).removeprefix(f"{printable(path)}: ")
+        said = str(error).removeprefix(f"{escape_unprintable(path)}: ")
         if isinstance(error, UnknownKind) and head["code"]:
             files = " ".join(head["code"])
             said += f"; here it is defined by {files}: review that before you load it"
@@ -270,7 +270,7 @@ def _require_no_labels(certificate: Certificate) -> None:
     scale, random = np.sqrt(square / certificate.n_params) or 1.0, np.random.default_rng()
     for low, high in itertools.islice(itertools.cycle(_RANGES), DRAWS):
         drawn = {k: random.uniform(low * scale, high * scale, x.shape) for k, x in params.items()}
-        others = certificates.of(task, architecture, drawn, first=certificate.first)
+        others = certificates.make(task, architecture, drawn, first=certificate.first)
         try:
             known = counting.count(others, ("float32",))["known"]
         except UserError:
@@ -338,16 +338,16 @@ def _check_head(head: Any) -> None:
     """Checks that all fields are there and valid; raises UserError if not."""
     require(isinstance(head, dict), "is not a submission; write it with memobench submit")
     for name in head:
-        require(name in HEADER, f"the field {shown(name)} is unknown; leave it out")
+        require(name in HEADER, f"the field {short_repr(name)} is unknown; leave it out")
     for name, domain in HEADER.items():
         require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
-        domain.checked(name, head.get(name))
+        domain.validate(name, head.get(name))
     # As it is read, whatever the case and marks, and with what looks like other letters.
     plain = re.sub("[^a-z0-9]", "", head["submitter"].lower()).replace("0", "o").replace("rn", "m")
     require(
         board.OWN not in plain and plain != board.YOURS,
         f"submitter must be neither {board.OWN}'s name nor what a board calls its reader, got "
-        f"{shown(head['submitter'])}. Write yours.",
+        f"{short_repr(head['submitter'])}. Write yours.",
     )
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from memobench.analysis import theorems
 from memobench.board import capacity_summary, families
-from memobench.common.errors import in_a_line, printable, require, shown
+from memobench.common.errors import escape_unprintable, in_a_line, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
@@ -27,7 +27,7 @@ from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
 from memobench.methods.thresholds import complete
 from memobench.methods.training import Training
-from memobench.store.rows import listed, of_architecture
+from memobench.store.rows import architecture_columns, parse_list
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
@@ -86,13 +86,13 @@ def run(
     task = families.task(budget)
     require(
         isinstance(architecture, Architecture),
-        f"architecture must be a spec such as MLP(..), got {shown(architecture)}.",
+        f"architecture must be a spec such as MLP(..), got {short_repr(architecture)}.",
     )
     require(
         isinstance(track, str) and track in TRAININGS,
         f"track must be one of training, {' or '.join(TRAININGS)}, got {track!r}.",
     )
-    n_params, _ = models.count_parameters(architecture.build(task), task.context_length)
+    n_params, _ = models.count_parameters(architecture.module_for(task), task.context_length)
     reason = placement_error(task, n_params)
     require(not reason, f"architecture {architecture.name}: {reason}")
     if track == PUBLISHED:
@@ -333,7 +333,7 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
     best = _best_weights(certified)
     rows = [_row(key, {**row, **best.get(key, {})}) for key, row in _training_entries(runs)]
     rows += [_row(key, row) for key, row in best.items() if key.track not in TRAININGS]
-    options = [name for name in of_architecture() if name not in names()]
+    options = [name for name in architecture_columns() if name not in names()]
     board = pd.DataFrame(rows, columns=[*names(), *options])
     known = -board[MAIN].bfill(axis=1).iloc[:, 0].astype(float)
     board = board.assign(place=board["track"].map(list(TRACKS).index), known=known)
@@ -353,10 +353,10 @@ _SAME = ["run_id", "by"]
 
 def _row(key: _Key, values: Mapping[str, Any]) -> dict[str, Any]:
     architecture = key.architecture
-    sizes = {"architecture": architecture.name, "family": printable(architecture.family)}
+    sizes = {"architecture": architecture.name, "family": escape_unprintable(architecture.family)}
     sizes |= {**architecture.shared_cells(), **architecture.cells()}
     own = {"track": key.track, "budget": key.budget, "by": key.by, "version": VERSION}
-    own |= {"entry": printable(architecture.full_name)}
+    own |= {"entry": escape_unprintable(architecture.full_name)}
     return {**values, **sizes, **own, "vocab_size": families.VOCAB_SIZES[key.budget]}
 
 
@@ -442,7 +442,7 @@ def reading_error(row: Mapping[str, Any]) -> str | None:
     try:
         made = from_cells(row)
         method: Any = made.method
-        method.check_lists(made, {name: listed(row[name]) for name in method.filled()})
+        method.check_lists(made, {name: parse_list(row[name]) for name in method.filled()})
         # A user's own, whose code may raise anything.
         str(made.architecture.full_name)
     except Exception as error:
@@ -482,8 +482,8 @@ def _best_weights(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str
     found: dict[_Key, list[Mapping[str, Any]]] = {}
     for row in certified:
         try:
-            architecture = Architecture.of_row(row)
-            reason = placement_error(Task.of_row(row), int(row["n_params"]))
+            architecture = Architecture.from_row(row)
+            reason = placement_error(Task.from_row(row), int(row["n_params"]))
             str(architecture.full_name)
         except Exception as error:
             reason = in_a_line(error)

@@ -1,4 +1,4 @@
-"""Certificates: weights that anyone can run, and what it takes to know what they know.
+"""Certificates: weights that anyone can run, with all that is needed to count what they know.
 
 A certificate is one safetensors file: float32 parameters by name at their true size, and a line of
 JSON that names the task, the architecture and, where only a part of the task's examples is meant,
@@ -27,7 +27,14 @@ import safetensors.numpy
 from flax import traverse_util
 
 from memobench.common import atomic, folders, strict_json
-from memobench.common.errors import UserError, name_place, printable, reason, require, shown
+from memobench.common.errors import (
+    UserError,
+    escape_unprintable,
+    name_place,
+    reason,
+    require,
+    short_repr,
+)
 from memobench.core import columns
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
@@ -46,12 +53,12 @@ _MAX_INSTANCE, _MAX_CELLS, _MAX_WORK = 2**28, 2**22, 1e13
 
 Path = str | os.PathLike[str]
 HEAD: dict[str, columns.Domain] = {
-    "certificate": columns.exactly(FORMAT),
-    "spec_version": columns.exactly(SPEC_VERSION),
-    "task": columns.satisfying("the spec of a task", lambda x: isinstance(x, dict)),
-    "architecture": columns.satisfying("that of an architecture", lambda x: isinstance(x, dict)),
-    "first": columns.whole(1),
-    "seed": columns.whole(0, MOST_SEED),
+    "certificate": columns.constant(FORMAT),
+    "spec_version": columns.constant(SPEC_VERSION),
+    "task": columns.value_where("the spec of a task", lambda x: isinstance(x, dict)),
+    "architecture": columns.value_where("that of an architecture", lambda x: isinstance(x, dict)),
+    "first": columns.int_between(1),
+    "seed": columns.int_between(0, MOST_SEED),
     "by": columns.text_of(200),
 }
 OPTIONAL = ("first", "seed", "by")
@@ -59,13 +66,20 @@ OPTIONAL = ("first", "seed", "by")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Certificate:
-    """Weights, and what they are of.
+    """Weights, and the task and architecture that they are of.
 
-    params: float32 arrays by name at their true size; those of nested modules have names with
-    slashes. first: how many of the task's examples, from its first on, they are meant for; None for
-    all. seed: of the run, if one made them. by: whose they are, or how they came about.
+    Attributes:
+      task: that they memorize.
+      architecture: of their model.
+      params: float32 arrays by name at their true size; those of nested modules have names with
+        slashes.
+      first: the number of the task's examples, from its first on, that they are meant for; None for
+        all.
+      seed: of the run, if one made them.
+      by: their author, or how they came about.
 
-    Raises UserError for parameters that are not finite or not those of the architecture's model.
+    Raises:
+      UserError: parameters are not finite, or not those of the architecture's model.
     """
 
     task: Task
@@ -79,21 +93,26 @@ class Certificate:
         for name in OPTIONAL:
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, HEAD[name].checked(name, value))
+                object.__setattr__(self, name, HEAD[name].validate(name, value))
         check_code((self.task, self.architecture))
         n_examples = self.task.n_examples
         require(
-            self.first is None or (self.task.parts and self.first <= n_examples),
+            self.first is None or (self.task.is_sliceable and self.first <= n_examples),
             f"first={self.first}: the task has {n_examples} examples"
-            f"{'' if self.task.parts else ', and none of its parts is a task'}; leave first out",
+            f"{'' if self.task.is_sliceable else ', and none of its parts is a task'}; "
+            "leave first out",
         )
         require_shapes(self.params, shapes(self.module(), self.task.context_length))
         for name, x in self.params.items():
-            require(np.isfinite(x).all(), f"the parameter {shown(name)} is not finite")
+            require(np.isfinite(x).all(), f"the parameter {short_repr(name)} is not finite")
 
     def module(self) -> Module:
-        """The model, small enough to be run here. Raises UserError where it is not."""
-        module, task = self.architecture.build(self.task), self.task
+        """The model.
+
+        Raises:
+          UserError: it is too large to be run here.
+        """
+        module, task = self.architecture.module_for(self.task), self.task
         costs = {
             "cells to trace": (models.cells_to_trace(module, task.context_length), _MAX_CELLS),
             "multiplications": (module.work(task.n_examples, task.context_length), _MAX_WORK),
@@ -104,18 +123,18 @@ class Certificate:
 
     @property
     def n_params(self) -> int:
-        """How many numbers the weights are."""
+        """The number of parameters."""
         return sum(x.size for x in self.params.values())
 
     def variables(self) -> dict[str, Any]:
-        """What `module().apply` takes: parameters, and constants that follow from the sizes."""
+        """Variables for `module().apply`: parameters, and constants that follow from the sizes."""
         module, length = self.module(), self.task.context_length
         params = traverse_util.unflatten_dict(dict(self.params), sep="/")
         found = {"params": params, "constants": models.constants_of(module, length)}
         return jax.tree.map(jnp.asarray, found)
 
     def head(self) -> dict[str, Any]:
-        """What the file says beside the weights."""
+        """The JSON of the file beside the weights."""
         options: dict[str, Any] = {name: getattr(self, name) for name in OPTIONAL}
         return {
             "certificate": FORMAT,
@@ -126,14 +145,21 @@ class Certificate:
         }
 
 
-def of(task: Task, architecture: Architecture, params: Any, **more: Any) -> Certificate:
-    """The certificate of a tree of parameters, which become float32; `more` are its other fields.
+def make(task: Task, architecture: Architecture, params: Any, **more: Any) -> Certificate:
+    """The certificate of a tree of parameters, which become float32.
 
-    Raises UserError for parameters that are not finite or not those of the architecture's model.
+    Args:
+      task: see `Certificate`.
+      architecture: see `Certificate`.
+      params: a tree of arrays.
+      **more: other fields of the certificate.
+
+    Raises:
+      UserError: parameters are not finite, or not those of the architecture's model.
     """
     flat = traverse_util.flatten_dict(params, sep="/")
     for name, x in flat.items():
-        require(np.isrealobj(x), f"the parameter {shown(name)} is complex; give real numbers")
+        require(np.isrealobj(x), f"the parameter {short_repr(name)} is complex; give real numbers")
     # `np.ascontiguousarray` would make a vector of a scalar.
     arrays = {name: np.asarray(x, np.float32, order="C") for name, x in flat.items()}
     return Certificate(task=task, architecture=architecture, params=arrays, **more)
@@ -148,7 +174,8 @@ def encode(certificate: Certificate) -> bytes:
 def decode(data: bytes) -> Certificate:
     """The certificate of which `encode` makes these bytes.
 
-    Raises UserError, one line, for any others.
+    Raises:
+      UserError: in one line, for any other bytes.
     """
     head = _head(data)
     task = Task.from_canonical(head["task"])
@@ -158,7 +185,7 @@ def decode(data: bytes) -> Certificate:
     try:
         params = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
-        raise UserError(f"{_DAMAGED} ({shown(str(error))[1:-1]})") from error
+        raise UserError(f"{_DAMAGED} ({short_repr(str(error))[1:-1]})") from error
     options = {name: head.get(name) for name in OPTIONAL}
     found = Certificate(task=task, architecture=architecture, params=params, **options)
     require(encode(found) == data, "its bytes are not those that memobench writes; save it again")
@@ -172,28 +199,31 @@ def _head(data: bytes) -> dict[str, Any]:
     """The JSON beside the weights, whose fields are checked one by one."""
     size = int.from_bytes(data[:8], "little")
     require(8 + size <= len(data) and size <= _MAX_HEADER, f"{_DAMAGED}: it has no header")
-    header = strict_json.parsed(data[8 : 8 + size])
-    require(isinstance(header, dict), f"{_DAMAGED}: its header is no object")
+    header = strict_json.parse(data[8 : 8 + size])
+    require(isinstance(header, dict), f"{_DAMAGED}: its header is not an object")
     metadata = header.pop("__metadata__", None)
     text = metadata.get("memobench") if isinstance(metadata, dict) else None
     if not isinstance(text, str):
         raise UserError("is not a certificate of memobench: it names no task")
     for name, tensor in header.items():
         kind = tensor.get("dtype") if isinstance(tensor, dict) else None
-        require(kind == "F32", f"the parameter {shown(name)} is {shown(kind)}; save it as float32")
-    head = strict_json.parsed(text.encode())
-    require(isinstance(head, dict), f"{_DAMAGED}: its specs are no object")
+        require(
+            kind == "F32",
+            f"the parameter {short_repr(name)} is {short_repr(kind)}; save it as float32",
+        )
+    head = strict_json.parse(text.encode())
+    require(isinstance(head, dict), f"{_DAMAGED}: its specs are not an object")
     for name in head.keys() - HEAD:
-        raise UserError(f"the field {shown(name)} is unknown; leave it out")
+        raise UserError(f"the field {short_repr(name)} is unknown; leave it out")
     for name, domain in HEAD.items():
         require(name in head or name in OPTIONAL, f"{name} is missing; put it in")
         if name in head:
-            domain.checked(name, head[name])
+            domain.validate(name, head[name])
     return head
 
 
 def digest(data: bytes) -> str:
-    """Names the content of a file."""
+    """The SHA-256 of a file's content, which names it."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -215,13 +245,16 @@ def save(certificate: Certificate, folder: Path) -> pathlib.Path:
 def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
     """A file's certificate and digest, after all checks.
 
-    follow: whether the path may be a symbolic link.
+    Args:
+      path: of the file.
+      follow: whether the path may be a symbolic link.
 
-    Raises UserError, one line that begins with the path.
+    Raises:
+      UserError: in one line that begins with the path.
     """
     folders.require_path(path, "path")
     path = pathlib.Path(path)
-    with name_place(printable(path)):
+    with name_place(escape_unprintable(path)):
         try:
             data = strict_json.contents(path, MAX_BYTES, follow)
         except UserError:
@@ -238,13 +271,21 @@ def read(path: Path, follow: bool = True) -> tuple[Certificate, str]:
 
 
 def load(path: Path) -> Certificate:
-    """The certificate of a file. Raises UserError, one line, where it is none."""
+    """The certificate of a file.
+
+    Raises:
+      UserError: in one line, where it is not a certificate.
+    """
     return read(path)[0]
 
 
 @functools.lru_cache(maxsize=1024)
 def shapes(module: Module, context_length: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter, by name. Raises UserError where a name has a slash."""
+    """The shape of every parameter, by name.
+
+    Raises:
+      UserError: a name has a slash.
+    """
     table = module.parameters()
     if table is None:
         flat = traverse_util.flatten_dict(models.shapes(module, context_length)["params"])
@@ -264,7 +305,7 @@ def require_shapes(
     for name in expected.keys() - params:
         raise UserError(f"the parameter {name} is missing; put it in")
     for name, x in params.items():
-        require(name in expected, f"the model has no parameter {shown(name)}; leave it out")
+        require(name in expected, f"the model has no parameter {short_repr(name)}; leave it out")
         require(
             x.shape == expected[name],
             f"the parameter {name} has shape {x.shape}, and the model's has {expected[name]}",

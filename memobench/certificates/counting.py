@@ -1,4 +1,4 @@
-"""What weights know, counted by plain code that shares as little as possible with training.
+"""Counts of what weights know, by plain code that shares as little as possible with training.
 
 The task's instance is drawn from its seed and the architecture's module is applied to one example
 after another: no engine, no padding, no packs, no tables of all sequences. Weights are float32,
@@ -19,7 +19,7 @@ import numpy as np
 from memobench import certificates
 from memobench.certificates import Certificate
 from memobench.common import settings
-from memobench.common.errors import name_place, printable, require
+from memobench.common.errors import escape_unprintable, name_place, require
 from memobench.core.module import RUNS_BRIEFLY, Module
 from memobench.numerics import metrics, precision
 
@@ -34,7 +34,7 @@ _MOST_OUTPUTS = 2**28
 
 
 def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
-    """What the weights of a file know: a row of plain values, which are counted and not believed.
+    """A row of plain values that say what the weights of a file know, counted and not believed.
 
     Args:
       path: of the file.
@@ -47,25 +47,29 @@ def certify(path: certificates.Path, follow: bool = True) -> dict[str, Any]:
       the weights rounded: known_bfloat16, .., bits_per_byte_int4. A measure that the task does not
       have is None, and so is what rounded weights know if their outputs are not finite.
 
-    Raises UserError, one line that begins with the path, for a file that is no certificate.
+    Raises:
+      UserError: in one line that begins with the path, for a file that is not a certificate.
     """
     return row(path, *certificates.read(path, follow))
 
 
 def row(path: certificates.Path, certificate: Certificate, digest: str) -> dict[str, Any]:
     """The same of a file that was read."""
-    with name_place(printable(path)):
+    with name_place(escape_unprintable(path)):
         counted = count(certificate)
-    return {"file": printable(pathlib.Path(path).name), "digest": digest, **counted}
+    return {"file": escape_unprintable(pathlib.Path(path).name), "digest": digest, **counted}
 
 
-@settings.pinned
+@settings.pin
 def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[str, Any]:
     """The same of a certificate that is not in a file.
 
-    formats: in which weights are stored; float32 is their own.
+    Args:
+      certificate: of the weights.
+      formats: in which weights are stored; float32 is their own.
 
-    Raises UserError if outputs are too many to be held, or those of float32 not finite.
+    Raises:
+      UserError: outputs are too many to be held, or those of float32 not finite.
     """
     task, architecture = certificate.task, certificate.architecture
     n_examples = certificate.first or task.n_examples
@@ -87,7 +91,7 @@ def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[st
     data, variables = jax.tree.map(np.asarray, (task.sample(), certificate.variables()))
     for kind in formats:
         suffix = "" if kind == "float32" else f"_{kind}"
-        params = jax.tree.map(lambda x, kind=kind: precision.stored(x, kind), variables["params"])
+        params = jax.tree.map(lambda x, kind=kind: precision.round_to(x, kind), variables["params"])
         held = {**variables, "params": params}
         n_bytes = sum(precision.n_bytes(x.size, kind) for x in certificate.params.values())
         output_TxC = outputs(certificate, held, data)
@@ -121,7 +125,7 @@ def _measures(certificate: Certificate, data: Any, output_TxC: np.ndarray) -> di
     n_predicted, chance = correct_T.size, task.chance
     measured = {
         "accuracy": accuracy,
-        "memorized": metrics.chance_corrected(accuracy, n_predicted, chance),
+        "memorized": metrics.correct_for_chance(accuracy, n_predicted, chance),
         "bits": metrics.memorized_bits(loss, n_predicted, task.n_choices),
         "loss": loss,
     }

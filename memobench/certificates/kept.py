@@ -3,7 +3,7 @@
 from typing import Any
 
 from memobench import certificates
-from memobench.common.errors import require, shown
+from memobench.common.errors import require, short_repr
 from memobench.common.folders import SHARDS
 from memobench.core.columns import NAME
 from memobench.core.run import Run
@@ -23,24 +23,25 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     Returns:
       {"params": .., "constants": ..}, float32 arrays at the model's true size.
 
-    Raises UserError where the run is not done, keeps no weights, or they were deleted.
+    Raises:
+      UserError: the run is not done, keeps no weights, or they were deleted.
     """
     require(
         isinstance(run, Run | str),
-        f"run={shown(run)} is neither a run nor an id; give one",
+        f"run={short_repr(run)} is neither a run nor an id; give one",
     )
-    store.require_folder(results, store.first(results), "results=")
+    store.require_folder(results, store.first_step(results), "results=")
     run_id = run if isinstance(run, str) else run.run_id
     require(
         isinstance(run, str) or not run.method.cost(run).closed_form,
         f"run {run_id} is a construction, which keeps no weights: "
         "making.as_judged(run) makes them again",
     )
-    path = store.weights_path(results, NAME.checked("run", run_id))
+    path = store.weights_path(results, NAME.validate("run", run_id))
     require(
         path.exists(),
         f"{results} holds no weights of run {run_id}: it is not done, its method keeps none, or "
-        f"they were deleted; {store.first(results)}",
+        f"they were deleted; {store.first_step(results)}",
     )
     found = certificates.load(path)
     if isinstance(run, Run):

@@ -1,7 +1,7 @@
-"""What is wrong with an architecture, found before anything trains.
+"""Faults of an architecture, found before anything trains.
 
-Shapes are traced, which costs nothing. That padding leaves the function as it is is tried on one
-batch: outputs and gradients of the padded model against those of the plain one.
+Shapes are traced, which costs nothing. Padding must leave the function as it is, which is tried on
+one batch with outputs and gradients of the padded model against those of the plain one.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ import numpy as np
 from flax.errors import InvalidRngError
 
 from memobench.common import settings
-from memobench.common.errors import UserError, name_source, require, shown
+from memobench.common.errors import UserError, name_source, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
-from memobench.core.columns import NAME, real
+from memobench.core.columns import NAME, float_between
 from memobench.core.module import Module
 from memobench.core.spec import check_code
 from memobench.core.task import Task
@@ -46,26 +46,27 @@ _MORE, _OFF = 2, 1e-4
 _EXAMPLES = 4
 
 
-@settings.pinned
+@settings.pin
 def check(architecture: Architecture, task: Task | None = None) -> tuple[str, ...]:
-    """Lines that say what is wrong with an architecture; empty where nothing is.
+    """Lines, each of which names a fault of an architecture; empty where it has no fault.
 
     Args:
       architecture: of small sizes, as its model is run.
       task: on which it is checked; by default the first of some small ones that it serves.
 
-    Raises UserError where it does not serve the task, or none.
+    Raises:
+      UserError: it does not serve the task, or none of the small ones.
     """
-    module, small = _built(architecture, task)
+    module, small = _build(architecture, task)
     wrong = list(_faults(architecture, module, small))
     if not wrong:
-        wrong += _ignored(architecture, module, small)
+        wrong += _find_ignored(architecture, module, small)
     return tuple(wrong)
 
 
 def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
-    """What makes results wrong; the later checks rest on the earlier ones."""
-    for lines_of in (_parameters, _uncounted, _predicted, _shapes, _outputs, _padding):
+    """Faults that make results wrong; the later checks rest on the earlier ones."""
+    for lines_of in (_parameters, _find_uncounted, _check_predictions, _shapes, _outputs, _padding):
         try:
             with name_source("its module"):
                 found = list(lines_of(module, task))
@@ -86,7 +87,7 @@ def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
     for architecture, task in pairs:
         if own_code.in_tree(type(architecture)):
             continue
-        module = architecture.build(task)
+        module = architecture.module_for(task)
         with name_source(f"architecture {architecture.name}: its module"):
             models.shapes(module, task.context_length)
         # Of one structure all sizes that a module takes are right or wrong alike.
@@ -100,22 +101,24 @@ def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
 _SOUND: set[tuple[Module, Any]] = set()
 
 
-def _built(architecture: Architecture, task: Task | None) -> tuple[Module, Task]:
+def _build(architecture: Architecture, task: Task | None) -> tuple[Module, Task]:
     require(
         isinstance(architecture, Architecture),
-        f"architecture={shown(architecture)} is none; give one with sizes, such as MLP(d_mlp=8)",
+        f"architecture must be an Architecture, got {short_repr(architecture)}. Give one, such as "
+        "MLP(d_mlp=8)",
     )
     require(
         task is None or isinstance(task, Task),
-        f"task={shown(task)} is none; give one, such as Associations(vocab_size=10)",
+        f"task must be a Task, got {short_repr(task)}. Give one, such as "
+        "Associations(vocab_size=10)",
     )
     check_code(x for x in (architecture, task) if x is not None)
     if task is not None:
-        return architecture.build(task), task
+        return architecture.module_for(task), task
     for each in TASKS:
         if each.question in architecture.answers:
             try:
-                return architecture.build(each), each
+                return architecture.module_for(each), each
             except UserError:
                 continue
     raise UserError(f"architecture {architecture.name} serves none of the small tasks; give task")
@@ -130,7 +133,7 @@ def _shapes(module: Module, task: Task) -> Iterator[str]:
         task.shapes(),
     )
     if not isinstance(found, jax.ShapeDtypeStruct):
-        yield "its output is no array; return logits"
+        yield "its output is not an array; return logits"
     elif expected and found.shape not in expected:
         right = " or ".join(map(str, expected))
         yield f"its output has shape {found.shape}, and the task asks for {right}; fix the last map"
@@ -139,17 +142,17 @@ def _shapes(module: Module, task: Task) -> Iterator[str]:
 
 
 def _parameters(module: Module, task: Task) -> Iterator[str]:
-    """What is wrong with initial parameters, a line each, in one pass over the tree's leaves."""
+    """Faults of initial parameters, found in one pass over the tree's leaves."""
     flat = jax.tree_util.tree_flatten_with_path
-    params, again = (flat(draw(module, task)["params"])[0] for draw in (_first, _redrawn))
+    params, again = (flat(draw(module, task)["params"])[0] for draw in (_draw_first, _redraw))
     if not params:
         yield "it must have parameters, got none; without, nothing is memorized"
     for (path, x), (_, other) in zip(params, again, strict=True):
         name, keys = jax.tree_util.keystr(path, simple=True, separator="/"), map(_key, path)
         if not all(NAME.holds(key) and key != "__metadata__" for key in keys):
             yield (
-                f"the parameter {shown(name)} must be an array, and it and the modules around it "
-                f"must each have {NAME.description}; rename it"
+                f"the parameter {short_repr(name)} must be an array, and it and the modules around "
+                f"it must each have {NAME.description}; rename it"
             )
         elif x.dtype != np.float32:
             yield (
@@ -171,25 +174,25 @@ def _key(key: Any) -> Any:
     return key.key if isinstance(key, jax.tree_util.DictKey) else None
 
 
-def _first(module: Module, task: Task) -> Any:
-    return _drawn(module, task, 0)
+def _draw_first(module: Module, task: Task) -> Any:
+    return _draw(module, task, 0)
 
 
-def _redrawn(module: Module, task: Task) -> Any:
+def _redraw(module: Module, task: Task) -> Any:
     """Initial variables of the same key, by a program that is traced anew.
 
     It is compiled only where it differs from another: NumPy's numbers, say, are constants of it.
     """
     if module.parameters() is not None:
-        return _first(module, task)
+        return _draw_first(module, task)
     length, key = task.context_length, jax.random.key(0)
     one, other = (models.initializer(module, length).lower(key) for _ in range(2))
     if one.as_text() == other.as_text():
-        return _first(module, task)
+        return _draw_first(module, task)
     return jax.tree.map(np.asarray, other.compile()(key))
 
 
-def _uncounted(module: Module, task: Task) -> Iterator[str]:
+def _find_uncounted(module: Module, task: Task) -> Iterator[str]:
     """Arrays that are used and not counted as parameters."""
     shapes = models.shapes(module, task.context_length)
     for name in shapes.keys() - {"params", "constants"}:
@@ -198,36 +201,37 @@ def _uncounted(module: Module, task: Task) -> Iterator[str]:
     counted, _ = models.count_parameters(module, task.context_length)
     if used != counted:
         yield f"its model has {used} parameters and its table lists {counted}; list all of them"
-    first, second = (_drawn(module, task, seed)["constants"] for seed in (0, 1))
+    first, second = (_draw(module, task, seed)["constants"] for seed in (0, 1))
     if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
         yield "its constants are drawn at random; make them parameters, which are counted"
 
 
-def _predicted(module: Module, task: Task) -> Iterator[str]:
-    """Numbers by which packs are planned and rows counted, that are none."""
+def _check_predictions(module: Module, task: Task) -> Iterator[str]:
+    """Numbers by which packs are planned and rows counted, that are not numbers."""
     length = task.context_length
     for name, value in {
         "work": module.work(task.n_examples, length),
         "activations": module.activations(),
         **models.counts(module, length),
     }.items():
-        if not real(0).holds(value):
-            yield f"its {name} must be {real(0).description}, got {shown(value)}; fix it"
+        domain = float_between(0)
+        if not domain.holds(value):
+            yield f"its {name} must be {domain.description}, got {short_repr(value)}; fix it"
 
 
 def _outputs(module: Module, task: Task) -> Iterator[str]:
     """Outputs that are not finite from the start."""
     few = jax.jit(functools.partial(_of_few, module, task), compiler_options=models.RUNS_BRIEFLY)
-    output = np.asarray(few(_first(module, task), jax.tree.map(np.asarray, task.sample())))
+    output = np.asarray(few(_draw_first(module, task), jax.tree.map(np.asarray, task.sample())))
     if not np.isfinite(output).all():
         found = output[~np.isfinite(output)][0]
         yield f"its outputs must be finite with initial weights, got {found}; fix what makes them"
 
 
-def _ignored(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
+def _find_ignored(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
     """Sizes of the spec that change neither parameters nor outputs."""
     for name, size in _sizes(architecture).items():
-        other = _resized(architecture, name, size, task)
+        other = _resize(architecture, name, size, task)
         if other is None:
             continue
         same = models.shapes(module, task.context_length) == models.shapes(
@@ -242,20 +246,20 @@ def _sizes(spec: Architecture | Task) -> dict[str, int]:
     return {name: size for name, size in fields.items() if type(size) is int}
 
 
-def _resized(architecture: Architecture, name: str, size: int, task: Task) -> Module | None:
+def _resize(architecture: Architecture, name: str, size: int, task: Task) -> Module | None:
     for other in (size + 1, 2 * size, size - 1):
         with contextlib.suppress(Exception):  # A user's code may refuse a size as it likes.
-            module = architecture.replace(**{name: other}).build(task)
+            module = architecture.replace(**{name: other}).module_for(task)
             models.shapes(module, task.context_length)
             return module
     return None
 
 
 def _same_outputs(module: Module, other: Module, task: Task) -> bool:
-    params = _random(module, task)["params"]
+    params = _randomize(module, task)["params"]
     outputs = []
     for each in (module, other):
-        variables = {**_drawn(each, task, 0), "params": params}
+        variables = {**_draw(each, task, 0), "params": params}
         outputs.append(_value_and_gradient(each, task, variables)[0])
     return bool(np.array_equal(*outputs))
 
@@ -277,7 +281,7 @@ def _padding(module: Module, task: Task) -> Iterator[str]:
 def _same_when_padded(module: Module, task: Task, names: list[str]) -> bool:
     larger: dict[str, Any] = {name: getattr(module, name) + _MORE for name in names}
     padded = module.clone(**larger)
-    variables = _random(module, task)
+    variables = _randomize(module, task)
     target = models.shapes(padded, task.context_length)
     outputs, gradient = _value_and_gradient(module, task, variables)
     others, of_padded = _value_and_gradient(padded, task, models.pad_to(variables, target))
@@ -294,13 +298,13 @@ def _close(a: Any, b: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _drawn(module: Module, task: Task, seed: int) -> Any:
+def _draw(module: Module, task: Task, seed: int) -> Any:
     return models.init_on_host(module, task.context_length, jax.random.key(seed))
 
 
-def _random(module: Module, task: Task) -> Any:
+def _randomize(module: Module, task: Task) -> Any:
     """Variables in which no parameter is zero."""
-    random, variables = np.random.default_rng(0), _drawn(module, task, 0)
+    random, variables = np.random.default_rng(0), _draw(module, task, 0)
     params = jax.tree.map(lambda x: random.standard_normal(x.shape), variables["params"])
     return {**variables, "params": params}
 
@@ -309,7 +313,7 @@ def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any
     """Outputs of a few examples, and the gradient of a fixed mix of them by the parameters."""
     data = jax.tree.map(np.asarray, task.sample())
 
-    def mixed(params: Any, rest: Any, data: Any) -> Any:
+    def mix(params: Any, rest: Any, data: Any) -> Any:
         outputs = _of_few(module, task, {**rest, "params": params}, data)
         return (
             outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
@@ -317,7 +321,7 @@ def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any
 
     with jax.enable_x64(True):
         params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
-        run = jax.jit(jax.value_and_grad(mixed, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
+        run = jax.jit(jax.value_and_grad(mix, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
         (_, outputs), gradient = run(*precision.cast((params, rest, data)))
         require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
         return np.asarray(outputs), jax.tree.map(np.asarray, gradient)

@@ -1,4 +1,4 @@
-"""Whether an optimiser of a user's leaves padding alone, found before anything trains.
+"""Faults of a user's optimiser, which must leave padding alone, found before anything trains.
 
 Weights of unlike sizes are padded with zeros and packed. An optimiser that centres gradients, say,
 or takes the norm of a matrix by its padded size, would step elsewhere in a pack than alone.
@@ -38,8 +38,8 @@ def require_sound(optimizers: Iterable[Optimizer]) -> None:
             made: Any = optimizer.transform()
             require(
                 isinstance(made, optax.GradientTransformation),
-                f"optimizer {optimizer.name}: transform gives {type(made).__name__!r}, no optax "
-                "transformation; return one, such as optax.scale_by_adam()",
+                f"optimizer {optimizer.name}: transform gives {type(made).__name__!r}, not an "
+                "optax transformation; return one, such as optax.scale_by_adam()",
             )
             require(
                 _steps_alike(optimizer),
@@ -60,15 +60,15 @@ def _steps_alike(optimizer: Optimizer) -> bool:
     )
     larger = {name: np.zeros(padded, np.float32) for name, (_, padded) in _SHAPES.items()}
     of_shapes = optimizer.of_shapes(weights)
-    alone = _stepped(optimizer, weights, slopes, of_shapes)
-    padded = _stepped(optimizer, pad_to(weights, larger), pad_to(slopes, larger), of_shapes)
+    alone = _take_steps(optimizer, weights, slopes, of_shapes)
+    padded = _take_steps(optimizer, pad_to(weights, larger), pad_to(slopes, larger), of_shapes)
     return all(
         np.allclose(padded[name], x, rtol=_OFF, atol=_OFF * _RATE)
         for name, x in pad_to(alone, larger).items()
     )
 
 
-def _stepped(optimizer: Optimizer, weights: Any, slopes: Any, of_shapes: Any) -> Any:
+def _take_steps(optimizer: Optimizer, weights: Any, slopes: Any, of_shapes: Any) -> Any:
     """The weights after some steps, by a gradient that is zero where weights and slopes are."""
 
     def step(weights: Any, state: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is wrong with a user's task, found before anything trains.
+"""Faults of a user's task, found before anything trains.
 
 Its instance is drawn twice: a task is what its seed says, the same on every machine and day.
 """
@@ -32,10 +32,11 @@ _SOUND: set[Task] = set()
 
 
 def faults(task: Task) -> Iterable[str]:
-    """What is wrong with a task's instance, a line each; the later rest on the earlier ones."""
+    """Lines, each of which names a fault of a task's instance; later ones rest on earlier ones."""
     first, second = (jax.device_get(task.sample()) for _ in range(2))
     if _shapes(first) != _shapes(task.shapes()):
-        yield f"sample gives {_named(first)} and shapes {_named(task.shapes())}; make them agree"
+        given, declared = _describe(first), _describe(task.shapes())
+        yield f"sample gives {given} and shapes {declared}; make them agree"
     elif not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
         yield "its seed draws another instance each time; draw from the key or seed given alone"
     else:
@@ -47,5 +48,5 @@ def _shapes(data: Any) -> Any:
     return [(x.shape, np.dtype(x.dtype)) for x in leaves], structure
 
 
-def _named(data: Any) -> str:
+def _describe(data: Any) -> str:
     return ", ".join(f"{np.dtype(x.dtype)}{list(x.shape)}" for x in jax.tree.leaves(data))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.common.errors import UserError, arguments_checked, in_a_line, require, shown
-from memobench.common.notation import plural
+from memobench.common.errors import UserError, check_arguments, in_a_line, require, short_repr
+from memobench.common.notation import pluralize
 from memobench.constructions.base import CONSTRUCTED, NEAREST
 from memobench.core.architecture import Architecture
 from memobench.core.cells import spec_columns
@@ -78,13 +78,13 @@ def _declaring_module() -> str:
     # The claim's own initialiser, and what checks its arguments.
     while frame.f_back and frame.f_globals.get("__name__") in (
         __name__,
-        arguments_checked.__module__,
+        check_arguments.__module__,
     ):
         frame = frame.f_back
     return str(frame.f_globals.get("__name__"))
 
 
-@arguments_checked
+@check_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
     """A claim of a paper, in one sentence, and the test that decides it.
@@ -120,18 +120,18 @@ class Claim:
         if not callable(self.test):
             fix = "Give a function from a table to a Finding."
             raise UserError(
-                f"claim {self.name!r}: test must be callable, got {shown(self.test)}. {fix}"
+                f"claim {self.name!r}: test must be callable, got {short_repr(self.test)}. {fix}"
             )
         labels = isinstance(self.variants, tuple) and all(isinstance(x, str) for x in self.variants)
         if not labels:
             raise UserError(
                 f"claim {self.name!r}: variants must be a tuple of labels, such as ('exact',), "
-                f"got {shown(self.variants)}."
+                f"got {short_repr(self.variants)}."
             )
         require(
             not (self.variants and self.across_variants),
             f"claim {self.name!r}: variants must be empty with across_variants, got "
-            f"{shown(self.variants)}. Leave them out.",
+            f"{short_repr(self.variants)}. Leave them out.",
         )
         require(
             bool(self.made_for) or self.covers is None,
@@ -150,7 +150,7 @@ def findings(
     variant and number of steps is missing.
     """
     if isinstance(claims, Claim):
-        raise UserError(f"claims must be a list, got {shown(claims)}. Give [claim].")
+        raise UserError(f"claims must be a list, got {short_repr(claims)}. Give [claim].")
     missing = _missing_runs(table, wanted)
     if wanted is not None:
         table = table[table["run_id"].isin(wanted["run_id"])]
@@ -197,8 +197,8 @@ def _finding_without(lacking: pd.DataFrame) -> Finding:
     seeds = sorted(set(lacking["seed"]))
     return Finding(
         UNDECIDED,
-        f"{plural(len(lacking), 'run')} {'is' if len(lacking) == 1 else 'are'} {MISSING}"
-        f"{plural(n_configurations, 'configuration')} "
+        f"{pluralize(len(lacking), 'run')} {'is' if len(lacking) == 1 else 'are'} {MISSING}"
+        f"{pluralize(n_configurations, 'configuration')} "
         f"(seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})",
     )
 
@@ -221,7 +221,7 @@ def _test_claim(claim: Claim, table: pd.DataFrame) -> Finding:
     if not isinstance(finding, Finding) or finding.verdict not in (HOLDS, FAILS, UNDECIDED):
         raise UserError(
             f"claim {claim.name!r}: its test must return a Finding whose verdict is {HOLDS}, "
-            f"{FAILS} or {UNDECIDED}, got {shown(finding)}."
+            f"{FAILS} or {UNDECIDED}, got {short_repr(finding)}."
         )
     is_elsewhere = claim.made_for and not (claim.covers and claim.covers(table))
     if is_elsewhere and finding.verdict != UNDECIDED:
@@ -291,7 +291,7 @@ def restrict(test: Test, **values: Any) -> Test:
             chosen = table[table[column].isin(value if several else [value])]
             if chosen.empty:
                 there = pd.factorize(table[column], sort=True)[1].tolist()
-                none = f"no run has {column}={shown(value)}; there are {shown(there)}"
+                none = f"no run has {column}={short_repr(value)}; there are {short_repr(there)}"
                 return Finding(UNDECIDED, none)
             table = chosen
         return test(table)

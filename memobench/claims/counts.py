@@ -22,7 +22,7 @@ from memobench.claims.evidence import (
     smallest_mean,
 )
 from memobench.common import notation
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 
 
 def above_bound(value: Callable[[Any], Any], name: str) -> Test:
@@ -44,7 +44,7 @@ def above_bound(value: Callable[[Any], Any], name: str) -> Test:
         sizes = notation.sizes(means.at[keys].astype(object).iloc[worst], keys)
         details = (
             f"{name} promises {format_number(promised_X[worst])} at {sizes}, the worst of "
-            f"{plural(len(means.at), 'configuration')}"
+            f"{pluralize(len(means.at), 'configuration')}"
         )
         # No set has more to memorize than its examples.
         possible = (-np.inf, float((means.x("n_examples") / promised_X).min()))
@@ -81,7 +81,7 @@ def every_run(
         table = table[ok]
         values = value(table).astype(float).dropna()
         if n_unmade:
-            made = f"{n_unmade} of {plural(n_unmade + len(values), 'run')} could not be made"
+            made = f"{n_unmade} of {pluralize(n_unmade + len(values), 'run')} could not be made"
             return Finding(FAILS, f"{name}: {made}")
         if values.empty:
             return report_too_few("no run that the claim speaks of")
@@ -90,7 +90,7 @@ def every_run(
         worst = float(values.iloc[int(outside.argmax())])
         low, high = share_interval(int(inside.sum()), len(values))
         evidence = (
-            f"{name}: {int(inside.sum())} of {plural(len(values), 'run')} in "
+            f"{name}: {int(inside.sum())} of {pluralize(len(values), 'run')} in "
             f"{region_text(region)} ({low:.0%} to {high:.0%} of all such runs), "
             f"worst {format_number(worst)}"
         )

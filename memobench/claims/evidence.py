@@ -12,7 +12,7 @@ import scipy.stats
 from memobench.analysis.statistics import MIN_SEEDS, NORMAL, bonferroni_factor, interval
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
 from memobench.common.errors import require
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 
 SEVERITY = (FAILS, UNDECIDED, HOLDS)
 # More seeds or label tables than these nobody trains.
@@ -77,8 +77,8 @@ class Statistic:
         n = self.seeds * ((1 + _POWER / NORMAL) * max(over)) ** 2
         needed = f"about {math.ceil(n):,}" if n < _MOST else f"more than {_MOST:,}"
         return (
-            f"{plural(self.seeds, self.of)} so far; {needed} {self.of}s would decide it with 80% "
-            "chance, were this the true value"
+            f"{pluralize(self.seeds, self.of)} so far; {needed} {self.of}s would decide it with "
+            "80% chance, were this the true value"
         )
 
     def bonferroni(self, n: int) -> "Statistic":
@@ -172,7 +172,9 @@ def pick_severest(*statistics: Statistic) -> Statistic:
 
 
 def _count_too_few(seeds: int) -> str:
-    found = plural(seeds, "seed") if seeds > 1 else "one seed, or equal runs, which show no spread"
+    found = (
+        pluralize(seeds, "seed") if seeds > 1 else "one seed, or equal runs, which show no spread"
+    )
     return f"{found}; at least {MIN_SEEDS} are needed"
 
 

@@ -29,7 +29,7 @@ from memobench.claims.evidence import (
     format_number,
     statistic_of,
 )
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 
 # Slopes at both ends within a factor of 1.5: what a reader would still call straight.
 STRAIGHT: Region = (2 / 3, 3 / 2)
@@ -106,7 +106,7 @@ def _straightness(means: Means, group: Any) -> Statistic:
     curved_X = fit_of(saturating_basis(from_first_X, scale), means.mean_X)
     difference = aicc_of_runs(means, curved_X, 4) - aicc_of_runs(means, fitted_X, 3)
     details = (
-        f"{plural(len(x_X), 'point')}, slope {format_estimate(line_B2[:, 1], means.seeds)} "
+        f"{pluralize(len(x_X), 'point')}, slope {format_estimate(line_B2[:, 1], means.seeds)} "
         f"per head, R² {r_squared:.4f}, AICc of a saturating curve minus the line's "
         f"{format_number(difference)}"
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from absl import flags
 from absl.flags import FlagHolder
 
-from memobench.common.errors import UserError, closest
+from memobench.common.errors import UserError, suggest
 from memobench.common.folders import RUNS, SHARDS
 from memobench.experiment import Experiment, load_experiments, load_file
 
@@ -98,7 +98,7 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
     for pattern in patterns:
         matching = _matching(known, pattern)
         if not matching:
-            hint = closest(
+            hint = suggest(
                 pattern,
                 known,
                 others="; memobench list shows all; for one of yours name its file too",

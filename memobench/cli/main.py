@@ -18,7 +18,7 @@ from absl.flags import argparse_flags
 from memobench import experiment
 from memobench.cli import commands
 from memobench.cli.command import PLUGIN, Command
-from memobench.common.errors import UserError, closest, require_system
+from memobench.common.errors import UserError, require_system, suggest
 from memobench.core import plugins
 from memobench.version import __version__
 
@@ -97,7 +97,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, list[str]]:
     words = [_with_underscores(word) for word in argv[1:]]
     name = next((word for word in words if not word.startswith("-")), None)
     if name is not None and name not in known:
-        raise UserError(f"unknown command {name!r}{closest(name, known, 0.6)}")
+        raise UserError(f"unknown command {name!r}{suggest(name, known, 0.6)}")
     try:
         parsed, left = _parser(known, name).parse_known_args(words)
     except flags.Error as error:
@@ -127,7 +127,7 @@ def _unknown_flag(name: str, command: Command, word: str) -> str:
     flag, known = word.partition("=")[0], [f"--{flag.name}" for flag in command.flags]
     if flag in known:
         return f"{flag} belongs after the command: memobench {name} {word}"
-    return f"{name} knows no flag {flag}{closest(flag, known, 0.6)}"
+    return f"{name} knows no flag {flag}{suggest(flag, known, 0.6)}"
 
 
 class _Parser(argparse_flags.ArgumentParser):

@@ -1,1 +1,1 @@
-"""What needs nothing else of memobench: errors, settings, files and JSON."""
+"""Errors, settings, files and JSON: the ground, which needs nothing else of memobench."""

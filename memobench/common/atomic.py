@@ -17,9 +17,10 @@ from typing import BinaryIO
 def create(path: pathlib.Path) -> Iterator[BinaryIO]:
     """A file to write; after the block it is at `path`, and stays there if the power fails.
 
-    FileExistsError if the name is taken, which leaves what is there as it is.
+    Raises:
+      FileExistsError: the name is taken; what is there stays as it is.
     """
-    with _temporary(path) as file:
+    with _temporary_file(path) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -31,9 +32,11 @@ def create(path: pathlib.Path) -> Iterator[BinaryIO]:
 def replace(path: pathlib.Path, durable: bool = True) -> Iterator[BinaryIO]:
     """A file to write; after the block it is at `path`, in place of what was there.
 
-    durable: whether to wait for the disk, so that a power failure leaves the old or the new file.
+    Args:
+      path: of the file.
+      durable: whether to wait for the disk, so that a power failure leaves the old or the new file.
     """
-    with _temporary(path) as file:
+    with _temporary_file(path) as file:
         yield file
         file.flush()
         if durable:
@@ -57,7 +60,7 @@ def remove(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _temporary(path: pathlib.Path) -> Iterator[BinaryIO]:
+def _temporary_file(path: pathlib.Path) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with open(temporary, "xb") as file:
@@ -66,7 +69,7 @@ def _temporary(path: pathlib.Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-# What systems say that cannot open a folder or wait for one: shared folders of virtual machines,
+# Errors of systems that cannot open a folder or wait for one: shared folders of virtual machines,
 # some network and FUSE file systems, Windows.
 _NO_SYNC = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.EISDIR, errno.EACCES}
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 _Class = TypeVar("_Class", bound=type)
-# Characters that are shown of what others' code says.
+# Characters that are kept of a message of others' code.
 _LONGEST = 300
 # Folders, with a separator behind them. Experiments of a checkout stand beside the package.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
@@ -48,12 +48,12 @@ class Unwritable(UserError):
     """A folder that can no longer be written, which ends a whole sweep."""
 
 
-class Lost(UserError):
+class RunsFailed(UserError):
     """Runs that could not be trained, though tried again; the others are done."""
 
 
 def in_a_line(error: BaseException) -> str:
-    """What was raised; where it is no UserError, with its kind and no longer than a line.
+    """The text of an error in one line; of others than a UserError with its class, and cut short.
 
     >>> in_a_line(KeyError("bit")), in_a_line(UserError("steps=0 is too few; give more"))
     ("KeyError: 'bit'", 'steps=0 is too few; give more')
@@ -105,7 +105,12 @@ def name_place(place: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def name_source(whose: str, fix: str = "fix it") -> Iterator[None]:
-    """Makes one line of whatever a user's code raises within it: whose it is, what and where."""
+    """Makes one line of whatever a user's code raises within it: its owner, the error and where.
+
+    Args:
+      whose: the code that runs, as the subject of the line: "optimizer mine: its code".
+      fix: the end of the line.
+    """
     try:
         yield
     except UserError:
@@ -126,7 +131,7 @@ def _is_library(file: str) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Why something could not be read, without the file's name where the system tells it.
+    """The cause of a failed read, without the file's name where the system tells it.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "a.json"))
     'No such file or directory'
@@ -134,12 +139,12 @@ def reason(error: BaseException) -> str:
     return getattr(error, "strerror", None) or in_a_line(error)
 
 
-def closest(name: str, names: Iterable[str], cutoff: float = 0.4, others: str = "") -> str:
+def suggest(name: str, names: Iterable[str], cutoff: float = 0.4, others: str = "") -> str:
     """The end of a line about an unknown name: those that it may mean, or all, or `others`.
 
-    >>> closest("locl", ["local", "ray"])
+    >>> suggest("locl", ["local", "ray"])
     '; did you mean local?'
-    >>> closest("mpi", ["local", "ray"])
+    >>> suggest("mpi", ["local", "ray"])
     '; choose one of local, ray'
     """
     names = list(names)
@@ -152,10 +157,10 @@ class UnknownKind(UserError):
     """Nobody registered a kind of this name here; another's file may."""
 
 
-def arguments_checked(cls: _Class) -> _Class:
+def check_arguments(cls: _Class) -> _Class:
     """The keyword-only dataclass, which says in one line which of its fields is unknown or missing.
 
-    >>> @arguments_checked
+    >>> @check_arguments
     ... @dataclasses.dataclass(kw_only=True)
     ... class Size:
     ...     width: int
@@ -176,24 +181,24 @@ def arguments_checked(cls: _Class) -> _Class:
     init = made.__init__
 
     @functools.wraps(init)
-    def checked(self: Any, *unnamed: Any, **named: Any) -> None:
+    def init_by_name(self: Any, *unnamed: Any, **named: Any) -> None:
         if unnamed:
             raise WrongArgument(f"{cls.__name__} takes fields by name only: {', '.join(known)}")
         for name in named:
             if name not in known:
                 raise WrongArgument(
-                    f"{cls.__name__}: unexpected keyword argument {name!r}{closest(name, known)}"
+                    f"{cls.__name__}: unexpected keyword argument {name!r}{suggest(name, known)}"
                 )
         for name in needed:
             if name not in named:
                 raise WrongArgument(f"{cls.__name__}: {name} is missing; give {name} a value")
         init(self, **named)
 
-    made.__init__ = checked
+    made.__init__ = init_by_name
     return cls
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value for a message: one line of bounded length in which nothing is invisible."""
     try:
         # The text of an array has several lines.
@@ -205,10 +210,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
 
 
-def printable(text: Any) -> str:
+def escape_unprintable(text: Any) -> str:
     r"""A name or path as it is, or as Python writes it where something in it cannot be printed.
 
-    >>> printable("a b"), printable("a\x1b")
+    >>> escape_unprintable("a b"), escape_unprintable("a\x1b")
     ('a b', 'a\\x1b')
     """
     text = str(text)
@@ -216,7 +221,7 @@ def printable(text: Any) -> str:
 
 
 def agree(a: Any, b: Any, within: float, zero: float = 0.0) -> bool:
-    """Whether two values are equal, numbers up to a relative `within` or an absolute `zero`.
+    """True for equal values, numbers up to a relative `within` or an absolute `zero`.
 
     >>> agree(1.0, 1.001, within=1e-2), agree("ok", "diverged", within=1e-2)
     (True, False)

@@ -1,10 +1,10 @@
-"""Where results are: a user's own, and what memobench has published. Imports no JAX."""
+"""Folders of results: a user's own, and those that memobench has published. Imports no JAX."""
 
 import os
 import pathlib
 from typing import Any
 
-from memobench.common.errors import require, shown
+from memobench.common.errors import require, short_repr
 
 # A user's own, below the working directory; git ignores it. Pages and figures lie beside shards.
 RUNS = "runs"
@@ -18,15 +18,15 @@ CHECKOUT = _PACKAGE.parent
 
 
 def require_path(path: Any, name: str = "results") -> None:
-    """Raises UserError for what is no path, and for one that a shell would have expanded."""
+    """Raises UserError for what is not a path, and for one that a shell would have expanded."""
     is_one = isinstance(path, str | os.PathLike)
-    require(is_one, f"{name}={shown(path)} is no path; give a text or a pathlib.Path")
+    require(is_one, f"{name}={short_repr(path)} is not a path; give a text or a pathlib.Path")
     is_home = os.fsdecode(path).startswith("~")
     require(not is_home, f"{name}={os.fspath(path)!r} begins with ~; give os.path.expanduser of it")
 
 
 def of_preset(folder: pathlib.Path, preset: str) -> pathlib.Path:
-    """Where the pages of a preset are, so that those of one never replace another's."""
+    """The folder of a preset's pages, so that those of one never replace another's."""
     return folder if preset == QUICK else folder / preset
 
 

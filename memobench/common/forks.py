@@ -7,7 +7,7 @@ _after_jax = False
 
 
 def is_after_jax() -> bool:
-    """Whether this process was forked after JAX began: what it computes here never ends."""
+    """True in a process that was forked after JAX began: what it computes never ends."""
     return _after_jax
 
 

@@ -1,4 +1,4 @@
-"""How pages and figures write columns: the papers' letters for sizes, and names for axes."""
+"""Words and letters of pages and figures: the papers' letters for sizes, names for axes."""
 
 from collections.abc import Iterable
 from numbers import Number
@@ -67,12 +67,12 @@ WORDS: dict[Any, str] = {
 
 
 def name(column: str) -> str:
-    """What an axis says of a column."""
+    """A column's name on an axis."""
     return typeset(NAMES.get(column, column.replace("_", " ")))
 
 
 def words(value: Any) -> str:
-    """What legends and titles say of a value.
+    """A value in legends and titles.
 
     >>> words("random_features"), words(True), words(1)
     ('random features', 'with residuals', '1')
@@ -83,7 +83,7 @@ def words(value: Any) -> str:
 
 
 def label(column: str, value: Any) -> str:
-    """What a legend says of a value of a column, numbers with their letter.
+    """A value of a column in a legend, numbers with their letter.
 
     >>> label("d_head", 3), label("n_examples", 1000), label("architecture", "mlp")
     ('head dimension $d_h$ = 3', 'examples T = 1,000', 'MLP')
@@ -107,10 +107,10 @@ def sizes(values: Any, columns: Iterable[str]) -> str:
     return ", ".join(f"{LETTERS.get(column, column)} = {values[column]}" for column in columns)
 
 
-def plural(n: int, noun: str) -> str:
-    """So many of them.
+def pluralize(n: int, noun: str) -> str:
+    """A number and its noun.
 
-    >>> plural(1, "seed"), plural(2, "seed")
+    >>> pluralize(1, "seed"), pluralize(2, "seed")
     ('1 seed', '2 seeds')
     """
     return f"{n} {noun}" + ("" if n == 1 else "s")

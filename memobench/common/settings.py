@@ -10,18 +10,19 @@ from memobench.common import forks
 from memobench.common.errors import require
 
 
-def pinned(function: Callable[..., Any]) -> Callable[..., Any]:
+def pin(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function in single precision and with JAX's own generator of random numbers.
 
     Tasks, weights and batches follow from seeds: with a caller's settings (`jax_enable_x64`,
     `jax_default_prng_impl`, `jax_threefry_partitionable`) they would be others under the same run's
     id. A thread has settings of its own: what other threads call is to be wrapped as well.
 
-    Raises UserError in a process that was forked after JAX began, where it would wait for ever.
+    Raises:
+      UserError: in a process that was forked after JAX began, where it would wait for ever.
     """
 
     @functools.wraps(function)
-    def with_settings(*arguments: Any, **named: Any) -> Any:
+    def run_pinned(*arguments: Any, **named: Any) -> Any:
         require(
             not forks.is_after_jax(),
             "processes must be spawned, got one that was forked after JAX began, where JAX waits "
@@ -35,4 +36,4 @@ def pinned(function: Callable[..., Any]) -> Callable[..., Any]:
         ):
             return function(*arguments, **named)
 
-    return with_settings
+    return run_pinned

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UserError, require, shown
+from memobench.common.errors import UserError, require, short_repr
 
 # Objects within a file, lists and objects in all, and how deep they lie within each other.
 MAX_OBJECTS = 200_001
@@ -29,7 +29,10 @@ MAX_WHOLE = 2**53
 def canonical(value: Any) -> str:
     """JSON in its canonical form: sorted keys, no spaces, numbers as Python writes them.
 
-    Ids and digests are hashes of it. Raises ValueError for NaN and infinity.
+    Ids and digests are hashes of it.
+
+    Raises:
+      ValueError: for NaN and infinity.
 
     >>> canonical({"b": 1, "a": [0.5, "x"]})
     '{"a":[0.5,"x"],"b":1}'
@@ -45,7 +48,9 @@ def contents(path: pathlib.Path, most: int, follow: bool = True) -> bytes:
       most: bytes that it may have.
       follow: whether it may be a symbolic link to one.
 
-    Raises OSError where it cannot be read, UserError where it is no such file or too large.
+    Raises:
+      OSError: it cannot be read.
+      UserError: it is not a regular file, or too large.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
@@ -82,8 +87,8 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def parsed(data: bytes) -> Any:
-    """Strict JSON. Looks at brackets before anything is built of them."""
+def parse(data: bytes) -> Any:
+    """The value of strict JSON, whose brackets are counted before anything is built of them."""
     brackets = _STRING.sub(b"", data).translate(None, delete=_NO_BRACKETS)
     require(
         brackets.count(b"{") <= MAX_OBJECTS,
@@ -101,10 +106,10 @@ def parsed(data: bytes) -> Any:
         found = json.loads(
             # Some editors put a mark of UTF-8 before the text.
             data.decode("utf-8-sig"),
-            parse_constant=_no_constant,
-            parse_int=_whole_number,
-            parse_float=_finite,
-            object_pairs_hook=_distinct,
+            parse_constant=_refuse_constant,
+            parse_int=_parse_integer,
+            parse_float=_parse_finite,
+            object_pairs_hook=_unique_keys,
         )
         if _HALF.search(data):
             json.dumps(found, ensure_ascii=False).encode()
@@ -119,35 +124,35 @@ def parsed(data: bytes) -> Any:
         ) from error
 
 
-def _no_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise UserError(f"{name} is not a JSON number; leave out what was not measured")
 
 
 # Messages are made where they are needed: a file has millions of numbers.
 
 
-def _whole_number(text: str) -> int:
+def _parse_integer(text: str) -> int:
     value = int(text) if len(text) <= MAX_DIGITS else MAX_WHOLE + 1
     if abs(value) > MAX_WHOLE:
-        raise UserError(f"the number {shown(text)} is beyond 2^53; lower it")
+        raise UserError(f"the number {short_repr(text)} is beyond 2^53; lower it")
     return value
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text) if len(text) <= MAX_DIGITS else math.inf
     if not math.isfinite(value):
-        raise UserError(f"the number {shown(text)} is too large or too long; fix it")
+        raise UserError(f"the number {short_repr(text)} is too large or too long; fix it")
     return value
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of which no key is there twice."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, unless one of its keys is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         for name, _ in pairs:
             # What was met before is gone.
             if found.pop(name, _MISSING) is _MISSING:
-                raise UserError(f"{shown(name)} is there twice; leave one out")
+                raise UserError(f"{short_repr(name)} is there twice; leave one out")
     return found
 
 

@@ -12,13 +12,13 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import theory
-from memobench.common.errors import UserError, require, shown
+from memobench.common.errors import UserError, require, short_repr
 from memobench.constructions import making
 from memobench.constructions.problem import Constructed, Problem
 from memobench.core import columns as col
 from memobench.core import own_code
 from memobench.core.checkpoints import Checkpoints
-from memobench.core.columns import Column, by_name, choice, integer, merged, number
+from memobench.core.columns import Column, by_name, choice, integer, merge, number
 from memobench.core.module import Module
 from memobench.core.run import Cost, Method, OnSteps, Pack, PackResult, Run
 from memobench.core.spec import Spec
@@ -116,12 +116,12 @@ class Construction(Method):
     def columns(cls) -> dict[str, Column]:
         kinds = cls.kinds().values() if cls is Construction else ()
         own = super().columns()
-        return merged({"theorem": _THEOREM}, own, *(kind.columns() for kind in kinds))
+        return merge({"theorem": _THEOREM}, own, *(kind.columns() for kind in kinds))
 
     @classmethod
     def from_cells(cls, row: Mapping[str, Any]) -> Self:
         if cls is Construction:
-            return cls.of_row(row)
+            return cls.from_row(row)
         return super().from_cells(row)
 
     def __str__(self) -> str:
@@ -141,13 +141,13 @@ class Construction(Method):
         try:
             theorem, *options = text.split(" ")
             given = dict(option.split("=") for option in options)
-            start = cls.named(theorem)(**{name: _value(x) for name, x in given.items()})
+            start = cls.get_kind(theorem)(**{name: _value(x) for name, x in given.items()})
         except (TypeError, ValueError) as error:
             raise UserError(
-                f"start={shown(text)} is not a construction; write a theorem and what differs from "
-                "the defaults, as in 'dana2025 n_aimed=0'"
+                f"start={short_repr(text)} is not a construction; write a theorem and what differs "
+                "from the defaults, as in 'dana2025 n_aimed=0'"
             ) from error
-        require(str(start) == text, f"start={shown(text)} is written {shown(str(start))}")
+        require(str(start) == text, f"start={short_repr(text)} is written {short_repr(str(start))}")
         return start
 
     def check_run(self, run: Run) -> None:
@@ -193,13 +193,13 @@ class Construction(Method):
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
-        any_number, positive = col.real(), col.real(0)
+        any_number, positive = col.float_between(), col.float_between(0)
         return by_name(
-            Column("feature_rank", "rank of the features solved with", col.whole()),
+            Column("feature_rank", "rank of the features solved with", col.int_between()),
             Column("condition", "of the linear system", positive),
             Column("basis_condition", "of the read-out's basis", any_number),
             Column("fit_error", "largest deviation from the targets", positive),
-            Column("aimed_accuracy", "of the examples aimed at", col.real(0, 1)),
+            Column("aimed_accuracy", "of the examples aimed at", col.float_between(0, 1)),
             Column("aimed_loss", "of the examples aimed at, by their prior", any_number, "nats"),
             Column(
                 "margin", "least advantage of a right answer, of the largest output", any_number
@@ -208,7 +208,7 @@ class Construction(Method):
             Column("encoder_loss", "of the sequence encoder", any_number, "nats"),
             Column("largest_weight", "absolute value", positive),
             Column("stored_bits", "bits of one stored weight", any_number, "bits"),
-            Column("promises", "examples that the theorem promises", col.whole()),
+            Column("promises", "examples that the theorem promises", col.int_between()),
             Column("seconds", "to construct and judge", positive, "s"),
             Column("scale_used", "the scale that worked", any_number),
         )

@@ -13,7 +13,7 @@ import numpy as np
 from flax import traverse_util
 
 from memobench import certificates
-from memobench.common.errors import UserError, closest, name_source, require, shown
+from memobench.common.errors import UserError, name_source, require, short_repr, suggest
 from memobench.constructions.problem import Constructed, Problem
 from memobench.core import own_code
 from memobench.store import measures
@@ -34,7 +34,7 @@ def constructed(problem: Problem) -> Constructed:
     ):
         made = method.construct(problem)
     try:
-        require(isinstance(made, Constructed), f"{shown(made)} is no Constructed; return one")
+        require(isinstance(made, Constructed), f"{short_repr(made)} is no Constructed; return one")
         return _sound(problem, made)
     except UserError as error:
         raise UserError(f"theorem={method.name!r}, from its construct: {error}") from error
@@ -42,7 +42,7 @@ def constructed(problem: Problem) -> Constructed:
 
 def _sound(problem: Problem, made: Constructed) -> Constructed:
     run = problem.run
-    require(isinstance(made.params, dict), f"params={shown(made.params)} is no dict of arrays")
+    require(isinstance(made.params, dict), f"params={short_repr(made.params)} is no dict of arrays")
     flat = traverse_util.flatten_dict(made.params, sep="/")
     params = {name: _weights(name, x) for name, x in flat.items()}
     certificates.require_shapes(params, certificates.shapes(run.module(), run.task.context_length))
@@ -50,23 +50,25 @@ def _sound(problem: Problem, made: Constructed) -> Constructed:
     for name in made.certificate:
         require(
             name in columns,
-            f"certificate has {shown(name)}, no column of this method's rows"
-            f"{closest(str(name), columns)}",
+            f"certificate has {short_repr(name)}, no column of this method's rows"
+            f"{suggest(str(name), columns)}",
         )
     given = made.read_out
-    require(isinstance(given, tuple), f"read_out={shown(given)} is no tuple of parameters' names")
+    require(
+        isinstance(given, tuple), f"read_out={short_repr(given)} is no tuple of parameters' names"
+    )
     for name in given:
-        require(name in params, f"read_out names {shown(name)}{closest(str(name), params)}")
-    certificate = {name: measures.plain(x) for name, x in made.certificate.items()}
+        require(name in params, f"read_out names {short_repr(name)}{suggest(str(name), params)}")
+    certificate = {name: measures.to_scalar(x) for name, x in made.certificate.items()}
     for name, x in certificate.items():
         allowed = x is None or isinstance(x, numbers.Real | str)
-        require(allowed, f"certificate has {name}={shown(x)}; give a number")
+        require(allowed, f"certificate has {name}={short_repr(x)}; give a number")
     return dataclasses.replace(made, params=params, certificate=certificate)
 
 
 def _weights(name: str, weights: Any) -> np.ndarray:
     x = np.asarray(weights)
     real = np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)
-    require(real, f"the parameter {shown(name)} is of {x.dtype}; give real numbers")
-    require(bool(np.isfinite(x).all()), f"the parameter {shown(name)} is not finite")
+    require(real, f"the parameter {short_repr(name)} is of {x.dtype}; give real numbers")
+    require(bool(np.isfinite(x).all()), f"the parameter {short_repr(name)} is not finite")
     return x.astype(np.float64)

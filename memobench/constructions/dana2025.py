@@ -82,5 +82,5 @@ class Dana2025(Solved):
 
 def _divergence(logits_TxN: np.ndarray, examples: Tokens) -> float:
     """Mean KL divergence from the examples' next tokens, by their prior, in nats."""
-    loss_T, _ = metrics.judged(logits_TxN, examples.next_TxK, examples.probability_TxK)
+    loss_T, _ = metrics.judge(logits_TxN, examples.next_TxK, examples.probability_TxK)
     return float(examples.prior_T @ loss_T / examples.prior_T.sum())

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from memobench.common.errors import UserError, closest, require, shown
+from memobench.common.errors import UserError, require, short_repr, suggest
 from memobench.constructions import checking, evaluation, linear
 from memobench.constructions.problem import Constructed, Problem
 from memobench.core import cells as runs
@@ -158,7 +158,7 @@ def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
         double = method.weights == "float64"
         return all_outputs(run.module(), _variables(run, params), task, data, double)
 
-    held = {name: precision.stored(x, method.weights) for name, x in made.params.items()}
+    held = {name: precision.round_to(x, method.weights) for name, x in made.params.items()}
     output_TxC = outputs(held)
     require(np.isfinite(output_TxC).all(), f"theorem={method.name!r}: outputs are not finite")
     if not made.read_out:
@@ -244,7 +244,7 @@ def promises(run: Run) -> int | None:
     except KeyError as error:
         name = str(error.args[0])
         raise UserError(
-            f"theorem {bound.name!r} reads {name!r}, no size of a run{closest(name, sizes)}"
+            f"theorem {bound.name!r} reads {name!r}, no size of a run{suggest(name, sizes)}"
         ) from error
     require(
         0 <= value < math.inf,
@@ -256,7 +256,7 @@ def promises(run: Run) -> int | None:
 def _method(run: Run) -> Any:
     method: Any = run.method
     is_one = callable(getattr(method, "construct", None))
-    require(is_one, f"method={shown(method.row_name)} is no construction; give a run of one")
+    require(is_one, f"method={short_repr(method.row_name)} is no construction; give a run of one")
     return method
 
 

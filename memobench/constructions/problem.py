@@ -37,7 +37,7 @@ class Problem:
 
     def held(self, weights: np.ndarray) -> np.ndarray:
         """The weights as they will be stored: whatever is solved next corrects the rounding."""
-        return precision.stored(weights, self.method.weights)
+        return precision.round_to(weights, self.method.weights)
 
     def all_held(self, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """`held` of each."""

@@ -170,7 +170,7 @@ def _encoder(run: Run) -> tuple[np.ndarray, np.ndarray]:
     d_model = run.architecture.d_model
     encoder = SequenceEncoder(d_model=d_model)
     best = Run(
-        task=run.task, architecture=encoder, method=Method.named("optimised")(), seed=run.seed
+        task=run.task, architecture=encoder, method=Method.get_kind("optimised")(), seed=run.seed
     )
     params = best.method.train(packing.make_pack([best])).variables["params"]
     return tuple(np.asarray(params[name])[0] for name in ("encoding", "unembedding"))

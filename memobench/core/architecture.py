@@ -1,4 +1,4 @@
-"""What every architecture is: a frozen spec whose fields are true sizes and options."""
+"""The contract of architectures: a frozen spec whose fields are true sizes and options."""
 
 import dataclasses
 import functools
@@ -18,10 +18,11 @@ _SET_LATER = ("parent", "name", "kind_code")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture(Spec):
-    """Who memorizes: the model's true sizes and options.
+    """Base of all architectures: a model's true sizes and options. Kinds define `module`.
 
-    answers: the questions of tasks (`Task.question`) that its models answer. is_floor: whether no
-    model of the same d_model has less loss than its optimum. Kinds define `module`.
+    Attributes:
+      answers: the questions of tasks (`Task.question`) that its models answer.
+      is_floor: whether no model of the same d_model has less loss than its optimum.
     """
 
     noun: ClassVar[str] = "architecture"
@@ -49,7 +50,7 @@ class Architecture(Spec):
         """The Flax module of one example. Raises UserError for a task that it cannot serve."""
         raise UserError(f"architecture {self.name} has no method module; define module(self, task)")
 
-    def made(self, module: type["_Module"], task: Any, **more: Any) -> "_Module":
+    def fill_module(self, module: type["_Module"], task: Any, **more: Any) -> "_Module":
         """A module whose fields are taken by name from `more`, this spec, or the task."""
         own = {field.name for field in dataclasses.fields(self)}
         names = {field.name for field in dataclasses.fields(module)} - {*_SET_LATER, *more}
@@ -57,13 +58,17 @@ class Architecture(Spec):
             require(
                 name in own or hasattr(task, name),
                 f"architecture {self.name}: neither it nor the task {task.name!r} has the module's "
-                f"{name}; make it a field of the architecture, or give made({name}=...)",
+                f"{name}; make it a field of the architecture, or give fill_module({name}=...)",
             )
         return module(**{x: getattr(self if x in own else task, x) for x in names}, **more)
 
-    def build(self, task: Task) -> "Module":
-        """The module for a task. Raises UserError where it does not answer the task's question."""
-        return _build(self, task.signature())
+    def module_for(self, task: Task) -> "Module":
+        """The module for a task, which is built once.
+
+        Raises:
+          UserError: the architecture does not answer the task's question.
+        """
+        return _module_for(self, task.signature())
 
     def shared_cells(self) -> dict[str, Any]:
         """The sizes in the rows of all architectures; one that is not a field has its minimum."""
@@ -79,13 +84,13 @@ class Architecture(Spec):
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
-        """What a row's label says about the architecture, next to the protocol; may be empty."""
+        """The architecture's part of a row's label, next to the protocol; may be empty."""
         del row
         return ""
 
     @property
     def family(self) -> str:
-        """What architectures that differ in sizes have in common, in words."""
+        """The name, in words, that architectures of other sizes share."""
         return in_words(self.name, self.shared_cells())
 
     @property
@@ -95,7 +100,7 @@ class Architecture(Spec):
 
     @property
     def shown_sizes(self) -> list[str]:
-        """What tells architectures of a family apart, in short; options that are not default."""
+        """The sizes in short, and options that are not default: what differs within a family."""
         cells = self.shared_cells()
         usual = {x.name: getattr(type(self), x.name, x) for x in dataclasses.fields(self)}
         options = {x: getattr(self, x) for x in usual if x not in cells}
@@ -111,7 +116,8 @@ class Architecture(Spec):
 class WithHeads(Architecture):
     """Base of architectures with heads of attention.
 
-    heads: how they are parameterised; full heads are no wider than the residual stream.
+    Attributes:
+      heads: their parameterisation; full heads are not wider than the residual stream.
     """
 
     heads = "full"
@@ -149,16 +155,16 @@ def sizes_in_words(cells: Mapping[str, Any], always_heads: bool = False) -> list
 
 
 _SHARED = by_name(
-    Column("d_model", "width of the residual stream", columns.whole(1), over_seeds="same"),
-    Column("d_head", "dimensions of a head", columns.whole(1), over_seeds="same"),
-    Column("n_heads", "heads of a layer", columns.whole(1), over_seeds="same"),
-    Column("n_layers", "layers", columns.whole(1, 64), over_seeds="same"),
-    Column("d_mlp", "hidden neurons of a layer's MLP", columns.whole(0), over_seeds="same"),
+    Column("d_model", "width of the residual stream", columns.int_between(1), over_seeds="same"),
+    Column("d_head", "dimensions of a head", columns.int_between(1), over_seeds="same"),
+    Column("n_heads", "heads of a layer", columns.int_between(1), over_seeds="same"),
+    Column("n_layers", "layers", columns.int_between(1, 64), over_seeds="same"),
+    Column("d_mlp", "hidden neurons of a layer's MLP", columns.int_between(0), over_seeds="same"),
 )
 
 
 @functools.lru_cache(maxsize=4096)
-def _build(architecture: Architecture, task: Task) -> "Module":
+def _module_for(architecture: Architecture, task: Task) -> "Module":
     if task.question not in architecture.answers:
         serving = [
             name for name, kind in Architecture.kinds().items() if task.question in kind.answers
@@ -177,7 +183,7 @@ def _build(architecture: Architecture, task: Task) -> "Module":
     paddable: Any = module.paddable
     require(
         isinstance(paddable, tuple),
-        f"{name}: paddable={paddable!r} of its module is no tuple; write (..., )",
+        f"{name}: paddable={paddable!r} of its module is not a tuple; write (..., )",
     )
     for size in paddable:
         require(

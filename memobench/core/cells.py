@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memobench.common.errors import UserError, require, shown
+from memobench.common.errors import UserError, require, short_repr
 from memobench.core import columns as col
 from memobench.core import spec
 from memobench.core.architecture import Architecture
-from memobench.core.columns import Column, by_name, merged
+from memobench.core.columns import Column, by_name, merge
 from memobench.core.run import SEED, Method, Run
-from memobench.core.spec import derived
+from memobench.core.spec import cached_until_new_kind
 from memobench.core.task import Task
 
 
@@ -21,23 +21,25 @@ def check_code(runs: Iterable[Run]) -> None:
 
 # Columns of every run beside those of its task, architecture and method.
 OF_RUNS = by_name(
-    Column("run_id", "id of the run", col.matching("[0-9a-f]{16}", "a run id of 16 hex digits")),
+    Column(
+        "run_id", "id of the run", col.text_matching("[0-9a-f]{16}", "a run id of 16 hex digits")
+    ),
     Column("task", "what is to be memorized", col.NAME, over_seeds="same"),
     Column("architecture", "who memorizes", col.NAME, over_seeds="same"),
     Column("method", "how the weights come about", col.NAME, over_seeds="same"),
     Column("protocol", "whose rules the method follows", col.NAME, over_seeds="same"),
-    Column("steps", "optimiser steps of one model", col.whole(1), over_seeds="same"),
+    Column("steps", "optimiser steps of one model", col.int_between(1), over_seeds="same"),
     Column("seed", "seed of initial weights and shuffles", SEED, over_seeds="seed"),
 )
 # What follows from the other columns may be missing.
 _DERIVED = ("run_id", "n_examples", "steps", "protocol")
 
 
-@derived
+@cached_until_new_kind
 def spec_columns() -> dict[str, Column]:
     """Every column that a spec of a known kind has, by name, in the order of the table."""
     found = {"run_id": OF_RUNS["run_id"]}
-    # Whose each column is, in words.
+    # The owner of each column, in words.
     owners = dict.fromkeys(OF_RUNS.keys() - _OF_METHODS, "all runs")
     for family in (Task, Architecture, Method):
         others = dict(owners)
@@ -55,8 +57,8 @@ def spec_columns() -> dict[str, Column]:
                     f"{name} is a column of {others.get(name)} and of {mine}; rename your field, "
                     "or give it column='another_name'",
                 )
-            # What one kind cannot mean another may.
-            found = merged(found, columns)
+            # A value that one kind refuses another may have.
+            found = merge(found, columns)
     return found | OF_RUNS
 
 
@@ -84,13 +86,13 @@ def cells(run: Run) -> dict[str, Any]:
 
 
 def from_cells(row: Mapping[str, Any]) -> Run:
-    """The run of which `cells` makes this row; other columns are not looked at.
+    """The run of which `cells` makes this row; other columns are ignored.
 
     Missing columns count as None. Numbers may have come through JSON or a table, where 2.0 stands
     for 2 and NaN for None. Nothing in a row is trusted: rows come from files that others wrote.
 
     Raises:
-      UserError: no run has such columns; the line names the first one that is wrong.
+      UserError: no run has such columns; the line names the first that is wrong.
 
     >>> from memobench.models.transformer import MLP
     >>> from memobench.tasks.associations import Associations
@@ -100,9 +102,9 @@ def from_cells(row: Mapping[str, Any]) -> Run:
     """
     row = {name: None if _is_nan(value) else value for name, value in row.items()}
     run = Run(
-        task=Task.of_row(row),
-        architecture=Architecture.of_row(row),
-        method=Method.of_row(row),
+        task=Task.from_row(row),
+        architecture=Architecture.from_row(row),
+        method=Method.from_row(row),
         seed=SEED.read(row.get("seed")),
     )
     known = spec_columns()
@@ -114,11 +116,11 @@ def from_cells(row: Mapping[str, Any]) -> Run:
         # Texts have one spelling; of numbers tables may have made others.
         read = (lambda x: x) if isinstance(given, str) else known[name].domain.read
         found, expected = (None if x is None else read(x) for x in (given, value))
-        # True equals 1, but is none.
+        # True equals 1, but is not a number.
         if found != expected or isinstance(found, bool) != isinstance(expected, bool):
             raise UserError(
-                f"{name}={shown(row.get(name))} is not that of such a run, {shown(value)}; "
-                "all columns of a row must be those of one run"
+                f"{name}={short_repr(row.get(name))} is not that of such a run, "
+                f"{short_repr(value)}; all columns of a row must be those of one run"
             )
     return run
 

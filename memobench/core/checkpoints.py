@@ -13,10 +13,10 @@ Arrays = dict[str, np.ndarray]
 
 
 class Checkpoints(Protocol):
-    """Where the state of unfinished runs is kept, as arrays by name for each run id."""
+    """A store of the state of unfinished runs: arrays by name for each run id."""
 
     def load(self, run_id: str) -> Arrays | None:
-        """What was saved last, or None."""
+        """The arrays that were saved last, or None."""
 
     def save(self, run_id: str, arrays: Arrays) -> None:
         """Replaces what was saved, whole or not at all."""
@@ -25,15 +25,20 @@ class Checkpoints(Protocol):
 _Restored = TypeVar("_Restored")
 
 
-def resumed(
+def resume(
     checkpoints: Checkpoints | None,
     run_id: str,
     restore: Callable[[Arrays], _Restored],
     saved: Callable[[_Restored], Arrays],
 ) -> _Restored | None:
-    """What `restore` makes of a run's checkpoint; None where there is none.
+    """A run's state as its checkpoint has it; None without a checkpoint.
 
-    None, with a warning, where it holds other arrays than would be `saved` of that.
+    Args:
+      checkpoints: the store, if there is one.
+      run_id: the run's.
+      restore: makes the state of arrays.
+      saved: the arrays of a state. Where the checkpoint holds others, a warning says so, and the
+        state is None.
     """
     arrays = checkpoints.load(run_id) if checkpoints else None
     if arrays is None:
@@ -51,7 +56,7 @@ def _warn_of_version(run_id: str) -> None:
 
 
 def _are_same(first: Arrays, second: Arrays) -> bool:
-    """Whether names, types, shapes and values of arrays are the same."""
+    """True where names, types, shapes and values of arrays are equal."""
     return first.keys() == second.keys() and all(
         (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
         for x, y in ((first[name], second[name]) for name in first)

@@ -1,4 +1,4 @@
-"""Columns of the results table: what a value must be, and what it means. Imports no JAX.
+"""Columns of the results table: the domain of a value, and its meaning. Imports no JAX.
 
 A column is declared once, beside what produces it: the fields of specs with `integer`, `number`,
 `choice`, `flag` and their like, measures and certificates as `Column`s of their producers. Tables,
@@ -13,16 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UserError, shown
+from memobench.common.errors import UserError, short_repr
 
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
-    """What a value has to be.
+    """A set of values, such as the integers from 1 to 64.
 
-    description: completes "is not ..". canonical: the value in its one form, None where it is not
-    such a value. write, read: to and from a cell of the table, where the two differ. made: the
-    function that made it and its arguments, for those who draw values.
+    Attributes:
+      description: completes "is not ..".
+      canonical: gives the value in its one form, None where it is not such a value.
+      write: the cell of a value, where the two differ.
+      read: the value of a cell.
+      made: the function that made it and its arguments, for those who draw values.
     """
 
     description: str
@@ -32,49 +35,53 @@ class Domain:
     made: tuple[Any, ...] = ()
 
     def holds(self, cell: Any) -> bool:
-        """Whether a cell of the table holds such a value."""
+        """True where a cell of the table holds such a value."""
         try:
             return self.canonical(self.read(cell)) is not None
         except UserError:
             return False
 
-    def checked(self, name: str, value: Any) -> Any:
-        """The value in its canonical form. Raises UserError that names the field."""
+    def validate(self, name: str, value: Any) -> Any:
+        """The value in its canonical form.
+
+        Raises:
+          UserError: it is not of the domain; the line names the field.
+        """
         canonical = self.canonical(value)
         if canonical is None:  # Tens of thousands of specs are made; few need a message.
             raise UserError(
-                f"{name}={shown(value)} is not {self.description}; give {name} such a value"
+                f"{name}={short_repr(value)} is not {self.description}; give {name} such a value"
             )
         return canonical
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     """A number of NumPy's as Python's."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def whole(least: int = 0, most: int = 2**40) -> Domain:
+def int_between(least: int = 0, most: int = 2**40) -> Domain:
     """Integers from least to most."""
 
     def canonical(value: Any) -> int | None:
-        value = _plain(value)
+        value = _to_python(value)
         return value if type(value) is int and least <= value <= most else None
 
     def read(cell: Any) -> Any:
         # Tables with gaps hold integers as floats.
-        cell = _plain(cell)
+        cell = _to_python(cell)
         integral = type(cell) is float and abs(cell) < 2**53 and cell == int(cell)
         return int(cell) if integral else cell
 
     text = f"an integer from {least} to {most}" if most < 2**40 else f"an integer >= {least}"
-    return Domain(text, canonical, read=read, made=(whole, least, most))
+    return Domain(text, canonical, read=read, made=(int_between, least, most))
 
 
-def real(least: float = -1e300, most: float = 1e300, above: float | None = None) -> Domain:
+def float_between(least: float = -1e300, most: float = 1e300, above: float | None = None) -> Domain:
     """Finite numbers from least to most, or greater than `above`; integers become floats."""
 
     def canonical(value: Any) -> float | None:
-        value = _plain(value)
+        value = _to_python(value)
         if type(value) not in (int, float) or not least <= value <= most:
             return None
         # -0.0 equals 0.0 and would be written otherwise.
@@ -86,40 +93,40 @@ def real(least: float = -1e300, most: float = 1e300, above: float | None = None)
         text = f"a number from {least:g} to {most:g}" if most < 1e300 else f"a number >= {least:g}"
     else:
         text = "a number"
-    return Domain(text, canonical, made=(real, least, most, above))
+    return Domain(text, canonical, made=(float_between, least, most, above))
 
 
-def satisfying(description: str, holds: Callable[[Any], Any]) -> Domain:
+def value_where(description: str, holds: Callable[[Any], Any]) -> Domain:
     """Values for which a predicate is true."""
     return Domain(description, lambda value: value if holds(value) else None)
 
 
-def exactly(constant: int) -> Domain:
+def constant(constant: int) -> Domain:
     """One integer."""
-    return satisfying(str(constant), lambda x: type(x) is int and x == constant)
+    return value_where(str(constant), lambda x: type(x) is int and x == constant)
 
 
 def one_of(*choices: str) -> Domain:
     """One of a few words."""
 
     def canonical(value: Any) -> str | None:
-        value = _plain(value)
+        value = _to_python(value)
         return value if type(value) is str and value in choices else None
 
     return Domain(f"one of {', '.join(choices)}", canonical, made=(one_of, *choices))
 
 
-def truth() -> Domain:
+def boolean() -> Domain:
     """True or False."""
 
     def canonical(value: Any) -> bool | None:
-        value = _plain(value)
+        value = _to_python(value)
         return value if type(value) is bool else None
 
-    return Domain("true or false", canonical, read=_plain, made=(truth,))
+    return Domain("true or false", canonical, read=_to_python, made=(boolean,))
 
 
-def matching(pattern: str, description: str, longest: int = 400) -> Domain:
+def text_matching(pattern: str, description: str, longest: int = 400) -> Domain:
     """Text that a regular expression matches as a whole."""
     compiled = re.compile(pattern, re.ASCII)
     return Domain(
@@ -133,12 +140,12 @@ def matching(pattern: str, description: str, longest: int = 400) -> Domain:
     )
 
 
-NAME = matching(r"[\w.-]{1,100}", "a name of letters, digits, dots and dashes")
+NAME = text_matching(r"[\w.-]{1,100}", "a name of letters, digits, dots and dashes")
 
 
 def numbers(most: int, above: float = 0.0) -> Domain:
     """A tuple of distinct numbers; in a cell they are text with spaces between."""
-    each = real(above=above)
+    each = float_between(above=above)
 
     def canonical(value: Any) -> tuple[float, ...] | None:
         if not isinstance(value, tuple | list) or not 1 <= len(value) <= most:
@@ -152,8 +159,8 @@ def numbers(most: int, above: float = 0.0) -> Domain:
         try:
             return tuple(float(x) for x in cell.split(" "))
         except (AttributeError, ValueError):
-            # A list is no cell, whatever it holds.
-            return cell if isinstance(cell, str) else shown(cell)
+            # A list is not a cell, whatever it holds.
+            return cell if isinstance(cell, str) else short_repr(cell)
 
     def write(value: tuple[float, ...]) -> str:
         return " ".join(repr(x) for x in value)
@@ -183,12 +190,12 @@ def or_null(domain: Domain) -> Domain:
     )
 
 
-def either(first: Domain, second: Domain) -> Domain:
+def unite(first: Domain, second: Domain) -> Domain:
     """Values of one domain or of another, as cells of a column that several specs have."""
     if first.description == second.description:
         return first
-    if first.made[:1] == second.made[:1] == (whole,):
-        return whole(min(first.made[1], second.made[1]), max(first.made[2], second.made[2]))
+    if first.made[:1] == second.made[:1] == (int_between,):
+        return int_between(min(first.made[1], second.made[1]), max(first.made[2], second.made[2]))
     if first.made[:1] == second.made[:1] == (one_of,):
         return one_of(*dict.fromkeys((*first.made[1:], *second.made[1:])))
 
@@ -230,11 +237,15 @@ def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Domain:
 class Column:
     """One column of the results table.
 
-    name: in rows and tables. meaning: one line. domain: what its values must be. unit: of a number.
-    digits: on pages, None for as many as it has. over_seeds: how it aggregates over repetitions:
-    `same` for what tells configurations apart, `seed` for what tells repetitions apart, `mean`, or
-    `none` for what has no aggregate. in_csv: whether it is a single number or word, as a
-    spreadsheet has them, and no list.
+    Attributes:
+      name: in rows and tables.
+      meaning: one line.
+      domain: of its values.
+      unit: of a number.
+      digits: on pages; None for as many as it has.
+      over_seeds: its aggregate over repetitions. `same` for a column that tells configurations
+        apart, `seed` for one that tells repetitions apart, `mean`, or `none` without an aggregate.
+      in_csv: whether it is a single number or word, as a spreadsheet has them, and not a list.
     """
 
     name: str
@@ -251,12 +262,12 @@ def by_name(*columns: Column) -> dict[str, Column]:
     return {column.name: column for column in columns}
 
 
-def merged(*groups: Mapping[str, Column]) -> dict[str, Column]:
-    """Columns of several declarations; of one name, what any of them may hold."""
+def merge(*groups: Mapping[str, Column]) -> dict[str, Column]:
+    """Columns of several declarations; one of several of a name holds the values of all."""
     found: dict[str, Column] = {}
     for name, column in itertools.chain.from_iterable(group.items() for group in groups):
         before = found.setdefault(name, column)
-        found[name] = dataclasses.replace(before, domain=either(before.domain, column.domain))
+        found[name] = dataclasses.replace(before, domain=unite(before.domain, column.domain))
     return found
 
 
@@ -265,7 +276,7 @@ def merged(*groups: Mapping[str, Column]) -> dict[str, Column]:
 _MISSING = dataclasses.MISSING
 
 
-def declared(
+def declare(
     domain: Domain,
     meaning: str,
     default: Any = _MISSING,
@@ -278,9 +289,16 @@ def declared(
 ) -> Any:
     """A field of a spec, with the column it becomes.
 
-    column: the column's name where it is not the field's. optional: whether None is a value too, as
-    it is wherever it is the default. omit: a value at which the field is left out of the canonical
-    form, and its cell empty, so that a field added later leaves older ids and tables as they are.
+    Args:
+      domain: of its values.
+      meaning: one line.
+      default: the field's, if it has one.
+      unit: of a number.
+      column: the column's name where it is not the field's.
+      over_seeds: see `Column`.
+      optional: whether None is a value too, as it is wherever it is the default.
+      omit: a value at which the field is left out of the canonical form, and its cell empty, so
+        that a field added later leaves older ids and tables as they are.
     """
     metadata: Mapping[str, Any] = {
         "domain": domain,
@@ -300,7 +318,7 @@ def integer(
     meaning: str, least: int = 1, default: Any = _MISSING, *, most: int = 2**40, **more: Any
 ) -> Any:
     """A field that holds an integer."""
-    return declared(whole(least, most), meaning, default, **more)
+    return declare(int_between(least, most), meaning, default, **more)
 
 
 def number(
@@ -313,14 +331,14 @@ def number(
     **more: Any,
 ) -> Any:
     """A field that holds a finite number."""
-    return declared(real(least, most, above), meaning, default, **more)
+    return declare(float_between(least, most, above), meaning, default, **more)
 
 
 def choice(meaning: str, *choices: str, default: Any = _MISSING, **more: Any) -> Any:
     """A field that holds one of a few words."""
-    return declared(one_of(*choices), meaning, default, **more)
+    return declare(one_of(*choices), meaning, default, **more)
 
 
 def flag(meaning: str, default: Any = _MISSING, **more: Any) -> Any:
     """A field that holds True or False."""
-    return declared(truth(), meaning, default, **more)
+    return declare(boolean(), meaning, default, **more)

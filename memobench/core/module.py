@@ -1,8 +1,7 @@
-"""What every architecture is: a frozen spec, and the Flax module for one example that it builds.
+"""Flax modules of models, for one example.
 
-`Architecture` is the spec: its fields are the true sizes and options. `Module` is the base of the
-Flax modules: its defaults serve any model, and what a subclass overrides makes it pack, start or
-evaluate faster.
+`Module` is the base of all of them: its defaults serve any model, and what a subclass overrides
+makes it pack, start or evaluate faster.
 """
 
 import dataclasses
@@ -49,7 +48,7 @@ class Module(nn.Module, kw_only=True):
         return (jnp.zeros(context_length, jnp.int32),)
 
     def parameters(self) -> Table | None:
-        """How every parameter is initialised, by name; None leaves that to Flax.
+        """The initialisation of every parameter, by name; None leaves it to Flax.
 
         With a table, no size needs a compilation to be initialised, or a trace to be counted.
         """
@@ -59,7 +58,7 @@ class Module(nn.Module, kw_only=True):
         """Arrays that depend on the true sizes and not on parameters; they are zero-padded."""
         return {}
 
-    def declared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def create_variables(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters and constants by name, for the `setup` of a module that lists them."""
         params = {
             name: self.param(name, weight.initialize, weight.shape)
@@ -236,7 +235,7 @@ def paddable_sizes(module: Module) -> dict[str, Any]:
     return {name: getattr(module, name) for name in module.paddable}
 
 
-def enclosing(modules: list[Module]) -> Module:
+def enclose(modules: list[Module]) -> Module:
     """The smallest module of the same structure that holds all of them by padding."""
     sizes = [paddable_sizes(module) for module in modules]
     largest: dict[str, Any] = {name: max(size[name] for size in sizes) for name in sizes[0]}
@@ -260,7 +259,7 @@ def pad_to(tree: Any, shapes: Any) -> Any:
 
 
 def structure(module: Module) -> Module:
-    """What the modules trained in one program have in common: all but their paddable sizes."""
+    """The module without its paddable sizes: equal for modules that train in one program."""
     zeros: dict[str, Any] = dict.fromkeys(module.paddable, 0)
     return module.clone(**zeros)
 

@@ -1,4 +1,4 @@
-"""What every optimiser is: a frozen spec, and the steps that follow from it.
+"""The contract of optimisers: a frozen spec, and the steps that follow from it.
 
 A zero-padded parameter has a gradient of exactly zero: an optimiser keeps it zero if it maps zero
 gradients, moments and weights to a zero step, as all that act entry by entry do. So do products of
@@ -26,9 +26,12 @@ from memobench.core.spec import Spec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer(Spec):
-    """Base of all optimisers. The learning rate is the method's, and multiplies the update.
+    """Base of all optimisers. Kinds define `transform`.
 
-    holds_rate: whether it serves only methods whose rate does not fall. Kinds define `transform`.
+    The learning rate is the method's, and multiplies the update.
+
+    Attributes:
+      holds_rate: whether it serves only methods whose rate does not fall.
     """
 
     noun: ClassVar[str] = "optimizer"
@@ -44,7 +47,7 @@ class Optimizer(Spec):
     )
 
     def transform(self) -> optax.GradientTransformation:
-        """From gradients to updates of rate 1: parameters move by minus rate times update."""
+        """Maps gradients to updates of rate 1: parameters move by minus rate times update."""
         raise UserError(f"optimizer {self.name} has no method transform; define transform(self)")
 
     def of_shapes(self, shapes: Any) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What users' kinds do, as a word of their ids: a hash of their code, or a version they declare.
+"""The code of users' kinds as a part of run ids: a hash of it, or a version that they declare.
 
 Kinds of memobench have versions of memobench. A user edits a file or a cell and runs it again under
 the old name: with its code in its id, an edited kind is another one, and nothing old is taken for
@@ -62,7 +62,7 @@ def note_file(cls: type, file: str) -> None:
 
 
 def file_of(cls: type) -> str:
-    """The file that registered a kind, or what stands in its place where that is none."""
+    """The file that registered a kind, or the cell of a notebook or the like; may be empty."""
     return _FILES.get(cls, "")
 
 
@@ -71,21 +71,22 @@ def in_tree(cls: type) -> bool:
     return is_ours(file_of(cls))
 
 
-def of(cls: type) -> str:
-    """The word for a class as it is now: `version-` and its own `version`, or `code-` and a hash.
+def code_of(cls: type) -> str:
+    """The name of a class's code as it is now: `version-` and its `version`, or `code-` and a hash.
 
-    Raises UserError where neither is to be had.
+    Raises:
+      UserError: it has no version, and its code cannot be hashed.
     """
     if version := vars(cls).get("version"):
-        return f"version-{NAME.checked('version', version)}"
+        return f"version-{NAME.validate('version', version)}"
     return f"code-{_Walk(cls).digest(cls)[:_DIGITS]}"
 
 
 class Current:
-    """An attribute of a class that is `of` it whenever it is read."""
+    """An attribute of a class: its `code_of` at the time that it is read."""
 
     def __get__(self, instance: Any, cls: type) -> str:
-        return of(cls)
+        return code_of(cls)
 
 
 def files(cls: type) -> set[str]:
@@ -96,7 +97,7 @@ def files(cls: type) -> set[str]:
     while waiting:
         file, package = waiting.pop()
         parsed = source.file("".join(source.lines_of(file)))
-        for spec in walk.imported(source.names(parsed.code), package) if parsed else ():
+        for spec in walk.find_imported(source.names(parsed.code), package) if parsed else ():
             if spec.origin not in walk.files:
                 walk.files[spec.origin] = spec.parent
                 waiting.append((spec.origin, spec.parent))
@@ -106,7 +107,8 @@ def files(cls: type) -> set[str]:
 class _Walk:
     """A walk through all that a class rests on.
 
-    files: those of the user's in which it is written, and the package of each.
+    Attributes:
+      files: the user's files in which it is written, and the package of each.
     """
 
     def __init__(self, cls: type) -> None:
@@ -124,7 +126,7 @@ class _Walk:
         """A hash that is equal for what does the same, in every process.
 
         Pickles decide what a value is made of. For functions, classes and sets they would depend on
-        more than that: see `inside`.
+        more than that: see `digest_inside`.
         """
         file = io.BytesIO()
         try:
@@ -138,10 +140,12 @@ class _Walk:
             ) from error
         return hashlib.sha256(file.getvalue()).hexdigest()
 
-    def inside(self, thing: Any, names: Collection[str] = ()) -> str | None:
+    def digest_inside(self, thing: Any, names: Collection[str] = ()) -> str | None:
         """The digest of what does not pickle by value; None for all else.
 
-        names: that are read of a module.
+        Args:
+          thing: any value.
+          names: those that are read of it, where it is a module.
         """
         if type(thing) in _PLAIN:
             return None
@@ -168,7 +172,7 @@ class _Walk:
         self._highest = min(before, self._highest)
         return found
 
-    def imported(self, names: source.Names, package: str | None) -> Iterator[Any]:
+    def find_imported(self, names: source.Names, package: str | None) -> Iterator[Any]:
         """The specs of the user's modules that code imports."""
         for module, level, given in names.imports:
             try:
@@ -184,7 +188,7 @@ class _Walk:
                     break  # A library's, whose modules need not be imported.
 
     def _owns(self, names: Mapping[str, Any]) -> bool:
-        """Whether a module, of which these are the names, is a user's and no library."""
+        """True for a user's module, of which these are the names, and false for a library."""
         module, file = names.get("__name__") or "", names.get("__file__")
         top = module.partition(".")[0]
         if top in _LIBRARIES:
@@ -196,7 +200,7 @@ class _Walk:
         return self._home in (pathlib.Path(file), *pathlib.Path(file).parents)
 
     def _parts(self, thing: Any) -> Iterable[Any] | None:
-        """What a thing is made of; None where its pickle says that."""
+        """The parts of a thing; None where its pickle says them."""
         home = getattr(thing, "__module__", None)
         module = sys.modules.get(home) if isinstance(home, str) else None
         names = vars(module) if module else {"__name__": home}
@@ -225,13 +229,13 @@ class _Walk:
             return type(thing), *((x.name, getattr(thing, x.name, None)) for x in _fields(thing))
         return (_attributes(thing),) if hasattr(thing, "__wrapped__") else None
 
-    def _named(self, values: Mapping[str, Any], names: Collection[str] = ()) -> list[Any]:
+    def _digest_names(self, values: Mapping[str, Any], names: Collection[str] = ()) -> list[Any]:
         """Names and digests of values, in the order of the names."""
         found = []
         for name, value in sorted(values.items()):
             before, self._reading = self._reading, name
             module = isinstance(value, ModuleType)
-            found += [name, self.inside(value, names) if module else self.digest(value)]
+            found += [name, self.digest_inside(value, names) if module else self.digest(value)]
             self._reading = before
         return found
 
@@ -242,7 +246,7 @@ class _Walk:
             self.files[file] = module.__package__
         every = {x: y for x, y in vars(module).items() if not x.startswith("__")}
         # Where none of its names is read it is handed on as a whole.
-        return self._named({x: every[x] for x in names if x in every} or every, names)
+        return self._digest_names({x: every[x] for x in names if x in every} or every, names)
 
     def _function(self, function: FunctionType) -> Iterable[Any]:
         own, code = function.__globals__, function.__code__
@@ -252,7 +256,7 @@ class _Walk:
                 return (function.__wrapped__,)  # Flax wraps all methods of modules.
             called = function.__module__, function.__qualname__
             unnamed = code.co_names if code.co_name == "<lambda>" else ()
-            return *called, unnamed, *held, *self._named(_closure(function))
+            return *called, unnamed, *held, *self._digest_names(_closure(function))
         package = own.get("__package__")
         self.files[own.get("__file__") or code.co_filename] = package
         try:
@@ -264,9 +268,9 @@ class _Walk:
         # The module's name and path are others in another folder.
         read = {x: own.get(x) for x in names.globals if not x.startswith("__")}
         # What it imports when it is called.
-        read |= {f"{x.name}.": _module(x.name) for x in self.imported(names, package)}
+        read |= {f"{x.name}.": _module(x.name) for x in self.find_imported(names, package)}
         values = (_attributes(function), _closure(function), read)
-        return text, *held, *(self._named(x, names.every) for x in values)
+        return text, *held, *(self._digest_names(x, names.every) for x in values)
 
     def _class(self, cls: Any, own: Mapping[str, Any]) -> Iterable[Any]:
         if not self._owns(own):
@@ -283,10 +287,10 @@ class _Walk:
             members |= {x: y.value for x, y in cls.__members__.items()}
         made = {x.name: x.default_factory for x in others}
         bases = type(cls), cls.__bases__
-        return cls.__name__, bases, [*made], self._named(made), self._named(members)
+        return cls.__name__, bases, [*made], self._digest_names(made), self._digest_names(members)
 
     def _is_written(self, name: str, member: Any) -> bool:
-        """Whether a user wrote a member of a class, and not a decorator, a library or Python."""
+        """True for members of a class that a user wrote, not a decorator, a library or Python."""
         if name in _ADDED or isinstance(member, (Current, *_SLOTS)):
             return False
         if not name.startswith("__"):
@@ -306,7 +310,7 @@ class _Pickler(pickle.Pickler):
         self.fast, self._walk = True, walk
 
     def persistent_id(self, thing: Any) -> str | None:
-        return self._walk.inside(thing)
+        return self._walk.digest_inside(thing)
 
 
 # The last digest of each function. JAX keeps what it traced of one, whatever that has read.
@@ -342,7 +346,7 @@ def _name_in(module: ModuleType, thing: Any) -> str | None:
 
 
 def _spec(module: str) -> Any:
-    """How a module is found; None where there is none of this name."""
+    """The import system's spec of a module; None where there is no module of this name."""
     with contextlib.suppress(Exception):  # To find it may import others.
         return importlib.util.find_spec(module)
 
@@ -358,7 +362,7 @@ def _fields(thing: Any) -> Iterable[Any]:
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
-    """What was set on a function or a wrapper of one, but for what describes it."""
+    """The attributes of a function or a wrapper of one, but for those that describe it."""
     own = getattr(thing, "__dict__", {}).items()
     return {x: y for x, y in own if x == "__wrapped__" or not x.startswith("_")}
 

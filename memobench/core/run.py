@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from memobench.common import strict_json
-from memobench.common.errors import UserError, agree, arguments_checked, require, shown
+from memobench.common.errors import UserError, agree, check_arguments, require, short_repr
 from memobench.core.architecture import Architecture
 from memobench.core.checkpoints import Checkpoints
-from memobench.core.columns import NAME, Column, whole
+from memobench.core.columns import NAME, Column, int_between
 from memobench.core.module import Module
 from memobench.core.spec import MOST_SEED, SPEC_VERSION, Spec
 from memobench.core.task import Task
 
-SEED = whole(0, MOST_SEED)
+SEED = int_between(0, MOST_SEED)
 
 
-@arguments_checked
+@check_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """One task, architecture, method and seed; `run_id` names it, so it is never done twice.
@@ -42,7 +42,7 @@ class Run:
 
     task: Task
     architecture: Architecture
-    method: Method = dataclasses.field(default_factory=lambda: Method.named("trained")())
+    method: Method = dataclasses.field(default_factory=lambda: Method.get_kind("trained")())
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -50,14 +50,16 @@ class Run:
         for name, family in families.items():
             value = getattr(self, name)
             if not isinstance(value, family):
-                raise UserError(f"{name}={shown(value)} is no {family.noun}; give one")
+                raise UserError(
+                    f"{name} must be of class {family.__name__}, got {short_repr(value)}. Give one"
+                )
         # The one place where a frozen value is written: the seed takes its one form.
-        object.__setattr__(self, "seed", SEED.checked("seed", self.seed))
+        object.__setattr__(self, "seed", SEED.validate("seed", self.seed))
         self.method.check_run(self)
 
     def module(self) -> Module:
         """The model at its true size. Raises UserError for a task that it cannot serve."""
-        return self.architecture.build(self.task)
+        return self.architecture.module_for(self.task)
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -119,7 +121,7 @@ class Weights(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PackResult:
-    """What training a pack gave, in the order of its runs.
+    """The result of training a pack, in the order of its runs.
 
     accuracy_R, loss_R (mean, nats): over all examples at the final weights.
     step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
@@ -183,7 +185,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method(Spec):
-    """How the weights of a run come about.
+    """Base of all methods: makes the weights of a run.
 
     A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
 
@@ -233,7 +235,7 @@ class Method(Spec):
             given = name in own or getattr(cls, name, None) is not getattr(Method, name, None)
             require(given, f"method {cls.name} has no {name}; define it")
         if isinstance(protocol := cls.protocol, str):
-            NAME.checked("protocol", protocol)
+            NAME.validate("protocol", protocol)
         require(
             cls.train is not Method.train,
             f"method {cls.name} has no train; define it, or derive from "
@@ -247,7 +249,7 @@ class Method(Spec):
 
     @property
     def in_words(self) -> str:
-        """How the weights come about."""
+        """The method in words."""
         n = self.batch_size
         examples = "all examples" if n is None else f"batches of {n:,}"
         return f"{self.row_name}, {self.protocol} protocol, {self.steps:,} steps of {examples}"
@@ -297,7 +299,7 @@ class Method(Spec):
         return runs[0].task.signature()
 
     def pack_key(self, run: Run) -> Hashable:
-        """What else runs of a pack must agree in, beside signature and task."""
+        """A value that is equal for all runs of a pack, beside signature and task."""
         del run
         return None
 
@@ -352,8 +354,8 @@ class Method(Spec):
         for name, zero in zeros.items():
             require(
                 agree(row[name], counted[name], within, zero),
-                f"{name}={shown(row[name])}, but the weights that were kept have "
-                f"{shown(counted[name])}; delete the wrong one",
+                f"{name}={short_repr(row[name])}, but the weights that were kept have "
+                f"{short_repr(counted[name])}; delete the wrong one",
             )
 
     @classmethod

@@ -22,7 +22,10 @@ _READING = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 class Names(NamedTuple):
     """The names in code.
 
-    globals: that it reads. every: of globals and attributes. imports: module, level and names.
+    Attributes:
+      globals: those of globals that it reads.
+      every: those of globals and attributes.
+      imports: module, level and names of each import.
     """
 
     globals: frozenset[str]
@@ -31,7 +34,7 @@ class Names(NamedTuple):
 
 
 class File(NamedTuple):
-    """What a file defines: the code of all of it, and where each function begins and ends."""
+    """The code of a whole file, and the first and last line of each function in it."""
 
     code: CodeType
     functions: tuple[tuple[int, int], ...]
@@ -41,13 +44,13 @@ class File(NamedTuple):
 def names(code: CodeType) -> Names:
     """The names in code and in all code within it."""
     reads, imports = set(), []
-    for each in _nested(code):
+    for each in _walk(code):
         steps = [x for x in dis.get_instructions(each) if x.opname != "EXTENDED_ARG"]
         reads |= {x.argval for x in steps if x.opname in _READING}
         for level, given, step in zip(steps, steps[1:], steps[2:], strict=False):
             if step.opname == "IMPORT_NAME":
                 imports.append((step.argval, level.argval, given.argval or ()))
-    every = frozenset(name for each in _nested(code) for name in each.co_names)
+    every = frozenset(name for each in _walk(code) for name in each.co_names)
     return Names(frozenset(reads), every, tuple(imports))
 
 
@@ -56,12 +59,13 @@ def names(code: CodeType) -> Names:
 def text(code: CodeType) -> str:
     """The lines of a function, without comments, blank lines and spaces at the ends of lines.
 
-    Raises UserError where there are none, or only those of a file that was edited after it was
-    loaded: what runs is not what is written there.
+    Raises:
+      UserError: there are none, or only those of a file that was edited after it was loaded, so
+        that what runs is not what is written there.
     """
     lines = lines_of(code.co_filename)
     parsed = file("".join(lines), code.co_flags & _FLAGS)
-    named = [x for x in _nested(parsed.code) if x.co_name == code.co_name] if parsed else []
+    named = [x for x in _walk(parsed.code) if x.co_name == code.co_name] if parsed else []
     found = next((x for x in named if _content(x) == _content(code)), None)
     if parsed is None or found is None:
         raise UserError(
@@ -73,12 +77,17 @@ def text(code: CodeType) -> str:
         )
     first = found.co_firstlineno
     last = max(end for start, end in parsed.functions if start == first)
-    return _plain(lines[first - 1 : last])
+    return _strip_comments(lines[first - 1 : last])
 
 
 @functools.lru_cache(maxsize=64)
 def file(content: str, flags: int = 0) -> File | None:
-    """What a file defines; None if it is not Python. flags: as of a code's `co_flags`."""
+    """The code and functions of a file's content; None if it is not Python.
+
+    Args:
+      content: the text.
+      flags: of the compiler, as in a code's `co_flags`.
+    """
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # As in notebooks.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -89,7 +98,7 @@ def file(content: str, flags: int = 0) -> File | None:
             return None
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     functions = [x for x in ast.walk(tree) if isinstance(x, kinds)]
-    return File(code, tuple((_first(x), x.end_lineno or 0) for x in functions))
+    return File(code, tuple((_first_line(x), x.end_lineno or 0) for x in functions))
 
 
 def lines_of(name: str) -> list[str]:
@@ -98,16 +107,16 @@ def lines_of(name: str) -> list[str]:
     return linecache.getlines(name)
 
 
-def _nested(code: CodeType) -> Iterator[CodeType]:
+def _walk(code: CodeType) -> Iterator[CodeType]:
     """Code and all code within it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _nested(inner)
+            yield from _walk(inner)
 
 
 def _content(code: CodeType) -> Any:
-    """What is equal for code of the same text, wherever it stands."""
+    """A value that is equal for code of the same text, wherever it stands."""
     consts = (
         _content(x) if isinstance(x, CodeType) else x if isinstance(x, frozenset) else repr(x)
         for x in code.co_consts
@@ -116,12 +125,12 @@ def _content(code: CodeType) -> Any:
     return code.co_name, code.co_code, variables, tuple(consts)
 
 
-def _first(function: Any) -> int:
+def _first_line(function: Any) -> int:
     decorators = getattr(function, "decorator_list", [])
     return min(x.lineno for x in [function, *decorators])
 
 
-def _plain(lines: list[str]) -> str:
+def _strip_comments(lines: list[str]) -> str:
     lines = [line.rstrip("\r\n") for line in lines]
     try:
         for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):

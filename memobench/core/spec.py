@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
-from memobench.common.errors import UnknownKind, UserError, arguments_checked, require, shown
+from memobench.common.errors import UnknownKind, UserError, check_arguments, require, short_repr
 from memobench.core import own_code
 from memobench.core.columns import (
     NAME,
@@ -29,10 +29,10 @@ from memobench.core.columns import (
     Domain,
     by_name,
     choice,
-    declared,
+    declare,
     flag,
     integer,
-    merged,
+    merge,
     number,
 )
 
@@ -54,12 +54,12 @@ _Result = TypeVar("_Result")
 REGISTERED: list[str] = []
 
 
-def derived(function: Callable[[], _Result]) -> Callable[[], _Result]:
-    """Caches what a function derives from all kinds, until another one is registered."""
+def cached_until_new_kind(function: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Caches a value that follows from all kinds, until another one is registered."""
     cached: dict[int, _Result] = {}
 
     @functools.wraps(function)
-    def current() -> _Result:
+    def get() -> _Result:
         found = cached.get(len(REGISTERED))
         if found is None:
             # Deriving may import kinds, which registers them; another thread may do the same.
@@ -68,7 +68,7 @@ def derived(function: Callable[[], _Result]) -> Callable[[], _Result]:
             cached[len(REGISTERED)] = found
         return found
 
-    return current
+    return get
 
 
 class Spec:
@@ -90,7 +90,6 @@ class Spec:
     theorems: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
     registry: ClassVar[dict[str, type["Spec"]]]
     has_code: ClassVar[bool] = True
-    # Every family, by its noun.
     families: ClassVar[dict[str, type["Spec"]]] = {}
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -99,14 +98,14 @@ class Spec:
             Spec.families[cls.noun] = cls
 
     def __new__(cls, *unnamed: Any, **named: Any) -> Self:
-        # A subclass that is no kind would have the id of the kind from which it derives, whose
-        # __init__ does not know the subclass's fields.
+        # A subclass that is not registered would have the id of the kind from which it derives,
+        # whose __init__ does not know the subclass's fields.
         del unnamed, named
         known: Any = cls.registry.get(cls.name)
         if known is not cls and (known is None or _home(known) != _home(cls)):
             raise UserError(
-                f"{cls.__qualname__} is no {cls.noun} of a name; put @kind('a name') before the "
-                "class"
+                f"{cls.__qualname__} is not a registered {cls.noun}; put @kind('a name') before "
+                "the class"
             )
         return super().__new__(cls)
 
@@ -115,7 +114,7 @@ class Spec:
             value = getattr(self, field.name)
             if value is not None or not field.optional:
                 # The one place where a frozen value is written: its fields take their one form.
-                object.__setattr__(self, field.name, field.domain.checked(field.name, value))
+                object.__setattr__(self, field.name, field.domain.validate(field.name, value))
         self.check()
 
     def check(self) -> None:
@@ -169,23 +168,28 @@ class Spec:
 
     @classmethod
     def from_cells(cls, row: Mapping[str, Any]) -> Self:
-        """The spec of which `cells` makes these columns; others are not looked at.
+        """The spec of which `cells` makes these columns; others are ignored.
 
-        Raises UserError that names the first column that is wrong.
+        Raises:
+          UserError: no spec has such columns; the line names the first that is wrong.
         """
         return cls(**{field.name: field.read(row) for field in fields(cls)})
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """The spec that a row has, of the kind that its column `noun` names.
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """The spec of a row, of the kind that its column `noun` names.
 
-        Raises UserError for one that nobody registered, and as `from_cells`.
+        Raises:
+          UserError: nobody registered the kind, or as `from_cells`.
         """
-        return cls.named(row.get(cls.noun)).from_cells(row)
+        return cls.get_kind(row.get(cls.noun)).from_cells(row)
 
     @classmethod
     def from_canonical(cls, found: Any) -> Self:
-        """The spec of which `canonical` makes this. Raises UserError that names what is wrong.
+        """The spec of which `canonical` makes this.
+
+        Raises:
+          UserError: no spec has this canonical form; the line says why.
 
         >>> from memobench.tasks.associations import Associations
         >>> from memobench.core.task import Task
@@ -194,24 +198,28 @@ class Spec:
         True
         """
         if not isinstance(found, Mapping):
-            raise UserError(f"{shown(found)} is no spec of a {cls.noun}; give one")
-        kind = cls.named(found.get("name"))
+            raise UserError(f"{short_repr(found)} is not the spec of a {cls.noun}; give one")
+        kind = cls.get_kind(found.get("name"))
         for name in found.keys() - {field.name for field in fields(kind)} - {"name"}:
-            raise UserError(f"{kind.name} has no field {shown(name)}; leave it out")
+            raise UserError(f"{kind.name} has no field {short_repr(name)}; leave it out")
         for field in fields(kind):
             present = field.name in found or field.omit is not dataclasses.MISSING
             require(present, f"{field.name} is missing; give {field.name} a value")
         return kind(**{field.name: field.from_canonical(found) for field in fields(kind)})
 
     @classmethod
-    def named(cls, name: Any) -> type[Self]:
-        """The kind of this name. Raises UserError for one that nobody registered."""
+    def get_kind(cls, name: Any) -> type[Self]:
+        """The kind of this name.
+
+        Raises:
+          UnknownKind: nobody registered it.
+        """
         found = cls.kinds().get(name) if isinstance(name, str) else None
         if found is None:
             choices = ", ".join(sorted(cls.kinds()))
             raise UnknownKind(
-                f"{cls.noun}={shown(name)} is unknown; choose one of {choices}, or load the file "
-                "that defines it with --plugin"
+                f"{cls.noun}={short_repr(name)} is unknown; choose one of {choices}, or load the "
+                "file that defines it with --plugin"
             )
         return found
 
@@ -269,7 +277,7 @@ def _canonical(value: Any) -> Any:
 
 def is_spec(family: type[Spec]) -> Domain:
     """Specs of a family, or of its one kind."""
-    # Of a single kind the name is no column, so that no other may stand in its place.
+    # Of a single kind the name is not a column, so that no other may stand in its place.
     several = "registry" in vars(family)
     return Domain(
         f"a {family.__name__}" if family.name else f"one of the {family.noun}s",
@@ -295,7 +303,7 @@ def nested(
     if isinstance(default, Spec):
         example = f"{domain.description}, such as memobench.{type(default).__name__}()"
         domain = dataclasses.replace(domain, description=example)
-    field = declared(domain, meaning, default, omit=omit)
+    field = declare(domain, meaning, default, omit=omit)
     field.metadata = {**field.metadata, "family": family}
     return field
 
@@ -309,13 +317,13 @@ def as_text(
         write=str,
         read=lambda cell: parse(cell) if isinstance(cell, str) else cell,
     )
-    return declared(domain, meaning, default)
+    return declare(domain, meaning, default)
 
 
 @typing.dataclass_transform(
     frozen_default=True,
     kw_only_default=True,
-    field_specifiers=(declared, integer, number, choice, flag, nested, as_text),
+    field_specifiers=(declare, integer, number, choice, flag, nested, as_text),
 )
 def kind(name: str) -> Callable[[_Kind], _Kind]:
     """Makes a class a frozen dataclass and registers it under a name in its family."""
@@ -327,10 +335,10 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         is_users = cls.has_code and not own_code.in_tree(cls)
         if is_users:
             _add_code(cls)
-        made: Any = arguments_checked(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
+        made: Any = check_arguments(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
         if is_users:
             made.code = own_code.Current()
-        made.name = NAME.checked("name", name)
+        made.name = NAME.validate("name", name)
         _check_fields(made)
         made.check_kind()
         REGISTERED.append(name)
@@ -352,15 +360,15 @@ def _add_code(cls: Any) -> None:
     annotations = inspect.get_annotations(cls, **_UNDEFINED)
     require("code" not in annotations, f"{cls.__qualname__}.code is taken; rename the field")
     meaning = f"code of a user's kind of {cls.noun}, see memobench.core.own_code"
-    field = declared(NAME, meaning, column=f"{cls.noun}_code", optional=True, omit=None)
+    field = declare(NAME, meaning, column=f"{cls.noun}_code", optional=True, omit=None)
     # Of the moment when a spec is made: what the class reads may be set later, and again.
-    field.default_factory = lambda: own_code.of(cls)
+    field.default_factory = lambda: own_code.code_of(cls)
     cls.code = field
     cls.__annotations__ = {**annotations, "code": str | None}
 
 
 def _home(cls: type) -> tuple[bool, str, str]:
-    """Where a class is defined: the same after its file was loaded once more, by whatever name."""
+    """The place of a class's definition, which is equal after its file was loaded once more."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return own_code.in_tree(cls), file or cls.__module__, cls.__qualname__
 
@@ -378,7 +386,7 @@ def _check_fields(cls: Any) -> None:
         where = f"{cls.__qualname__}.{field.name}"
         require(
             "domain" in field.metadata,
-            f"{where} is not declared: make it with integer, number, choice, flag or declared of "
+            f"{where} is not declared: make it with integer, number, choice, flag or declare of "
             "memobench.core.columns, so that ids and tables hold it",
         )
         taken = {cls.noun, "name", "registry"} & {field.name, field.metadata["column"]}
@@ -413,7 +421,7 @@ class _Field:
                 return self.omit
             require(self.optional, f"{self.column} is missing; give {self.column} a value")
             return None
-        return self.domain.checked(self.column, self.domain.read(cell))
+        return self.domain.validate(self.column, self.domain.read(cell))
 
     def from_canonical(self, found: Mapping[str, Any]) -> Any:
         return found.get(self.name, self.omit)
@@ -436,10 +444,10 @@ class _Nested(_Field):
         if not self.column:
             return self.family.columns()
         named = by_name(Column(self.column, self.metadata["meaning"], NAME, over_seeds="same"))
-        return merged(named, *(cls.columns() for cls in self.family.kinds().values()))
+        return merge(named, *(cls.columns() for cls in self.family.kinds().values()))
 
     def read(self, row: Mapping[str, Any]) -> Any:
-        cls = self.family.named(row.get(self.column)) if self.column else self.family
+        cls = self.family.get_kind(row.get(self.column)) if self.column else self.family
         return cls.from_cells(row)
 
     def from_canonical(self, found: Mapping[str, Any]) -> Any:

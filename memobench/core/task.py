@@ -1,4 +1,4 @@
-"""What every task is: a frozen spec, and what training, checks and reports ask of it.
+"""The contract of tasks: a frozen spec, and what training, checks and reports ask of it.
 
 Shape letters: T examples, C outputs, A examples aimed at.
 """
@@ -17,7 +17,7 @@ from memobench.core.spec import MOST_SEED, Spec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(Spec):
-    """What is to be memorized. `seed` draws the instance; runs with equal tasks share it.
+    """Base of all tasks. `seed` draws the instance; runs with equal tasks share it.
 
     A kind overrides what raises NotImplementedError here; the rest are defaults. The methods here
     train tasks of tokens, which derive from `TokenTask`, and labelled contexts; any other task
@@ -36,7 +36,7 @@ class Task(Spec):
         "labelled_contexts",
         "sequences",
     )
-    # What is asked; architectures say which questions they answer.
+    # The question asked; architectures say which ones they answer.
     question: ClassVar[str] = "next token"
     # Whether inputs are sequences of tokens; otherwise they are vectors.
     of_tokens: ClassVar[bool] = False
@@ -64,24 +64,24 @@ class Task(Spec):
 
         @property
         def n_examples(self) -> int:
-            """How many examples there are, T."""
+            """The number of examples, T."""
 
         @property
         def vocab_size(self) -> int | None:
-            """How many tokens there are; None where inputs are not tokens."""
+            """The number of tokens; None where inputs are not tokens."""
 
         @property
         def context_length(self) -> int:
-            """How many tokens or vectors a model reads."""
+            """The number of tokens or vectors that a model reads."""
 
     @property
     def n_predicted(self) -> int:
-        """How many answers are asked for; one per example by default."""
+        """The number of answers that are asked for; one per example by default."""
         return self.n_examples
 
     @property
     def n_choices(self) -> int | None:
-        """How many choices an answer is drawn from: log2 of that is its bits. None for scalars."""
+        """The number of choices of an answer, whose bits are log2 of it. None for scalars."""
         raise NotImplementedError
 
     @property
@@ -96,12 +96,12 @@ class Task(Spec):
 
     @property
     def counts_examples(self) -> bool:
-        """Whether accuracy times n_predicted is a whole number: every answer weighs the same."""
+        """True where accuracy times n_predicted is a whole number: every answer weighs the same."""
         return True
 
     @property
     def one_answer(self) -> bool:
-        """Whether every example has a single right class or next token."""
+        """True where every example has a single right class or next token."""
         return True
 
     def shared_cells(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Task(Spec):
 
     @property
     def is_even(self) -> bool:
-        """Whether all examples occur equally often."""
+        """True where all examples occur equally often."""
         return True
 
     def sample(self) -> Any:
@@ -142,7 +142,7 @@ class Task(Spec):
         raise NotImplementedError
 
     def faults(self, data: Any) -> Iterator[str]:
-        """What is wrong with an instance of a user's task, a line each."""
+        """Lines, each of which names a fault of an instance of a user's task."""
         prior_T = self.prior(data)
         if prior_T.shape != (self.n_examples,) or not np.isclose(prior_T.sum(), 1, atol=1e-5):
             yield (
@@ -151,7 +151,7 @@ class Task(Spec):
             )
 
     def inputs(self, data: Any, example: jax.Array) -> tuple[Any, ...]:
-        """What a module reads of the example with this index."""
+        """The arguments of a module for the example with this index."""
         raise NotImplementedError
 
     def outputs(self, module: Any, variables: Any, data: Any) -> jax.Array:
@@ -180,25 +180,25 @@ class Task(Spec):
         raise NotImplementedError
 
     @property
-    def only_whole(self) -> str:
-        """Why its first examples are no task of their own; empty where they are.
+    def slicing_error(self) -> str:
+        """The reason why its first examples are not a task of their own; empty where they are.
 
         They are in random order then, and occur equally often, so that capacities can be searched.
         """
-        return "its first examples are no task of their own; use another method"
+        return "its first examples are not a task of their own; use another method"
 
     @property
-    def parts(self) -> bool:
-        """Whether the first examples are a task of their own."""
-        return not self.only_whole
+    def is_sliceable(self) -> bool:
+        """True where the first examples are a task of their own."""
+        return not self.slicing_error
 
     def with_count(self, n_examples: int) -> Self | None:
-        """The task of so many examples; None where there is none such."""
+        """The task of so many examples; None where there is no such task."""
         del n_examples
         return None
 
     def part(self, data: Any, n_examples: int) -> Any:
-        """The first examples of an instance, for tasks of parts."""
+        """The first examples of an instance, for tasks that are sliceable."""
         raise NotImplementedError
 
     def to_construct(self, data: Any, aimed_A: np.ndarray) -> Any:
@@ -209,13 +209,15 @@ class Task(Spec):
         """Floats that a pack holds once, however many runs train."""
         raise NotImplementedError
 
-    def largest(self, tasks: Sequence[Any]) -> Any:
+    def enclose(self, tasks: Sequence[Any]) -> Any:
         """The task whose first examples are those of each of these tasks, apart from seeds."""
         raise NotImplementedError
 
 
 _SHARED = by_name(
-    Column("vocab_size", "tokens in the vocabulary", columns.whole(1), over_seeds="same"),
-    Column("context_length", "tokens or vectors read", columns.whole(1, 2**20), over_seeds="same"),
-    Column("n_examples", "examples to memorize", columns.whole(1), over_seeds="same"),
+    Column("vocab_size", "tokens in the vocabulary", columns.int_between(1), over_seeds="same"),
+    Column(
+        "context_length", "tokens or vectors read", columns.int_between(1, 2**20), over_seeds="same"
+    ),
+    Column("n_examples", "examples to memorize", columns.int_between(1), over_seeds="same"),
 )

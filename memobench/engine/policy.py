@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench.core.checkpoints import Arrays, Checkpoints, resumed
+from memobench.core.checkpoints import Arrays, Checkpoints, resume
 from memobench.core.run import Run
 from memobench.engine import initializing, lanes
 from memobench.engine.lanes import Lane, State
@@ -127,7 +127,7 @@ class Policy:
         def saved(found: Job) -> Arrays:
             return self._arrays(found, found.state)
 
-        return resumed(checkpoints, job.run.run_id, restore, saved) or job
+        return resume(checkpoints, job.run.run_id, restore, saved) or job
 
     def _arrays(self, job: Job, state: State | None) -> Arrays:
         """What a checkpoint holds of a job."""

@@ -80,7 +80,7 @@ def value_and_gradient(objective: Callable[..., Any], point: Any, parts: Any = N
 
     if parts is None:
         return whole(point)
-    return lookup.by_platform(summed, lambda point, _: whole(point), point, parts)
+    return lookup.select_by_platform(summed, lambda point, _: whole(point), point, parts)
 
 
 def one_step(

@@ -88,7 +88,7 @@ class ReadsTokens(Reads):
             examples_B: Any = None
             if task.is_fresh:
                 key = jax.random.wrap_key_data(order_B)
-                examples_B = task.fresh(key, signature.batch_size)
+                examples_B = task.draw_batch(key, signature.batch_size)
             elif signature.batch_size:
                 examples_B = draws_M[order_B]
             return task.objective(signature.module, variables, instance, examples_B, weighted)
@@ -101,7 +101,7 @@ class ReadsTokens(Reads):
         n_parts = math.ceil(n / READ_AT_ONCE)
         size = math.ceil(n / n_parts)
         is_whole = not self.signature.batch_size and n_parts > 1
-        if not (is_whole and task.listed and task.with_count(size)):
+        if not (is_whole and task.is_listed and task.with_count(size)):
             return None
 
         def split(x_Tx: jax.Array) -> jax.Array:
@@ -221,7 +221,7 @@ def evaluate_prefixes(module: Module, variables: Any, data: Labelled, lane_R: La
 
     zeros = jnp.zeros(n_examples_R.shape), jnp.zeros(n_examples_R.shape, jnp.int32)
     # On a CPU no more blocks than any lane needs; an accelerator would ask the host in every turn.
-    loss_R, correct_R = lookup.by_platform(
+    loss_R, correct_R = lookup.select_by_platform(
         lambda: jax.lax.fori_loop(0, -(-n_examples_R.max() // block), add, zeros),
         lambda: jax.lax.fori_loop(0, -(-n_all // block), add, zeros),
     )

@@ -110,7 +110,7 @@ class Annealing(TrainedMethod):
 
     def program_task(self, runs: Sequence[Run], module: Module) -> Any:
         tasks = [run.task for run in runs]
-        largest = tasks[0].largest(tasks)
+        largest = tasks[0].enclose(tasks)
         longest = models.paddable_sizes(module).get("context_length", largest.context_length)
         return largest.replace(context_length=longest)
 
@@ -126,16 +126,18 @@ class Annealing(TrainedMethod):
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
-        share, counts = col.real(0, 1), col.list_of(col.whole(), 2**20)
+        share, counts = col.float_between(0, 1), col.list_of(col.int_between(), 2**20)
         picture: Any = col.list_of(col.list_of(share, 2**20), 2**20)
         return by_name(
-            Column("stopped_at", "step at which the run stopped", col.whole()),
-            Column("best_step", "step of the least loss, whose weights are kept", col.whole()),
-            Column("attention_rank", "rank of the examples' attention weights", col.whole()),
+            Column("stopped_at", "step at which the run stopped", col.int_between()),
+            Column(
+                "best_step", "step of the least loss, whose weights are kept", col.int_between()
+            ),
+            Column("attention_rank", "rank of the examples' attention weights", col.int_between()),
             Column(
                 "stream_ranks",
                 "rank of the queries' vectors before each layer",
-                col.list_of(col.whole(), 256),
+                col.list_of(col.int_between(), 256),
             ),
             Column("saturated", "share of pairs of a head and an example saturated", share),
             Column("saturated_by_head", "the same for each head", col.list_of(share, 2**20)),

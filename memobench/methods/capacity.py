@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from memobench.common.errors import agree, require, shown
+from memobench.common.errors import agree, require, short_repr
 from memobench.core import columns as col
 from memobench.core.checkpoints import Checkpoints
-from memobench.core.columns import Column, by_name, choice, declared, integer
+from memobench.core.columns import Column, by_name, choice, declare, integer
 from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, Run
 from memobench.core.spec import MOST_SEED, kind, nested
@@ -31,7 +31,7 @@ from memobench.methods.findings import PILOT_ROUNDS, ROUNDS
 from memobench.methods.ladders import Ladders
 from memobench.methods.parts import OfParts
 from memobench.methods.training import Training
-from memobench.store.rows import listed
+from memobench.store.rows import parse_list
 
 # Raised whenever a run would make other trainings: ids then differ, and results never mix.
 RULES = 1
@@ -62,7 +62,7 @@ class Capacity(OfParts):
     keeps_weights: ClassVar[bool] = True
 
     training: Training = nested(Training, "of every model", Training().exact())
-    rate_factors: tuple[float, ...] = declared(
+    rate_factors: tuple[float, ...] = declare(
         col.numbers(16), "factors of the learning rate that are tried", default=(1.0, 3.0, 10.0)
     )
     tables: int = integer("label tables", 1, default=24, most=2**16)
@@ -113,7 +113,7 @@ class Capacity(OfParts):
         if measure not in lists:
             return None
         name, whole = lists[measure]
-        value_TxS = np.reshape(listed(row[name])[-1], (int(row["tables"]), int(row["inits"])))
+        value_TxS = np.reshape(parse_list(row[name])[-1], (int(row["tables"]), int(row["inits"])))
         return value_TxS.mean(axis=1) / whole
 
     @property
@@ -160,7 +160,7 @@ class Capacity(OfParts):
     def check_lists(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError unless a row's lists are of the rungs, models and trials of its run."""
         for name, column in self.filled().items():
-            column.domain.checked(name, column.domain.read(row[name]))
+            column.domain.validate(name, column.domain.read(row[name]))
         task: Any = run.task
         most = task.n_examples * math.log2(task.n_choices) * (1 + 1e-6)
         require(
@@ -200,14 +200,14 @@ class Capacity(OfParts):
         best = row["best_bits"]
         require(
             agree(best, counted["bits"], 1e-3),
-            f"best_bits={shown(best)}, but the weights that were kept know "
-            f"{shown(counted['bits'])}; delete the wrong one",
+            f"best_bits={short_repr(best)}, but the weights that were kept know "
+            f"{short_repr(counted['bits'])}; delete the wrong one",
         )
         most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
         require(
             most <= best + _LISTED,
-            f"best_bits must be the most of all models, {shown(most)}, got {shown(best)}. Delete "
-            "the row",
+            f"best_bits must be the most of all models, {short_repr(most)}, got "
+            f"{short_repr(best)}. Delete the row",
         )
 
     def all_trials(self, row: Mapping[str, Any]) -> list[tuple[float, int, int]]:
@@ -215,10 +215,10 @@ class Capacity(OfParts):
 
         In the order of their initial weights: the pilots are the last.
         """
-        trials = listed(row["complete_trials"])
+        trials = parse_list(row["complete_trials"])
         if not self.trial_pilots:
-            return [(listed(row["rung_rates"])[-1], n, known) for n, known in trials]
-        pilots, rate = listed(row["pilot_trials"]), self.training.learning_rate
+            return [(parse_list(row["rung_rates"])[-1], n, known) for n, known in trials]
+        pilots, rate = parse_list(row["pilot_trials"]), self.training.learning_rate
         return [
             *((row["trial_rate"], n, known) for n, known in trials),
             *((rate * factor, n, known) for factor, n, known in pilots),
@@ -231,7 +231,11 @@ class Capacity(OfParts):
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
-        bits, rate, whole = col.real(0), col.real(above=0), col.whole(0, 2**40)
+        bits, rate, whole = (
+            col.float_between(0),
+            col.float_between(above=0),
+            col.int_between(0, 2**40),
+        )
 
         def lists(domain: col.Domain) -> col.Domain:
             return col.list_of(col.list_of(domain, 2**16), 64)
@@ -239,12 +243,12 @@ class Capacity(OfParts):
         return by_name(
             Column("rung_rates", "learning rate of each rung", col.list_of(rate, 64)),
             Column(
-                "edge_of_rates", "whether that of the last is the edge of its grid", col.truth()
+                "edge_of_rates", "whether that of the last is the edge of its grid", col.boolean()
             ),
             Column(
                 "pilot_bits",
                 "factor of the learning rate and bits of each pilot, for each rung",
-                col.list_of(lists(col.real(0)), 64),
+                col.list_of(lists(col.float_between(0)), 64),
             ),
             Column("rung_steps", "optimiser steps of each rung", col.list_of(whole, 64)),
             Column("rung_bits", "bits of each model, for each rung", lists(bits)),
@@ -262,7 +266,7 @@ class Capacity(OfParts):
                 "pilot_trials",
                 "factor of the learning rate, examples, and whether 99% came to be known, of each "
                 "trial that chose the rate of the others",
-                col.list_of(col.list_of(col.real(0), 3), 2**16),
+                col.list_of(col.list_of(col.float_between(0), 3), 2**16),
             ),
             Column("trial_rate", "learning rate of trials, if they have their own", rate),
             Column("best_bits", "bits of the best weights found", bits, "bits"),

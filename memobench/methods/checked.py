@@ -57,8 +57,8 @@ class Checked(ByTraining):
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
         return by_name(
-            Column("ended_at", "step at which the training ended", col.whole()),
-            Column("best_check", "step of the check at which most was known", col.whole()),
+            Column("ended_at", "step at which the training ended", col.int_between()),
+            Column("best_check", "step of the check at which most was known", col.int_between()),
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from flax import traverse_util
 
 from memobench.core import module as models
-from memobench.core.checkpoints import Arrays, Checkpoints, resumed
+from memobench.core.checkpoints import Arrays, Checkpoints, resume
 from memobench.core.run import Pack, PackResult, Run, Weights
 from memobench.engine import initializing, lanes
 from memobench.methods import thresholds as capacity
@@ -158,4 +158,4 @@ def _resumed(checkpoints: Checkpoints | None, run: Run) -> Findings:
         Findings.from_arrays(run, arrays).propose()
         return Findings.from_arrays(run, arrays)
 
-    return resumed(checkpoints, run.run_id, restore, Findings.to_arrays) or Findings(run)
+    return resume(checkpoints, run.run_id, restore, Findings.to_arrays) or Findings(run)

@@ -101,10 +101,12 @@ class Optimum(Method):
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
-        losses = col.list_of(col.real(-1e-5), 100_000)
+        losses = col.list_of(col.float_between(-1e-5), 100_000)
         return by_name(
-            Column("gradient_norm", "largest entry of the gradient in the end", col.real(0)),
-            Column("iterations", "of L-BFGS from the best start", col.whole()),
+            Column(
+                "gradient_norm", "largest entry of the gradient in the end", col.float_between(0)
+            ),
+            Column("iterations", "of L-BFGS from the best start", col.int_between()),
             Column("start_losses", "at which polished starts ended, least first", losses, "nats"),
         )
 

@@ -22,7 +22,7 @@ from memobench.core.run import Pack, Run
 from memobench.engine import Signature
 from memobench.methods.by_training import ByTraining
 from memobench.methods.epochs import Epochs
-from memobench.tasks.labelled_contexts import rounded
+from memobench.tasks.labelled_contexts import round_up
 
 # Programs of fewer examples have at least a quarter of them: there are few to compile.
 MOST_HALVINGS = 2
@@ -49,8 +49,8 @@ class OfParts(ByTraining):
             f"method: a {kind} does not serve the task {task.name!r}; use another method",
         )
         require(
-            task.parts,
-            f"method: a {kind} does not serve the task {task.name!r}: {task.only_whole}",
+            task.is_sliceable,
+            f"method: a {kind} does not serve the task {task.name!r}: {task.slicing_error}",
         )
         super().check_run(run)
 
@@ -63,11 +63,11 @@ class OfParts(ByTraining):
     def program_task(self, runs: Sequence[Run], module: Module) -> Any:
         """The largest task; every training is on a part of its examples."""
         largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
-        return largest.padded(module)
+        return largest.pad_to(module)
 
     def pack_key(self, run: Run) -> Hashable:
         # Of sets of about one size the smaller are padded to the largest.
-        return rounded(run.task.n_examples)
+        return round_up(run.task.n_examples)
 
 
 class Queue(Epochs):

@@ -18,8 +18,8 @@ import numpy as np
 from memobench import engine
 from memobench.common.errors import require
 from memobench.core import columns as col
-from memobench.core.checkpoints import Arrays, Checkpoints, resumed
-from memobench.core.columns import Column, by_name, declared, integer, number
+from memobench.core.checkpoints import Arrays, Checkpoints, resume
+from memobench.core.columns import Column, by_name, declare, integer, number
 from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
@@ -46,7 +46,7 @@ class Search(OfParts):
     """
 
     training: Training = nested(Training, "of every trial")
-    rate_factors: tuple[float, ...] = declared(
+    rate_factors: tuple[float, ...] = declare(
         col.numbers(16), "factors of the learning rate that are tried", default=(1.0,)
     )
     sizes: int = integer("sizes of sets tried side by side", 1, default=2, most=64)
@@ -85,21 +85,23 @@ class Search(OfParts):
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
-        known, gain = col.whole(0, 2**25), "before the last doubling of the steps"
+        known, gain = col.int_between(0, 2**25), "before the last doubling of the steps"
         return by_name(
             Column("complete_99", "largest set of which 99% is memorized", known),
             Column("complete_100", "largest set of which all is memorized", known),
             Column("incomplete_99", "least set above it that was not memorized to 99%", known),
             Column("incomplete_100", "least set above it that was not memorized", known),
-            Column("best_accuracy", "on all examples, of the best trial", col.real(0, 1)),
-            Column("rate_factor", "factor of the learning rate of complete_99", col.real(0)),
-            Column("final_steps", "optimiser steps of the last trials", col.whole(1)),
+            Column("best_accuracy", "on all examples, of the best trial", col.float_between(0, 1)),
+            Column(
+                "rate_factor", "factor of the learning rate of complete_99", col.float_between(0)
+            ),
+            Column("final_steps", "optimiser steps of the last trials", col.int_between(1)),
             Column("previous_99", f"complete_99 {gain}", known),
             Column("previous_known", f"examples known of all {gain}", known),
-            Column("previous_bits", f"bits of all examples {gain}", col.real(0), "bits"),
-            Column("gain", "by the last doubling, as a share", col.real(-1)),
-            Column("converged", "whether the last doubling gained little", col.truth()),
-            Column("lower_bound", "whether the whole task was memorized", col.truth()),
+            Column("previous_bits", f"bits of all examples {gain}", col.float_between(0), "bits"),
+            Column("gain", "by the last doubling, as a share", col.float_between(-1)),
+            Column("converged", "whether the last doubling gained little", col.boolean()),
+            Column("lower_bound", "whether the whole task was memorized", col.boolean()),
             Column(
                 "trials",
                 "every trial: steps, examples, factor, known, known in the end, loss",
@@ -241,5 +243,5 @@ def _resumed(checkpoints: Checkpoints | None, run: Run) -> tuple[list[Trial], li
             made += of_round
         return trials, open_
 
-    found = resumed(checkpoints, run.run_id, restore, lambda found: _to_arrays(*found))
+    found = resume(checkpoints, run.run_id, restore, lambda found: _to_arrays(*found))
     return found or ([], [])

@@ -22,7 +22,7 @@ from memobench.core.module import Module
 from memobench.core.spec import kind
 from memobench.models.feed_forward import ACTIVATIONS
 from memobench.models.norms import Norm, averaging
-from memobench.numerics.initial_weights import Table, Weight, below, under
+from memobench.numerics.initial_weights import Table, Weight, add_prefix, select_prefix
 from memobench.numerics.lookup import rows
 
 # GPT-2's deviation of weights at the start.
@@ -46,7 +46,7 @@ class GPTModule(Module):
     paddable = ("d_model", "d_head", "n_heads", "d_mlp")
 
     def setup(self) -> None:
-        self.weights, constants = self.declared()
+        self.weights, constants = self.create_variables()
         self.score_scale, self.mean_D = constants["score_scale"], constants["mean"]
 
     @property
@@ -64,11 +64,11 @@ class GPTModule(Module):
             "token_embedding": Weight((n, d_model), deviation=DEVIATION),
             "position_embedding": Weight((n_positions, d_model), deviation=DEVIATION),
             "unembedding": Weight((n, d_model), deviation=DEVIATION),
-            **under("norm_", self.norm.parameters()),
+            **add_prefix("norm_", self.norm.parameters()),
         }
         for layer in range(self.n_layers):
             block: Table = {
-                **under("norm1_", self.norm.parameters()),
+                **add_prefix("norm1_", self.norm.parameters()),
                 "query": Weight(heads, deviation=DEVIATION),
                 "key": Weight(heads, deviation=DEVIATION),
                 "value": Weight(heads, deviation=DEVIATION),
@@ -80,13 +80,13 @@ class GPTModule(Module):
             }
             if self.has_neurons:
                 block |= {
-                    **under("norm2_", self.norm.parameters()),
+                    **add_prefix("norm2_", self.norm.parameters()),
                     "mlp_in": Weight((d_mlp, d_model), deviation=DEVIATION),
                     "mlp_in_bias": Weight((d_mlp,), deviation=0),
                     "mlp_out": Weight((d_model, d_mlp), deviation=added),
                     "mlp_out_bias": Weight((d_model,), deviation=0),
                 }
-            table |= under(f"layer{layer}_", block)
+            table |= add_prefix(f"layer{layer}_", block)
         return table
 
     def constants(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class GPTModule(Module):
         return self.weights[f"layer{layer}_{name}"]
 
     def _norm(self, name: str, x_PxD: jax.Array) -> jax.Array:
-        return self.norm(below(f"{name}_", self.weights), self.mean_D, x_PxD)
+        return self.norm(select_prefix(f"{name}_", self.weights), self.mean_D, x_PxD)
 
     def _attend(self, layer: int, x_PxD: jax.Array) -> jax.Array:
         """What attention adds to the stream at every position."""
@@ -177,4 +177,4 @@ class GPT(WithHeads):
 
     def module(self, task: Any) -> GPTModule:
         every, neurons = task.question == "every token", self.d_mlp > 0
-        return self.made(GPTModule, task, whole=every, has_neurons=neurons)
+        return self.fill_module(GPTModule, task, whole=every, has_neurons=neurons)

@@ -33,7 +33,7 @@ class LinearMemoryModule(TabledModule):
     paddable = ("vocab_size", "d_model")
 
     def setup(self) -> None:
-        weights, _ = self.declared()
+        weights, _ = self.create_variables()
         self.key_ND, self.value_ND = weights["token_embedding"], weights["unembedding"]
         self.memory_DD = weights["memory"]
 
@@ -84,4 +84,4 @@ class LinearMemory(Architecture):
 
     def module(self, task: Any) -> LinearMemoryModule:
         require_one_token(task, self)
-        return self.made(LinearMemoryModule, task)
+        return self.fill_module(LinearMemoryModule, task)

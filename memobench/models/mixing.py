@@ -36,7 +36,7 @@ def folded(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
     def as_written(left: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.einsum(einsum, left, right).swapaxes(1, 2)
 
-    return lookup.by_platform(as_written, other_way_round, left, right)
+    return lookup.select_by_platform(as_written, other_way_round, left, right)
 
 
 def attended(

@@ -41,7 +41,7 @@ class MLPMemoryModule(TabledModule):
     paddable = ("vocab_size", "d_model", "d_mlp")
 
     def setup(self) -> None:
-        weights, _ = self.declared()
+        weights, _ = self.create_variables()
         self.key_ND = weights["token_embedding"]
         value_ND = weights["token_embedding" if self.tied else "unembedding"]
         self.value_CD = value_ND[: self.n_values]
@@ -136,4 +136,4 @@ class MLPMemory(Architecture):
 
     def module(self, task: Any) -> MLPMemoryModule:
         require_one_token(task, self)
-        return self.made(MLPMemoryModule, task, n_values=getattr(task, "n_values", None))
+        return self.fill_module(MLPMemoryModule, task, n_values=getattr(task, "n_values", None))

@@ -31,7 +31,14 @@ from memobench.models import norms
 from memobench.models.attention import WEIGHINGS, Attention
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward
 from memobench.models.norms import Norm, averaging
-from memobench.numerics.initial_weights import Table, Weight, below, fan_in, size, under
+from memobench.numerics.initial_weights import (
+    Table,
+    Weight,
+    add_prefix,
+    fan_in,
+    select_prefix,
+    size,
+)
 from memobench.numerics.lookup import rows
 
 
@@ -60,7 +67,7 @@ class ModernModule(Module):
     paddable: ClassVar[tuple[str, ...]] = ("d_model", "d_head", "n_kv_heads", "d_mlp")
 
     def setup(self) -> None:
-        self.weights, self.known = self.declared()
+        self.weights, self.known = self.create_variables()
 
     @property
     def n_heads(self) -> int:
@@ -99,14 +106,16 @@ class ModernModule(Module):
         if self.positions == "learned":
             shape = self.context_length, self.d_model
             table["position_embedding"] = Weight(shape, fan_in(self.d_model))
-        norm = under("norm_", Norm(self.norm, self.d_model).parameters())
+        norm = add_prefix("norm_", Norm(self.norm, self.d_model).parameters())
         of_block = norm | ({"scale": Weight((1,), deviation=0)} if self._learns_scale else {})
         blocks = {"attention": self.heads.parameters()}
         if self.has_neurons:
             blocks["neurons"] = self.neurons.parameters()
         for layer in range(self.n_layers):
             for block, own in blocks.items():
-                table |= under(f"layer{layer}_{block}_", of_block) | under(f"layer{layer}_", own)
+                table |= add_prefix(f"layer{layer}_{block}_", of_block) | add_prefix(
+                    f"layer{layer}_", own
+                )
         return table | (norm if self.norm_position == "pre" else {})
 
     def constants(self) -> dict[str, Any]:
@@ -158,7 +167,7 @@ class ModernModule(Module):
 
     def _layer(self, layer: int, stream_SxD: jax.Array, n_queries: int) -> jax.Array:
         """stream_QxD after attention and neurons of a layer."""
-        own = below(f"layer{layer}_", self.weights)
+        own = select_prefix(f"layer{layer}_", self.weights)
 
         def attention(x_SxD: jax.Array) -> jax.Array:
             return self.heads(own, self.known, x_SxD, n_queries)
@@ -187,7 +196,9 @@ class ModernModule(Module):
 
     def _norm(self, name: str, x_SxD: jax.Array) -> jax.Array:
         norm = Norm(self.norm, self.d_model)
-        return norm(below(f"{name}norm_", self.weights), self.known.get("stream_mean"), x_SxD)
+        return norm(
+            select_prefix(f"{name}norm_", self.weights), self.known.get("stream_mean"), x_SxD
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,7 +252,7 @@ class ModernBase(WithHeads):
 
     def module(self, task: Any) -> ModernModule:
         groups = self.n_kv_heads or self.n_heads
-        return self.made(
+        return self.fill_module(
             self.made_of,
             task,
             n_kv_heads=groups,

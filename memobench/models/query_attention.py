@@ -50,7 +50,7 @@ class QueryAttentionModule(Module):
     attends = True
 
     def setup(self) -> None:
-        self.weights, constants = self.declared()
+        self.weights, constants = self.create_variables()
         self.scale, self.mask_N = constants["score_scale"], constants["mask"]
         learned = self.positions == "learned"
         self.position_MxD = self.weights["position"] if learned else constants["position"]
@@ -241,4 +241,6 @@ class QueryAttention(WithHeads):
 
     def module(self, task: Any) -> QueryAttentionModule:
         shared, n_outputs = task.contexts == "shared", task.n_classes or 1
-        return self.made(QueryAttentionModule, task, n_outputs=n_outputs, shared_context=shared)
+        return self.fill_module(
+            QueryAttentionModule, task, n_outputs=n_outputs, shared_context=shared
+        )

@@ -61,7 +61,7 @@ class RecallTransformerModule(Module):
     attends = True
 
     def setup(self) -> None:
-        weights, self.scales = self.declared()
+        weights, self.scales = self.create_variables()
         self.query_HKD, self.key_HKD = weights["query"], weights["key"]
         self.value_HKD, self.output_HKD = weights["value"], weights["output"]
         self.in_WD, self.out_DW = weights["mlp_in"], weights["mlp_out"]
@@ -140,7 +140,7 @@ class RecallTransformerModule(Module):
         Higher scores count as that.
         """
         input_IxD = self.embedding_ND[self.n_outputs :]
-        count_I = lookup.by_platform(
+        count_I = lookup.select_by_platform(
             lambda t: jnp.zeros(len(input_IxD)).at[t].add(1),
             lambda t: jax.nn.one_hot(t, len(input_IxD)).sum(0),
             tokens_S - self.n_outputs,
@@ -214,4 +214,4 @@ class RecallTransformer(WithHeads):
         )
 
     def module(self, task: Any) -> RecallTransformerModule:
-        return self.made(RecallTransformerModule, task)
+        return self.fill_module(RecallTransformerModule, task)

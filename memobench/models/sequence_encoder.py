@@ -67,4 +67,4 @@ class SequenceEncoder(Architecture):
             f"context_length={task.context_length}: sequence_encoder has a row for each of all "
             f"{task.vocab_size}^{task.context_length} sequences; lower context_length",
         )
-        return self.made(SequenceEncoderModule, task)
+        return self.fill_module(SequenceEncoderModule, task)

@@ -66,7 +66,7 @@ class Transformer(TabledModule):
     attends = True
 
     def setup(self) -> None:
-        weights, constants = self.declared()
+        weights, constants = self.create_variables()
         self.score_scale = constants["score_scale"]
         self.token_embedding_ND = weights["token_embedding"]
         self.position_embedding_SI = weights["position_embedding"]
@@ -154,7 +154,7 @@ class Transformer(TabledModule):
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
         """logits_N of the token that follows tokens_S."""
-        return lookup.by_platform(
+        return lookup.select_by_platform(
             lambda tokens_S: self.read(self._rows(tokens_S), alone=True),
             self._at_once,
             tokens_S,
@@ -221,7 +221,7 @@ class Transformer(TabledModule):
         """
         rows = self._last_rows(rows, alone)
         stream_D = self._layer(self.n_layers - 1, rows, alone)
-        return lookup.by_platform(cpu.affine, _applied, stream_D, self.unembedding_ND)
+        return lookup.select_by_platform(cpu.affine, _applied, stream_D, self.unembedding_ND)
 
     def _last_rows(self, rows: list[Rows], alone: bool = False) -> list[Rows]:
         """The rows of the last layer from those of the first."""
@@ -257,7 +257,7 @@ class Transformer(TabledModule):
         x_D = rows[-1]["stream_D"] + (
             attended_I @ self.decompress_DK.T if self.compress else attended_I
         )
-        hidden_W = lookup.by_platform(
+        hidden_W = lookup.select_by_platform(
             cpu.affine, _applied, x_D, weights.mlp_in_WD, weights.mlp_in_bias_W
         )
         return x_D + ACTIVATIONS[self.activation](hidden_W) @ weights.mlp_out_DW.T
@@ -267,7 +267,7 @@ class Transformer(TabledModule):
     ) -> jax.Array:
         """The sum of what all heads add to the output, in R^I."""
         if "value_HI" in rows[0]:
-            product = cpu.mixed if alone else jnp.matmul
+            product = cpu.mix if alone else jnp.matmul
             attended_SI = [
                 product(attention_H, row["value_HI"])
                 for attention_H, row in zip(attention_SH, rows, strict=True)
@@ -283,7 +283,7 @@ class Transformer(TabledModule):
         if len(rows) > mixing.FEW_PLACES:
             return _softmax_SH(*scores)
         # A GPU's kernels then hold scores and attention only inside; a CPU would take longer.
-        return lookup.by_platform(
+        return lookup.select_by_platform(
             _softmax_SH, lambda *scores: jnp.stack(mixing.softmax(scores)), *scores
         )
 
@@ -334,7 +334,7 @@ class _Dana(WithHeads):
         full = self.heads == "full"
         compress = not full and self.d_head != self.d_model
         more = {"full": full, "compress": compress, "d_mlp": d_mlp, "activation": activation}
-        return self.made(Transformer, task, **more)
+        return self.fill_module(Transformer, task, **more)
 
 
 @kind("attention_only")

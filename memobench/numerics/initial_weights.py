@@ -13,8 +13,12 @@ import numpy as np
 class Weight(NamedTuple):
     """A parameter's shape, and the distribution of its entries at the start.
 
-    bound: uniform between -bound and bound; None means normal, with this mean and deviation. unit:
-    whether rows are divided by their norms, which makes them random directions.
+    Attributes:
+      shape: the parameter's.
+      bound: uniform between -bound and bound; None means normal, with this mean and deviation.
+      mean: of a normal distribution.
+      deviation: of a normal distribution.
+      unit: whether rows are divided by their norms, which makes them random directions.
     """
 
     shape: tuple[int, ...]
@@ -35,13 +39,13 @@ class Weight(NamedTuple):
 Table = dict[str, Weight]
 
 
-def under(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
+def add_prefix(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with a prefix before every name."""
     return {f"{prefix}{name}": x for name, x in table.items()}
 
 
-def below(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """What `under` has put into a table."""
+def select_prefix(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that `add_prefix` has put into a table, without the prefix."""
     found = {name: x for name, x in table.items() if name.startswith(prefix)}
     return {name.removeprefix(prefix): x for name, x in found.items()}
 
@@ -52,7 +56,7 @@ def fan_in(n: int) -> float:
 
 
 def size(table: Table) -> int:
-    """How many entries all parameters have together."""
+    """The number of entries of all parameters together."""
     return sum(math.prod(weight.shape) for weight in table.values())
 
 

@@ -24,18 +24,20 @@ def rows(table_NxX: jax.Array, number: jax.Array) -> jax.Array:
     """
     if len(table_NxX) > MOST_ROWS:
         return table_NxX[number]
-    return by_platform(_gathered, _multiplied, table_NxX, number)
+    return select_by_platform(_gather, _multiply_one_hot, table_NxX, number)
 
 
-def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any], *arguments: Any) -> Any:
+def select_by_platform(
+    cpu: Callable[..., Any], accelerator: Callable[..., Any], *arguments: Any
+) -> Any:
     """One of two functions of equal values, by the platform that a program is compiled for."""
     return jax.lax.platform_dependent(*arguments, cpu=cpu, default=accelerator)
 
 
-def _gathered(table_NxX: jax.Array, number: jax.Array) -> jax.Array:
+def _gather(table_NxX: jax.Array, number: jax.Array) -> jax.Array:
     return table_NxX[number]
 
 
-def _multiplied(table_NxX: jax.Array, number: jax.Array) -> jax.Array:
+def _multiply_one_hot(table_NxX: jax.Array, number: jax.Array) -> jax.Array:
     one_hot = jax.nn.one_hot(number, len(table_NxX), dtype=table_NxX.dtype)
     return jnp.tensordot(one_hot, table_NxX, 1, precision="highest")

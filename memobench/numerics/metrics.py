@@ -1,4 +1,4 @@
-"""What was memorized: accuracy, memorized, bits. Pure functions on arrays or numbers."""
+"""Measures of memorization: loss, accuracy, bits. Pure functions on arrays or numbers."""
 
 from typing import Any
 
@@ -25,18 +25,18 @@ def kl_and_correct(
     """
     logit_K = _entries(logits_N, next_K)
     entropy = jax.scipy.special.entr(probability_K).sum()
-    normalizer, correct = lookup.by_platform(
-        _seen_by_cpus, _seen_by_accelerators, logits_N, next_K[0], logit_K[0]
+    normalizer, correct = lookup.select_by_platform(
+        _compare_on_cpus, _compare_on_accelerators, logits_N, next_K[0], logit_K[0]
     )
     return normalizer - (probability_K * logit_K).sum() - entropy, correct
 
 
-def _seen_by_cpus(logits_N: jax.Array, token: jax.Array, logit: jax.Array) -> tuple[Any, Any]:
+def _compare_on_cpus(logits_N: jax.Array, token: jax.Array, logit: jax.Array) -> tuple[Any, Any]:
     """The logits' log sum exp, and whether that of a token alone is the largest."""
     return cpu.logsumexp(logits_N), cpu.count(logits_N >= logit) == 1
 
 
-def _seen_by_accelerators(
+def _compare_on_accelerators(
     logits_N: jax.Array, token: jax.Array, logit: jax.Array
 ) -> tuple[Any, Any]:
     """The same: the largest of the others is found while the softmax seeks its own."""
@@ -76,14 +76,14 @@ def loss_and_correct(output_C: jax.Array, label: jax.Array) -> tuple[jax.Array, 
     return error**2, jnp.abs(error) <= SCALAR_TOLERANCE
 
 
-def judged(
+def judge(
     output_TxN: np.ndarray, next_TxK: np.ndarray, probability_TxK: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """loss_T and correct_T as `kl_and_correct` defines them, in NumPy and float64.
 
     T stands for any leading axes.
 
-    >>> judged(np.array([[0.0, 2.0], [1.0, 1.0]]), np.array([[1], [1]]), np.ones((2, 1)))[1]
+    >>> judge(np.array([[0.0, 2.0], [1.0, 1.0]]), np.array([[1], [1]]), np.ones((2, 1)))[1]
     array([ True, False])
     """
     output_TxN = np.asarray(output_TxN, np.float64)
@@ -94,10 +94,10 @@ def judged(
     return normalizer_T - (probability_TxK * logit_TxK).sum(axis=-1) - entropy_T, correct_T
 
 
-def chance_corrected(accuracy: Any, n_examples: Any, guessing: Any) -> Any:
+def correct_for_chance(accuracy: Any, n_examples: Any, guessing: Any) -> Any:
     """Examples memorized, X in accuracy = c + (1 - c) X/T (Dana et al. 2025, section 5).
 
-    >>> chance_corrected(1.0, 2500, 1 / 50)
+    >>> correct_for_chance(1.0, 2500, 1 / 50)
     2500.0
     """
     return n_examples * (accuracy - guessing) / (1 - guessing)
@@ -107,7 +107,7 @@ def memorized_bits(loss: Any, n_predicted: Any, n_choices: Any) -> Any:
     """Bits memorized: T log2 N minus the negative log-likelihood in bits, floored at 0.
 
     The labels are uniform and independent, so T log2 N is their entropy (Morris et al. 2025). NaN
-    where they are no choices.
+    for scalars, which are not choices.
 
     Args:
       loss: mean negative log-likelihood of an answer, in nats.

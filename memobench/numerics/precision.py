@@ -18,13 +18,13 @@ COARSE = tuple(name for name, bits in _BITS.items() if bits < 32)
 BITS_PER_WEIGHT = {name: bits + 32 / BLOCK * (name in LEVELS) for name, bits in _BITS.items()}
 
 
-def stored(weights: np.ndarray, precision: str) -> np.ndarray:
+def round_to(weights: np.ndarray, precision: str) -> np.ndarray:
     """The weights, float64, rounded to what the precision can hold.
 
     Integers are symmetric: in each block of BLOCK weights, in memory order, the largest magnitude
     becomes the largest level.
 
-    >>> stored(np.array([1.0, 0.4, 0.2]), "int4").round(2).tolist()
+    >>> round_to(np.array([1.0, 0.4, 0.2]), "int4").round(2).tolist()
     [1.0, 0.43, 0.14]
     """
     if precision == "float64":
@@ -33,7 +33,7 @@ def stored(weights: np.ndarray, precision: str) -> np.ndarray:
         block = block_of(weights.shape)
         largest_B = np.zeros(n_blocks(weights.size))
         np.maximum.at(largest_B, block, np.abs(weights))
-        return on_levels(weights.astype(np.float64), largest_B[block], precision)
+        return round_to_levels(weights.astype(np.float64), largest_B[block], precision)
     kind = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}[precision]
     return weights.astype(kind).astype(np.float64)
 
@@ -41,11 +41,11 @@ def stored(weights: np.ndarray, precision: str) -> np.ndarray:
 def cast(tree: Any, kind: type[np.floating] = np.float64) -> Any:
     """A tree whose arrays of floating-point numbers are NumPy's, of this kind; others stay."""
 
-    def of_kind(x: Any) -> Any:
+    def cast_array(x: Any) -> Any:
         x = np.asarray(x)
         return x.astype(kind) if np.issubdtype(x.dtype, np.floating) else x
 
-    return jax.tree.map(of_kind, tree)
+    return jax.tree.map(cast_array, tree)
 
 
 def n_bytes(size: int, precision: str) -> int:
@@ -69,10 +69,14 @@ def block_of(shape: tuple[int, ...]) -> np.ndarray:
     return (np.arange(math.prod(shape), dtype=np.int32) // BLOCK).reshape(shape)
 
 
-def on_levels(weights: Any, largest: Any, precision: str, numpy: Any = np) -> Any:
+def round_to_levels(weights: Any, largest: Any, precision: str, numpy: Any = np) -> Any:
     """Weights rounded to multiples of a scale, given the largest magnitude of each one's block.
 
-    numpy: the module of their arrays, NumPy or JAX's.
+    Args:
+      weights: an array.
+      largest: the magnitude of each weight's block.
+      precision: one of LEVELS.
+      numpy: the module of the arrays, NumPy or JAX's.
     """
     most = LEVELS[precision]
     scale = (largest / most).astype(np.float32)

@@ -17,7 +17,7 @@ from memobench.core.spec import kind
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
 # Added to norms.
 EPSILON = 1e-8
-# Words in the names of parameters that are no matrices, however many axes they have.
+# Words in the names of parameters that are not matrices, however many axes they have.
 _VECTORS = {"bias", "scale", "norm"}
 _EMBEDDINGS = {"embedding", "unembedding"}
 
@@ -87,7 +87,7 @@ class Muon(Optimizer):
         return optax.chain(optax.multi_transform(parts, labels), decay)
 
     def _orthogonalizes(self, path: Any, x: Any) -> bool:
-        """Whether a parameter is orthogonalised."""
+        """True for a parameter that is orthogonalised."""
         left_out = _VECTORS if self.orthogonal == "all" else _VECTORS | _EMBEDDINGS
         words = {word.rstrip("0123456789") for word in _name(path).split("_")}
         return len(x.shape) >= 2 and not words & left_out
@@ -104,29 +104,36 @@ class Muon(Optimizer):
     def _matrices(
         self, gradient: Any, state: MuonState, params: Any = None, *, factors: Any = None, **_: Any
     ) -> tuple[Any, MuonState]:
-        """Updates of matrices; factors: of each by its name, or those of the shapes seen."""
+        """Updates of matrices, and the state.
+
+        Args:
+          gradient: of the matrices.
+          state: the mean.
+          params: not read.
+          factors: of each matrix, by its name; by default those of the shapes seen.
+        """
         del params
         if factors is None:
             factors = self.of_shapes(gradient)["factors"]
 
-        def mixed(mean: jax.Array, g: jax.Array) -> jax.Array:
+        def mix(mean: jax.Array, g: jax.Array) -> jax.Array:
             return self.momentum * mean + (1 - self.momentum) * g
 
-        mean = jax.tree.map(mixed, state.mean, gradient)
-        ahead = jax.tree.map(mixed, mean, gradient) if self.nesterov else mean
+        mean = jax.tree.map(mix, state.mean, gradient)
+        ahead = jax.tree.map(mix, mean, gradient) if self.nesterov else mean
         update = jax.tree.map_with_path(
-            lambda at, x: factors[_name(at)] * orthogonalized(x, self.newton_schulz), ahead
+            lambda at, x: factors[_name(at)] * orthogonalize(x, self.newton_schulz), ahead
         )
         return update, MuonState(mean)
 
 
-def orthogonalized(x_MxN: jax.Array, iterations: int) -> jax.Array:
+def orthogonalize(x_MxN: jax.Array, iterations: int) -> jax.Array:
     """A matrix of the same singular vectors, its values brought near 1; or a stack of such.
 
     All is products with the matrix itself, so that zero-padding stays zero and changes nothing.
     """
     if x_MxN.shape[-2] > x_MxN.shape[-1]:
-        return orthogonalized(x_MxN.mT, iterations).mT
+        return orthogonalize(x_MxN.mT, iterations).mT
     a, b, c = COEFFICIENTS
     x_MxN = x_MxN / (jnp.linalg.norm(x_MxN, axis=(-2, -1), keepdims=True) + EPSILON)
     for _ in range(iterations):

@@ -12,7 +12,12 @@ from memobench.numerics import precision
 
 
 class RoundedState(NamedTuple):
-    """masters: the float32 weights. state: the optimiser's."""
+    """The state of `Rounded`.
+
+    Attributes:
+      masters: the float32 weights.
+      state: the optimiser's.
+    """
 
     masters: Any
     state: Any
@@ -46,7 +51,7 @@ class Rounded:
         """The weights at which a step takes its gradient."""
         del params
         point = self.optimizer.point(state.masters, state.state, of_shapes["of_shapes"])
-        return self._rounded(point, of_shapes) if self.straight_through else point
+        return self._round(point, of_shapes) if self.straight_through else point
 
     def step(
         self,
@@ -61,21 +66,21 @@ class Rounded:
         moved = self.optimizer.step(
             state.masters, gradient, state.state, rate, of_shapes["of_shapes"]
         )
-        return self._rounded(moved[0], of_shapes), RoundedState(*moved)
+        return self._round(moved[0], of_shapes), RoundedState(*moved)
 
-    def _rounded(self, params: Any, of_shapes: Mapping[str, Any]) -> Any:
+    def _round(self, params: Any, of_shapes: Mapping[str, Any]) -> Any:
         def one(weights: jax.Array, block: jax.Array) -> jax.Array:
-            return rounded(weights, block, self.precision)
+            return round_blocks(weights, block, self.precision)
 
         return jax.tree.map(one, params, of_shapes["blocks"])
 
 
-def rounded(weights: jax.Array, block: jax.Array, kind: str) -> jax.Array:
-    """The weights, float32, as `precision.stored` rounds them, given the block of each."""
+def round_blocks(weights: jax.Array, block: jax.Array, kind: str) -> jax.Array:
+    """The weights, float32, as `precision.round_to` rounds them, given the block of each."""
     if kind == "bfloat16":
         # A compiler may leave out a conversion there and back.
         return jax.lax.reduce_precision(weights, exponent_bits=8, mantissa_bits=7)
     # By comparison: a scatter would be a loop on a TPU.
     own_BxW = block.reshape(1, -1) == jnp.arange(precision.n_blocks(weights.size))[:, None]
     largest_B = jnp.where(own_BxW, jnp.abs(weights).reshape(1, -1), 0).max(axis=1, initial=0)
-    return precision.on_levels(weights, largest_B[block], kind, jnp)
+    return precision.round_to_levels(weights, largest_B[block], kind, jnp)

@@ -13,7 +13,14 @@ from memobench.core.spec import kind
 
 
 class ScheduleFreeState(NamedTuple):
-    """fast: weights that AdamW moves. highest: rate so far. total: of the weights of the mean."""
+    """The state of `ScheduleFreeAdamW`.
+
+    Attributes:
+      fast: weights that AdamW moves.
+      highest: the highest rate so far.
+      total: the sum of the steps' weights in the mean.
+      moments: Adam's state.
+    """
 
     fast: Any
     highest: jax.Array

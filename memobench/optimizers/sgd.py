@@ -10,7 +10,7 @@ from memobench.core.spec import kind
 
 @kind("sgd")
 class SGD(Optimizer):
-    """Gradient descent with heavy-ball or Nesterov momentum: the velocity is a sum, no mean."""
+    """Gradient descent with heavy-ball or Nesterov momentum: the velocity is a sum, not a mean."""
 
     momentum: float = number("decay of the velocity", default=0.9, least=0, most=1)
     nesterov: bool = flag("whether a step looks ahead along the velocity", default=False)

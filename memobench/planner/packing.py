@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from memobench.core import module as models
-from memobench.core.module import Module, enclosing, paddable_sizes
+from memobench.core.module import Module, enclose, paddable_sizes
 from memobench.core.run import Pack, Run
 from memobench.tasks.tokens import EVALUATED_AT_ONCE
 
@@ -56,7 +56,7 @@ def make_pack(
     each = zip(modules, runs, strict=True)
     if len({(_structure(module, run), _steps(module, run)) for module, run in each}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
-    padded = module or enclosing(modules)
+    padded = module or enclose(modules)
     costs = [run.method.cost(run, padded) for run in runs]
     work = sum(x.steps * x.flops_per_step for x in costs)
     true_work = sum(map(predicted_work, runs, modules))
@@ -265,7 +265,7 @@ def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) 
             by_steps[_steps(chosen[0], run)].append(run)
         for runs in by_steps.values():
             for fitting in _by_seeds(runs, platform):
-                yield from _split(fitting, enclosing(chosen), platform, n_devices)
+                yield from _split(fitting, enclose(chosen), platform, n_devices)
 
 
 def _cuts(

@@ -11,11 +11,11 @@ import pandas as pd
 from memobench.analysis import seeds as analysis
 from memobench.analysis import theorems
 from memobench.common.errors import UserError
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 from memobench.core.run import Method
 from memobench.numerics.metrics import NEARLY
 from memobench.report import tables
-from memobench.store.rows import of_task
+from memobench.store.rows import task_columns
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
@@ -103,7 +103,7 @@ METHOD = ["method", "protocol", "solve", "start", "trained", "batch_size", "step
 def page(board: pd.DataFrame) -> str:
     """The board as Markdown, a section per task, protocol and number of steps."""
     parts = [INTRODUCTION]
-    sections: Any = board.groupby([*of_task(), *METHOD], dropna=False, sort=True)
+    sections: Any = board.groupby([*task_columns(), *METHOD], dropna=False, sort=True)
     for _, rows in sections:
         first = rows.iloc[0]
         zipf = first["zipf_exponent"]
@@ -137,18 +137,18 @@ def _is_registered(table: pd.DataFrame) -> np.ndarray:
     rows: list[Any] = table.to_dict("records")
     for i, row in enumerate(rows):
         try:
-            Method.of_row(row)
+            Method.from_row(row)
         except UserError as error:
             known_X[i] = False
             unknown[str(error)] += 1
     for reason, count in unknown.items():
-        _log.warning("left out of all configurations: %s: %s", plural(count, "run"), reason)
+        _log.warning("left out of all configurations: %s: %s", pluralize(count, "run"), reason)
     return known_X
 
 
 def _method(row: Any) -> str:
     """The way in which a row's weights come about, in words."""
-    return Method.of_row(row).in_words
+    return Method.from_row(row).in_words
 
 
 def write(board: pd.DataFrame, folder: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ from memobench import claims, theory
 from memobench.analysis import seeds as analysis
 from memobench.analysis import theorems
 from memobench.common import notation
-from memobench.common.errors import arguments_checked, closest, require, shown
+from memobench.common.errors import check_arguments, require, short_repr, suggest
 from memobench.experiment import Drawing, Experiment
 from memobench.report.drawing import (
     arms,
@@ -71,7 +71,7 @@ MEASURES = ("accuracy", "accuracy_protocol", "known", "memorized", "bits", "loss
 _MEANS = ("accuracy", "accuracy_protocol", "loss")
 
 
-@arguments_checked
+@check_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure(Drawing):
     """A column of panels for every variant.
@@ -93,8 +93,8 @@ class Figure(Drawing):
 
     def __post_init__(self) -> None:
         known = [*MEASURES, *averaged_own_measures()]
-        fix = closest(str(self.y), known)
-        require(self.y in known, f"figure: y={shown(self.y)} is not a measure{fix}")
+        fix = suggest(str(self.y), known)
+        require(self.y in known, f"figure: y={short_repr(self.y)} is not a measure{fix}")
 
     def draw(
         self, experiment: "Experiment", preset: str, table: pd.DataFrame
@@ -105,7 +105,7 @@ class Figure(Drawing):
         for name, column in (("x", self.x), ("hue", self.hue), ("row", self.row)):
             known = self.y == "slope" or column is None or column in columns
             require(
-                known, f"figure: {name}={column!r} is not a column{closest(column or '', columns)}"
+                known, f"figure: {name}={column!r} is not a column{suggest(column or '', columns)}"
             )
         hues = summary[self.hue]
         if hues.isna().any():  # Runs without a value have a line too.

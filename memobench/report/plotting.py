@@ -9,7 +9,7 @@ from memobench.analysis import estimates
 from memobench.analysis import seeds as analysis
 from memobench.board import capacity_summary
 from memobench.common import notation
-from memobench.common.errors import closest, require, shown
+from memobench.common.errors import require, short_repr, suggest
 from memobench.core.run import Method
 from memobench.report.drawing import MARKERS, arms, colors_of, possible_range, subplots
 from memobench.store.rows import all_columns, configuration, measures
@@ -55,11 +55,12 @@ def plot(
     """
     require(
         isinstance(table, pd.DataFrame),
-        f"table must be a table, such as memobench.load_results(FOLDER), got {shown(table)}.",
+        f"table must be a table, such as memobench.load_results(FOLDER), got {short_repr(table)}.",
     )
     for argument, column in (("y", y), ("x", x), ("hue", hue)):
         require(
-            isinstance(column, str), f"{argument} must be a name of a column, got {shown(column)}."
+            isinstance(column, str),
+            f"{argument} must be a name of a column, got {short_repr(column)}.",
         )
     lacking = [name for name in _NEEDED if name not in table]
     require(
@@ -99,13 +100,13 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     measure = y.removesuffix(_PER_PARAMETER)
     specs = [*configuration(), "family"]
     for name in (x, hue):
-        fix = closest(name, [*analysis.distinguishing_columns(table, _USUAL), "family"], 0.6)
+        fix = suggest(name, [*analysis.distinguishing_columns(table, _USUAL), "family"], 0.6)
         known = name in all_columns() or name not in table
         foreign = "" if known else ", or its kind's file was not loaded"
         require(name in specs, f"{name!r} does not tell configurations apart{foreign}{fix}")
     require(y not in specs, f"y must be a measure, got {y!r}, which tells configurations apart.")
     require(
-        measure in table, f"{measure!r} is not a column here{closest(measure, measures(), 0.6)}"
+        measure in table, f"{measure!r} is not a column here{suggest(measure, measures(), 0.6)}"
     )
     rows = table[table["status"] == "ok"]
     rows = rows.assign(**{measure: pd.to_numeric(rows[measure], errors="coerce")})

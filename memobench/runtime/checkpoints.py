@@ -23,7 +23,7 @@ _log = logging.getLogger("memobench")
 
 # Beside the arrays of a run, which are of any names below their own.
 _ARRAYS, _SECONDS, _DEVICES = "arrays/", "seconds", "devices"
-_TIME, _NAMES = columns.real(0), columns.list_of(columns.text_of(1000), 1000)
+_TIME, _NAMES = columns.float_between(0), columns.list_of(columns.text_of(1000), 1000)
 _SEAL_BYTES = 64
 
 

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from memobench.common.errors import UserError, require, shown
+from memobench.common.errors import UserError, require, short_repr
 from memobench.core import plugins
 
 # Workers share a GPU's memory, of which JAX takes this much for one process.
@@ -315,17 +315,17 @@ def make(processes: int | None, on: str) -> Launcher | None:
 
     Raises UserError for another number or place, and where this machine lacks something.
     """
-    require(isinstance(on, str), f"on={shown(on)} must be text, such as 'srun --gpus=1'")
+    require(isinstance(on, str), f"on={short_repr(on)} must be text, such as 'srun --gpus=1'")
     if processes is None:
-        require(not on, f"on={shown(on)} needs processes=N, the number of workers")
+        require(not on, f"on={short_repr(on)} needs processes=N, the number of workers")
         return None
     is_number = type(processes) is int and processes >= 1
-    require(is_number, f"processes={shown(processes)} must be an integer >= 1")
+    require(is_number, f"processes={short_repr(processes)} must be an integer >= 1")
     try:
         words = shlex.split(on)
     except ValueError as error:
         raise UserError(
-            f"on={shown(on)} must be words ({error}); quote them as in a shell"
+            f"on={short_repr(on)} must be words ({error}); quote them as in a shell"
         ) from error
     launcher = Ray(processes, words[1:]) if words[:1] == ["ray"] else Launcher(processes, words)
     launcher.check_machine()

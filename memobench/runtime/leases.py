@@ -26,7 +26,7 @@ from collections.abc import Collection
 from typing import Any
 
 from memobench.common import atomic, strict_json
-from memobench.common.errors import in_a_line, printable, require, shown
+from memobench.common.errors import escape_unprintable, in_a_line, require, short_repr
 from memobench.core import columns as col
 from memobench.store import results as store
 
@@ -111,7 +111,7 @@ class Leases:
                 self._begin(lease)
             except OSError as error:
                 lease.release()
-                raise store.unwritable(self.folder.parent, error) from error
+                raise store.unwritable_error(self.folder.parent, error) from error
             if not lease.run_ids & self.taken(besides=lease):
                 return lease
             lease.release()
@@ -139,7 +139,7 @@ class Leases:
         for path in paths:
             try:
                 data = strict_json.contents(path, MAX_BYTES)
-                content = _checked(strict_json.parsed(data))
+                content = _checked(strict_json.parse(data))
                 held = Held(
                     name=path.name,
                     run_ids=frozenset(content["run_ids"]),
@@ -152,7 +152,7 @@ class Leases:
             except FileNotFoundError:  # Released in this moment.
                 continue
             except Exception as error:
-                _log.warning("skipped lease %s: %s", printable(path), in_a_line(error))
+                _log.warning("skipped lease %s: %s", escape_unprintable(path), in_a_line(error))
                 continue
             found.append(held)
         self._seen = seen
@@ -214,17 +214,17 @@ class Leases:
 
 
 # What a lease holds; of its holder's work, what is said of it at all.
-_TEXT = col.satisfying("a line of text", lambda x: type(x) is str and x.isprintable())
+_TEXT = col.value_where("a line of text", lambda x: type(x) is str and x.isprintable())
 _ABOUT = {
     **dict.fromkeys(("kind", "sweep", "pack", "first", "protocol", "line", "error"), _TEXT),
-    **dict.fromkeys(("done", "steps"), col.whole(0, 2**53)),
+    **dict.fromkeys(("done", "steps"), col.int_between(0, 2**53)),
 }
 _FIELDS = {
     "run_ids": col.list_of(_TEXT, 2**24),
     **dict.fromkeys(("host", "boot", "pids"), _TEXT),
-    "pid": col.whole(0, 2**31 - 1),
+    "pid": col.int_between(0, 2**31 - 1),
     "started": col.or_null(_TEXT),
-    "about": col.satisfying("an object", lambda x: type(x) is dict),
+    "about": col.value_where("an object", lambda x: type(x) is dict),
 }
 MAX_BYTES = 2**30
 
@@ -237,7 +237,7 @@ def _checked(content: Any) -> dict[str, Any]:
     if type(about) is dict:
         cells |= {(name, domain): about[name] for name, domain in _ABOUT.items() if name in about}
     for (name, domain), value in cells.items():
-        require(domain.holds(value), f"has {name}={shown(value)}, not {domain.description}")
+        require(domain.holds(value), f"has {name}={short_repr(value)}, not {domain.description}")
     return content
 
 

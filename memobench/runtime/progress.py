@@ -7,7 +7,7 @@ from typing import Any
 
 import tqdm
 
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 from memobench.core.run import Pack
 from memobench.planner.costs import Prediction
 from memobench.runtime.leases import Held
@@ -96,7 +96,7 @@ class Progress:
             left = max(0.0, self._total - self._total_done) / speed
             until = f"{_clock(left)} left"
             if self._waiting:
-                until = f"waiting for {plural(self._waiting, 'run')} of other processes"
+                until = f"waiting for {pluralize(self._waiting, 'run')} of other processes"
             self.line = (
                 f"{runs_done}/{self._n_runs} runs, {self._steps_done / max(elapsed, 1e-9):,.0f} "
                 f"model-steps/s [{_clock(elapsed)}, {until}]"

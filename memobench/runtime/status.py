@@ -14,7 +14,7 @@ def text(folder: results.Path) -> str:
     >>> print(text("."))
     .: 0 runs are done; nobody works here
     """
-    results.require_folder(folder, results.first(folder), "results=")
+    results.require_folder(folder, results.first_step(folder), "results=")
     sweeps: dict[str, Held] = {}
     packs = collections.defaultdict(list)
     gone = []

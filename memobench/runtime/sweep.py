@@ -25,10 +25,10 @@ from memobench.checks import architectures as checking
 from memobench.checks import optimizers as padding
 from memobench.checks import tasks as task_checking
 from memobench.common import settings
-from memobench.common.errors import Lost, require, shown
-from memobench.common.notation import plural
+from memobench.common.errors import RunsFailed, require, short_repr
+from memobench.common.notation import pluralize
 from memobench.core.cells import check_code
-from memobench.core.columns import matching
+from memobench.core.columns import text_matching
 from memobench.core.run import Pack, Run
 from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
@@ -46,7 +46,7 @@ POLL_SECONDS = 1.0
 MOST_WITHOUT_RESULT = 10
 
 _log = logging.getLogger("memobench")
-_ID = matching(r"[0-9a-f]{16}", "the id of a run")
+_ID = text_matching(r"[0-9a-f]{16}", "the id of a run")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -57,7 +57,7 @@ class TimeUp(Interrupted):
     """A sweep took as long as it was given."""
 
 
-@settings.pinned
+@settings.pin
 def run(
     runs: Iterable[Run],
     results: store.Path | None = None,
@@ -98,7 +98,9 @@ def run(
     'ok'
     """
     is_time = isinstance(seconds, int | float) and seconds >= 0
-    require(is_time, f"seconds={shown(seconds)} is not a number >= 0; give one, or leave it out")
+    require(
+        is_time, f"seconds={short_repr(seconds)} is not a number >= 0; give one, or leave it out"
+    )
     launcher = launch.make(processes, on)
     if launcher:
         require(results is not None, "processes=N needs results=FOLDER, one that all workers share")
@@ -138,7 +140,7 @@ def _saved(wanted: Set[str], workspace: worker.Workspace | None, results: Any) -
     return f"{text}; the same command resumes there"
 
 
-@settings.pinned
+@settings.pin
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
     """The packs in which the runs whose ids are not done would train on this machine.
 
@@ -146,7 +148,7 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
     """
     runs, done = _listed(runs), set(done)
     for x in done:
-        require(_ID.holds(x), f"done: {shown(x)} is no id of a run; give table['run_id']")
+        require(_ID.holds(x), f"done: {short_repr(x)} is no id of a run; give table['run_id']")
     _check(runs)
     left = {run.run_id for run in runs} - done
     return packing.plan_rest(runs, left, jax.default_backend(), local.n_devices())
@@ -163,7 +165,7 @@ def _listed(runs: Iterable[Run]) -> list[Run]:
     """The runs. Raises UserError for anything else, such as a single one."""
     listed = list(runs) if isinstance(runs, Iterable) else [None]
     known = all(isinstance(x, Run) for x in listed)
-    require(known, f"runs={shown(runs)} is no list of runs; give one: [run, ...]")
+    require(known, f"runs={short_repr(runs)} is no list of runs; give one: [run, ...]")
     return listed
 
 
@@ -239,13 +241,13 @@ def _done(
             raise
     if driver.lost:
         others = "; the others are done, and the same command tries these again"
-        raise Lost(_lost(driver.lost, len(wanted)) + others * bool(workspace))
+        raise RunsFailed(_lost(driver.lost, len(wanted)) + others * bool(workspace))
 
 
 def _lost(reasons: Mapping[str, str], n_wanted: int) -> str:
     """How many runs could not be trained, and the most frequent of the reasons."""
     most = collections.Counter(reasons.values()).most_common(3)
-    listed = "; ".join(f"{plural(n, 'run')}: {reason}" for reason, n in most)
+    listed = "; ".join(f"{pluralize(n, 'run')}: {reason}" for reason, n in most)
     return f"{len(reasons)} of {n_wanted} runs could not be trained ({listed})"
 
 
@@ -261,8 +263,8 @@ def _of_other_code(runs: Iterable[Run], rows: Iterable[Mapping[str, Any]]) -> It
     )
     for (noun, name), count in found.items():
         yield (
-            f"{plural(count, 'run')} of the {noun} {name!r} were made by other code, before it was "
-            "edited; the folder keeps them as another entry"
+            f"{pluralize(count, 'run')} of the {noun} {name!r} were made by other code, before it "
+            "was edited; the folder keeps them as another entry"
         )
 
 
@@ -393,7 +395,7 @@ class _Driver:
         reason = ended.error or "its worker ended without a result"
         self.lost |= {x.run_id: reason for x in left if self._tries[x.run_id] > most}
         if ended.error:
-            _log.warning("%s failed: %s", plural(len(left), "run"), reason)
+            _log.warning("%s failed: %s", pluralize(len(left), "run"), reason)
         return rows
 
     def _found(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:

@@ -20,8 +20,16 @@ from memobench.analysis import seeds as analysis
 from memobench.analysis import theorems
 from memobench.certificates import counting
 from memobench.common import settings
-from memobench.common.errors import UnknownKind, agree, in_a_line, printable, reason, require, shown
-from memobench.common.notation import plural
+from memobench.common.errors import (
+    UnknownKind,
+    agree,
+    escape_unprintable,
+    in_a_line,
+    reason,
+    require,
+    short_repr,
+)
+from memobench.common.notation import pluralize
 from memobench.core import module as models
 from memobench.core.cells import check_code, from_cells
 from memobench.core.run import Run
@@ -55,13 +63,13 @@ class Report:
     @property
     def summary(self) -> str:
         counts = (self.shards, self.runs, len(self.errors), len(self.notes))
-        text = ", ".join(map(plural, counts, ("shard", "run", "error", "note")))
-        text += f"; nothing could check the measures of {plural(self.without_weights, 'run')}"
+        text = ", ".join(map(pluralize, counts, ("shard", "run", "error", "note")))
+        text += f"; nothing could check the measures of {pluralize(self.without_weights, 'run')}"
         others = self.runs - self.without_weights
         return text if self.recomputed else f"{text}, --recompute checks those of {others:,}"
 
 
-@settings.pinned
+@settings.pin
 def verify(folder: results.Path, recompute: bool = False) -> Report:
     """A report on every file and every row of a folder.
 
@@ -109,7 +117,7 @@ class _Check:
             self._files = results.weights_names(folder)
 
     def file(self, path: pathlib.Path) -> None:
-        name = printable(path.name)
+        name = escape_unprintable(path.name)
         try:
             read, provenance = results.read_shard(path)
         except Exception as error:
@@ -170,7 +178,7 @@ class _Check:
         self.with_weights.add(run.run_id)
         require(
             digest == row["weights_digest"],
-            f"weights_digest={shown(row['weights_digest'])} is not that of {path.name}, "
+            f"weights_digest={short_repr(row['weights_digest'])} is not that of {path.name}, "
             f"{digest!r}: the row or the file was changed; delete the wrong one",
         )
         require(
@@ -196,11 +204,11 @@ class _Check:
                 listed = (f"{value} ({n:,} runs)" for value, n in counts.most_common())
                 yield f"{len(counts)} values of {name}: {_some(listed)}"
         for text, run_ids in self._noted.items():
-            yield f"{plural(len(run_ids), 'run')} {text}: {_some(run_ids)}"
+            yield f"{pluralize(len(run_ids), 'run')} {text}: {_some(run_ids)}"
         if no_runs := self._files - {f"{x}{certificates.SUFFIX}" for x in self.first}:
             yield (
-                f"{plural(len(no_runs), 'file')} among weights of no run that is here: "
-                f"{_some(map(printable, sorted(no_runs)))}"
+                f"{pluralize(len(no_runs), 'file')} among weights of no run that is here: "
+                f"{_some(map(escape_unprintable, sorted(no_runs)))}"
             )
 
 
@@ -231,8 +239,8 @@ def _require_same(measures: _Row, others: _Row, whose: str, fix: str) -> None:
     for name, other in others.items():
         require(
             agree(measures[name], other, **SAME),
-            f"{name}={shown(measures[name])}, but {whose} {shown(other)}, which is more than "
-            f"rounding; {fix}",
+            f"{name}={short_repr(measures[name])}, but {whose} {short_repr(other)}, which is more "
+            f"than rounding; {fix}",
         )
 
 

@@ -21,7 +21,7 @@ from flax import traverse_util
 from memobench import certificates
 from memobench.common import atomic, settings
 from memobench.common.errors import DoesNotFit, UserError, require
-from memobench.common.notation import plural
+from memobench.common.notation import pluralize
 from memobench.core import cells as runs
 from memobench.core import module as models
 from memobench.core.run import OnSteps, Pack, PackResult, Run, Weights
@@ -57,7 +57,7 @@ class Workspace:
         return checkpoints.Folder(self.folder / ".checkpoints")
 
 
-@settings.pinned
+@settings.pin
 def work(
     workspace: Workspace | None, pack: Pack, on_steps: OnSteps = lambda steps: None
 ) -> list[Shard]:
@@ -128,7 +128,7 @@ def _training(
         n, of = len(pack.runs), pack.runs[0].method.name
         require(
             isinstance(result, PackResult) and len(result.accuracy_R) == len(result.loss_R) == n,
-            f"method {of}: its train gives no PackResult of {plural(n, 'run')}; return one",
+            f"method {of}: its train gives no PackResult of {pluralize(n, 'run')}; return one",
         )
         seconds = time.perf_counter() - started + (timed.earlier if timed else 0.0)
         return dataclasses.replace(
@@ -165,7 +165,7 @@ def _kept(
                 f"ran for {about['run_seconds']} s"
             )
     except OSError as error:
-        raise store.unwritable(workspace.folder, error) from error
+        raise store.unwritable_error(workspace.folder, error) from error
     workspace.checkpoints.discard(row_of)
     return shards
 
@@ -224,7 +224,7 @@ def fitting(pack: Pack, train: Callable[[Pack], PackResult]) -> Iterator[tuple[P
             continue
         _log.warning(
             "a pack of %s, %d models at a time, did not fit in memory; trying %s, %d at a time",
-            plural(len(part.runs), "run"),
+            pluralize(len(part.runs), "run"),
             part.slots,
             " and ".join(str(len(each.runs)) for each in smaller),
             smaller[0].slots,
@@ -258,7 +258,7 @@ def rows_of(pack: Pack, result: PackResult) -> list[dict[str, Any]]:
         measured = {
             "accuracy": result.accuracy_R[i],
             "accuracy_protocol": accuracy_protocol_R[i],
-            "memorized": metrics.chance_corrected(
+            "memorized": metrics.correct_for_chance(
                 result.accuracy_R[i], task.n_predicted, task.chance
             ),
             "bits": metrics.memorized_bits(result.loss_R[i], task.n_predicted, task.n_choices),
@@ -298,7 +298,9 @@ def _certificate(run: Run, found: Weights) -> bytes | None:
     task = found.task or run.task
     try:
         return certificates.encode(
-            certificates.of(task, run.architecture, found.params, first=found.first, seed=run.seed)
+            certificates.make(
+                task, run.architecture, found.params, first=found.first, seed=run.seed
+            )
         )
     except UserError as error:
         _log.warning("weights of run %s are not kept: %s", run.run_id, error)
@@ -325,7 +327,7 @@ def _keep(path: pathlib.Path, data: bytes) -> None:
 
 def _own_measures(run: Run, result: PackResult, place: int) -> dict[str, float]:
     """What only tasks like this one are measured by; nothing where it takes no single weights."""
-    if not result.variables or not measures.of(run.task):
+    if not result.variables or not measures.measures_of(run.task):
         return {}
     true = models.shapes(run.module(), run.task.context_length)
     variables = lanes.crop(result.variables, place, {name: true[name] for name in result.variables})

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 from memobench.common import settings
-from memobench.common.errors import Unwritable, describe, printable, require
+from memobench.common.errors import Unwritable, describe, escape_unprintable, require
 from memobench.core.run import Run
 from memobench.planner import costs, packing
 from memobench.runtime import launch, local, worker
@@ -36,7 +36,7 @@ RETRIES = 3
 _log = logging.getLogger("memobench")
 
 
-@settings.pinned
+@settings.pin
 def work(
     folder: str,
     since: float,
@@ -76,7 +76,7 @@ def work(
                     raise
                 except Exception as error:
                     left = {run.run_id for run in pack.runs} - workspace.reader.rows().keys()
-                    why = printable(describe(error))
+                    why = escape_unprintable(describe(error))
                     lease = leases.take(left, kind="failed", sweep=sweep, error=why)
                     failures.append(stack.enter_context(lease))
             time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Training curves: at which steps points are kept, and the accuracy that papers report of them.
+"""Training curves: the steps at which points are kept, and the accuracy that papers report.
 
 A point is the mean over the steps since the previous point. The accuracy that the published code
 reports is a mean over steps too: there are points where it begins and ends, which determine it.
@@ -14,25 +14,25 @@ import numpy as np
 POINTS = 24
 
 
-def reported(n_steps: int) -> range:
+def reported_steps(n_steps: int) -> range:
     """The steps over which the published code takes its accuracy: the last 100 but the very last.
 
     A single step counts itself.
 
-    >>> reported(4096), reported(5), reported(1)
+    >>> reported_steps(4096), reported_steps(5), reported_steps(1)
     (range(3996, 4095), range(0, 4), range(0, 1))
     """
     return range(max(0, n_steps - 100), max(1, n_steps - 1))
 
 
 def stops(n_steps: int) -> list[int]:
-    """The steps after which points are kept: log-spaced, and at both ends of `reported`.
+    """The steps after which points are kept: log-spaced, and at both ends of `reported_steps`.
 
     >>> stops(5)
     [1, 2, 3, 4, 5]
     """
     spaced = (math.ceil(stop) for stop in np.geomspace(1, n_steps, POINTS))
-    steps = reported(n_steps)
+    steps = reported_steps(n_steps)
     return sorted({*spaced, steps.start, steps.stop} - {0})
 
 
@@ -50,7 +50,7 @@ def published_accuracy(accuracy_RxL: np.ndarray) -> np.ndarray:
 
     On the sampled set (Dana et al. 2025, released code).
     """
-    steps = reported(accuracy_RxL.shape[1])
+    steps = reported_steps(accuracy_RxL.shape[1])
     return accuracy_RxL[:, steps.start : steps.stop].mean(axis=1)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench.common.errors import name_source, require, shown
+from memobench.common.errors import name_source, require, short_repr
 from memobench.core import columns as col
 from memobench.core import module as models
 from memobench.core.columns import Column, Domain
@@ -51,33 +51,34 @@ def measure(
 
     Args:
       meaning: one line.
-      tasks: whose runs have it.
+      *tasks: classes of tasks whose runs have it.
       domain: what its values must be; any finite number by default.
       unit: of the number.
       digits: on pages.
       over_seeds: `mean`, or `none` where a mean is meaningless.
 
-    Raises UserError where a task is missing or no class of tasks, or the domain is none.
+    Raises:
+      UserError: a task is missing or not a class of tasks, or the domain is not a `Domain`.
     """
     require(
         isinstance(meaning, str),
-        f"measure: meaning={shown(meaning)} is no text; write what it is, then its tasks",
+        f"measure: meaning={short_repr(meaning)} is not a text; write its meaning, then its tasks",
     )
     for task in tasks:
         require(
             isinstance(task, type) and issubclass(task, Task),
-            f"measure: {shown(task)} is no class of tasks; give one, such as Associations",
+            f"measure: {short_repr(task)} is not a class of tasks; give one, such as Associations",
         )
     require(tasks, "measure: no tasks are given; write @measure(meaning, Associations)")
     require(
         domain is None or isinstance(domain, Domain),
-        f"measure: domain={shown(domain)} is none; give one, such as "
-        "memobench.core.columns.real(0, 1)",
+        f"measure: domain={short_repr(domain)} is not a Domain; give one, such as "
+        "memobench.core.columns.float_between(0, 1)",
     )
 
     def register(value: Value) -> Value:
         name = value.__name__
-        column = Column(name, meaning, domain or col.real(), unit, digits, over_seeds)
+        column = Column(name, meaning, domain or col.float_between(), unit, digits, over_seeds)
         before = _MEASURES.get(name)
         same = before is None or before.value.__module__ == value.__module__
         require(same, f"measure {name!r} is registered already; choose another name")
@@ -88,12 +89,12 @@ def measure(
     return register
 
 
-def registered() -> dict[str, Measure]:
+def registered_measures() -> dict[str, Measure]:
     """All measures by name."""
     return dict(_MEASURES)
 
 
-def of(task: Task) -> dict[str, Measure]:
+def measures_of(task: Task) -> dict[str, Measure]:
     """The measures that a task's runs have."""
     return {name: each for name, each in _MEASURES.items() if isinstance(task, each.tasks)}
 
@@ -101,34 +102,35 @@ def of(task: Task) -> dict[str, Measure]:
 def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
     """A task's measures of outputs.
 
-    Raises UserError for one that raises anything, or gives a value outside its column's domain.
+    Raises:
+      UserError: one raises anything, or gives a value outside its column's domain.
     """
     return {
-        name: each.column.domain.checked(name, _value(name, each, task, data, output_TxC))
-        for name, each in of(task).items()
+        name: each.column.domain.validate(name, _value(name, each, task, data, output_TxC))
+        for name, each in measures_of(task).items()
     }
 
 
 def _value(name: str, each: Measure, *arguments: Any) -> Any:
     with name_source(f"measure {name}"):
-        return plain(each.value(*arguments))
+        return to_scalar(each.value(*arguments))
 
 
 def require_sound(runs: Iterable[Any]) -> None:
     """Raises UserError for the first measure that raises anything, tried on initial weights.
 
-    Of the runs of each kind of task one is tried.
+    One run of each kind of task is tried.
     """
-    for run in {type(run.task): run for run in runs if of(run.task)}.values():
+    for run in {type(run.task): run for run in runs if measures_of(run.task)}.values():
         module, data = run.module(), run.task.sample()
         key = jax.random.key(0)
         variables = models.init_on_host(module, run.task.context_length, key)
         outputs_TxC = outputs(run.task, module, variables, data)
-        for name, each in of(run.task).items():
+        for name, each in measures_of(run.task).items():
             _value(name, each, run.task, data, outputs_TxC)
 
 
-def plain(value: Any) -> Any:
+def to_scalar(value: Any) -> Any:
     """An array of one number as that number."""
     return np.asarray(value).item() if np.ndim(value) == 0 else value
 

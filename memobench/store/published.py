@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from memobench.common import folders
-from memobench.common.errors import UserError, closest, require, shown
+from memobench.common.errors import UserError, require, short_repr, suggest
 from memobench.common.folders import QUICK
 from memobench.store.results import to_table
 from memobench.store.rows import all_columns
@@ -31,25 +31,28 @@ def published(name: str, preset: str | None = None) -> pd.DataFrame:
       preset: "quick", "full" or another that is published; by default the rows of all of them. Of a
         run that was measured several times the latest counts.
 
-    Raises UserError for what is not published; its line lists what is.
+    Raises:
+      UserError: it is not published; the line lists what is.
 
     >>> table = published("board/typical")
     >>> bool(table["run_id"].is_unique)
     True
     """
-    require(isinstance(name, str), f"name={shown(name)} is no name; give one of an experiment")
+    require(
+        isinstance(name, str), f"name={short_repr(name)} is not a name; give that of an experiment"
+    )
     known = files()
-    require(name in known, f"no rows of {name!r} are published{closest(name, known, 0.6)}")
+    require(name in known, f"no rows of {name!r} are published{suggest(name, known, 0.6)}")
     of_presets = known[name]
     require(
         preset is None or preset in of_presets,
         f"preset={preset!r} of {name} is not published; choose one of {', '.join(of_presets)}",
     )
-    return _latest(path for each, path in of_presets.items() if preset in (None, each))
+    return _keep_latest(path for each, path in of_presets.items() if preset in (None, each))
 
 
 def files() -> dict[str, dict[str, pathlib.Path]]:
-    """The published tables of runs: of each experiment the file of each preset."""
+    """The published tables of runs: the file of each preset of each experiment."""
     folder, found = folders.published(), dict[str, dict[str, pathlib.Path]]()
     if not folder.is_dir():
         raise UserError(f"{folder} with the published tables is missing; install memobench again")
@@ -60,7 +63,7 @@ def files() -> dict[str, dict[str, pathlib.Path]]:
     return found
 
 
-def of_preset(preset: str) -> set[str]:
+def experiments_of(preset: str) -> set[str]:
     """The experiments of which the preset is published."""
     return {name for name, presets in files().items() if preset in presets}
 
@@ -70,12 +73,12 @@ def run_ids() -> set[str]:
     return set().union(*map(_ids, _paths()))
 
 
-def of_runs(ids: Set[str]) -> pd.DataFrame | None:
-    """The published rows of these runs, of whichever experiments and presets; None without any."""
+def rows_of(ids: Set[str]) -> pd.DataFrame | None:
+    """The published rows of these runs, of all experiments and presets; None without any."""
     paths = [path for path in _paths() if not ids.isdisjoint(_ids(path))]
     if not paths:
         return None
-    table = _latest(paths)
+    table = _keep_latest(paths)
     return table[table["run_id"].isin(ids)].reset_index(drop=True)
 
 
@@ -87,7 +90,7 @@ def _ids(path: pathlib.Path) -> set[str]:
     return set(pd.read_csv(path, usecols=["run_id"], dtype=str)["run_id"])
 
 
-def _latest(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
+def _keep_latest(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     """The rows of tables of runs, of each run the latest."""
     table = pd.concat(map(read, paths), ignore_index=True)
     latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")

@@ -26,11 +26,11 @@ from memobench.common import atomic, folders, strict_json
 from memobench.common.errors import (
     Unwritable,
     UserError,
+    escape_unprintable,
     in_a_line,
-    printable,
     reason,
     require,
-    shown,
+    short_repr,
 )
 from memobench.core.spec import SPEC_VERSION
 from memobench.store import rows as schema
@@ -42,7 +42,7 @@ _FIELDS = {"schema", "digest", "provenance", "rows"}
 MAX_BYTES = 2**30
 # The folder of weights beside shards.
 _WEIGHTS = "weights"
-# What systems put into any folder, in small letters; most of theirs are hidden.
+# Files that systems put into any folder, in small letters; most of theirs are hidden.
 _OF_SYSTEMS = {"thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "lost+found"}
 
 Path = str | os.PathLike[str]
@@ -58,7 +58,11 @@ class Shard(NamedTuple):
 
 
 def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
-    """The folder. Where there is none, raises UserError that names it and ends with the fix."""
+    """The folder as a path.
+
+    Raises:
+      UserError: it is not a folder; the line names it and ends with the fix.
+    """
     folders.require_path(folder, name.removesuffix("=") or "folder")
     # An empty path would be taken for the working directory.
     is_one = os.fspath(folder) and os.path.isdir(folder)
@@ -66,8 +70,8 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
     return pathlib.Path(folder)
 
 
-def first(folder: Path) -> str:
-    """What makes a folder of results."""
+def first_step(folder: Path) -> str:
+    """The command that makes a folder of results, as the end of a message."""
     named = "" if str(folder) == folders.SHARDS else f" --results={folder}"
     return f"first: memobench run EXPERIMENT{named}"
 
@@ -96,8 +100,8 @@ def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     return folder
 
 
-def unwritable(folder: Path, error: OSError) -> Unwritable:
-    """What to raise where a folder that was writable no longer is."""
+def unwritable_error(folder: Path, error: OSError) -> Unwritable:
+    """The error for a folder that was writable and no longer is."""
     return Unwritable(
         f"results={str(folder)!r} can no longer be written ({error.strerror}); "
         "no result in it is damaged: fix it and the same command resumes"
@@ -108,9 +112,12 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
     """Writes one shard, whole or not at all, and returns where it is.
 
     The name is a hash of the run ids. A valid shard of that name is kept as it is, and next to a
-    corrupt one the new shard gets another name: nothing measured is ever overwritten. NaN and
-    infinity are refused (ValueError), and provenance with the name of a column of rows; a diverged
+    corrupt one the new shard gets another name: nothing measured is ever overwritten. A diverged
     run's measures are None.
+
+    Raises:
+      ValueError: a number is NaN or infinite.
+      UserError: the provenance has the name of a column of rows.
     """
     schema.require_apart(rows, provenance)
     stem = shard_name(row["run_id"] for row in rows)
@@ -153,9 +160,12 @@ def load_results(folder: Path) -> pd.DataFrame:
 
     A file that is torn, changed, foreign or outdated is named in a warning and skipped. Where two
     shards hold the same run, the row counts whose weights lie in the folder; of equal ones the
-    first by name. Raises UserError for a folder that does not exist.
+    first by name.
+
+    Raises:
+      UserError: the folder does not exist.
     """
-    inner = require_folder(folder, first(folder), "results=")
+    inner = require_folder(folder, first_step(folder), "results=")
     inner /= pathlib.PurePath(folders.SHARDS).name
     # Pages lie around the folder of shards, and would all be named as no shards.
     below = not any(map(_is_shard, shard_paths(folder))) and inner.is_dir()
@@ -175,8 +185,12 @@ def load_rows(folder: Path) -> dict[str, dict]:
 class Reader:
     """A results folder to which others may be writing: each of its files is read once.
 
-    since: files last changed before this time (seconds, the file system's clock) are left out.
-    newest: when the newest file that was read was last changed.
+    Args:
+      folder: of results.
+      since: files last changed before this time (seconds, the file system's clock) are left out.
+
+    Attributes:
+      newest: time of the last change of the newest file that was read.
     """
 
     def __init__(self, folder: Path, since: float = 0.0) -> None:
@@ -203,14 +217,14 @@ class Reader:
                 shard = read_shard(path)
             except OSError as error:
                 # It may be gone the next time.
-                _log.warning("skipped %s: %s", printable(path), error.strerror or error)
+                _log.warning("skipped %s: %s", escape_unprintable(path), error.strerror or error)
                 continue
             except Exception as error:
-                _log.warning("skipped %s: %s", printable(path), in_a_line(error))
+                _log.warning("skipped %s: %s", escape_unprintable(path), in_a_line(error))
                 self._skipped[path.name] = stat.st_size
                 continue
             for row in with_provenance(shard.rows, shard.provenance):
-                self._add(_shared(row))
+                self._add(_intern(row))
             # At last: Ctrl-C may come in between, and who resumes reads what is not marked.
             self._read.add(path.name)
             self.newest = max(self.newest, stat.st_mtime)
@@ -224,7 +238,7 @@ class Reader:
 
 
 def has_weights(folder: Path, row: Mapping[str, Any]) -> bool:
-    """Whether the file of weights that a row names by its digest lies in the folder."""
+    """True where the file of weights that a row names by its digest lies in the folder."""
     if row.get("weights_digest") is None:
         return False
     try:
@@ -244,7 +258,7 @@ def weights_names(folder: Path) -> set[str]:
 
 
 def weights_path(folder: Path, run_id: str) -> pathlib.Path:
-    """Where the weights of a run of a results folder are kept."""
+    """The file of a run's weights in a results folder."""
     return pathlib.Path(folder, _WEIGHTS, f"{run_id}.safetensors")
 
 
@@ -274,7 +288,7 @@ def to_table(rows: Sequence[dict]) -> pd.DataFrame:
     return whole[order].astype(dict.fromkeys(measures(), float)).copy()
 
 
-def _shared(row: dict[str, Any]) -> dict[str, Any]:
+def _intern(row: dict[str, Any]) -> dict[str, Any]:
     """The row with names and texts interned, as every file brings its own copies of them."""
     texts = (x if type(x) is not str else sys.intern(x) for x in row.values())
     return dict(zip(map(sys.intern, row), texts, strict=True))
@@ -292,7 +306,7 @@ def read_shard(path: pathlib.Path) -> Shard:
       OSError: it cannot be read.
       UserError: it is not a shard, was changed after it was written, or is of another version.
     """
-    shard = strict_json.parsed(strict_json.contents(path, MAX_BYTES))
+    shard = strict_json.parse(strict_json.contents(path, MAX_BYTES))
     require(isinstance(shard, dict) and "schema" in shard, "not a memobench shard")
     _require_version("schema", shard["schema"], SCHEMA)
     require(shard.keys() == _FIELDS, f"not a shard of schema {SCHEMA}: other fields")
@@ -312,6 +326,6 @@ def _require_version(name: str, version: Any, known: int) -> None:
     is_old = type(version) is int and version < known
     require(
         type(version) is int and version == known,
-        f"{name} must be {known}, got {shown(version)}"
+        f"{name} must be {known}, got {short_repr(version)}"
         + (", which is too old. Train its runs again" if is_old else ". Update memobench"),
     )

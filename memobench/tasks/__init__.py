@@ -1,1 +1,1 @@
-"""Tasks: what is to be memorized. One file per task; `base.Task` says what each offers."""
+"""Tasks: what is to be memorized. One file per task; `core.task.Task` is their contract."""

@@ -15,7 +15,7 @@ from memobench.tasks.tokens import SampledTask
 
 @kind("associations")
 class Associations(SampledTask):
-    """What follows each of T = `n_examples` sequences of tokens: one next token."""
+    """One next token follows each of T = `n_examples` sequences of tokens."""
 
     theorems: ClassVar[dict] = {theory.PROPOSITION_3: theory.always}
 

@@ -49,7 +49,7 @@ class Bijection(TokenTask):
 
     @property
     def only_asked(self) -> bool:  # type: ignore[override]
-        """Tokens that are not asked are no answers of a bijection."""
+        """Tokens that are not asked are not answers of a bijection."""
         return self.n_values is None
 
     @property
@@ -70,7 +70,7 @@ class Bijection(TokenTask):
         return ("accuracy", "accuracy_protocol", "loss", "memorized")
 
     @property
-    def only_whole(self) -> str:
+    def slicing_error(self) -> str:
         """The first tokens are a smaller bijection, unless answers are drawn."""
         return "its answers are a permutation; set permuted=False" if self.permuted else ""
 
@@ -86,6 +86,6 @@ class Bijection(TokenTask):
         changes: dict[str, Any] = {"vocab_size": 1 + (self.n_values or 1), "seed": 0}
         return self.replace(**changes)
 
-    def padded(self, module: Any) -> Self:
+    def pad_to(self, module: Any) -> Self:
         changes: dict[str, Any] = {"vocab_size": module.vocab_size, "seed": 0}
         return self.replace(**changes)

@@ -15,7 +15,7 @@ from memobench.tasks.tokens import SampledTask
 
 @kind("distributions")
 class Distributions(SampledTask):
-    """What follows each sequence: `n_next` tokens whose probabilities fall as `conditional` says.
+    """Each sequence is followed by `n_next` tokens whose probabilities fall as `conditional` says.
 
     `uniform`; `power_law`, proportional to rank ** -conditional_parameter; `dirichlet`, symmetric
     with that concentration. Sequences and their frequencies are sampled as those of `Associations`.
@@ -53,7 +53,7 @@ class Distributions(SampledTask):
 
     @property
     def one_answer(self) -> bool:
-        """Whether every sequence has a single next token."""
+        """True where every sequence has a single next token."""
         return self.n_next == 1
 
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:

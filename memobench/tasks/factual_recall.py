@@ -89,7 +89,7 @@ class FactualRecall(TokenTask):
         del next_TxK
         return self.contexts(key, jnp.arange(self.n_examples))
 
-    def fresh(self, key: jax.Array, batch_size: int) -> Fresh:
+    def draw_batch(self, key: jax.Array, batch_size: int) -> Fresh:
         """fact_B, uniformly drawn, and tokens_BxS with new noise at new places."""
         fact_key, context_key = jax.random.split(key)
         fact_B = jax.random.randint(fact_key, (batch_size,), 0, self.n_examples, jnp.int32)
@@ -104,16 +104,16 @@ class FactualRecall(TokenTask):
         subject_B, relation_B = fact_B // self.n_relations, fact_B % self.n_relations
         random_BxS = jax.random.bits(key, (n_facts, length + 1), jnp.uint32)
 
-        def below(limit: int, words_BxS: jax.Array) -> jax.Array:
+        def draw_below(limit: int, words_BxS: jax.Array) -> jax.Array:
             # Uniform up to a relative error of limit / 2^32.
             return (words_BxS % jnp.uint32(limit)).astype(jnp.int32)
 
         # Two distinct places before the end.
-        place_B = below(length - 1, random_BxS[:, -1])
-        other_B = below(length - 2, random_BxS[:, -2])
+        place_B = draw_below(length - 1, random_BxS[:, -1])
+        other_B = draw_below(length - 2, random_BxS[:, -2])
         other_B = other_B + (other_B >= place_B)
         # The end takes the last place, whose random word is therefore free to draw `other_B`.
-        tokens_BxS = first_noise + below(max(self.n_noise, 1), random_BxS[:, :-1])
+        tokens_BxS = first_noise + draw_below(max(self.n_noise, 1), random_BxS[:, :-1])
         number_1xS = jnp.arange(length)[None]
         for at_B, token_B in (
             (place_B, first_subject + subject_B),

@@ -2,7 +2,7 @@
 
 Multi-query associative recall (Arora et al. 2024, "Zoology"), of whose queries one is asked, drawn
 at random: what reads the pairs cannot know which. Pairs are new at every step of training, so that
-no weight can hold them: what is measured is a model's state. It is no capacity, and has no bits.
+no weight can hold them: what is measured is a model's state. It is not a capacity, and has no bits.
 
 The first half of the vocabulary are values, all others keys. An example is what the answer
 is; its pairs are drawn anew, for an evaluation from the task's seed alone.
@@ -52,7 +52,7 @@ class InContextRecall(TokenTask):
 
     @property
     def n_keys(self) -> int:
-        """Keys are the tokens that are no values."""
+        """Keys are the tokens that are not values."""
         return self.vocab_size - self.n_outputs
 
     @property
@@ -70,7 +70,7 @@ class InContextRecall(TokenTask):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Nothing is memorized."""
+        """Neither memorized nor bits: nothing is memorized."""
         return ("accuracy", "accuracy_protocol", "loss")
 
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -83,7 +83,7 @@ class InContextRecall(TokenTask):
         """tokens_TxS of an evaluation."""
         return self.contexts(key, next_TxK[:, 0])
 
-    def fresh(self, key: jax.Array, batch_size: int) -> Fresh:
+    def draw_batch(self, key: jax.Array, batch_size: int) -> Fresh:
         """example_B, uniformly drawn, and tokens_BxS with new pairs."""
         example_key, context_key = jax.random.split(key)
         example_B = jax.random.randint(example_key, (batch_size,), 0, self.n_examples, jnp.int32)

@@ -27,9 +27,11 @@ _LABELS, _BAG, _TOKENS = range(3)
 class Labelled(NamedTuple):
     """One set of labelled contexts.
 
-    query_TxI: float32. context: float32, (T, N, I), or (N, I) where one is shared, or (B, I), the
-    bag, where place_TxN, int32, says which of its vectors is at a place; place_TxN is empty (T, 0)
-    otherwise. label_T: int32 classes or float32 scalars.
+    Attributes:
+      query_TxI: float32.
+      context: float32, (T, N, I), or (N, I) where one is shared, or (B, I), the bag.
+      place_TxN: int32, the vector of the bag at each place; empty (T, 0) where there is no bag.
+      label_T: int32 classes or float32 scalars.
     """
 
     query_TxI: np.ndarray
@@ -39,7 +41,7 @@ class Labelled(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """What weights are made for: query_TxI, context_TxNxI, label_T (classes or float scalars)."""
+    """Examples for constructions: query_TxI, context_TxNxI, label_T (classes or float scalars)."""
 
     query_TxI: np.ndarray
     context_TxNxI: np.ndarray
@@ -48,7 +50,7 @@ class Contexts(NamedTuple):
 
 @kind("labelled_contexts")
 class LabelledContexts(Task):
-    """What is to be memorized: a label for each of `n_examples` pairs of a query and a context.
+    """A label is memorized for each of `n_examples` pairs of a query and a context.
 
     A query is a vector in R^input_dim, a context `context_length` of them, all entries
     uniform(0, 1). `contexts` says whether one is `shared` by all examples, every example has a
@@ -105,7 +107,7 @@ class LabelledContexts(Task):
 
     @property
     def one_answer(self) -> bool:
-        """Whether labels are classes."""
+        """True where labels are classes."""
         return self.n_classes is not None
 
     @classmethod
@@ -119,13 +121,13 @@ class LabelledContexts(Task):
     def with_count(self, n_examples: int) -> Self:
         return self.replace(n_examples=n_examples)
 
-    def largest(self, tasks: Sequence[Self]) -> Self:
+    def enclose(self, tasks: Sequence[Self]) -> Self:
         """The task that has each of these as a prefix, apart from seeds.
 
         Its n_examples is rounded up to 2^i or 3 * 2^i, so that more packs share a compilation.
         """
         return self.replace(
-            n_examples=rounded(max(task.n_examples for task in tasks)),
+            n_examples=round_up(max(task.n_examples for task in tasks)),
             context_length=max(task.context_length for task in tasks),
             seed=0,
         )
@@ -176,14 +178,14 @@ class LabelledContexts(Task):
         """loss_T (nats, or squared error) and correct_T, in float64."""
         output_TxC, label_T = np.asarray(output_TxC, np.float64), np.asarray(data.label_T)
         if self.n_classes:
-            return metrics.judged(output_TxC, label_T[:, None], np.ones((len(label_T), 1)))
+            return metrics.judge(output_TxC, label_T[:, None], np.ones((len(label_T), 1)))
         error_T = output_TxC[:, 0] - label_T
         return error_T**2, np.abs(error_T) <= metrics.SCALAR_TOLERANCE
 
     def floats_shared(self) -> float:
         """The set itself."""
         own = {"random": self.context_length * self.input_dim, "bag": self.context_length}
-        return float(rounded(self.n_examples) * (self.input_dim + own.get(self.contexts, 0)))
+        return float(round_up(self.n_examples) * (self.input_dim + own.get(self.contexts, 0)))
 
     def to_construct(self, data: Labelled, aimed_A: np.ndarray) -> Contexts:
         """The queries with these indices, each with its context, and their labels."""
@@ -223,7 +225,7 @@ class LabelledContexts(Task):
         return order_TxB[:, : self.context_length].copy()
 
 
-def rounded(n_examples: int) -> int:
+def round_up(n_examples: int) -> int:
     """The next number of the form 2^i or 3 * 2^i."""
     unit = 1 << max(n_examples.bit_length() - 2, 0)
     return math.ceil(n_examples / unit) * unit

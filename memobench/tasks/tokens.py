@@ -29,10 +29,12 @@ _MOST_BITS = 2**17
 class Instance(NamedTuple):
     """One instance of a task.
 
-    next_TxK: int32 tokens that may follow, the likeliest first, or (T, S, K) those that may occur
-    at every place; probability_TxK: how likely, summing to 1; prior_T: how often each sequence
-    occurs, summing to 1. tokens_TxS: int32, the sequences; empty (0, S) where they are all N^S in
-    lexicographic order.
+    Attributes:
+      next_TxK: int32 tokens that may follow, the likeliest first, or (T, S, K) those that may occur
+        at every place.
+      probability_TxK: how likely they are, summing to 1.
+      prior_T: how often each sequence occurs, summing to 1.
+      tokens_TxS: int32, the sequences; empty (0, S) where they are all N^S in lexicographic order.
     """
 
     next_TxK: jax.Array
@@ -49,7 +51,7 @@ class Fresh(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """What weights are made for: tokens_TxS, what follows, how likely, and how often they occur."""
+    """Examples for constructions: sequences, what follows, how likely, and how often they occur."""
 
     tokens_TxS: np.ndarray
     next_TxK: np.ndarray
@@ -90,23 +92,23 @@ class TokenTask(Task):
 
     @property
     def n_choices(self) -> int:
-        """How many tokens an answer is drawn from."""
+        """The number of tokens that an answer is drawn from."""
         return self.vocab_size
 
     @property
     def n_outputs(self) -> int:
-        """How many tokens may be answers; they come first in the vocabulary."""
+        """The number of tokens that may be answers; they come first in the vocabulary."""
         return self.vocab_size
 
     @property
-    def listed(self) -> bool:
-        """Whether an instance lists its sequences; otherwise they are all N^S."""
+    def is_listed(self) -> bool:
+        """True where an instance lists its sequences; otherwise they are all N^S."""
         return self.n_sequences is not None or self.always_listed
 
     @property
     def shares_inputs(self) -> bool:  # type: ignore[override]
-        """Whether all sequences of the same tokens are read."""
-        return not self.listed
+        """True where all sequences of the same tokens are read."""
+        return not self.is_listed
 
     @property
     def is_even(self) -> bool:
@@ -171,7 +173,7 @@ class TokenTask(Task):
         _, first = np.unique(drawn, axis=0, return_index=True)
         return jnp.asarray(drawn[np.sort(first)[:n_sequences]], jnp.int32)
 
-    def fresh(self, key: jax.Array, batch_size: int) -> Fresh:
+    def draw_batch(self, key: jax.Array, batch_size: int) -> Fresh:
         """The batch of a step, from its key, where every step draws its own."""
         raise NotImplementedError
 
@@ -194,7 +196,7 @@ class TokenTask(Task):
 
     def shapes(self) -> Any:
         next_TxK, probability_TxK = jax.eval_shape(self.sample_next, jax.random.key(0))
-        n_listed = self.n_examples if self.listed else 0
+        n_listed = self.n_examples if self.is_listed else 0
         instance: Any = Instance
         return instance(
             next_TxK=next_TxK,
@@ -212,7 +214,7 @@ class TokenTask(Task):
 
     def tokens(self, instance: Instance, example: jax.Array) -> jax.Array:
         """tokens_S of the example with this index; elementwise on any leading shape."""
-        if not self.listed:
+        if not self.is_listed:
             return tokens_of(example, self.vocab_size, self.context_length)
         return instance.tokens_TxS[example]
 
@@ -266,7 +268,7 @@ class TokenTask(Task):
             examples_B = jnp.arange(self.n_examples) if exact else examples_B
             tokens_BxS = self.tokens(instance, examples_B)
         with jax.default_matmul_precision("highest"):
-            if exact and not self.listed:
+            if exact and not self.is_listed:
                 logits_BxN = module.all_logits(variables, tokens_BxS)
             else:
                 logits_BxN = jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(
@@ -304,7 +306,7 @@ class TokenTask(Task):
 
     def outputs(self, module: Any, variables: Any, data: Instance) -> jax.Array:
         tokens_TxS = self.tokens(data, jnp.arange(self.n_examples))
-        if not self.listed:
+        if not self.is_listed:
             return module.all_logits(variables, tokens_TxS)
         return jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
 
@@ -332,7 +334,7 @@ class TokenTask(Task):
             output_TxC = np.where(asked_C, output_TxC, -np.inf)
         probability_TxK = np.asarray(data.probability_TxK, np.float64)
         probability_TxK = probability_TxK / probability_TxK.sum(axis=-1, keepdims=True)
-        return metrics.judged(output_TxC, np.asarray(data.next_TxK), probability_TxK)
+        return metrics.judge(output_TxC, np.asarray(data.next_TxK), probability_TxK)
 
     def to_construct(self, data: Instance, aimed_A: np.ndarray) -> Tokens:
         """The sequences with these indices, and what follows them."""
@@ -359,7 +361,7 @@ class TokenTask(Task):
         """The task without its number of examples: searches share a pack where these are equal."""
         raise NotImplementedError
 
-    def padded(self, module: Any) -> Self:
+    def pad_to(self, module: Any) -> Self:
         """The largest task of a pack's searches, as the module reads it; a trial is on a part."""
         del module
         return self.replace(seed=0)
@@ -391,7 +393,7 @@ class SampledTask(TokenTask):
         return self.n_sequences or self.vocab_size**self.context_length
 
     @property
-    def only_whole(self) -> str:
+    def slicing_error(self) -> str:
         if self.is_even and self.n_sequences is not None:
             return ""
         return (

@@ -1,11 +1,12 @@
-"""What theorems promise or forbid, as functions of a run's sizes. Imports no JAX.
+"""Theorems on memorization, as functions of a run's sizes. Imports no JAX.
 
 A theorem takes sizes by name: a mapping such as `runs.cells`, a row of a table or a table, whose
 columns then give a column. Kinds say which theorems are about them (`Spec.theorems`), so that an
 architecture in a user's own file is promised what it names, and may bring theorems of its own.
 
-`theorem` says what a theorem is; `bounds` what theorems promise, `limits` what they forbid,
-`guides` what is expected of large sizes without proof; `formulas` are for comparison.
+`theorem` has the classes; `bounds` are numbers that theorems promise, `limits` those that they
+forbid to exceed, `guides` those expected of large sizes without proof; `formulas` are for
+comparison.
 """
 
 from memobench.theory.bounds import (
@@ -38,7 +39,7 @@ from memobench.theory.limits import (
     SATURATED_ATTENTION,
     SLACK_BITS,
     UPPER_BOUNDS,
-    certified,
+    is_certified,
 )
 from memobench.theory.theorem import Bound, Condition, Limit, Sizes, Theorem, Violation, always
 
@@ -73,8 +74,8 @@ __all__ = [
     "Theorem",
     "Violation",
     "always",
-    "certified",
     "encoder_bound",
+    "is_certified",
     "outer_products_guide",
     "t_eps",
 ]

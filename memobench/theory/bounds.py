@@ -1,4 +1,4 @@
-"""What theorems promise: numbers of examples that some weights memorize."""
+"""Bounds that theorems promise: numbers of examples that some weights memorize."""
 
 import dataclasses
 from typing import Any
@@ -9,12 +9,12 @@ from memobench.theory.theorem import DANA, MAHDAVI, Bound, Sizes, number, plane
 
 
 def _spans(sizes: Sizes) -> Any:
-    """Whether tokens span a stream of two dimensions at least."""
+    """True where tokens span a stream of two dimensions at least."""
     return plane(sizes) & (number(sizes["vocab_size"]) >= sizes["d_model"])
 
 
 def _attention(sizes: Sizes) -> Any:
-    # Attention to a single token is no choice: heads then add nothing to the skip connection.
+    # Attention to a single token is not a choice: heads then add nothing to the skip connection.
     return _spans(sizes) & (sizes["context_length"] > 1)
 
 
@@ -22,7 +22,7 @@ def _attention_alone(sizes: Sizes) -> Any:
     return _attention(sizes) & (sizes["d_mlp"] == 0)
 
 
-def _seen(sizes: Sizes) -> Any:
+def _effective_d_head(sizes: Sizes) -> Any:
     # Heads wider than the stream, as released code has them, see no more than the stream.
     return np.minimum(sizes["d_head"], sizes["d_model"])
 
@@ -42,7 +42,7 @@ _ARCHITECTURE, _BOTH = ("architecture",), ("architecture", "task")
 COROLLARY_2 = Bound(
     name="Dana 2025: H·d_h + d",
     source=f"{DANA}, Theorem 1 and Corollaries 1 and 2",
-    value=lambda sizes: sizes["n_heads"] * _seen(sizes) + sizes["d_model"],
+    value=lambda sizes: sizes["n_heads"] * _effective_d_head(sizes) + sizes["d_model"],
     assumptions="sequences end in as many tokens as there are dimensions",
     about=_ARCHITECTURE,
     where=_attention_alone,
@@ -55,7 +55,7 @@ SILENT_MLP = dataclasses.replace(
 MAHDAVI_1 = Bound(
     name="Mahdavi 2024: H·(d_h − 1) + 1",
     source=f"{MAHDAVI}, Theorem 1",
-    value=lambda sizes: sizes["n_heads"] * (_seen(sizes) - 1) + 1,
+    value=lambda sizes: sizes["n_heads"] * (_effective_d_head(sizes) - 1) + 1,
     assumptions="as Dana et al. carry it over to tokens",
     about=_ARCHITECTURE,
     where=_attention_alone,
@@ -115,7 +115,7 @@ BUBECK = Bound(
     where=_mlp,
 )
 
-# What a run is promised is the largest of those that apply to it; see `lower_bounds`.
+# A run is promised the largest of those that apply to it; see `lower_bounds`.
 LOWER_BOUNDS = (
     COROLLARY_2,
     SILENT_MLP,

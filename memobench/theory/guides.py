@@ -1,4 +1,4 @@
-"""Asymptotic guides: about how many examples a memory holds. No theorems: nothing is promised."""
+"""Asymptotic guides to the examples that a memory holds. No theorems: nothing is promised."""
 
 import bisect
 import functools
@@ -11,7 +11,7 @@ from memobench.theory.theorem import Bound, Sizes, number, plane
 
 
 def outer_products_guide(vocab_size: int, d_model: int) -> int:
-    """How many of T associations a sum of outer products holds, all at once: an asymptotic guide.
+    """The associations that a sum of outer products holds, all at once: an asymptotic guide.
 
     Keys and values are random unit vectors, labels uniform. For an association with the value v and
     another token's value w, (v - w) W k is 1 - v.w, plus crosstalk of the other T - 1: each adds

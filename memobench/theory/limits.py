@@ -1,4 +1,4 @@
-"""What theorems forbid: what no weights can do, and a least loss that a search certifies."""
+"""Limits that theorems set: no weights exceed them, nor have less than a certified loss."""
 
 import math
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memobench.core.spec import Spec
 from memobench.theory.theorem import DANA, MAHDAVI, Limit, Sizes
 
 # A head is saturated on an example if its largest attention weight exceeds this.
@@ -40,14 +41,14 @@ RANK_OF_WEIGHTS = Limit(
 )
 # Losses in float32 are known to about 1e-6.
 _ROUNDING = 1e-5
-# What certifies the least loss that a search found, before a run below it counts as wrong: of so
-# many starts at least, so many ended there, within a share or a number, and the gradient vanishes.
+# A search certifies the least loss that it found, so that a run below it counts as wrong, if of so
+# many starts at least so many ended there, within a share or a number, and the gradient vanishes.
 LEAST_STARTS, LEAST_AGREEING = 16, 2
 AGREES, VANISHES = 1e-6, 1e-6
 
 
-def certified(row: Any) -> bool:
-    """Whether an optimised row's loss may count as the least there is.
+def is_certified(row: Any) -> bool:
+    """True for an optimised row whose loss may count as the least there is.
 
     A search that ended early, or that found its best once, says only that there are such weights.
     No search proves that there are no better ones: `PROPOSITION_1` says what it assumes.
@@ -74,11 +75,10 @@ UPPER_BOUNDS = (COUNTING, PROPOSITION_2, RANK_OF_WEIGHTS, PROPOSITION_1)
 
 
 def _bits_per_weight(sizes: Sizes) -> Any:
-    """What one weight can hold: what a construction stored, or the method's precision."""
-    from memobench.core.run import Method
-
-    known = {name: kind.bits_per_weight for name, kind in Method.kinds().items()}
-    bits = np.vectorize(lambda name: known.get(name, Method.bits_per_weight), otypes=[float])
+    """The bits of one weight: those that a construction stored, or the method's precision."""
+    methods: Any = Spec.families["method"]
+    known = {name: kind.bits_per_weight for name, kind in methods.kinds().items()}
+    bits = np.vectorize(lambda name: known.get(name, methods.bits_per_weight), otypes=[float])
     by_method = bits(np.asarray(sizes["method"], object))
     stored = sizes.get("stored_bits")
     if stored is None:

@@ -1,4 +1,4 @@
-"""What a theorem is: a number, as a function of a run's sizes, and the runs that it is about."""
+"""Classes of theorems: a number, as a function of a run's sizes, and the runs it is about."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UserError, closest, describe, require, shown
+from memobench.common.errors import UserError, describe, require, short_repr, suggest
 from memobench.core.spec import Spec
 
 # Papers of several theorems.
@@ -18,7 +18,7 @@ MAHDAVI = "Mahdavi, Liao & Thrampoulidis 2024"
 
 # A mapping, a row or a table of the sizes that `runs.cells` names.
 Sizes = Any
-# Whether something holds, of sizes.
+# A predicate of sizes.
 Condition = Callable[[Sizes], Any]
 
 
@@ -38,11 +38,13 @@ def number(value: Any) -> Any:
     return math.nan if value is None else np.asarray(value, np.float64)
 
 
-def _told(theorem: str, what: str, function: Callable[[Sizes], Any]) -> Callable[[Sizes], Any]:
-    """The function, which says whose it is where it raises anything but KeyError."""
+def _name_errors_of(
+    theorem: str, what: str, function: Callable[[Sizes], Any]
+) -> Callable[[Sizes], Any]:
+    """The function, whose errors but KeyError become a UserError that names the theorem."""
 
     @functools.wraps(function)
-    def told(sizes: Sizes) -> Any:
+    def call(sizes: Sizes) -> Any:
         try:
             return function(sizes)
         except (KeyError, UserError):  # A table may lack a column.
@@ -53,16 +55,20 @@ def _told(theorem: str, what: str, function: Callable[[Sizes], Any]) -> Callable
                 "of a run, or a table with a column for each"
             ) from error
 
-    return told
+    return call
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Theorem:
     """A number that a theorem gives.
 
-    value: computes it from a run's sizes. assumptions: what it asks beyond the sizes; empty where
-    it asks nothing that random instances could fail. about: families, by their columns, whose kinds
-    say in `theorems` whether it is about them. where: the sizes that it is about.
+    Attributes:
+      name: in tables and messages.
+      source: the paper, and the theorem in it.
+      value: computes the number from a run's sizes.
+      assumptions: those beyond the sizes; empty where random instances cannot fail any.
+      about: families, by their columns, whose kinds say in `theorems` whether it is about them.
+      where: the condition on sizes under which it holds.
     """
 
     name: str
@@ -77,24 +83,25 @@ class Theorem:
             function = getattr(self, name)
             require(
                 callable(function),
-                f"theorem {self.name!r}: {name}={shown(function)} is no function of sizes",
+                f"theorem {self.name!r}: {name}={short_repr(function)} is not a function of sizes",
             )
             # What it raises names the theorem, whoever calls it.
-            object.__setattr__(self, name, _told(self.name, name, function))
+            object.__setattr__(self, name, _name_errors_of(self.name, name, function))
         require(
             isinstance(self.about, tuple),
-            f"theorem {self.name!r}: about={shown(self.about)} is no tuple, as ('architecture',)",
+            f"theorem {self.name!r}: about={short_repr(self.about)} is not a tuple, such as "
+            "('architecture',)",
         )
 
     def applies(self, sizes: Sizes) -> Any:
-        """Whether the theorem is about runs of these sizes."""
-        named = (self._named(noun, sizes) for noun in self.about)
+        """True where the theorem is about runs of these sizes."""
+        named = (self._is_named_by(noun, sizes) for noun in self.about)
         return functools.reduce(operator.and_, named, self.where(sizes))
 
-    def _named(self, noun: str, sizes: Sizes) -> Any:
-        """Whether the kinds of a family name it, where they say that it holds."""
+    def _is_named_by(self, noun: str, sizes: Sizes) -> Any:
+        """True where a kind of the family names the theorem, and its condition holds."""
         families = Spec.families
-        require(noun in families, f"theorem {self.name!r}: about {noun!r}{closest(noun, families)}")
+        require(noun in families, f"theorem {self.name!r}: about {noun!r}{suggest(noun, families)}")
         family = families[noun]
         named = (
             (sizes[noun] == name) & kind.theorems[self](sizes)
@@ -106,14 +113,22 @@ class Theorem:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound(Theorem):
-    """A number of examples that some weights memorize; proven: or else an asymptotic guide."""
+    """A number of examples that some weights memorize.
+
+    Attributes:
+      proven: or else it is an asymptotic guide.
+    """
 
     proven: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limit(Theorem):
-    """What no weights can do: `measure` exceeds `value` in no run to which it applies."""
+    """A limit for all weights: `measure` exceeds `value` in no run to which it applies.
+
+    Attributes:
+      measure: the number of a run that is limited.
+    """
 
     measure: Callable[[Sizes], Any]
 

@@ -42,7 +42,7 @@ MIX = (
     ),
     FILLING,
 )
-LARGEST = packing.enclosing([run.module() for run in MIX])
+LARGEST = packing.enclose([run.module() for run in MIX])
 
 
 def pack_of(runs, slots=None):

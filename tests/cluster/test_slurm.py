@@ -87,7 +87,7 @@ def test_a_worker_that_died_says_why_and_where(begin, at, all_ended, work, said)
 
 def test_what_slurm_refuses_is_the_reason(empty, make_run, tmp_path):
     place = {"processes": 1, "on": "srun --partition=none"}
-    with pytest.raises(memobench.common.errors.Lost, match=r"1 run: .*[Ii]nvalid partition"):
+    with pytest.raises(memobench.common.errors.RunsFailed, match=r"1 run: .*[Ii]nvalid partition"):
         memobench.run([make_run()], tmp_path, progress=False, **place)
 
 

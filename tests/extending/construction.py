@@ -31,7 +31,7 @@ class Units(mb.Architecture):
     d_mlp: int = mb.integer("units", 1)
 
     def module(self, task: Any) -> UnitsModule:
-        return self.made(UnitsModule, task)
+        return self.fill_module(UnitsModule, task)
 
 
 @mb.kind("random_units")

@@ -6,10 +6,10 @@ memobench run tests/extending/measure.py
 import scipy.special
 
 import memobench as mb
-from memobench.core.columns import real
+from memobench.core.columns import float_between
 
 
-@mb.measure("mean probability of the right answer", mb.Bijection, domain=real(0, 1))
+@mb.measure("mean probability of the right answer", mb.Bijection, domain=float_between(0, 1))
 def confidence(task, data, output_TxC):
     probability_TxC = scipy.special.softmax(output_TxC.astype(float), axis=1)
     return probability_TxC[range(task.n_examples), task.answers(data)].mean()

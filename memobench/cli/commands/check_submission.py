@@ -11,7 +11,7 @@ def run(names: list[str]) -> None:
     if not names:
         raise UserError("name a folder: memobench check-submission FOLDER...")
     from memobench.board import copies, submissions
-    from memobench.common.notation import plural
+    from memobench.common.notation import pluralize
 
     wrong = []
     for name in names:
@@ -32,7 +32,7 @@ def run(names: list[str]) -> None:
         wrong += copied
         if copied:
             continue
-        print(f"ok: {name}: {plural(len(found.rows), 'certificate')} by {found.submitter}")
+        print(f"ok: {name}: {pluralize(len(found.rows), 'certificate')} by {found.submitter}")
         for file in found.code:
             print(f"{name}: review {file}, which defines what memobench does not")
     if wrong:

@@ -1,7 +1,7 @@
 """memobench compare: a user's runs beside the published ones."""
 
 from memobench.cli.command import PLUGIN, PRESET, RESULTS, Command, choose
-from memobench.common.errors import UserError, closest
+from memobench.common.errors import UserError, suggest
 
 
 def run(names: list[str]) -> None:
@@ -12,10 +12,10 @@ def run(names: list[str]) -> None:
     from memobench.store.results import load_results
 
     mine, preset = load_results(RESULTS.value), PRESET.value if PRESET.present else None
-    known = published.files() if preset is None else published.of_preset(preset)
+    known = published.files() if preset is None else published.experiments_of(preset)
     if preset is not None and not known:
         presets = set().union(*published.files().values())
-        raise UserError(f"preset={preset!r}: nothing is published of it{closest(preset, presets)}")
+        raise UserError(f"preset={preset!r}: nothing is published of it{suggest(preset, presets)}")
     # A name that is not published is an error, unless others that a pattern matches are.
     wanted = [name for name in chosen or known if name in known] or chosen or []
     of_names = ((name, published.published(name, preset)) for name in wanted)

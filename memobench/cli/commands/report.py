@@ -75,7 +75,7 @@ def _with_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataF
     from memobench.store import published
 
     declared = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
-    kept = published.of_runs(declared - set(rows["run_id"]))
+    kept = published.rows_of(declared - set(rows["run_id"]))
     if kept is None:
         return rows
     print(

@@ -12,8 +12,8 @@ from absl import flags
 from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.cli.times import ClockTime, Duration
 from memobench.common import folders
-from memobench.common.errors import Lost, UserError, describe, is_from_user_code
-from memobench.common.notation import plural
+from memobench.common.errors import RunsFailed, UserError, describe, is_from_user_code
+from memobench.common.notation import pluralize
 from memobench.experiment import Experiment
 from memobench.runtime import launch, local
 from memobench.store.results import check_writable, load_rows, require_no_file
@@ -87,7 +87,7 @@ def run(names: list[str]) -> None:
         return
     diverged = int((table["status"] == "diverged").sum())
     are = "is" if len(table) == 1 else "are"
-    line = f"{plural(len(table), 'run')} {are} in {RESULTS.value}"
+    line = f"{pluralize(len(table), 'run')} {are} in {RESULTS.value}"
     print(line + f" ({diverged} diverged)" * bool(diverged))
 
 
@@ -126,7 +126,7 @@ def _run_and_report(
         except sweep.TimeUp as stopped:
             print(stopped)
             break
-        except Lost as error:
+        except RunsFailed as error:
             failed.append(f"{experiment.name}: {error}")
             continue
         try:
@@ -169,8 +169,8 @@ def _cost_line(packs: list, predicted: Any) -> str:
     each = local.n_cores() if on_cpu else packs[0].n_devices
     hours = predicted.wall_seconds / 3600 * each
     line = (
-        f"{plural(n_runs, 'run')} in {plural(len(packs), 'pack')} of at most {memory:.0f} MiB, "
-        f"{predicted.workers} at a time on {predicted.device}: "
+        f"{pluralize(n_runs, 'run')} in {pluralize(len(packs), 'pack')} of at most {memory:.0f} "
+        f"MiB, {predicted.workers} at a time on {predicted.device}: "
         f"about {predicted.wall_seconds:,.0f} s with compilation, "
         f"{hours:.2g} {'core' if on_cpu else 'accelerator'}-hours; "
     )

@@ -28,12 +28,12 @@ def run(names: list[str]) -> None:
         raise UserError("submit needs a name: --submitter='Your Name'")
     from memobench import certificates
     from memobench.board import submissions
-    from memobench.common.notation import plural
+    from memobench.common.notation import pluralize
     from memobench.core.architecture import Architecture
     from memobench.store.results import check_writable
 
     for name in ARCHITECTURE.value:
-        Architecture.named(name)
+        Architecture.get_kind(name)
     files = [name for name in names if name.endswith(certificates.SUFFIX)]
     experiments = [name for name in names if name not in files]
     left_out: _LeftOut = collections.defaultdict(list)
@@ -60,7 +60,7 @@ def run(names: list[str]) -> None:
     folder = check_writable(OUTPUT.value, "output") / "submissions"
     path = submissions.write(found, SUBMITTER.value, folder, URL.value, NOTE.value)
     print(
-        f"{plural(len(found), 'certificate')} in {path}. Now add that folder, unchanged, to "
+        f"{pluralize(len(found), 'certificate')} in {path}. Now add that folder, unchanged, to "
         "results/submissions/ of a fork of memobench and open a pull request."
     )
 
