@@ -144,7 +144,8 @@ def test_a_pack_that_kills_its_workers_costs_no_other_run(runs, run, tmp_path, m
     monkeypatch.setattr(worker, "work", kills)
     with pytest.raises(RunsFailed, match=r"2 of 4 runs could not be trained \(2 runs: killed\)"):
         run(runs)
-    assert workers.RETRIES <= len(tried) <= workers.RETRIES + 3
+    # Deaths count anew once the other pack is done.
+    assert workers.RETRIES <= len(tried) <= 2 * (workers.RETRIES + 3)
     monkeypatch.setattr(worker, "work", train)
     assert len(run(runs)) == len(runs)
 

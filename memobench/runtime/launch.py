@@ -132,13 +132,13 @@ class Launcher:
             for child, (_, log) in self._running.items():
                 child.kill()
                 child.wait()
-                child.stdin.close()
+                _close_input(child)
                 log.unlink(missing_ok=True)
             if self._started_mps:
                 subprocess.run([_MPS], input=b"quit", check=False)
 
     def _reason(self, child: Any, place: int, log: pathlib.Path) -> str | None:
-        child.stdin.close()
+        _close_input(child)
         if not child.returncode:
             log.unlink(missing_ok=True)
             return None
@@ -165,6 +165,11 @@ class Launcher:
         cores = sorted(os.sched_getaffinity(0))
         first, last = (len(cores) * x // self.n for x in (place, place + 1))
         return cores[first:last] or [cores[place % len(cores)]]
+
+
+def _close_input(child: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):  # It ended before it had read all.
+        child.stdin.close()
 
 
 def main() -> None:
