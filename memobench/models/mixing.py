@@ -27,16 +27,16 @@ def fold(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
     operands, _ = einsum.split("->")
     first, second = operands.split(",")
 
-    def other_way_round(left: jax.Array, right: jax.Array) -> jax.Array:
+    def multiply_other_way_round(left: jax.Array, right: jax.Array) -> jax.Array:
         if len(left) > 1:
             return jnp.einsum(f"{second},{first}->hji", right, left)
         # Around an axis of one head a GPU's weights would be transposed in every step.
         return jnp.einsum(f"{second[1:]},{first[1:]}->ji", right[0], left[0])[None]
 
-    def as_written(left: jax.Array, right: jax.Array) -> jax.Array:
+    def multiply_as_written(left: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.einsum(einsum, left, right).swapaxes(1, 2)
 
-    return lookup.by_platform(as_written, other_way_round, left, right)
+    return lookup.by_platform(multiply_as_written, multiply_other_way_round, left, right)
 
 
 def attend(

@@ -56,14 +56,14 @@ class MLPMemoryModule(TabledModule):
 
     def _recall(self, key_D: jax.Array) -> jax.Array:
         hidden_W = self.in_WD @ key_D
-        if self.gated:
+        if self.is_gated:
             hidden_W *= GATES[self.activation](self.gate_WD @ key_D)
         else:
             hidden_W = ACTIVATIONS[self.activation](hidden_W + self.in_bias_W)
         return self.out_DW @ hidden_W
 
     @property
-    def gated(self) -> bool:
+    def is_gated(self) -> bool:
         """True where neurons are multiplied by gates, and have no biases."""
         return self.activation in GATES
 
@@ -79,7 +79,7 @@ class MLPMemoryModule(TabledModule):
         bias = {"mlp_in_bias": weight((d_mlp,), fan_in(d_model), 0.0)}
         return {
             "mlp_in": into,
-            **({"mlp_gate": into} if self.gated else bias),
+            **({"mlp_gate": into} if self.is_gated else bias),
             "mlp_out": weight((d_model, d_mlp), fan_in(d_mlp), fan_in(d_mlp)),
             "token_embedding": directions,
             **({} if self.tied else {"unembedding": directions}),
@@ -94,7 +94,7 @@ class MLPMemoryModule(TabledModule):
         return self.n_values or self.vocab_size
 
     def work(self, n_examples: int, context_length: int) -> float:
-        return n_examples * self.d_model * ((2 + self.gated) * self.d_mlp + self._n_logits)
+        return n_examples * self.d_model * ((2 + self.is_gated) * self.d_mlp + self._n_logits)
 
     def activations(self) -> float:
         return 4 * self._n_logits + 8 * (self.d_model + self.d_mlp)

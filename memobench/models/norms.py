@@ -37,19 +37,19 @@ class Norm:
     def __call__(self, weights: Mapping[str, jax.Array], mean_D: Any, x: jax.Array) -> jax.Array:
         """x, normed along its last axis; mean_D is not read where the kind is none."""
 
-        def along_last(weight_D: jax.Array) -> jax.Array:
+        def put_last(weight_D: jax.Array) -> jax.Array:
             return weight_D.reshape((1,) * (x.ndim - 1) + (-1,))
 
         if self.kind == "none":
             return x
 
         def mean(y: jax.Array) -> jax.Array:
-            return (y * along_last(mean_D)).sum(axis=-1, keepdims=True)
+            return (y * put_last(mean_D)).sum(axis=-1, keepdims=True)
 
         if self.kind == "layer":
             x -= mean(x)
-        normed = along_last(weights["scale"]) * x * jax.lax.rsqrt(mean(x**2) + EPSILON)
-        return normed + along_last(weights["bias"]) if self.kind == "layer" else normed
+        normed = put_last(weights["scale"]) * x * jax.lax.rsqrt(mean(x**2) + EPSILON)
+        return normed + put_last(weights["bias"]) if self.kind == "layer" else normed
 
     def parameters(self) -> Table:
         """The scale, and the bias of a layer norm."""
