@@ -19,7 +19,7 @@ from memobench.methods.training import Training
 from memobench.models import attention, norms
 from memobench.models.attention import Attention
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward, neurons
-from memobench.models.mixture_of_experts import Experts, MixtureOfExperts, chosen
+from memobench.models.mixture_of_experts import Experts, MixtureOfExperts, weigh_largest
 from memobench.models.modern import Modern
 from memobench.models.norms import Norm
 from memobench.models.product_key_memory import ProductKeyMemory, ProductKeys
@@ -232,7 +232,7 @@ def test_a_token_meets_the_experts_that_its_router_prefers(top_k):
 def test_of_equal_scores_no_more_than_the_first_are_chosen(scores, top_k):
     score_E = jnp.float32(scores)
     best = np.sort(np.argsort(-score_E, stable=True)[:top_k])
-    shares = chosen(score_E, top_k)
+    shares = weigh_largest(score_E, top_k)
     np.testing.assert_array_equal(np.flatnonzero(shares), best)
     np.testing.assert_allclose(shares[best], scipy.special.softmax(score_E[best]), rtol=1e-6)
 
@@ -280,7 +280,7 @@ def test_norms_are_those_of_flax(kind):
     weights = {name: jnp.float32(normal(x.shape)) for name, x in norm.parameters().items()}
     x = jnp.float32(normal((2, 3, 6)))
     expected = flax.apply({"params": weights}, x)
-    np.testing.assert_allclose(norm(weights, norms.averaging(6), x), expected, atol=1e-5)
+    np.testing.assert_allclose(norm(weights, norms.mean_weights(6), x), expected, atol=1e-5)
 
 
 def test_grouped_attention_is_that_of_jax():
@@ -308,7 +308,7 @@ def test_grouped_attention_is_that_of_jax():
 def test_rotary_scores_depend_on_distances_alone():
     rotary = attention.rotations(12, 6)
     query, key = (np.broadcast_to(normal((1, 1, 6)), (1, 12, 6)) for _ in range(2))
-    turned = [attention.turned(jnp.float32(x), rotary) for x in (query, key)]
+    turned = [attention.rotate(jnp.float32(x), rotary) for x in (query, key)]
     score_PxP = np.einsum("pk,qk->pq", *(x[0] for x in turned))
     for distance in range(-11, 12):
         np.testing.assert_allclose(np.ptp(np.diagonal(score_PxP, distance)), 0, atol=1e-4)
@@ -410,19 +410,21 @@ def test_no_token_is_seen_before_it_is_predicted():
 
 def test_mistakes_name_the_fix():
     mistakes = {
-        "n_kv_heads=3 is no smaller divisor of n_heads=2; leave it out": {"n_kv_heads": 3},
-        "n_kv_heads=2 is no smaller divisor": {"n_kv_heads": 2},
-        "norm_position='post' means nothing with norm='none'": {
+        "n_kv_heads must be a divisor of n_heads=2 and smaller, got 3. Change it": {
+            "n_kv_heads": 3
+        },
+        "n_heads=2 and smaller, got 2": {"n_kv_heads": 2},
+        "norm_position must be 'pre' with norm='none', got 'post'": {
             "norm": "none",
             "norm_position": "post",
         },
         "activation='gelu' means nothing with d_mlp=0": {"d_mlp": 0, "activation": "gelu"},
-        "d_head=1 has no pair of coordinates to turn; set positions": {"d_head": 1},
+        "d_head must be at least 2 with positions='rope', got 1. Set positions": {"d_head": 1},
         "d_head=6 exceeds d_model=5": {"d_head": 6},
     }
     sparse = {
-        "top_k=3 is not below n_experts=3; lower top_k": {"n_experts": 3, "top_k": 3},
-        "d_mlp=0 leaves experts without neurons": {"n_experts": 3, "d_mlp": 0},
+        "top_k must be below n_experts=3, got 3. Lower top_k": {"n_experts": 3, "top_k": 3},
+        "d_mlp must be at least 1 with experts, got 0": {"n_experts": 3, "d_mlp": 0},
     }
     with pytest.raises(UserError, match="top_k=1 is not an integer from 2 to 16"):
         ProductKeyMemory(d_model=4, d_head=2, d_key=2, n_keys=3, top_k=1)

@@ -6,13 +6,14 @@ import os
 import pathlib
 from typing import NamedTuple
 
+import chex
 import jax
 import numpy as np
 import optax
 import pytest
 
 from memobench.core import module as models
-from memobench.models.query_attention import QueryAttentionModule
+from memobench.models.query_attention import PlainQueryAttention, QueryAttentionModule
 
 GOLDEN = pathlib.Path(
     os.environ.get(
@@ -85,14 +86,16 @@ def _examples(module, n_examples=5):
 
 
 @functools.cache
-def _compiled(module, loss=None):
+def _compiled(module, loss=None, form=QueryAttentionModule):
     """(variables, query_TxI, context, labels_T) -> outputs, attention, loss, gradients, jitted.
 
     The gradients are those of the parameters and of the context.
     """
     axes = None, 0, None if module.shared_context else 0
-    every = jax.vmap(module.apply, axes)
-    attention = jax.vmap(functools.partial(module.apply, method="attention"), axes)
+    every, attention = (
+        jax.vmap(functools.partial(module.apply, method=method), axes)
+        for method in (form.__call__, form.attention)
+    )
 
     def value_and_outputs(params, context, variables, query_TxI, labels_T):
         output_TxC = every({**variables, "params": params}, query_TxI, context)
@@ -109,53 +112,14 @@ def _compiled(module, loss=None):
     return quick_jit(compute)
 
 
-def _reference(module, variables, query_I, context_NxI):
-    """output_C and attention_HxN by the definition: all tokens, token by token, in float64."""
-    p = {name: np.asarray(x, np.float64) for name, x in variables["params"].items()}
-    width = module.d_model
-    stream = []
-    for place, token_I in enumerate([query_I, *context_NxI]):
-        position_D = np.zeros(width)
-        for i in range(width if module.positions == "sinusoidal" else 0):
-            angle = place / 10_000 ** ((i - i % 2) / width)
-            position_D[i] = math.cos(angle) if i % 2 else math.sin(angle)
-        if module.positions == "learned":
-            position_D = p["position"][place]
-        stream.append(token_I @ p["embedding"] + p["embedding_bias"] + position_D)
-    divisor = math.sqrt(getattr(module, module.score_scale))
-    for layer in range(module.n_layers):
-        weight = {name: p[f"layer{layer}_{name}"] for name in ("query", "key", "value", "output")}
-        new, attention_HxN = [], []
-        for m, x_D in enumerate(stream):
-            total_D = x_D if module.residual else np.zeros(width)
-            others = [other_D for n, other_D in enumerate(stream) if n != m]
-            for h in range(module.n_heads):
-                query_K = x_D @ weight["query"][h]
-                score_N = np.array([query_K @ (y_D @ weight["key"][h]) for y_D in others]) / divisor
-                power_N = np.exp(score_N - score_N.max())
-                attention_N = power_N / power_N.sum()
-                pairs = zip(attention_N, others, strict=True)
-                value_V = sum(share * (y_D @ weight["value"][h]) for share, y_D in pairs)
-                total_D = total_D + value_V @ weight["output"][h]
-                if m == 0:
-                    attention_HxN.append(attention_N)
-            new.append(total_D)
-        stream = new
-    return stream[0] @ p["decoder"] + p["decoder_bias"], np.array(attention_HxN)
-
-
 @pytest.mark.rounding
 @every_module
-def test_outputs_and_attention_are_those_of_the_definition(module):
-    variables, (query_TxI, context) = _variables(module), _examples(module)
-    contexts = [context] * len(query_TxI) if module.shared_context else context
-    both = [_reference(module, variables, *x) for x in zip(query_TxI, contexts, strict=True)]
-    output_TxC, attention_TxHxN = map(np.stack, zip(*both, strict=True))
-    assert np.ptp(output_TxC, axis=0).min() > 0
-    scale = abs(output_TxC).max()
-    ours = _compiled(module)(variables, query_TxI, context)
-    np.testing.assert_allclose(ours.output_TxC / scale, output_TxC / scale, atol=1e-5)
-    np.testing.assert_allclose(ours.attention_TxHxN, attention_TxHxN, atol=1e-5)
+def test_outputs_attention_and_gradients_are_those_of_the_plain_definition(module):
+    variables, inputs = _variables(module), _examples(module)
+    ours = _compiled(module)(variables, *inputs)
+    plain = _compiled(module, form=PlainQueryAttention)(variables, *inputs)
+    assert np.ptp(plain.output_TxC, axis=0).min() > 0
+    chex.assert_trees_all_close(ours, plain, atol=1e-5, rtol=1e-5)
 
 
 @every_module
@@ -197,12 +161,13 @@ def _squared_error(output_TxC, labels_T):
 LOSSES = {"classification": _cross_entropy, "regression": _squared_error}
 
 
+@pytest.mark.parametrize("form", [PlainQueryAttention, QueryAttentionModule])
 @golden_files
-def test_parity_with_the_papers_model(name):
+def test_parity_with_the_papers_model(name, form):
     data, module, params, gradient = _golden(name)
     variables = {**models.init(module, 0, jax.random.key(0)), "params": params}
     inputs = data["query"], data["context"], data["labels"]
-    ours = _compiled(module, LOSSES[name])(variables, *inputs)
+    ours = _compiled(module, LOSSES[name], form)(variables, *inputs)
     np.testing.assert_allclose(ours.output_TxC, data["output"], atol=1e-5)
     np.testing.assert_allclose(ours.loss, data["loss"], atol=1e-5)
     np.testing.assert_allclose(ours.attention_TxHxN, data["attention"][:, :, 1:], atol=1e-5)
@@ -228,30 +193,6 @@ def test_a_shared_context_is_the_papers_model_where_all_contexts_are_equal(name)
     ):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
     np.testing.assert_allclose(folded.of_context, unfolded.of_context.sum(axis=0), atol=1e-5)
-
-
-@pytest.mark.parametrize("label", [x for x, module in MODULES.items() if module.n_layers == 1])
-def test_folded_weights_are_the_plain_attention(label):
-    module = MODULES[label]
-    variables, (query_TxI, context) = _variables(module), _examples(module)
-
-    def plain(bound, query_I, context_NxI):
-        stream_MxD = bound.streams(query_I, context_NxI)[-1]
-        read = bound._plain(-1, stream_MxD[:1], stream_MxD[1:], bound.mask_N[None])
-        return read[0][:, 0], read[1][:, 0]
-
-    @quick_jit
-    def both(query_TxI, context):
-        axes = 0, None if module.shared_context else 0
-        return [
-            jax.vmap(lambda *x, method=method: module.apply(variables, *x, method=method), axes)(
-                query_TxI, context
-            )
-            for method in ("_folded", plain)
-        ]
-
-    for folded, unfolded in zip(*both(query_TxI, context), strict=True):
-        np.testing.assert_allclose(folded, unfolded, atol=1e-5)
 
 
 @every_module

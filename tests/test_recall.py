@@ -1,12 +1,12 @@
 """Factual recall: what the sequences hold, the model against float64, and packed against alone."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.special
 
 from memobench.common.errors import UserError
 from memobench.core import module as models
@@ -15,7 +15,7 @@ from memobench.methods import saturation, training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
-from memobench.models.recall_transformer import RELEASED, RecallTransformer
+from memobench.models.recall_transformer import RELEASED, PlainRecallTransformer, RecallTransformer
 from memobench.models.transformer import MLP
 from memobench.planner import packing
 from memobench.runtime import sweep
@@ -90,28 +90,20 @@ def test_facts_without_noise_are_facts_too():
     ids=["attention", "mlp", "released", "released attention"],
 )
 @pytest.mark.parametrize("larger", [30, 120])
-def test_the_logits_are_those_of_the_equations(options, larger):
+def test_logits_and_attention_are_those_of_the_plain_definition(options, larger):
     module = _run(**options).module()
     variables = models.init(module, 6, jax.random.key(3))
     # Scores large enough to look somewhere, or at one place only.
     variables["params"]["query"] = variables["params"]["query"] * larger
-    p = {key: np.asarray(x, np.float64) for key, x in variables["params"].items()}
-    bias = 0.1 if options.get("biases") else 0.0
-    if bias:
-        variables["params"]["mlp_in_bias"] = variables["params"]["mlp_in_bias"] + bias
-    scale = 1 / np.sqrt(3) if "score_scale" in options else 1.0
-    for tokens in np.asarray(FACTS.sample().tokens_TxS[:3]):
-        x = p["token_embedding"][tokens]
-        attended = np.zeros(6)
-        for h in range(2):
-            scores = [scale * p["query"][h] @ x[-1] @ (p["key"][h] @ x[s]) for s in range(6)]
-            attention = scipy.special.softmax(scores)
-            attended += p["output"][h].T @ (p["value"][h] @ (x.T @ attention))
-            of_head = module.apply(variables, jnp.asarray(tokens), method="attention")[h]
-            np.testing.assert_allclose(of_head, attention, atol=1e-3)
-        hidden = np.maximum(p["mlp_in"] @ attended + bias, 0)
-        logits = p["token_embedding"][:12] @ (attended + p["mlp_out"] @ hidden)
-        np.testing.assert_allclose(module.apply(variables, jnp.asarray(tokens)), logits, atol=1e-3)
+    if options.get("biases"):
+        variables["params"]["mlp_in_bias"] = variables["params"]["mlp_in_bias"] + 0.1
+    tokens_TxS = FACTS.sample().tokens_TxS[:3]
+    for name in ("__call__", "attention"):
+        ours, plain = (
+            jax.vmap(functools.partial(module.apply, variables, method=method))(tokens_TxS)
+            for method in (name, getattr(PlainRecallTransformer, name))
+        )
+        np.testing.assert_allclose(ours, plain, atol=1e-3)
 
 
 def test_the_memorys_parameters_are_those_of_the_paper():

@@ -1,1 +1,1 @@
-"""Architectures: who memorizes. One file per architecture; `base` says what each offers."""
+"""Architectures, the models that memorize: one file each, with its plain definition first."""

@@ -2,7 +2,7 @@
 
     score = q_t . k_s / sqrt(d_head),    head = sum over s <= t of weight_ts v_s
 
-`kind` says what weights are made of scores:
+`kind` is how scores become weights:
 
 - `softmax`; `softmax1`, with a further score of 0, so that a head may look nowhere (Miller 2023);
 - `sigmoid` of score - log n_positions (Ramapuram et al. 2024);
@@ -12,7 +12,7 @@
 
 - Rotary positions (Su et al. 2021) turn pairs of coordinates (2i, 2i + 1) of queries and keys at
   position t by the angle t 10000^(-2i / d_head), so that scores depend on the distance t - s. Of an
-  odd d_head the last coordinate is not turned.
+  odd d_head the last coordinate stays.
 - Grouped queries (Ainslie et al. 2023): `group_size` heads share each head of keys and values.
 - Normed queries and keys (Henry et al. 2020), here by an RMSNorm whose scale the heads share, as in
   models of today (Dehghani et al. 2023).
@@ -34,11 +34,89 @@ import jax.numpy as jnp
 import numpy as np
 
 from memobench.models.mixing import UNSEEN
-from memobench.models.norms import Norm, averaging
+from memobench.models.norms import Norm, mean_weights
 from memobench.models.positions import frequencies
 from memobench.numerics.initial_weights import Table, Weight, fan_in
 
 _TINY = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Heads of one layer over `context_length` positions."""
+
+    d_model: int
+    d_head: int
+    n_kv_heads: int
+    group_size: int
+    context_length: int
+    rotary: bool
+    normed: bool
+    kind: str = "softmax"
+
+    def __call__(
+        self,
+        weights: Mapping[str, jax.Array],
+        constants: Mapping[str, Any],
+        x_PxD: jax.Array,
+        n_queries: int,
+    ) -> jax.Array:
+        """added_QxD: the sum of all heads at the last `n_queries` positions."""
+        first = len(x_PxD) - n_queries
+        query_GxRxQxK = jnp.einsum("grkd,qd->grqk", weights["query"], x_PxD[first:])
+        key_GxPxK = jnp.einsum("gkd,pd->gpk", weights["key"], x_PxD)
+        value_GxPxK = jnp.einsum("gkd,pd->gpk", weights["value"], x_PxD)
+        if self.normed:
+            norm, mean_K = Norm("rms", self.d_head), constants["head_mean"]
+            query_GxRxQxK = norm({"scale": weights["query_norm_scale"]}, mean_K, query_GxRxQxK)
+            key_GxPxK = norm({"scale": weights["key_norm_scale"]}, mean_K, key_GxPxK)
+        if self.rotary:
+            query_GxRxQxK = rotate(query_GxRxQxK, constants["rotary"][:, first:])
+            key_GxPxK = rotate(key_GxPxK, constants["rotary"])
+        if self.kind == "delta":
+            square_GxPx1 = (key_GxPxK**2).sum(axis=-1, keepdims=True)
+            key_GxPxK *= jax.lax.rsqrt(square_GxPx1 + _TINY)
+        score_GxRxQxP = jnp.einsum("grqk,gpk->grqp", query_GxRxQxK, key_GxPxK)
+        score_GxRxQxP *= constants["score_scale"]
+        seen_QxP = np.tri(len(x_PxD), dtype=bool)[first:]
+        attention_GxRxQxP = WEIGHINGS[self.kind](score_GxRxQxP, jnp.asarray(seen_QxP)[None, None])
+        if self.kind == "delta":
+            rate_GxP = jax.nn.sigmoid(weights["key_rate"] @ x_PxD.T)
+            value_GxPxK = corrections(key_GxPxK, rate_GxP) @ value_GxPxK
+        head_GxRxQxK = jnp.einsum("grqp,gpk->grqk", attention_GxRxQxP, value_GxPxK)
+        return jnp.einsum("grdk,grqk->qd", weights["output"], head_GxRxQxK)
+
+    def parameters(self) -> Table:
+        """2 (G R + G) K D weights, 2 K scales of norms, and G D of rates."""
+        groups, into, by_model = self.n_kv_heads, (self.d_head, self.d_model), fan_in(self.d_model)
+        heads = groups, self.group_size
+        n_inputs = groups * self.group_size * self.d_head
+        scales = Norm("rms", self.d_head).parameters() if self.normed else {}
+        rates = {"key_rate": Weight((groups, self.d_model), by_model)}
+        return {
+            "query": Weight((*heads, *into), by_model),
+            "key": Weight((groups, *into), by_model),
+            "value": Weight((groups, *into), by_model),
+            "output": Weight((*heads, *into[::-1]), fan_in(n_inputs)),
+            **{f"{of}_norm_{name}": x for of in ("query", "key") for name, x in scales.items()},
+            **(rates if self.kind == "delta" else {}),
+        }
+
+    def constants(self) -> dict[str, Any]:
+        """Arrays that depend on the true size of heads."""
+        found: dict[str, Any] = {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
+        if self.normed:
+            found["head_mean"] = mean_weights(self.d_head)
+        if self.rotary:
+            found["rotary"] = rotations(self.context_length, self.d_head)
+        return found
+
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes of products: values and outputs, and queries and keys with nothing between them."""
+        free = not (self.rotary or self.normed or self.kind == "delta")
+        rows = self.group_size * self.d_model
+        return ((rows, self.d_head, self.d_model, self.n_kv_heads * (1 + free)),)
+
 
 # From scores and whether they are seen; the last two axes are what looks, and what it looks at.
 Weighing = Callable[[jax.Array, jax.Array], jax.Array]
@@ -73,83 +151,6 @@ WEIGHINGS: dict[str, Weighing] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Attention:
-    """Heads of one layer over `context_length` positions."""
-
-    d_model: int
-    d_head: int
-    n_kv_heads: int
-    group_size: int
-    context_length: int
-    rotary: bool
-    normed: bool
-    kind: str = "softmax"
-
-    def parameters(self) -> Table:
-        """2 (G R + G) K D weights, 2 K scales of norms, and G D of rates."""
-        groups, into, by_model = self.n_kv_heads, (self.d_head, self.d_model), fan_in(self.d_model)
-        heads = groups, self.group_size
-        n_inputs = groups * self.group_size * self.d_head
-        scales = Norm("rms", self.d_head).parameters() if self.normed else {}
-        rates = {"key_rate": Weight((groups, self.d_model), by_model)}
-        return {
-            "query": Weight((*heads, *into), by_model),
-            "key": Weight((groups, *into), by_model),
-            "value": Weight((groups, *into), by_model),
-            "output": Weight((*heads, *into[::-1]), fan_in(n_inputs)),
-            **{f"{of}_norm_{name}": x for of in ("query", "key") for name, x in scales.items()},
-            **(rates if self.kind == "delta" else {}),
-        }
-
-    def constants(self) -> dict[str, Any]:
-        """What depends on the true size of heads."""
-        found: dict[str, Any] = {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
-        if self.normed:
-            found["head_mean"] = averaging(self.d_head)
-        if self.rotary:
-            found["rotary"] = rotations(self.context_length, self.d_head)
-        return found
-
-    def products(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Of values with outputs, and of queries with keys unless something stands between."""
-        free = not (self.rotary or self.normed or self.kind == "delta")
-        rows = self.group_size * self.d_model
-        return ((rows, self.d_head, self.d_model, self.n_kv_heads * (1 + free)),)
-
-    def __call__(
-        self,
-        weights: Mapping[str, jax.Array],
-        constants: Mapping[str, Any],
-        x_PxD: jax.Array,
-        n_queries: int,
-    ) -> jax.Array:
-        """added_QxD: what heads add to the stream at the last `n_queries` positions."""
-        first = len(x_PxD) - n_queries
-        query_GxRxQxK = jnp.einsum("grkd,qd->grqk", weights["query"], x_PxD[first:])
-        key_GxPxK = jnp.einsum("gkd,pd->gpk", weights["key"], x_PxD)
-        value_GxPxK = jnp.einsum("gkd,pd->gpk", weights["value"], x_PxD)
-        if self.normed:
-            norm, mean_K = Norm("rms", self.d_head), constants["head_mean"]
-            query_GxRxQxK = norm({"scale": weights["query_norm_scale"]}, mean_K, query_GxRxQxK)
-            key_GxPxK = norm({"scale": weights["key_norm_scale"]}, mean_K, key_GxPxK)
-        if self.rotary:
-            query_GxRxQxK = turned(query_GxRxQxK, constants["rotary"][:, first:])
-            key_GxPxK = turned(key_GxPxK, constants["rotary"])
-        if self.kind == "delta":
-            square_GxPx1 = (key_GxPxK**2).sum(axis=-1, keepdims=True)
-            key_GxPxK *= jax.lax.rsqrt(square_GxPx1 + _TINY)
-        score_GxRxQxP = jnp.einsum("grqk,gpk->grqp", query_GxRxQxK, key_GxPxK)
-        score_GxRxQxP *= constants["score_scale"]
-        seen_QxP = np.tri(len(x_PxD), dtype=bool)[first:]
-        attention_GxRxQxP = WEIGHINGS[self.kind](score_GxRxQxP, jnp.asarray(seen_QxP)[None, None])
-        if self.kind == "delta":
-            rate_GxP = jax.nn.sigmoid(weights["key_rate"] @ x_PxD.T)
-            value_GxPxK = corrections(key_GxPxK, rate_GxP) @ value_GxPxK
-        head_GxRxQxK = jnp.einsum("grqp,gpk->grqk", attention_GxRxQxP, value_GxPxK)
-        return jnp.einsum("grdk,grqk->qd", weights["output"], head_GxRxQxK)
-
-
 def corrections(key_GxPxK: jax.Array, rate_GxP: jax.Array) -> jax.Array:
     """correction_GxPxP: by which values become what the delta rule adds of them to its state.
 
@@ -167,14 +168,14 @@ def corrections(key_GxPxK: jax.Array, rate_GxP: jax.Array) -> jax.Array:
 
 
 def rotations(n_positions: int, d_head: int) -> np.ndarray:
-    """rotary_2xPxK: cosines and sines by which `turned` turns pairs; unpaired, 1 and 0."""
+    """rotary_2xPxK: cosines and sines by which `rotate` turns pairs; unpaired, 1 and 0."""
     angle_PxK = np.zeros((n_positions, d_head))
     for pair, frequency in enumerate(frequencies(d_head)[: d_head // 2]):
         angle_PxK[:, 2 * pair : 2 * pair + 2] = np.arange(n_positions)[:, None] * frequency
     return np.stack([np.cos(angle_PxK), np.sin(angle_PxK)]).astype(np.float32)
 
 
-def turned(x_XxPxK: jax.Array, rotary_2xPxK: jax.Array) -> jax.Array:
+def rotate(x_XxPxK: jax.Array, rotary_2xPxK: jax.Array) -> jax.Array:
     """Queries or keys with pairs of coordinates turned by the angles of their positions."""
     leading = (1,) * (x_XxPxK.ndim - 2)
     cosine, sine = (x_PxK.reshape(leading + x_PxK.shape) for x_PxK in rotary_2xPxK)

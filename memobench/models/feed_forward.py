@@ -1,4 +1,4 @@
-"""Feed-forward blocks: what hidden neurons add to the stream at a position.
+"""Feed-forward blocks: hidden neurons whose output is added to the stream, by position.
 
 Plain ones have two matrices, gated ones three (Shazeer 2020), none has biases:
 
@@ -19,6 +19,42 @@ from flax import linen as nn
 
 from memobench.numerics.initial_weights import Table, Weight, fan_in
 
+
+@dataclasses.dataclass(frozen=True)
+class FeedForward:
+    """A block of `d_mlp` hidden neurons.
+
+    Attributes:
+        activation: one of ACTIVATIONS, or of GATES for a gated block.
+    """
+
+    d_model: int
+    d_mlp: int
+    activation: str
+
+    def __call__(
+        self, weights: Mapping[str, jax.Array], constants: Mapping[str, Any], x_PxD: jax.Array
+    ) -> jax.Array:
+        """added_PxD: the output of the block at every position."""
+        del constants
+        hidden_PxW = x_PxD @ weights["mlp_in"].T
+        if self.activation in GATES:
+            hidden_PxW *= GATES[self.activation](x_PxD @ weights["mlp_gate"].T)
+        else:
+            hidden_PxW = ACTIVATIONS[self.activation](hidden_PxW)
+        return hidden_PxW @ weights["mlp_out"].T
+
+    def parameters(self) -> Table:
+        """2 D W weights, or 3 D W of a gated block."""
+        into = Weight((self.d_mlp, self.d_model), fan_in(self.d_model))
+        gate = {"mlp_gate": into} if self.activation in GATES else {}
+        return {**gate, "mlp_in": into, "mlp_out": Weight(into.shape[::-1], fan_in(self.d_mlp))}
+
+    def constants(self) -> dict[str, Any]:
+        """No arrays: nothing depends on the true size."""
+        return {}
+
+
 Elementwise = Callable[[jax.Array], jax.Array]
 
 
@@ -36,6 +72,8 @@ ACTIVATIONS: dict[str, Elementwise] = {
     "silu": nn.silu,
     "relu_squared": lambda x: nn.relu(x) ** 2,
 }
+
+
 # Gated blocks, by the activation of their gate.
 GATES: dict[str, Elementwise] = {
     "swiglu": ACTIVATIONS["silu"],
@@ -45,39 +83,8 @@ GATES: dict[str, Elementwise] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class FeedForward:
-    """A block of `d_mlp` hidden neurons; `activation` is one of ACTIVATIONS or GATES."""
-
-    d_model: int
-    d_mlp: int
-    activation: str
-
-    def parameters(self) -> Table:
-        """2 D W weights, or 3 D W of a gated block."""
-        into = Weight((self.d_mlp, self.d_model), fan_in(self.d_model))
-        gate = {"mlp_gate": into} if self.activation in GATES else {}
-        return {**gate, "mlp_in": into, "mlp_out": Weight(into.shape[::-1], fan_in(self.d_mlp))}
-
-    def constants(self) -> dict[str, Any]:
-        """Nothing depends on the true size."""
-        return {}
-
-    def __call__(
-        self, weights: Mapping[str, jax.Array], constants: Mapping[str, Any], x_PxD: jax.Array
-    ) -> jax.Array:
-        """What is added to the stream at every position."""
-        del constants
-        hidden_PxW = x_PxD @ weights["mlp_in"].T
-        if self.activation in GATES:
-            hidden_PxW *= GATES[self.activation](x_PxD @ weights["mlp_gate"].T)
-        else:
-            hidden_PxW = ACTIVATIONS[self.activation](hidden_PxW)
-        return hidden_PxW @ weights["mlp_out"].T
-
-
 def neurons(activation: str, n_params: float, d_model: int) -> int:
-    """The hidden neurons with which a block has about so many parameters.
+    """The number of hidden neurons with which a block has about `n_params` parameters.
 
     >>> neurons("gelu", 4096, 16), neurons("swiglu", 4096, 16)
     (128, 85)

@@ -21,7 +21,7 @@ from memobench.core.columns import choice, integer
 from memobench.core.module import Module
 from memobench.core.spec import kind
 from memobench.models.feed_forward import ACTIVATIONS
-from memobench.models.norms import Norm, averaging
+from memobench.models.norms import Norm, mean_weights
 from memobench.numerics.initial_weights import Table, Weight, add_prefix, select_prefix
 from memobench.numerics.lookup import rows
 
@@ -49,9 +49,57 @@ class GPTModule(Module):
         self.weights, constants = self.create_variables()
         self.score_scale, self.mean_D = constants["score_scale"], constants["mean"]
 
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_SxN of every token given those before it, or logits_N of the next one."""
+        weights = self.weights
+        read_P = tokens_S[:-1] if self.whole else tokens_S
+        # Nothing was read at position 0.
+        token_PxD = jnp.pad(rows(weights["token_embedding"], read_P), ((1, 0), (0, 0)))
+        x_PxD = token_PxD + weights["position_embedding"]
+        for layer in range(self.n_layers):
+            x_PxD = x_PxD + self._attend(layer, self._normalize(f"layer{layer}_norm1", x_PxD))
+            if self.has_neurons:
+                x_PxD = x_PxD + self._feed_forward(
+                    layer, self._normalize(f"layer{layer}_norm2", x_PxD)
+                )
+        if not self.whole:
+            x_PxD = x_PxD[-1:]
+        logits_PxN = self._normalize("norm", x_PxD) @ weights["unembedding"].T
+        return logits_PxN if self.whole else logits_PxN[0]
+
+    def _attend(self, layer: int, x_PxD: jax.Array) -> jax.Array:
+        """added_PxD: the output of attention at every position."""
+
+        def heads(name: str) -> jax.Array:
+            bias_HK = self._weight(layer, f"bias_{name}")
+            projected = jnp.einsum("hkd,pd->hpk", self._weight(layer, name), x_PxD)
+            return projected + bias_HK[:, None]
+
+        query_HPK, key_HPK, value_HPK = map(heads, ("query", "key", "value"))
+        score_HPP = jnp.einsum("hpk,hqk->hpq", query_HPK, key_HPK) * self.score_scale
+        n_positions = len(x_PxD)
+        seen_PP = np.tril(np.ones((n_positions, n_positions), bool))
+        attention_HPP = jax.nn.softmax(jnp.where(seen_PP[None], score_HPP, -jnp.inf), axis=-1)
+        head_HPK = jnp.einsum("hpq,hqk->hpk", attention_HPP, value_HPK)
+        added_PxD = jnp.einsum("hdk,hpk->pd", self._weight(layer, "output"), head_HPK)
+        return added_PxD + self._weight(layer, "output_bias")[None]
+
+    def _feed_forward(self, layer: int, x_PxD: jax.Array) -> jax.Array:
+        """added_PxD: the output of the MLP at every position."""
+        hidden_PxW = x_PxD @ self._weight(layer, "mlp_in").T
+        hidden_PxW = hidden_PxW + self._weight(layer, "mlp_in_bias")[None]
+        added_PxD = ACTIVATIONS[self.activation](hidden_PxW) @ self._weight(layer, "mlp_out").T
+        return added_PxD + self._weight(layer, "mlp_out_bias")[None]
+
+    def _normalize(self, name: str, x_PxD: jax.Array) -> jax.Array:
+        return self.norm(select_prefix(f"{name}_", self.weights), self.mean_D, x_PxD)
+
     @property
     def norm(self) -> Norm:
         return Norm("layer", self.d_model)
+
+    def _weight(self, layer: int, name: str) -> jax.Array:
+        return self.weights[f"layer{layer}_{name}"]
 
     def parameters(self) -> Table:
         """Every parameter's shape, and the deviation of its normal entries at the start."""
@@ -90,9 +138,9 @@ class GPTModule(Module):
         return table
 
     def constants(self) -> dict[str, Any]:
-        """What depends on the true sizes of the stream and of heads."""
+        """Arrays that depend on the true sizes of the stream and of heads."""
         scale = np.float32(1 / math.sqrt(self.d_head))
-        return {"score_scale": scale, "mean": averaging(self.d_model)}
+        return {"score_scale": scale, "mean": mean_weights(self.d_model)}
 
     def work(self, n_examples: int, context_length: int) -> float:
         length, heads = context_length + (not self.whole), self.n_heads * self.d_head
@@ -113,52 +161,6 @@ class GPTModule(Module):
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes of products of two matrices: each head's queries and keys, output and value."""
         return ((self.d_model, self.d_head, self.d_model, 2 * self.n_layers * self.n_heads),)
-
-    def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_SxN of every token given those before it, or logits_N of the next one."""
-        weights = self.weights
-        read_P = tokens_S[:-1] if self.whole else tokens_S
-        # Nothing was read at position 0.
-        token_PxD = jnp.pad(rows(weights["token_embedding"], read_P), ((1, 0), (0, 0)))
-        x_PxD = token_PxD + weights["position_embedding"]
-        for layer in range(self.n_layers):
-            x_PxD = x_PxD + self._attend(layer, self._norm(f"layer{layer}_norm1", x_PxD))
-            if self.has_neurons:
-                x_PxD = x_PxD + self._mlp(layer, self._norm(f"layer{layer}_norm2", x_PxD))
-        if not self.whole:
-            x_PxD = x_PxD[-1:]
-        logits_PxN = self._norm("norm", x_PxD) @ weights["unembedding"].T
-        return logits_PxN if self.whole else logits_PxN[0]
-
-    def _weight(self, layer: int, name: str) -> jax.Array:
-        return self.weights[f"layer{layer}_{name}"]
-
-    def _norm(self, name: str, x_PxD: jax.Array) -> jax.Array:
-        return self.norm(select_prefix(f"{name}_", self.weights), self.mean_D, x_PxD)
-
-    def _attend(self, layer: int, x_PxD: jax.Array) -> jax.Array:
-        """What attention adds to the stream at every position."""
-
-        def heads(name: str) -> jax.Array:
-            bias_HK = self._weight(layer, f"bias_{name}")
-            projected = jnp.einsum("hkd,pd->hpk", self._weight(layer, name), x_PxD)
-            return projected + bias_HK[:, None]
-
-        query_HPK, key_HPK, value_HPK = map(heads, ("query", "key", "value"))
-        score_HPP = jnp.einsum("hpk,hqk->hpq", query_HPK, key_HPK) * self.score_scale
-        n_positions = len(x_PxD)
-        seen_PP = np.tril(np.ones((n_positions, n_positions), bool))
-        attention_HPP = jax.nn.softmax(jnp.where(seen_PP[None], score_HPP, -jnp.inf), axis=-1)
-        head_HPK = jnp.einsum("hpq,hqk->hpk", attention_HPP, value_HPK)
-        added_PxD = jnp.einsum("hdk,hpk->pd", self._weight(layer, "output"), head_HPK)
-        return added_PxD + self._weight(layer, "output_bias")[None]
-
-    def _mlp(self, layer: int, x_PxD: jax.Array) -> jax.Array:
-        """What the MLP adds to the stream at every position."""
-        hidden_PxW = x_PxD @ self._weight(layer, "mlp_in").T
-        hidden_PxW = hidden_PxW + self._weight(layer, "mlp_in_bias")[None]
-        added_PxD = ACTIVATIONS[self.activation](hidden_PxW) @ self._weight(layer, "mlp_out").T
-        return added_PxD + self._weight(layer, "mlp_out_bias")[None]
 
 
 @kind("gpt")

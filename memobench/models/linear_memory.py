@@ -37,6 +37,10 @@ class LinearMemoryModule(TabledModule):
         self.key_ND, self.value_ND = weights["token_embedding"], weights["unembedding"]
         self.memory_DD = weights["memory"]
 
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_N of the token that follows the single token in tokens_S."""
+        return self.value_ND @ (self.memory_DD @ rows(self.key_ND, tokens_S[0]))
+
     def parameters(self) -> Table:
         """The memory, keys and values, in the order in which they are drawn."""
         directions = Weight((self.vocab_size, self.d_model), unit=True)
@@ -47,19 +51,15 @@ class LinearMemoryModule(TabledModule):
             "unembedding": directions,
         }
 
-    def work(self, n_examples: int, context_length: int) -> float:
-        return n_examples * self.d_model * (self.d_model + self.vocab_size)
-
     def read_out(self) -> tuple[str, ...]:
         """The logits are linear in the memory: keys and values are fixed."""
         return ("memory",)
 
-    def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_N of the token that follows the single token in tokens_S."""
-        return self.value_ND @ (self.memory_DD @ rows(self.key_ND, tokens_S[0]))
+    def work(self, n_examples: int, context_length: int) -> float:
+        return n_examples * self.d_model * (self.d_model + self.vocab_size)
 
     def tables(self) -> list[jax.Array]:
-        """What the memory returns for every token's key: recalled_ND, for the one position."""
+        """recalled_ND, the memory's output for every token's key, of the one position."""
         return [self.key_ND @ self.memory_DD.T]
 
     def read(self, rows: list[jax.Array]) -> jax.Array:

@@ -1,4 +1,4 @@
-"""What heads of attention add to the stream, in the form that is fast on an accelerator.
+"""The sum of attention heads in the form that is fast on an accelerator.
 
 Shape letters: Q places that look, S places that are seen, E places before the one that looks, H
 heads, I width of a key and J of another, X any.
@@ -19,7 +19,7 @@ FEW_PLACES = 4
 UNSEEN = -1e30
 
 
-def folded(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
+def fold(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """product_HJI of every head's two matrices, transposed: as written, or the other way round.
 
     Accelerators then read and write it in one order in all products, CPUs are faster so.
@@ -27,19 +27,19 @@ def folded(einsum: str, left: jax.Array, right: jax.Array) -> jax.Array:
     operands, _ = einsum.split("->")
     first, second = operands.split(",")
 
-    def other_way_round(left: jax.Array, right: jax.Array) -> jax.Array:
+    def multiply_other_way_round(left: jax.Array, right: jax.Array) -> jax.Array:
         if len(left) > 1:
             return jnp.einsum(f"{second},{first}->hji", right, left)
         # Around an axis of one head a GPU's weights would be transposed in every step.
         return jnp.einsum(f"{second[1:]},{first[1:]}->ji", right[0], left[0])[None]
 
-    def as_written(left: jax.Array, right: jax.Array) -> jax.Array:
+    def multiply_as_written(left: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.einsum(einsum, left, right).swapaxes(1, 2)
 
-    return lookup.select_by_platform(as_written, other_way_round, left, right)
+    return lookup.select_by_platform(multiply_as_written, multiply_other_way_round, left, right)
 
 
-def attended(
+def attend(
     key_SxI: jax.Array,
     query_key_HJI: jax.Array,
     output_value_HJI: jax.Array,
@@ -53,25 +53,25 @@ def attended(
     the mixture of all heads' maps.
     """
     n_heads, width, _ = query_key_HJI.shape
-    if by_pairs(len(key_SxI), n_places, n_heads, width):
+    if has_few_pairs(len(key_SxI), n_places, n_heads, width):
         places = range(len(key_SxI) - n_places, len(key_SxI))
         further_QxI = jnp.concatenate(
-            [_further(key_SxI[: q + 1], query_key_HJI, output_value_HJI, scale) for q in places]
+            [_add_pairs(key_SxI[: q + 1], query_key_HJI, output_value_HJI, scale) for q in places]
         )
         # As sums, which are part of kernels that do more.
         alone_QxI = (key_SxI[-n_places:, :, None] * output_value_HJI.sum(axis=0)[None]).sum(axis=1)
         return alone_QxI + further_QxI
     query_QxHxJ = jnp.einsum("qi,hji->qhj", key_SxI[-n_places:], query_key_HJI * scale)
-    return jnp.einsum("qhj,hji->qi", _mixed(query_QxHxJ, key_SxI), output_value_HJI)
+    return jnp.einsum("qhj,hji->qi", _mix_keys(query_QxHxJ, key_SxI), output_value_HJI)
 
 
-def by_pairs(n_seen: int, n_places: int, n_heads: int, width: int) -> bool:
-    """Whether products of two places' numbers are fewer than what heads hold."""
+def has_few_pairs(n_seen: int, n_places: int, n_heads: int, width: int) -> bool:
+    """True where products of two places' numbers are fewer than what heads hold."""
     n_pairs = sum(range(n_seen - n_places, n_seen))
     return n_seen <= FEW_PLACES and 0 < n_pairs * width < n_places * n_heads
 
 
-def _further(
+def _add_pairs(
     key_SxI: jax.Array, query_key_HJI: jax.Array, output_value_HJI: jax.Array, scale: jax.Array
 ) -> jax.Array:
     """further_1xI: what heads add at the last place beyond what they do where all see it alone."""
@@ -87,7 +87,7 @@ def _further(
     return (apart_ExJ[..., None] * map_ExJxI).sum(axis=1).sum(axis=0, keepdims=True)
 
 
-def _mixed(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
+def _mix_keys(query_QxHxI: jax.Array, key_SxI: jax.Array) -> jax.Array:
     """mixed_QxHxI: the keys mixed by every head's attention, from the last Q of S places."""
     score_QxHxS = jnp.einsum("qhj,sj->qhs", query_QxHxI, key_SxI)
     if len(query_QxHxI) > 1:

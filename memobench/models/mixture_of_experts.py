@@ -27,21 +27,6 @@ from memobench.models.modern import Modern, ModernModule
 from memobench.numerics.initial_weights import Table, Weight, fan_in, size
 
 
-def chosen(score_XxE: jax.Array, top_k: int) -> jax.Array:
-    """Softmax over the largest `top_k` of the last axis, zero elsewhere; without a sort.
-
-    Of equal ones the first are taken.
-
-    >>> [round(x, 2) for x in chosen(jnp.array([[1.0, 3.0, 2.0, 1.0]]), 2).tolist()[0]]
-    [0.0, 0.73, 0.27, 0.0]
-    """
-    rest_XxE = jax.lax.stop_gradient(score_XxE)
-    for _ in range(top_k):
-        is_largest_XxE = jax.nn.one_hot(rest_XxE.argmax(axis=-1), rest_XxE.shape[-1], dtype=bool)
-        rest_XxE = jnp.where(is_largest_XxE, -jnp.inf, rest_XxE)
-    return jax.nn.softmax(jnp.where(jnp.isinf(rest_XxE), score_XxE, UNSEEN), axis=-1)
-
-
 @dataclasses.dataclass(frozen=True)
 class Experts:
     """`n_experts` feed-forward blocks of `d_mlp` neurons each, of which a token meets `top_k`."""
@@ -51,6 +36,20 @@ class Experts:
     activation: str
     n_experts: int
     top_k: int
+
+    def __call__(
+        self, weights: Mapping[str, jax.Array], constants: Mapping[str, Any], x_PxD: jax.Array
+    ) -> jax.Array:
+        """added_PxD: the output of a token's experts at every position."""
+        score_PxE = x_PxD @ weights["router"].T
+        score_PxE = jnp.where(constants["is_expert"][None] > 0, score_PxE, UNSEEN)
+        weight_PxE = weigh_largest(score_PxE, self.top_k)
+        if self.top_k == 1:
+            # Its own softmax is 1: the router's says how much of the expert is added.
+            weight_PxE *= jax.nn.softmax(score_PxE, axis=-1)
+        of_experts = {name: weights[name] for name in self._expert.parameters()}
+        added_ExPxD = jax.vmap(lambda own: self._expert(own, {}, x_PxD))(of_experts)
+        return jnp.einsum("pe,epd->pd", weight_PxE, added_ExPxD)
 
     @property
     def _expert(self) -> FeedForward:
@@ -66,22 +65,23 @@ class Experts:
         return {"router": router, **experts}
 
     def constants(self) -> dict[str, Any]:
-        """Which experts are no padding."""
+        """A mask of the experts that are not padding."""
         return {"is_expert": np.ones(self.n_experts, np.float32)}
 
-    def __call__(
-        self, weights: Mapping[str, jax.Array], constants: Mapping[str, Any], x_PxD: jax.Array
-    ) -> jax.Array:
-        """What is added to the stream at every position."""
-        score_PxE = x_PxD @ weights["router"].T
-        score_PxE = jnp.where(constants["is_expert"][None] > 0, score_PxE, UNSEEN)
-        weight_PxE = chosen(score_PxE, self.top_k)
-        if self.top_k == 1:
-            # Its own softmax is 1: the router's says how much of the expert is added.
-            weight_PxE *= jax.nn.softmax(score_PxE, axis=-1)
-        of_experts = {name: weights[name] for name in self._expert.parameters()}
-        added_ExPxD = jax.vmap(lambda own: self._expert(own, {}, x_PxD))(of_experts)
-        return jnp.einsum("pe,epd->pd", weight_PxE, added_ExPxD)
+
+def weigh_largest(score_XxE: jax.Array, top_k: int) -> jax.Array:
+    """The softmax over the largest `top_k` of the last axis, zero elsewhere; without a sort.
+
+    Of equal ones the first are taken.
+
+    >>> [round(x, 2) for x in weigh_largest(jnp.array([[1.0, 3.0, 2.0, 1.0]]), 2).tolist()[0]]
+    [0.0, 0.73, 0.27, 0.0]
+    """
+    rest_XxE = jax.lax.stop_gradient(score_XxE)
+    for _ in range(top_k):
+        is_largest_XxE = jax.nn.one_hot(rest_XxE.argmax(axis=-1), rest_XxE.shape[-1], dtype=bool)
+        rest_XxE = jnp.where(is_largest_XxE, -jnp.inf, rest_XxE)
+    return jax.nn.softmax(jnp.where(jnp.isinf(rest_XxE), score_XxE, UNSEEN), axis=-1)
 
 
 class MixtureModule(ModernModule):
@@ -110,15 +110,15 @@ class MixtureModule(ModernModule):
 class MixtureOfExperts(Modern):
     """A modern Transformer with `n_experts` blocks of `d_mlp` neurons in the place of one."""
 
-    made_of: ClassVar[type[ModernModule]] = MixtureModule
+    module_class: ClassVar[type[ModernModule]] = MixtureModule
 
     n_experts: int = integer("feed-forward blocks of a layer", 2, most=2**16)
     top_k: int = integer("experts that a token meets", 1, default=1, most=16)
 
     def check(self) -> None:
         super().check()
-        require(self.d_mlp > 0, "d_mlp=0 leaves experts without neurons; set d_mlp")
+        require(self.d_mlp > 0, "d_mlp must be at least 1 with experts, got 0. Raise d_mlp")
         require(
             self.top_k < self.n_experts,
-            f"top_k={self.top_k} is not below n_experts={self.n_experts}; lower top_k",
+            f"top_k must be below n_experts={self.n_experts}, got {self.top_k}. Lower top_k",
         )

@@ -50,14 +50,22 @@ class MLPMemoryModule(TabledModule):
         self.gate_WD: Any = weights.get("mlp_gate")
         self.in_bias_W: Any = weights.get("mlp_in_bias")
 
-    @property
-    def gated(self) -> bool:
-        """Whether neurons are multiplied by gates, and have no biases."""
-        return self.activation in GATES
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_C of the token that follows the single token in tokens_S."""
+        return self.value_CD @ self._recall(rows(self.key_ND, tokens_S[0]))
+
+    def _recall(self, key_D: jax.Array) -> jax.Array:
+        hidden_W = self.in_WD @ key_D
+        if self.is_gated:
+            hidden_W *= GATES[self.activation](self.gate_WD @ key_D)
+        else:
+            hidden_W = ACTIVATIONS[self.activation](hidden_W + self.in_bias_W)
+        return self.out_DW @ hidden_W
 
     @property
-    def _n_logits(self) -> int:
-        return self.n_values or self.vocab_size
+    def is_gated(self) -> bool:
+        """True where neurons are multiplied by gates, and have no biases."""
+        return self.activation in GATES
 
     def parameters(self) -> Table:
         """Keys and values, and the weights between them with the bounds of their entries."""
@@ -71,28 +79,28 @@ class MLPMemoryModule(TabledModule):
         bias = {"mlp_in_bias": weight((d_mlp,), fan_in(d_model), 0.0)}
         return {
             "mlp_in": into,
-            **({"mlp_gate": into} if self.gated else bias),
+            **({"mlp_gate": into} if self.is_gated else bias),
             "mlp_out": weight((d_model, d_mlp), fan_in(d_mlp), fan_in(d_mlp)),
             "token_embedding": directions,
             **({} if self.tied else {"unembedding": directions}),
         }
 
-    def work(self, n_examples: int, context_length: int) -> float:
-        return n_examples * self.d_model * ((2 + self.gated) * self.d_mlp + self._n_logits)
-
-    def activations(self) -> float:
-        return 4 * self._n_logits + 8 * (self.d_model + self.d_mlp)
-
     def read_out(self) -> tuple[str, ...]:
         """The parameters that map the neurons linearly to logits; values are fixed."""
         return ("mlp_out",)
 
-    def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_C of the token that follows the single token in tokens_S."""
-        return self.value_CD @ self._recall(rows(self.key_ND, tokens_S[0]))
+    @property
+    def _n_logits(self) -> int:
+        return self.n_values or self.vocab_size
+
+    def work(self, n_examples: int, context_length: int) -> float:
+        return n_examples * self.d_model * ((2 + self.is_gated) * self.d_mlp + self._n_logits)
+
+    def activations(self) -> float:
+        return 4 * self._n_logits + 8 * (self.d_model + self.d_mlp)
 
     def tables(self) -> list[jax.Array]:
-        """What the memory returns for every token's key: recalled_ND, for the one position."""
+        """recalled_ND, the memory's output for every token's key, of the one position."""
         return [jax.vmap(self._recall)(self.key_ND)]
 
     def read(self, rows: list[jax.Array]) -> jax.Array:
@@ -100,22 +108,17 @@ class MLPMemoryModule(TabledModule):
         (recalled_D,) = rows
         return self.value_CD @ recalled_D
 
-    def _recall(self, key_D: jax.Array) -> jax.Array:
-        hidden_W = self.in_WD @ key_D
-        if self.gated:
-            hidden_W *= GATES[self.activation](self.gate_WD @ key_D)
-        else:
-            hidden_W = ACTIVATIONS[self.activation](hidden_W + self.in_bias_W)
-        return self.out_DW @ hidden_W
-
 
 @kind("mlp_memory")
 class MLPMemory(Architecture):
     """A memory of `d_mlp` hidden neurons, for tasks with one token per sequence.
 
-    `initial` weights are uniform within 1/sqrt(inputs), biases too, or as `released`: normal with
-    1/sqrt(inputs), and biases 0. Gated neurons, three matrices, have no biases. Values are a table
-    of their own, or `tied` to the keys.
+    Gated neurons, three matrices, have no biases.
+
+    Attributes:
+        initial: weights at the start: uniform within 1/sqrt(inputs), biases too, or as `released`,
+            normal with 1/sqrt(inputs), and biases 0.
+        tied: values are the keys, and not a table of their own.
     """
 
     theorems: ClassVar[dict] = {

@@ -30,7 +30,7 @@ from memobench.core.spec import kind
 from memobench.models import norms
 from memobench.models.attention import WEIGHINGS, Attention
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward
-from memobench.models.norms import Norm, averaging
+from memobench.models.norms import Norm, mean_weights
 from memobench.numerics.initial_weights import (
     Table,
     Weight,
@@ -69,10 +69,59 @@ class ModernModule(Module):
     def setup(self) -> None:
         self.weights, self.known = self.create_variables()
 
-    @property
-    def n_heads(self) -> int:
-        """Heads of queries."""
-        return self.n_kv_heads * self.group_size
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_SxN of every token given those before it, or logits_N of the next one."""
+        weights = self.weights
+        stream_SxD = rows(weights["token_embedding"], tokens_S)
+        if self.whole:
+            start_1xD = weights["start_embedding"][None]
+            stream_SxD = jnp.concatenate([start_1xD, stream_SxD[:-1]])
+        if self.positions == "learned":
+            stream_SxD += weights["position_embedding"]
+        for layer in range(self.n_layers):
+            # The last layer looks from where logits are read.
+            n_queries = 1 if layer == self.n_layers - 1 and not self.whole else len(stream_SxD)
+            stream_SxD = self._compute_layer(layer, stream_SxD, n_queries)
+        if self.norm_position == "pre":
+            stream_SxD = self._normalize("", stream_SxD)
+        unembedding_NxD = weights["token_embedding" if self.tied else "unembedding"]
+        logits_SxN = stream_SxD @ unembedding_NxD.T
+        return logits_SxN if self.whole else logits_SxN[-1]
+
+    def _compute_layer(self, layer: int, stream_SxD: jax.Array, n_queries: int) -> jax.Array:
+        """stream_QxD after attention and neurons of a layer."""
+        own = select_prefix(f"layer{layer}_", self.weights)
+
+        def attention(x_SxD: jax.Array) -> jax.Array:
+            return self.heads(own, self.known, x_SxD, n_queries)
+
+        stream_QxD = self._add_block(f"layer{layer}_attention_", attention, stream_SxD)
+        if not self.has_neurons:
+            return stream_QxD
+
+        def neurons(x_QxD: jax.Array) -> jax.Array:
+            return self.neurons(own, self.known, x_QxD)
+
+        return self._add_block(f"layer{layer}_neurons_", neurons, stream_QxD)
+
+    def _add_block(
+        self, name: str, block: Callable[[jax.Array], jax.Array], stream_SxD: jax.Array
+    ) -> jax.Array:
+        """stream_QxD: the last positions of the stream, with the output of a block added."""
+        is_pre = self.norm_position == "pre"
+        added_QxD = block(self._normalize(name, stream_SxD) if is_pre else stream_SxD)
+        if self._learns_scale:
+            added_QxD *= self.weights[f"{name}scale"][None]
+        elif self.residual_scale == "depth":
+            added_QxD /= math.sqrt(2 * self.n_layers)
+        stream_QxD = stream_SxD[-len(added_QxD) :] + added_QxD
+        return stream_QxD if is_pre else self._normalize(name, stream_QxD)
+
+    def _normalize(self, name: str, x_SxD: jax.Array) -> jax.Array:
+        norm = Norm(self.norm, self.d_model)
+        return norm(
+            select_prefix(f"{name}norm_", self.weights), self.known.get("stream_mean"), x_SxD
+        )
 
     @property
     def heads(self) -> Attention:
@@ -90,8 +139,13 @@ class ModernModule(Module):
 
     @property
     def neurons(self) -> Any:
-        """The feed-forward block of a layer: parameters, constants, and what it adds."""
+        """The feed-forward block of a layer."""
         return FeedForward(self.d_model, self.d_mlp, self.activation)
+
+    @property
+    def n_heads(self) -> int:
+        """Heads of queries."""
+        return self.n_kv_heads * self.group_size
 
     @property
     def _learns_scale(self) -> bool:
@@ -119,8 +173,8 @@ class ModernModule(Module):
         return table | (norm if self.norm_position == "pre" else {})
 
     def constants(self) -> dict[str, Any]:
-        """What depends on the true width of the stream and of heads."""
-        mean = {} if self.norm == "none" else {"stream_mean": averaging(self.d_model)}
+        """Arrays that depend on the true width of the stream and of heads."""
+        mean = {} if self.norm == "none" else {"stream_mean": mean_weights(self.d_model)}
         of_neurons = self.neurons.constants() if self.has_neurons else {}
         return mean | self.heads.constants() | of_neurons
 
@@ -146,71 +200,18 @@ class ModernModule(Module):
         """Sizes of products of two matrices, and how many there are of them."""
         return tuple((m, r, n, self.n_layers * x) for m, r, n, x in self.heads.products())
 
-    def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_SxN of every token given those before it, or logits_N of the next one."""
-        weights = self.weights
-        stream_SxD = rows(weights["token_embedding"], tokens_S)
-        if self.whole:
-            start_1xD = weights["start_embedding"][None]
-            stream_SxD = jnp.concatenate([start_1xD, stream_SxD[:-1]])
-        if self.positions == "learned":
-            stream_SxD += weights["position_embedding"]
-        for layer in range(self.n_layers):
-            # The last layer looks from where logits are read.
-            n_queries = 1 if layer == self.n_layers - 1 and not self.whole else len(stream_SxD)
-            stream_SxD = self._layer(layer, stream_SxD, n_queries)
-        if self.norm_position == "pre":
-            stream_SxD = self._norm("", stream_SxD)
-        unembedding_NxD = weights["token_embedding" if self.tied else "unembedding"]
-        logits_SxN = stream_SxD @ unembedding_NxD.T
-        return logits_SxN if self.whole else logits_SxN[-1]
-
-    def _layer(self, layer: int, stream_SxD: jax.Array, n_queries: int) -> jax.Array:
-        """stream_QxD after attention and neurons of a layer."""
-        own = select_prefix(f"layer{layer}_", self.weights)
-
-        def attention(x_SxD: jax.Array) -> jax.Array:
-            return self.heads(own, self.known, x_SxD, n_queries)
-
-        stream_QxD = self._add(f"layer{layer}_attention_", attention, stream_SxD)
-        if not self.has_neurons:
-            return stream_QxD
-
-        def neurons(x_QxD: jax.Array) -> jax.Array:
-            return self.neurons(own, self.known, x_QxD)
-
-        return self._add(f"layer{layer}_neurons_", neurons, stream_QxD)
-
-    def _add(
-        self, name: str, block: Callable[[jax.Array], jax.Array], stream_SxD: jax.Array
-    ) -> jax.Array:
-        """stream_QxD with what a block adds, which sees and returns the stream's last positions."""
-        is_pre = self.norm_position == "pre"
-        added_QxD = block(self._norm(name, stream_SxD) if is_pre else stream_SxD)
-        if self._learns_scale:
-            added_QxD *= self.weights[f"{name}scale"][None]
-        elif self.residual_scale == "depth":
-            added_QxD /= math.sqrt(2 * self.n_layers)
-        stream_QxD = stream_SxD[-len(added_QxD) :] + added_QxD
-        return stream_QxD if is_pre else self._norm(name, stream_QxD)
-
-    def _norm(self, name: str, x_SxD: jax.Array) -> jax.Array:
-        norm = Norm(self.norm, self.d_model)
-        return norm(
-            select_prefix(f"{name}norm_", self.weights), self.known.get("stream_mean"), x_SxD
-        )
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModernBase(WithHeads):
     """All but the feed-forward block of a Transformer of today.
 
-    `residual_scale` multiplies what attention and neurons add: `one`, 1/sqrt(2 n_layers) by
-    `depth`, or a number that is `learned` and starts at zero (Bachlechner et al. 2020).
+    Attributes:
+        residual_scale: the factor of what attention and neurons add: `one`, 1/sqrt(2 n_layers) by
+            `depth`, or a number that is `learned` and starts at zero (Bachlechner et al. 2020).
     """
 
     answers: ClassVar[tuple[str, ...]] = ("next token", "fact", "every token", "context")
-    made_of: ClassVar[type[ModernModule]] = ModernModule
+    module_class: ClassVar[type[ModernModule]] = ModernModule
     # Sizes of a feed-forward block that only its kind has: no options.
     own_sizes: ClassVar[tuple[str, ...]] = ()
 
@@ -238,22 +239,22 @@ class ModernBase(WithHeads):
         kv_heads = self.n_kv_heads
         require(
             kv_heads is None or (kv_heads < self.n_heads and self.n_heads % kv_heads == 0),
-            f"n_kv_heads={kv_heads} is no smaller divisor of n_heads={self.n_heads}; leave it out "
-            "or give one",
+            f"n_kv_heads must be a divisor of n_heads={self.n_heads} and smaller, got {kv_heads}. "
+            "Change it, or leave it out for as many",
         )
         require(
             self.norm != "none" or self.norm_position == "pre",
-            f"norm_position={self.norm_position!r} means nothing with norm='none'; leave it out",
+            "norm_position must be 'pre' with norm='none', got 'post'. Leave norm_position out",
         )
         require(
             self.positions != "rope" or self.d_head > 1,
-            "d_head=1 has no pair of coordinates to turn; set positions='learned' or 'none'",
+            "d_head must be at least 2 with positions='rope', got 1. Set positions to another",
         )
 
     def module(self, task: Any) -> ModernModule:
         groups = self.n_kv_heads or self.n_heads
         return self.fill_module(
-            self.made_of,
+            self.module_class,
             task,
             n_kv_heads=groups,
             group_size=self.n_heads // groups,
@@ -262,7 +263,7 @@ class ModernBase(WithHeads):
         )
 
     def block(self) -> dict[str, Any]:
-        """The module's fields about feed-forward blocks that are no fields of the spec."""
+        """The module's fields about feed-forward blocks that are not fields of the spec."""
         raise NotImplementedError
 
     @property

@@ -23,7 +23,7 @@ from memobench.common.errors import require
 from memobench.core.columns import integer
 from memobench.core.spec import kind
 from memobench.models.mixing import UNSEEN
-from memobench.models.mixture_of_experts import chosen
+from memobench.models.mixture_of_experts import weigh_largest
 from memobench.models.modern import ModernBase, ModernModule
 from memobench.numerics.initial_weights import Table, Weight, fan_in
 
@@ -38,6 +38,22 @@ class ProductKeys:
     n_heads: int
     top_k: int
 
+    def __call__(
+        self, weights: Mapping[str, jax.Array], constants: Mapping[str, Any], x_PxD: jax.Array
+    ) -> jax.Array:
+        """added_PxD: the sum of the values that heads read at every position."""
+        query_2xHxPxK = jnp.einsum("hckd,pd->chpk", weights["memory_query"], x_PxD)
+        score_2xHxPxI = jnp.einsum("chpk,hcik->chpi", query_2xHxPxK, weights["memory_key"])
+        is_key_I = constants["is_key"] > 0
+        score_2xHxPxI = jnp.where(is_key_I[None, None, None], score_2xHxPxI, UNSEEN)
+        first_HxPxI, second_HxPxJ = score_2xHxPxI
+        score_HxPxIxJ = first_HxPxI[..., None] + second_HxPxJ[..., None, :]
+        weight_HxPxM = weigh_largest(
+            score_HxPxIxJ.reshape(*score_HxPxIxJ.shape[:2], -1), self.top_k
+        )
+        weight_HxPxIxJ = weight_HxPxM.reshape(score_HxPxIxJ.shape)
+        return jnp.einsum("hpij,ijd->pd", weight_HxPxIxJ, weights["memory_value"])
+
     def parameters(self) -> Table:
         """2 H K D weights of queries, 2 H I K of keys, and I^2 D of values."""
         heads = self.n_heads, 2
@@ -48,22 +64,8 @@ class ProductKeys:
         }
 
     def constants(self) -> dict[str, Any]:
-        """Which keys are no padding."""
+        """A mask of the keys that are not padding."""
         return {"is_key": np.ones(self.n_keys, np.float32)}
-
-    def __call__(
-        self, weights: Mapping[str, jax.Array], constants: Mapping[str, Any], x_PxD: jax.Array
-    ) -> jax.Array:
-        """What is added to the stream at every position."""
-        query_2xHxPxK = jnp.einsum("hckd,pd->chpk", weights["memory_query"], x_PxD)
-        score_2xHxPxI = jnp.einsum("chpk,hcik->chpi", query_2xHxPxK, weights["memory_key"])
-        is_key_I = constants["is_key"] > 0
-        score_2xHxPxI = jnp.where(is_key_I[None, None, None], score_2xHxPxI, UNSEEN)
-        first_HxPxI, second_HxPxJ = score_2xHxPxI
-        score_HxPxIxJ = first_HxPxI[..., None] + second_HxPxJ[..., None, :]
-        weight_HxPxM = chosen(score_HxPxIxJ.reshape(*score_HxPxIxJ.shape[:2], -1), self.top_k)
-        weight_HxPxIxJ = weight_HxPxM.reshape(score_HxPxIxJ.shape)
-        return jnp.einsum("hpij,ijd->pd", weight_HxPxIxJ, weights["memory_value"])
 
 
 class MemoryModule(ModernModule):
@@ -93,7 +95,7 @@ class MemoryModule(ModernModule):
 class ProductKeyMemory(ModernBase):
     """A modern Transformer with a memory of n_keys^2 values in the place of neurons."""
 
-    made_of: ClassVar[type[ModernModule]] = MemoryModule
+    module_class: ClassVar[type[ModernModule]] = MemoryModule
     own_sizes: ClassVar[tuple[str, ...]] = ("d_key", "n_keys", "n_memory_heads")
 
     d_key: int = integer("dimensions of half a query of the memory", 1, most=2**20)
@@ -111,7 +113,7 @@ class ProductKeyMemory(ModernBase):
         n_slots = self.n_keys**2
         require(
             self.top_k <= n_slots,
-            f"top_k={self.top_k} exceeds the n_keys^2={n_slots} slots; lower top_k",
+            f"top_k must be at most the n_keys^2={n_slots} slots, got {self.top_k}. Lower top_k",
         )
 
     def block(self) -> dict[str, Any]:

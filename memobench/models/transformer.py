@@ -1,13 +1,10 @@
 """The Transformers of Dana, Pydi & Chevaleyre (2025), attention-only and with an MLP.
 
-One example, no batch and no pack axis. What depends on a single token is computed apart:
-`tables` projects every token of the vocabulary once, `read` combines the rows of one example.
-Under a `vmap` over examples the tables do not depend on the example and are computed once. What is
-an example's own comes first in products with weights: examples are then the rows of the result,
-which a CPU would otherwise transpose again and again.
+One example, no batch and no pack axis. `PlainTransformer` is the definition; `Transformer`, at the
+end, computes the same faster and is what runs train.
 
-Shape letters: N vocab_size, S context_length, D d_model, I width of a head's input (d_model, or
-d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
+Shape letters: N vocab_size, S and T context_length, D d_model, I and J width of a head's input
+(d_model, or d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.
 """
 
 import dataclasses
@@ -22,33 +19,22 @@ import numpy as np
 from memobench import theory
 from memobench.core.architecture import WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.core.columns import choice, integer
-from memobench.core.module import TabledModule
+from memobench.core.module import Module, TabledModule
 from memobench.core.spec import kind
 from memobench.models import mixing
 from memobench.models.feed_forward import ACTIVATIONS
 from memobench.numerics import cpu, lookup
-from memobench.numerics.initial_weights import Table, Weight, fan_in
-
-Rows = dict[str, jax.Array]
+from memobench.numerics.initial_weights import Table, Weight, fan_in, select_prefix
 
 
-class Layer(NamedTuple):
-    """One layer's weights, with W_Q^T W_K and W_O W_V multiplied: only these products matter."""
-
-    query_key_HJI: jax.Array
-    output_value_HJI: jax.Array
-    mlp_in_WD: jax.Array
-    mlp_in_bias_W: jax.Array
-    mlp_out_DW: jax.Array
-
-
-class Transformer(TabledModule):
+class PlainTransformer(Module):
     """Next-token logits at the last of `context_length` tokens; causal, no layer norm.
 
-    `full`: positions join the residual stream and heads act on it (equations 1-2 of the paper).
-    Otherwise, as in the released code, a learned position in R^{d_in} is added to the input of the
-    heads only, and `compress` puts one shared map D -> K before all heads and one K -> D after
-    their sum.
+    Attributes:
+        full: positions join the residual stream and heads act on it (equations 1-2 of the paper).
+            Otherwise, as in the released code, a learned position in R^{d_in} is added to the
+            input of the heads only.
+        compress: one shared map D -> K before all heads, and one K -> D after their sum.
     """
 
     vocab_size: int
@@ -63,17 +49,37 @@ class Transformer(TabledModule):
     activation: str = "gelu"
 
     paddable = ("d_model", "d_head", "n_heads", "d_mlp")
-    attends = True
 
     def setup(self) -> None:
-        weights, constants = self.create_variables()
+        self.weights, constants = self.declared()
         self.score_scale = constants["score_scale"]
-        self.token_embedding_ND = weights["token_embedding"]
-        self.position_embedding_SI = weights["position_embedding"]
-        if self.compress:
-            self.compress_KD, self.decompress_DK = weights["compress"], weights["decompress"]
-        self.layers = [self._layer_weights(layer, weights) for layer in range(self.n_layers)]
-        self.unembedding_ND = weights["unembedding"]
+
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_N of the token that follows tokens_S."""
+        stream_SxD = self.weights["token_embedding"][tokens_S]
+        if self.full:
+            stream_SxD += self.weights["position_embedding"]
+        for layer in range(self.n_layers):
+            own = select_prefix(f"layer{layer}_", self.weights)
+            stream_SxD += self._add_attention(own, stream_SxD)
+            hidden_SxW = stream_SxD @ own["mlp_in"].T + own["mlp_in_bias"][None]
+            stream_SxD += ACTIVATIONS[self.activation](hidden_SxW) @ own["mlp_out"].T
+        return self.weights["unembedding"] @ stream_SxD[-1]
+
+    def _add_attention(self, own: dict[str, jax.Array], stream_SxD: jax.Array) -> jax.Array:
+        """added_SxD: the sum of a layer's heads, each of which sees its place and those before."""
+        x_SxI = stream_SxD @ self.weights["compress"].T if self.compress else stream_SxD
+        if not self.full:
+            x_SxI += self.weights["position_embedding"]
+        query_HxSxK = jnp.einsum("hki,si->hsk", own["query"], x_SxI)
+        key_HxTxK = jnp.einsum("hki,ti->htk", own["key"], x_SxI)
+        value_HxTxK = jnp.einsum("hki,ti->htk", own["value"], x_SxI)
+        score_HxSxT = jnp.einsum("hsk,htk->hst", query_HxSxK, key_HxTxK) * self.score_scale
+        is_seen_SxT = np.tri(len(x_SxI), dtype=bool)
+        attention_HxSxT = jax.nn.softmax(jnp.where(is_seen_SxT[None], score_HxSxT, -jnp.inf))
+        head_HxSxK = jnp.einsum("hst,htk->hsk", attention_HxSxT, value_HxTxK)
+        added_SxI = jnp.einsum("hik,hsk->si", own["output"], head_HxSxK)
+        return added_SxI @ self.weights["decompress"].T if self.compress else added_SxI
 
     def parameters(self) -> Table:
         """Every parameter's shape, and the bound of its uniform entries at the start."""
@@ -106,17 +112,6 @@ class Transformer(TabledModule):
         """The scale of scores, which depends on the true size of heads."""
         return {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
 
-    def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over `n_examples`; each token is projected once."""
-        n, length, d_model = self.vocab_size, context_length, self.d_model
-        d_in = self._width
-        compress = d_model * d_in * self.compress
-        project = compress + 2 * self.n_heads * d_in**2
-        attend = 2 * length * self.n_heads * d_in + compress + 2 * d_model * self.d_mlp
-        fold = 2 * self.n_layers * self.n_heads * self.d_head * d_in**2
-        deeper = (self.n_layers - 1) * length * (project + attend)
-        return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
-
     @property
     def _width(self) -> int:
         """Width of a head's input."""
@@ -133,167 +128,9 @@ class Transformer(TabledModule):
         return tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Sizes (m, r, n) of products of two matrices, and how many there are of them.
-
-        Every head has two: of queries and keys, and of output and value.
-        """
+        """Sizes (m, r, n) of every head's products, of queries and keys and of output and value."""
         d_in = self._width
         return ((d_in, self.d_head, d_in, 2 * self.n_layers * self.n_heads),)
-
-    def _layer_weights(self, layer: int, weights: dict[str, jax.Array]) -> Layer:
-        def weight(name: str) -> jax.Array:
-            return weights[f"layer{layer}_{name}"]
-
-        return Layer(
-            query_key_HJI=mixing.folded("hki,hkj->hij", weight("query"), weight("key")),
-            output_value_HJI=mixing.folded("hik,hkj->hij", weight("output"), weight("value")),
-            mlp_in_WD=weight("mlp_in"),
-            mlp_in_bias_W=weight("mlp_in_bias"),
-            mlp_out_DW=weight("mlp_out"),
-        )
-
-    def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_N of the token that follows tokens_S."""
-        return lookup.select_by_platform(
-            lambda tokens_S: self.read(self._rows(tokens_S), alone=True),
-            self._at_once,
-            tokens_S,
-        )
-
-    def attention(self, tokens_S: jax.Array) -> jax.Array:
-        """attention_HxS of the last layer from the last token to all; rows sum to 1."""
-        return self._attention_SH(self._last_rows(self._rows(tokens_S))).T
-
-    def _at_once(self, tokens_S: jax.Array) -> jax.Array:
-        """The same without tables, all places of a layer at once: few kernels, few bytes."""
-        stream_SxD = lookup.rows(self.token_embedding_ND, tokens_S)
-        if self.full:
-            stream_SxD += self.position_embedding_SI
-        for layer in range(self.n_layers):
-            stream_SxD = self._layer_at_once(layer, stream_SxD)
-        return self.unembedding_ND @ stream_SxD[-1]
-
-    def _layer_at_once(self, layer: int, stream_SxD: jax.Array) -> jax.Array:
-        """The stream after a layer; after the last one at the last place only."""
-        weights, length = self.layers[layer], self.context_length
-        key_SxI = stream_SxD @ self.compress_KD.T if self.compress else stream_SxD
-        if not self.full:
-            key_SxI += self.position_embedding_SI
-        # Of Q places, the last ones, the stream goes on.
-        first = length - 1 if layer == self.n_layers - 1 else 0
-        attended_QxI = mixing.attended(
-            key_SxI,
-            weights.query_key_HJI,
-            weights.output_value_HJI,
-            self.score_scale,
-            length - first,
-        )
-        if self.compress:
-            attended_QxI @= self.decompress_DK.T
-        stream_QxD = stream_SxD[first:] + attended_QxI
-        hidden_QxW = stream_QxD @ weights.mlp_in_WD.T + weights.mlp_in_bias_W[None]
-        return stream_QxD + ACTIVATIONS[self.activation](hidden_QxW) @ weights.mlp_out_DW.T
-
-    def _rows(self, tokens_S: jax.Array) -> list[Rows]:
-        """The rows of one example's tokens, out of the tables of all tokens."""
-        return [
-            jax.tree.map(lambda table_N, t=token: table_N[t], table)
-            for token, table in zip(tokens_S, self.tables(), strict=True)
-        ]
-
-    def tables(self) -> list[Rows]:
-        """For each position, the rows of every token: a list of S trees with leading axis N."""
-        return [
-            jax.vmap(lambda x_D, s=s: self._first(s, x_D, True))(self.token_embedding_ND)
-            for s in range(self.context_length)
-        ]
-
-    def _first(self, position: int, embedding_D: jax.Array, values: bool) -> Rows:
-        """What the first layer needs to know about a token at a position."""
-        position_D = self.position_embedding_SI[position] if self.full else 0.0
-        return self._project(0, position, embedding_D + position_D, values)
-
-    def read(self, rows: list[Rows], alone: bool = False) -> jax.Array:
-        """logits_N of one example from the first layer's rows of its S tokens.
-
-        alone: whether examples share no rows, on a CPU: sums of few numbers are then faster than
-        products of matrices.
-        """
-        rows = self._last_rows(rows, alone)
-        stream_D = self._layer(self.n_layers - 1, rows, alone)
-        return lookup.select_by_platform(cpu.affine, _applied, stream_D, self.unembedding_ND)
-
-    def _last_rows(self, rows: list[Rows], alone: bool = False) -> list[Rows]:
-        """The rows of the last layer from those of the first."""
-        for layer in range(self.n_layers - 1):
-            before = [rows[: s + 1] for s in range(self.context_length)]
-            streams_D = [self._layer(layer, each, alone) for each in before]
-            rows = [self._project(layer + 1, s, x_D, False) for s, x_D in enumerate(streams_D)]
-        return rows
-
-    def _project(self, layer: int, position: int, x_D: jax.Array, values: bool) -> Rows:
-        """What attention needs to know about one row of the stream.
-
-        The product of query_HI and a key row is the head's score; value_HI is what the head adds to
-        the output where its whole attention is on this row. Values pay off where many examples
-        share the row; without them heads mix keys and map the mixture.
-        """
-        weights = self.layers[layer]
-        x_I = x_D @ self.compress_KD.T if self.compress else x_D
-        if not self.full:
-            x_I = x_I + self.position_embedding_SI[position]
-        row = {"stream_D": x_D, "key_I": x_I}
-        if values:
-            row["value_HI"] = jnp.einsum("j,hji->hi", x_I, weights.output_value_HJI)
-        if layer < self.n_layers - 1 or position == self.context_length - 1:
-            scaled_HJI = weights.query_key_HJI * self.score_scale
-            row["query_HI"] = jnp.einsum("i,hji->hj", x_I, scaled_HJI)
-        return row
-
-    def _layer(self, layer: int, rows: list[Rows], alone: bool = False) -> jax.Array:
-        """The stream at the last of the rows after attention and MLP, both residual."""
-        weights = self.layers[layer]
-        attended_I = self._attended(layer, self._attention_SH(rows, alone), rows, alone)
-        x_D = rows[-1]["stream_D"] + (
-            attended_I @ self.decompress_DK.T if self.compress else attended_I
-        )
-        hidden_W = lookup.select_by_platform(
-            cpu.affine, _applied, x_D, weights.mlp_in_WD, weights.mlp_in_bias_W
-        )
-        return x_D + ACTIVATIONS[self.activation](hidden_W) @ weights.mlp_out_DW.T
-
-    def _attended(
-        self, layer: int, attention_SH: jax.Array, rows: list[Rows], alone: bool
-    ) -> jax.Array:
-        """The sum of what all heads add to the output, in R^I."""
-        if "value_HI" in rows[0]:
-            product = cpu.mix if alone else jnp.matmul
-            attended_SI = [
-                product(attention_H, row["value_HI"])
-                for attention_H, row in zip(attention_SH, rows, strict=True)
-            ]
-            return sum(attended_SI[1:], attended_SI[0])
-        key_SI = jnp.stack([row["key_I"] for row in rows])
-        mixed_HI = jnp.einsum("sh,si->hi", attention_SH, key_SI)
-        return jnp.einsum("hj,hji->i", mixed_HI, self.layers[layer].output_value_HJI)
-
-    def _attention_SH(self, rows: list[Rows], alone: bool = False) -> jax.Array:
-        query_HI, product = rows[-1]["query_HI"], cpu.scores if alone else jnp.matmul
-        scores = [product(query_HI, row["key_I"]) for row in rows]
-        if len(rows) > mixing.FEW_PLACES:
-            return _softmax_SH(*scores)
-        # A GPU's kernels then hold scores and attention only inside; a CPU would take longer.
-        return lookup.select_by_platform(
-            _softmax_SH, lambda *scores: jnp.stack(mixing.softmax(scores)), *scores
-        )
-
-
-def _applied(x_M: jax.Array, weight_NxM: jax.Array, bias_N: Any = 0.0) -> jax.Array:
-    return x_M @ weight_NxM.T + bias_N
-
-
-def _softmax_SH(*scores: jax.Array) -> jax.Array:
-    return jax.nn.softmax(jnp.stack(scores), axis=0)
 
 
 def _writes_two(sizes: theory.Sizes) -> Any:
@@ -303,7 +140,7 @@ def _writes_two(sizes: theory.Sizes) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Dana(WithHeads):
-    """What the two Transformers share."""
+    """The fields and theorems that both Transformers share."""
 
     theorems: ClassVar[dict] = {
         theory.COROLLARY_2: _writes_two,
@@ -329,7 +166,7 @@ class _Dana(WithHeads):
         is_narrow = self.heads == "full" and self.d_head < self.d_model
         return "narrow" if is_narrow else self.heads
 
-    def transformer(self, task: Any, d_mlp: int, activation: str) -> Transformer:
+    def make_transformer(self, task: Any, d_mlp: int, activation: str) -> "Transformer":
         """The module of these sizes."""
         full = self.heads == "full"
         compress = not full and self.d_head != self.d_model
@@ -347,8 +184,8 @@ class AttentionOnly(_Dana):
     per parameter, are full heads with d_head < d_model.
     """
 
-    def module(self, task: Any) -> Transformer:
-        return self.transformer(task, 0, "gelu")
+    def module(self, task: Any) -> "Transformer":
+        return self.make_transformer(task, 0, "gelu")
 
     @property
     def family(self) -> str:
@@ -383,8 +220,8 @@ class MLP(_Dana):
         super().check()
         require_neurons(self, "gelu")
 
-    def module(self, task: Any) -> Transformer:
-        return self.transformer(task, self.d_mlp, self.activation)
+    def module(self, task: Any) -> "Transformer":
+        return self.make_transformer(task, self.d_mlp, self.activation)
 
     @property
     def family(self) -> str:
@@ -402,3 +239,201 @@ class MLP(_Dana):
     def shown_sizes(self) -> list[str]:
         heads = [] if self.heads == "full" else [self.heads]
         return heads + sizes_in_words(self.shared_cells())
+
+
+Rows = dict[str, jax.Array]
+
+
+class FoldedLayer(NamedTuple):
+    """One layer's weights, with W_Q^T W_K and W_O W_V multiplied: only these products matter."""
+
+    query_key_HJI: jax.Array
+    output_value_HJI: jax.Array
+    mlp_in_WD: jax.Array
+    mlp_in_bias_W: jax.Array
+    mlp_out_DW: jax.Array
+
+
+class Transformer(PlainTransformer, TabledModule):
+    """A `PlainTransformer` in two forms that are faster, by the platform.
+
+    On CPUs, and of all sequences at once, what depends on a single token is computed apart:
+    `tables` projects every token of the vocabulary once, `read` combines the rows of one example.
+    Under a `vmap` over examples the tables do not depend on the example and are computed once. What
+    is an example's own comes first in products with weights: examples are then the rows of the
+    result, which a CPU would otherwise transpose again and again.
+
+    On accelerators all places of a layer are computed at once: few kernels, few bytes.
+    """
+
+    attends = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.layers = [self._fold(layer) for layer in range(self.n_layers)]
+
+    def work(self, n_examples: int, context_length: int) -> float:
+        """Multiplications of a forward pass over `n_examples`; each token is projected once."""
+        n, length, d_model = self.vocab_size, context_length, self.d_model
+        d_in = self._width
+        compress = d_model * d_in * self.compress
+        project = compress + 2 * self.n_heads * d_in**2
+        attend = 2 * length * self.n_heads * d_in + compress + 2 * d_model * self.d_mlp
+        fold = 2 * self.n_layers * self.n_heads * self.d_head * d_in**2
+        deeper = (self.n_layers - 1) * length * (project + attend)
+        return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
+
+    def _fold(self, layer: int) -> FoldedLayer:
+        own = select_prefix(f"layer{layer}_", self.weights)
+        return FoldedLayer(
+            query_key_HJI=mixing.fold("hki,hkj->hij", own["query"], own["key"]),
+            output_value_HJI=mixing.fold("hik,hkj->hij", own["output"], own["value"]),
+            mlp_in_WD=own["mlp_in"],
+            mlp_in_bias_W=own["mlp_in_bias"],
+            mlp_out_DW=own["mlp_out"],
+        )
+
+    def __call__(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_N of the token that follows tokens_S."""
+        return lookup.select_by_platform(
+            lambda tokens_S: self.read(self._look_up(tokens_S), alone=True),
+            self._compute_on_accelerators,
+            tokens_S,
+        )
+
+    def attention(self, tokens_S: jax.Array) -> jax.Array:
+        """attention_HxS of the last layer from the last token to all; rows sum to 1."""
+        return self._attend(self._project_last(self._look_up(tokens_S))).T
+
+    def _compute_on_accelerators(self, tokens_S: jax.Array) -> jax.Array:
+        """logits_N by layers, all places of a layer at once."""
+        stream_SxD = lookup.rows(self.weights["token_embedding"], tokens_S)
+        if self.full:
+            stream_SxD += self.weights["position_embedding"]
+        for layer in range(self.n_layers):
+            stream_SxD = self._add_layer_on_accelerators(layer, stream_SxD)
+        return self.weights["unembedding"] @ stream_SxD[-1]
+
+    def _add_layer_on_accelerators(self, layer: int, stream_SxD: jax.Array) -> jax.Array:
+        """The stream after a layer; after the last one at the last place only."""
+        weights, length = self.layers[layer], self.context_length
+        key_SxI = stream_SxD @ self.weights["compress"].T if self.compress else stream_SxD
+        if not self.full:
+            key_SxI += self.weights["position_embedding"]
+        # Of Q places, the last ones, the stream goes on.
+        first = length - 1 if layer == self.n_layers - 1 else 0
+        attended_QxI = mixing.attend(
+            key_SxI,
+            weights.query_key_HJI,
+            weights.output_value_HJI,
+            self.score_scale,
+            length - first,
+        )
+        if self.compress:
+            attended_QxI @= self.weights["decompress"].T
+        stream_QxD = stream_SxD[first:] + attended_QxI
+        hidden_QxW = stream_QxD @ weights.mlp_in_WD.T + weights.mlp_in_bias_W[None]
+        return stream_QxD + ACTIVATIONS[self.activation](hidden_QxW) @ weights.mlp_out_DW.T
+
+    def _look_up(self, tokens_S: jax.Array) -> list[Rows]:
+        """The rows of one example's tokens, from the tables of all tokens."""
+        return [
+            jax.tree.map(lambda table_N, t=token: table_N[t], table)
+            for token, table in zip(tokens_S, self.tables(), strict=True)
+        ]
+
+    def tables(self) -> list[Rows]:
+        """For each position, the rows of every token: a list of S trees with leading axis N."""
+        return [
+            jax.vmap(lambda x_D, s=s: self._project_token(s, x_D, True))(
+                self.weights["token_embedding"]
+            )
+            for s in range(self.context_length)
+        ]
+
+    def _project_token(self, position: int, embedding_D: jax.Array, values: bool) -> Rows:
+        """The rows of a token at a position for the first layer."""
+        position_D = self.weights["position_embedding"][position] if self.full else 0.0
+        return self._project(0, position, embedding_D + position_D, values)
+
+    def read(self, rows: list[Rows], alone: bool = False) -> jax.Array:
+        """logits_N of one example from the first layer's rows of its S tokens.
+
+        Args:
+            rows: of each of the S tokens, one tree of `tables`.
+            alone: examples share no rows, on a CPU: sums of few numbers are then faster than
+                products of matrices.
+        """
+        rows = self._project_last(rows, alone)
+        stream_D = self._add_layer(self.n_layers - 1, rows, alone)
+        return lookup.select_by_platform(cpu.affine, _affine, stream_D, self.weights["unembedding"])
+
+    def _project_last(self, rows: list[Rows], alone: bool = False) -> list[Rows]:
+        """The rows of the last layer from those of the first."""
+        for layer in range(self.n_layers - 1):
+            before = [rows[: s + 1] for s in range(self.context_length)]
+            streams_D = [self._add_layer(layer, each, alone) for each in before]
+            rows = [self._project(layer + 1, s, x_D, False) for s, x_D in enumerate(streams_D)]
+        return rows
+
+    def _project(self, layer: int, position: int, x_D: jax.Array, values: bool) -> Rows:
+        """The rows of one place of the stream, which are all that attention reads of it.
+
+        The product of query_HI and a key row is the head's score; value_HI is what the head adds to
+        the output where its whole attention is on this row. Values pay off where many examples
+        share the row; without them heads mix keys and map the mixture.
+        """
+        weights = self.layers[layer]
+        x_I = x_D @ self.weights["compress"].T if self.compress else x_D
+        if not self.full:
+            x_I = x_I + self.weights["position_embedding"][position]
+        row = {"stream_D": x_D, "key_I": x_I}
+        if values:
+            row["value_HI"] = jnp.einsum("j,hji->hi", x_I, weights.output_value_HJI)
+        if layer < self.n_layers - 1 or position == self.context_length - 1:
+            scaled_HJI = weights.query_key_HJI * self.score_scale
+            row["query_HI"] = jnp.einsum("i,hji->hj", x_I, scaled_HJI)
+        return row
+
+    def _add_layer(self, layer: int, rows: list[Rows], alone: bool = False) -> jax.Array:
+        """The stream at the last of the rows after attention and MLP, both residual."""
+        weights = self.layers[layer]
+        attended_I = self._mix(layer, self._attend(rows, alone), rows, alone)
+        x_D = rows[-1]["stream_D"] + (
+            attended_I @ self.weights["decompress"].T if self.compress else attended_I
+        )
+        hidden_W = lookup.select_by_platform(
+            cpu.affine, _affine, x_D, weights.mlp_in_WD, weights.mlp_in_bias_W
+        )
+        return x_D + ACTIVATIONS[self.activation](hidden_W) @ weights.mlp_out_DW.T
+
+    def _mix(self, layer: int, attention_SH: jax.Array, rows: list[Rows], alone: bool) -> jax.Array:
+        """The sum of what all heads add to the output, in R^I."""
+        if "value_HI" in rows[0]:
+            product = cpu.mixed if alone else jnp.matmul
+            attended_SI = [
+                product(attention_H, row["value_HI"])
+                for attention_H, row in zip(attention_SH, rows, strict=True)
+            ]
+            return sum(attended_SI[1:], attended_SI[0])
+        key_SI = jnp.stack([row["key_I"] for row in rows])
+        mixed_HI = jnp.einsum("sh,si->hi", attention_SH, key_SI)
+        return jnp.einsum("hj,hji->i", mixed_HI, self.layers[layer].output_value_HJI)
+
+    def _attend(self, rows: list[Rows], alone: bool = False) -> jax.Array:
+        query_HI, product = rows[-1]["query_HI"], cpu.scores if alone else jnp.matmul
+        scores = [product(query_HI, row["key_I"]) for row in rows]
+        if len(rows) > mixing.FEW_PLACES:
+            return _softmax_SH(*scores)
+        # A GPU's kernels then hold scores and attention only inside; a CPU would take longer.
+        return lookup.select_by_platform(
+            _softmax_SH, lambda *scores: jnp.stack(mixing.softmax(scores)), *scores
+        )
+
+
+def _affine(x_M: jax.Array, weight_NxM: jax.Array, bias_N: Any = 0.0) -> jax.Array:
+    return x_M @ weight_NxM.T + bias_N
+
+
+def _softmax_SH(*scores: jax.Array) -> jax.Array:
+    return jax.nn.softmax(jnp.stack(scores), axis=0)
