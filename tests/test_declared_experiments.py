@@ -198,7 +198,12 @@ def _large():
         if run.task.n_examples <= reading.READ_AT_ONCE or run.method.cost(run).closed_form:
             continue
         listed = "listed" if getattr(run.task, "listed", False) else "whole"
-        kinds = run.method.row_name, run.method.protocol, run.architecture.name, run.task.name
+        kinds = (
+            run.method.canonical()["name"],
+            run.method.protocol,
+            run.architecture.name,
+            run.task.name,
+        )
         key = (*kinds, listed)
         found[key] = max(found.get(key, run), run, key=lambda run: run.task.n_examples)
     return found

@@ -71,7 +71,7 @@ def test_a_step_of_parts_is_that_of_all(n_sequences, n_memorized, zipf_exponent,
     monkeypatch.setattr(reading, "READ_AT_ONCE", 4)
     task = Associations(vocab_size=5, n_sequences=n_sequences, zipf_exponent=zipf_exponent)
     run = dataclasses.replace(RUNS[1], task=task, method=METHOD.exact())
-    signature = packing.signature(packing.make_pack([run]))
+    signature = packing.make_pack([run]).signature
     reads = reading.of(dataclasses.replace(signature, subsets=n_memorized is not None))
     data = {"instances": jax.tree.map(lambda x: x[None], task.sample()), "draws": np.zeros((1, 0))}
     lane = lanes.Lane(instance=0, n_examples=n_memorized, target=1.0, step=0)
@@ -228,7 +228,7 @@ def test_signatures_tell_apart_what_programs_differ_in():
 
     def signature(**changes):
         changed = dataclasses.replace(run, method=METHOD.replace(**changes))
-        return packing.signature(packing.make_pack([changed]))
+        return packing.make_pack([changed]).signature
 
     same = [{"epochs": 9}, {"learning_rate": 0.5}, {"final_learning_rate": 0.1}]
     other = [

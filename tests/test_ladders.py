@@ -22,7 +22,7 @@ from memobench.engine.program import compile_program
 from memobench.experiments.board import certified
 from memobench.methods import thresholds as capacity
 from memobench.methods import training
-from memobench.methods.capacity import Capacity
+from memobench.methods.capacity import Capacity, means_of_tables
 from memobench.methods.findings import Findings
 from memobench.methods.ladders import Ladders
 from memobench.methods.search import Search
@@ -92,7 +92,7 @@ def rows(made):
 def test_the_weights_of_most_bits_are_kept(made):
     """With the task of their own label table."""
     for row, counted in zip(*made, strict=True):
-        METHOD.check_weights(from_cells(row), row, counted)
+        verify.check_weights(from_cells(row), row, counted)
         assert counted["bits"] >= np.max(row["rung_bits"]) - 1e-2
         best = row["best_bits"]
         for edit, told in (
@@ -101,7 +101,7 @@ def test_the_weights_of_most_bits_are_kept(made):
             ({"rung_bits": [*row["rung_bits"][:-1], [best + 1]]}, "must be the most of all models"),
         ):
             with pytest.raises(UserError, match=told):
-                METHOD.check_weights(from_cells(row), {**row, **edit}, counted)
+                verify.check_weights(from_cells(row), {**row, **edit}, counted)
 
 
 def test_a_folder_with_weights_of_another_table_is_sound(tmp_path):
@@ -232,7 +232,7 @@ def test_a_killed_run_goes_on_and_finds_the_same(rows):
         for name in LISTS:
             assert after[name] == before[name], name
     for row, of_weights in zip(found, counted, strict=True):
-        METHOD.check_weights(from_cells(row), row, of_weights)
+        verify.check_weights(from_cells(row), row, of_weights)
 
 
 def test_trials_of_an_open_round_are_not_trained_again():
@@ -465,7 +465,7 @@ def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
 def test_means_of_tables_are_what_a_row_has(rows):
     for row in rows:
         for measure in ("bits", "accuracy"):
-            value_T = METHOD.of_tables(row, measure)
+            value_T = means_of_tables(row, measure)
             assert len(value_T) == METHOD.tables
             assert value_T.mean() == pytest.approx(row[measure])
-        assert METHOD.of_tables(row, "loss") is None
+        assert means_of_tables(row, "loss") is None

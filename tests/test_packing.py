@@ -87,8 +87,7 @@ def test_all_numbers_of_steps_share_a_program(make_run):
     packs = packing.plan(runs, "cpu")
     assert all(len({run.method for run in pack.runs}) == 1 for pack in packs)
     shapes = [
-        {packing.signature(pack) for pack in packs if pack.runs[0].method == method}
-        for method in methods
+        {pack.signature for pack in packs if pack.runs[0].method == method} for method in methods
     ]
     assert shapes[0] == shapes[1] != set()
 
@@ -106,7 +105,7 @@ def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_thr
     for method in (Training(), Training().exact()):
         run = make_run(task=Associations(vocab_size=50), method=method, **sizes)
         pack = packing.make_pack([run, dataclasses.replace(run, seed=1)])
-        program = engine.compile_program(packing.signature(pack), len(pack.runs), 1)
+        program = engine.compile_program(pack.signature, len(pack.runs), 1)
         measured = program.chunk.memory_analysis()
         used = measured.temp_size_in_bytes + measured.argument_size_in_bytes
         assert 1 / 3 < pack.memory_bytes / used < 3

@@ -166,7 +166,7 @@ def test_runs_of_different_starts_do_not_share_a_pack():
     with pytest.raises(ValueError, match="differ in more than"):
         packing.make_pack(runs[:2])
     # What is trained decides the program; where it starts from does not.
-    shapes = [packing.signature(packing.make_pack([run])) for run in runs]
+    shapes = [packing.make_pack([run]).signature for run in runs]
     assert shapes[0] == shapes[1] == shapes[2] != shapes[3]
 
 

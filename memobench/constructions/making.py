@@ -256,7 +256,7 @@ def promises(run: Run) -> int | None:
 def _method(run: Run) -> Any:
     method: Any = run.method
     is_one = callable(getattr(method, "construct", None))
-    require(is_one, f"method={shown(method.row_name)} is no construction; give a run of one")
+    require(is_one, f"method={shown(method.name)} is no construction; give a run of one")
     return method
 
 

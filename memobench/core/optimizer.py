@@ -25,15 +25,12 @@ from memobench.core.spec import Spec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Optimizer(Spec):
+class Optimizer(Spec, noun="optimizer", package="memobench.optimizers"):
     """Base of all optimisers. The learning rate is the method's, and multiplies the update.
 
     holds_rate: whether it serves only methods whose rate does not fall. Kinds define `transform`.
     """
 
-    noun: ClassVar[str] = "optimizer"
-    package: ClassVar[str] = "memobench.optimizers"
-    registry: ClassVar[dict[str, type[Spec]]] = {}
     holds_rate: ClassVar[bool] = False
 
     clip: float | None = number(

@@ -10,18 +10,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from memobench.common import strict_json
-from memobench.common.errors import UserError, agree, arguments_checked, require, shown
+from memobench.common.errors import UserError, arguments_checked, require, shown
 from memobench.core.architecture import Architecture
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import NAME, Column, whole
-from memobench.core.module import Module
+from memobench.core.module import Module, structure
 from memobench.core.spec import MOST_SEED, SPEC_VERSION, Spec
 from memobench.core.task import Task
 
@@ -99,6 +98,11 @@ class Pack:
     seconds: float
     platform: str = "cpu"
     n_devices: int = 1
+
+    @property
+    def signature(self) -> Any:
+        """All that decides the pack's program, but for its number of lanes."""
+        return self.runs[0].method.program(self)
 
 
 # Called with the number of model-steps done since its last call.
@@ -182,18 +186,11 @@ class Cost:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Method(Spec):
-    """How the weights of a run come about.
-
-    A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
-
-    protocol: whose rules it follows.
-    """
-
-    noun: ClassVar[str] = "method"
-    package: ClassVar[str] = "memobench.methods"
-    registry: ClassVar[dict[str, type[Spec]]] = {}
-    order: ClassVar[tuple[str, ...]] = (
+class Method(
+    Spec,
+    noun="method",
+    package="memobench.methods",
+    order=(
         "annealed",
         "capacity",
         "checked",
@@ -201,16 +198,19 @@ class Method(Spec):
         "optimised",
         "searched",
         "trained",
-    )
+    ),
+):
+    """A way to make the weights of a run.
+
+    A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
+
+    Attributes:
+      protocol: the name of the rules it follows.
+      keeps_weights: whether a run's weights are kept, where they are finite.
+    """
+
     protocol: ClassVar[str]
-    # Whether accuracy and loss are of the same weights.
-    accuracy_of_final_weights: ClassVar[bool] = True
-    # What one weight can hold.
-    bits_per_weight: ClassVar[float] = 32.0
-    # Whether a run's weights are kept, where they are finite.
     keeps_weights: ClassVar[bool] = False
-    # Whether its time is spent on its steps.
-    stepwise: ClassVar[bool] = True
 
     # Fields of some methods, and constants of others.
     if TYPE_CHECKING:
@@ -241,16 +241,11 @@ class Method(Spec):
         )
 
     @property
-    def row_name(self) -> str:
-        """The method's name in a row."""
-        return self.name
-
-    @property
-    def in_words(self) -> str:
-        """How the weights come about."""
+    def summary(self) -> str:
+        """The method in a few words."""
         n = self.batch_size
         examples = "all examples" if n is None else f"batches of {n:,}"
-        return f"{self.row_name}, {self.protocol} protocol, {self.steps:,} steps of {examples}"
+        return f"{self.name}, {self.protocol} protocol, {self.steps:,} steps of {examples}"
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
@@ -269,37 +264,13 @@ class Method(Spec):
     def check_model(self, run: Run) -> None:
         """Raises UserError for a model whose weights the method cannot make; computes nothing."""
 
-    @classmethod
-    def of_tables(cls, row: Mapping[str, Any], measure: str) -> np.ndarray | None:
-        """value_T: what a row's models measured, a mean for each label table; None for one model.
-
-        Where it is there, intervals are over tables, as those of other rows are over seeds.
-        """
-        del row, measure
-        return None
-
-    def signature(self, module: Module, task: Any) -> Hashable:
-        """Everything that decides a compiled program of this method; all else is data.
-
-        Args:
-          module: padded; the planner sets its paddable sizes to 0.
-          task: what all runs share of theirs, as `task_key` or `program_task` gives it.
-        """
-        return module, task, self
-
-    def task_key(self, task: Any) -> Any:
-        """The task without what may differ within a pack: equal for all runs of a pack."""
-        return task.pack_key()
-
-    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
-        """The task for which a pack is compiled: each run reads its first examples, or all."""
-        del module
-        return runs[0].task.signature()
-
     def pack_key(self, run: Run) -> Hashable:
-        """What else runs of a pack must agree in, beside signature and task."""
-        del run
-        return None
+        """What runs must agree in to share a pack: all but sizes, seeds and other data."""
+        return structure(run.module()), run.task.pack_key(), self
+
+    def program(self, pack: Pack) -> Hashable:
+        """All that decides the compiled program of a pack, but for its number of lanes."""
+        return pack.module, pack.runs[0].task.signature(), self
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
         """What a run takes.
@@ -332,36 +303,7 @@ class Method(Spec):
         """
         raise NotImplementedError
 
-    def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
-        """Raises UserError where a run's row says other than was counted of its weights."""
-        first = counted["first"]
-        require(
-            first is None,
-            f"the weights that were kept are of the first {first} examples, and the row of all; "
-            "delete them",
-        )
-        # An example may be on the edge: rows are measured in float32, weights in double precision.
-        edge = max(1.5 / counted["n_examples"], within := 1e-3)
-        n_answers, chance = run.task.n_predicted, run.task.chance
-        zeros = {
-            "accuracy": edge,
-            "memorized": edge * n_answers / (1 - chance),
-            "bits": within * n_answers * math.log2(run.task.n_choices or 2),
-            "loss": 1e-5,
-        }
-        for name, zero in zeros.items():
-            require(
-                agree(row[name], counted[name], within, zero),
-                f"{name}={shown(row[name])}, but the weights that were kept have "
-                f"{shown(counted[name])}; delete the wrong one",
-            )
-
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
         """The columns that rows of the method have beside those of all rows, by name."""
-        return {}
-
-    @classmethod
-    def shared_columns(cls) -> dict[str, Column]:
-        """The columns of the spec that rows of all methods have."""
         return {}

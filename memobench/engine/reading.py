@@ -17,7 +17,7 @@ from memobench.engine.signature import Signature
 from memobench.numerics import lookup, metrics
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
-from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance
+from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance, TokenTask
 
 # What a CPU computes of so many examples at a time stays in its caches.
 READ_AT_ONCE = 4096
@@ -54,7 +54,7 @@ class Reads:
 
 def of(signature: Signature) -> Reads:
     """How the lanes of a signature read."""
-    return (ReadsTokens if signature.task.of_tokens else ReadsContexts)(signature)
+    return (ReadsTokens if isinstance(signature.task, TokenTask) else ReadsContexts)(signature)
 
 
 # --- Tokens ------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class ReadsTokens(Reads):
 
         def seen(order_B: jax.Array, variables: Any, part: Any = None) -> Seen:
             if part is not None:
-                of_part: Any = task.with_count(len(part.prior_T))
+                of_part: Any = task.first(len(part.prior_T))
                 return of_part.objective(signature.module, variables, part, weighted=True)
             examples_B: Any = None
             if task.is_fresh:
@@ -101,7 +101,7 @@ class ReadsTokens(Reads):
         n_parts = math.ceil(n / READ_AT_ONCE)
         size = math.ceil(n / n_parts)
         is_whole = not self.signature.batch_size and n_parts > 1
-        if not (is_whole and task.listed and task.with_count(size)):
+        if not (is_whole and task.listed and task.first(size)):
             return None
 
         def split(x_Tx: jax.Array) -> jax.Array:

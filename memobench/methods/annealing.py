@@ -11,7 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
@@ -30,9 +30,9 @@ from memobench.engine import Job, Lane, Program, Signature, devices, lanes
 from memobench.methods import ranks, saturation
 from memobench.methods.trained import TrainedMethod
 from memobench.optimizers import Adam, Optimizer
-from memobench.planner import packing
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import LabelledContexts
+from memobench.tasks.tokens import TokenTask
 
 
 @kind("annealed")
@@ -86,17 +86,34 @@ class Annealing(TrainedMethod):
 
     def check_run(self, run: Run) -> None:
         require(
-            run.task.labels_contexts,
+            isinstance(run.task, LabelledContexts),
             f"method: an Annealing does not train the task {run.task.name!r}; it trains labelled "
             "contexts alone, so use "
-            + ("a Training" if run.task.of_tokens else "a method of your own"),
+            + ("a Training" if isinstance(run.task, TokenTask) else "a method of your own"),
         )
 
     def target(self, run: Run) -> float:
         """The accuracy at which a run stops; infinite where none stops it."""
         return 1.0 if self.stop_early and run.task.one_answer else math.inf
 
-    def signature(self, module: Module, task: Any) -> Signature:
+    def pack_key(self, run: Run) -> Hashable:
+        return self._signature(models.structure(run.module()), run.task.pack_key())
+
+    def program(self, pack: Pack) -> Signature:
+        """That of a task which has those of all runs as prefixes."""
+        tasks: list[Any] = [run.task for run in pack.runs]
+        length = max(task.context_length for task in tasks)
+        return self._signature(
+            pack.module,
+            tasks[0].replace(
+                # Rounded up, so that more packs share a compilation.
+                n_examples=labelled_contexts.rounded(max(task.n_examples for task in tasks)),
+                context_length=models.paddable_sizes(pack.module).get("context_length", length),
+                seed=0,
+            ),
+        )
+
+    def _signature(self, module: Module, task: Any) -> Signature:
         return Signature(
             module=module,
             task=task,
@@ -107,12 +124,6 @@ class Annealing(TrainedMethod):
             curve=False,
             keeps_best=True,
         )
-
-    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
-        tasks = [run.task for run in runs]
-        largest = tasks[0].largest(tasks)
-        longest = models.paddable_sizes(module).get("context_length", largest.context_length)
-        return largest.replace(context_length=longest)
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
         module = module or run.module()
@@ -170,7 +181,7 @@ class Annealed(engine.EachOnce):
     """Every run of a pack trains once, those of most steps first."""
 
     def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
-        self.signature: Signature = packing.signature(pack)
+        self.signature: Signature = pack.signature
         self.seconds = pack.seconds
         self.width = pack.slots
         self.seeds = sorted({run.task.seed for run in pack.runs})

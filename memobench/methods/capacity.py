@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from memobench.common.errors import agree, require, shown
+from memobench.common.errors import require
 from memobench.core import columns as col
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, choice, declared, integer
@@ -36,7 +36,7 @@ from memobench.store.rows import listed
 # Raised whenever a run would make other trainings: ids then differ, and results never mix.
 RULES = 1
 # Rows list bits with so many digits.
-_LISTED = 1e-3
+LISTED = 1e-3
 # The columns of trials with a learning rate of their own.
 _OF_TRIAL_PILOTS = ("pilot_trials", "trial_rate")
 # Steps of a rung over those of the one before.
@@ -106,15 +106,6 @@ class Capacity(OfParts):
         )
         # The first rung is the shortest.
         self.training.check_decay(epochs // GROWTH ** (rungs - 1))
-
-    @classmethod
-    def of_tables(cls, row: Mapping[str, Any], measure: str) -> np.ndarray | None:
-        lists = {"bits": ("rung_bits", 1), "accuracy": ("rung_known", row["n_examples"])}
-        if measure not in lists:
-            return None
-        name, whole = lists[measure]
-        value_TxS = np.reshape(listed(row[name])[-1], (int(row["tables"]), int(row["inits"])))
-        return value_TxS.mean(axis=1) / whole
 
     @property
     def ladder(self) -> list[int]:
@@ -195,21 +186,6 @@ class Capacity(OfParts):
         whole = [len(value_L) for value_L in value_KxL] == [self.lanes] * self.rungs
         return whole and all(0 <= value <= most for value_L in value_KxL for value in value_L)
 
-    def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
-        """The weights that are kept are those of the most bits, of all models of the row."""
-        best = row["best_bits"]
-        require(
-            agree(best, counted["bits"], 1e-3),
-            f"best_bits={shown(best)}, but the weights that were kept know "
-            f"{shown(counted['bits'])}; delete the wrong one",
-        )
-        most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
-        require(
-            most <= best + _LISTED,
-            f"best_bits must be the most of all models, {shown(most)}, got {shown(best)}. Delete "
-            "the row",
-        )
-
     def all_trials(self, row: Mapping[str, Any]) -> list[tuple[float, int, int]]:
         """Learning rate, examples, and whether 99% came to be known, of every trial of a row.
 
@@ -268,6 +244,19 @@ class Capacity(OfParts):
             Column("best_bits", "bits of the best weights found", bits, "bits"),
             Column("best_complete", "largest set known completely by any weights found", whole),
         )
+
+
+def means_of_tables(row: Mapping[str, Any], measure: str) -> np.ndarray | None:
+    """value_T: what a row's models measured, a mean for each label table; None for one model.
+
+    Where it is there, intervals are over tables, as those of other rows are over seeds.
+    """
+    lists = {"bits": ("rung_bits", 1), "accuracy": ("rung_known", row["n_examples"])}
+    if row["method"] != Capacity.name or measure not in lists:
+        return None
+    name, whole = lists[measure]
+    value_TxS = np.reshape(listed(row[name])[-1], (int(row["tables"]), int(row["inits"])))
+    return value_TxS.mean(axis=1) / whole
 
 
 def _are_parts(trials: Any, n_examples: int) -> bool:

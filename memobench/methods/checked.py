@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,11 @@ class Checked(ByTraining):
             f"n_batches={self.training.n_batches}; fix one of them",
         )
 
-    def signature(self, module: Module, task: Any) -> Signature:
-        return dataclasses.replace(self.training.signature(module, task), curve=False)
+    def pack_key(self, run: Run) -> Hashable:
+        return type(self), self.training.pack_key(run)
+
+    def program(self, pack: Pack) -> Signature:
+        return dataclasses.replace(self.training.program(pack), curve=False)
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
         return dataclasses.replace(super().cost(run, module), queues=True)
@@ -84,7 +88,7 @@ class Checks(engine.EachOnce, Epochs):
 
     def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
         task = job.run.task
-        if task.counts_examples:  # A mean of float32 may miss the share that it counts.
+        if task.is_even:  # A mean of float32 may miss the share that it counts.
             accuracy = round(accuracy * task.n_predicted) / task.n_predicted
         job.loss = loss
         if accuracy > job.best:

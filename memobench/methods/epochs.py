@@ -19,7 +19,6 @@ from memobench import engine
 from memobench.core import module as models
 from memobench.core.run import Pack, Run
 from memobench.engine import Job, Lane, Program, Signature, devices, reading
-from memobench.planner import packing
 
 # How a rate falls.
 LINEAR, COSINE, ROOT = range(3)
@@ -73,7 +72,7 @@ class Epochs(engine.Policy):
     """A policy that trains by the protocols of a Training; subclasses say which jobs there are."""
 
     def __init__(self, pack: Pack) -> None:
-        self.signature: Signature = packing.signature(pack)
+        self.signature: Signature = pack.signature
         self.seconds, self.runs = pack.seconds, pack.runs
         # Of the jobs in the lanes, set by `seat`.
         self._schedule, self._epochs_R = Schedule(np.zeros(0), np.zeros(0)), np.zeros(0)

@@ -30,7 +30,7 @@ from memobench.core.run import Cost, Method, OnSteps, Pack, PackResult, Run
 from memobench.core.spec import kind
 from memobench.engine import compiling, devices, initializing
 from memobench.engine.devices import SHARED, SPLIT
-from memobench.tasks.tokens import Instance
+from memobench.tasks.tokens import Instance, TokenTask
 
 # The label of its rows.
 OPTIMUM = "optimum in double precision"
@@ -46,9 +46,6 @@ class Optimum(Method):
     """
 
     protocol: ClassVar[str] = "optimal"
-    bits_per_weight: ClassVar[float] = 64.0
-    # It is searched for by more than its counted iterations.
-    stepwise: ClassVar[bool] = False
 
     starts: int = integer("initial weights", 1, default=64, most=2**20)
     adam_steps: int = integer("steps of Adam from each", 1, default=1000)
@@ -69,7 +66,7 @@ class Optimum(Method):
     def check_run(self, run: Run) -> None:
         task = run.task
         require(
-            task.of_tokens and not task.in_blocks,
+            isinstance(task, TokenTask) and not task.in_blocks,
             f"method: an Optimum does not serve the task {task.name!r}; use a Training",
         )
 
@@ -175,6 +172,8 @@ def solve(pack: Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackR
             }
             for i in range(len(pack.runs))
         ),
+        # In float32 an optimum in double precision is another number.
+        weights=(None,) * n_runs,
     )
 
 

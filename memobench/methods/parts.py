@@ -17,7 +17,7 @@ import jax
 
 from memobench.common.errors import require
 from memobench.core.checkpoints import Checkpoints
-from memobench.core.module import Module
+from memobench.core.module import structure
 from memobench.core.run import Pack, Run
 from memobench.engine import Signature
 from memobench.methods.by_training import ByTraining
@@ -49,25 +49,21 @@ class OfParts(ByTraining):
             f"method: a {kind} does not serve the task {task.name!r}; use another method",
         )
         require(
-            task.parts,
+            not task.only_whole,
             f"method: a {kind} does not serve the task {task.name!r}: {task.only_whole}",
         )
         super().check_run(run)
 
-    def signature(self, module: Module, task: Any) -> Hashable:
-        return self.training.signature(module, task, subsets=True)
-
-    def task_key(self, task: Any) -> Any:
-        return task.without_count()
-
-    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
-        """The largest task; every training is on a part of its examples."""
-        largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
-        return largest.padded(module)
-
     def pack_key(self, run: Run) -> Hashable:
+        task: Any = run.task
+        own = self.training.signature(structure(run.module()), task.without_count(), subsets=True)
         # Of sets of about one size the smaller are padded to the largest.
-        return rounded(run.task.n_examples)
+        return type(self), own, rounded(task.n_examples)
+
+    def program(self, pack: Pack) -> Signature:
+        """That of the largest task; every training is on a part of its examples."""
+        largest: Any = max((run.task for run in pack.runs), key=lambda task: task.n_examples)
+        return self.training.signature(pack.module, largest.padded_to(pack.module), subsets=True)
 
 
 class Queue(Epochs):
@@ -95,7 +91,7 @@ class Queue(Epochs):
         whole = self.signature.task.n_examples
         most = max(job.n_examples for job in jobs)
         n_halvings = min(math.floor(math.log2(whole / most)), MOST_HALVINGS)
-        task = self.signature.task.with_count(math.ceil(whole / 2**n_halvings))
+        task = self.signature.task.first(math.ceil(whole / 2**n_halvings))
         if not (self._exact and n_halvings and task):
             return self.signature, self.data
         if task not in self._data_of:

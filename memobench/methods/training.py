@@ -20,7 +20,7 @@ from memobench.constructions import making
 from memobench.constructions.base import Construction
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import choice, integer, number
-from memobench.core.module import Module, trains
+from memobench.core.module import Module, structure, trains
 from memobench.core.run import Pack, PackResult, Run
 from memobench.core.spec import as_text, kind, nested
 from memobench.engine import Signature, devices
@@ -30,6 +30,8 @@ from memobench.numerics.precision import COARSE
 from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.rounded import Rounded
 from memobench.planner import packing
+from memobench.tasks.labelled_contexts import LabelledContexts
+from memobench.tasks.tokens import TokenTask
 
 # As many as a column holds.
 MOST_STEPS = 2**40
@@ -208,9 +210,13 @@ class Training(TrainedMethod):
     def check_run(self, run: Run) -> None:
         task = run.task
         require(
-            task.of_tokens,
+            isinstance(task, TokenTask),
             f"method: a Training does not train the task {task.name!r}, which is not of tokens; "
-            + ("use an Annealing" if task.labels_contexts else "write a method of your own"),
+            + (
+                "use an Annealing"
+                if isinstance(task, LabelledContexts)
+                else "write a method of your own"
+            ),
         )
         require(
             not task.is_fresh or self.protocol == "published",
@@ -254,10 +260,10 @@ class Training(TrainedMethod):
         return _chunk_steps(self.n_batches)
 
     @property
-    def in_words(self) -> str:
+    def summary(self) -> str:
         begins = "" if self.start is None else f", starting from the construction {self.start}"
         only = "" if self.trained is None else f", {self.trained} only"
-        return super().in_words + begins + only
+        return super().summary + begins + only
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
@@ -266,7 +272,13 @@ class Training(TrainedMethod):
         return FINE_TUNED if row["start"] else ""
 
     def signature(self, module: Module, task: Any, subsets: bool = False) -> Signature:
-        """Not seeds, learning rates, numbers of epochs or starts."""
+        """All that decides a program: not seeds, learning rates, numbers of epochs or starts.
+
+        Args:
+          module: the padded one, or its structure alone.
+          task: without what may differ.
+          subsets: whether jobs take the first so many examples of an instance.
+        """
         optimizer: Any = self.optimizer
         if self.precision is not None:
             optimizer = Rounded(optimizer, self.precision, self.rounded is None)
@@ -283,7 +295,11 @@ class Training(TrainedMethod):
         )
 
     def pack_key(self, run: Run) -> Hashable:
-        return self.start
+        own = self.signature(structure(run.module()), run.task.pack_key())
+        return own, self.start
+
+    def program(self, pack: Pack) -> Signature:
+        return self.signature(pack.module, pack.runs[0].task.signature())
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
         return Plain(pack, checkpoints=checkpoints)

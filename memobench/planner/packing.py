@@ -24,7 +24,7 @@ import numpy as np
 from memobench.core import module as models
 from memobench.core.module import Module, enclosing, paddable_sizes
 from memobench.core.run import Pack, Run
-from memobench.tasks.tokens import EVALUATED_AT_ONCE
+from memobench.tasks.tokens import EVALUATED_AT_ONCE, TokenTask
 
 # Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
 # `costs`) never changes them, for a resumed sweep must find the packs that it left. A pack that
@@ -58,7 +58,7 @@ def make_pack(
     """
     modules = [run.module() for run in runs]
     each = zip(modules, runs, strict=True)
-    if len({(_structure(module, run), _steps(module, run)) for module, run in each}) != 1:
+    if len({(run.method.pack_key(run), _steps(module, run)) for module, run in each}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclosing(modules)
     costs = [run.method.cost(run, padded) for run in runs]
@@ -104,12 +104,6 @@ def subset(pack: Pack, runs: Sequence[Run]) -> Pack:
     return dataclasses.replace(smaller, slots=min(smaller.slots, pack.slots))
 
 
-def signature(pack: Pack) -> Any:
-    """What decides the program of a pack, but for its number of lanes."""
-    method = pack.runs[0].method
-    return method.signature(pack.module, method.program_task(pack.runs, pack.module))
-
-
 def programs(pack: Pack) -> set[Hashable]:
     """What a pack needs compiled; equal ones are compiled once."""
     run = pack.runs[0]
@@ -119,7 +113,7 @@ def programs(pack: Pack) -> set[Hashable]:
         n_instances = len({run.task.seed for run in pack.runs})
     else:
         n_instances = len({task for run in pack.runs for task in run.method.tasks(run)})
-    return {(signature(pack), pack.slots, n_instances)}
+    return {(pack.signature, pack.slots, n_instances)}
 
 
 def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
@@ -132,7 +126,7 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
     groups = collections.defaultdict(list)
     for run in runs:
         module = run.module()
-        groups[_structure(module, run)].append((module, run))
+        groups[run.method.pack_key(run)].append((module, run))
     packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
     return sorted(packs, key=lambda pack: -pack.seconds)
 
@@ -194,7 +188,7 @@ def memory_shared(runs: Sequence[Run]) -> float:
 
 def _holds_contexts(run: Run) -> bool:
     """Whether a pack holds the sets of all seeds, and lanes evaluate theirs side by side."""
-    return not (run.task.of_tokens or run.method.cost(run).closed_form)
+    return not (isinstance(run.task, TokenTask) or run.method.cost(run).closed_form)
 
 
 def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) -> float:
@@ -232,13 +226,6 @@ def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
     fits = left / _memory_with_evaluation(module, runs, platform)
     each = memory_per_lane(module, runs[0], platform)
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
-
-
-def _structure(module: Module, run: Run) -> tuple:
-    """Everything that must agree within a pack, but for numbers of steps."""
-    method = run.method
-    signature = method.signature(models.structure(module), method.task_key(run.task))
-    return signature, method.pack_key(run)
 
 
 def _steps(module: Module, run: Run) -> int | None:

@@ -12,7 +12,10 @@ from memobench.analysis import seeds as analysis
 from memobench.analysis import theorems
 from memobench.common.errors import UserError
 from memobench.common.notation import plural
+from memobench.constructions.base import Construction
 from memobench.core.run import Method
+from memobench.methods.by_training import ByTraining
+from memobench.methods.optimum import Optimum
 from memobench.numerics.metrics import NEARLY
 from memobench.report import tables
 from memobench.store.rows import of_task
@@ -121,8 +124,8 @@ def page(board: pd.DataFrame) -> str:
 
 def _trained(table: pd.DataFrame) -> pd.Series:
     """Whether rows are trained step by step and measured as they are in the end."""
-    kinds = Method.kinds().items()
-    names = [name for name, x in kinds if x.stepwise and x.accuracy_of_final_weights]
+    others = Construction, Optimum, ByTraining
+    names = [name for name, x in Method.kinds().items() if not issubclass(x, others)]
     return table["method"].isin(names)
 
 
@@ -143,7 +146,7 @@ def _known(table: pd.DataFrame) -> np.ndarray:
 
 def _method(row: Any) -> str:
     """How a row's weights come about, in words."""
-    return Method.of_row(row).in_words
+    return Method.of_row(row).summary
 
 
 def write(board: pd.DataFrame, folder: pathlib.Path) -> None:

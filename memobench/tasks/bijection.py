@@ -86,6 +86,6 @@ class Bijection(TokenTask):
         changes: dict[str, Any] = {"vocab_size": 1 + (self.n_values or 1), "seed": 0}
         return self.replace(**changes)
 
-    def padded(self, module: Any) -> Self:
+    def padded_to(self, module: Any) -> Self:
         changes: dict[str, Any] = {"vocab_size": module.vocab_size, "seed": 0}
         return self.replace(**changes)

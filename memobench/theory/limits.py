@@ -75,11 +75,8 @@ UPPER_BOUNDS = (COUNTING, PROPOSITION_2, RANK_OF_WEIGHTS, PROPOSITION_1)
 
 def _bits_per_weight(sizes: Sizes) -> Any:
     """What one weight can hold: what a construction stored, or the method's precision."""
-    from memobench.core.run import Method
-
-    known = {name: kind.bits_per_weight for name, kind in Method.kinds().items()}
-    bits = np.vectorize(lambda name: known.get(name, Method.bits_per_weight), otypes=[float])
-    by_method = bits(np.asarray(sizes["method"], object))
+    # An Optimum's weights alone are of double precision.
+    by_method = np.where(np.asarray(sizes["method"], object) == "optimised", 64.0, 32.0)
     stored = sizes.get("stored_bits")
     if stored is None:
         return by_method

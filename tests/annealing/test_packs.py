@@ -167,9 +167,7 @@ def test_a_plan_unites_what_padding_unites_longest_first(platform):
     assert steps[0] == 70 > steps[1]
     assert 1 <= pack.slots <= len(runs)
     # 99 examples, rounded up to share a compilation with other packs.
-    assert packing.signature(pack).task == dataclasses.replace(
-        TASK, n_examples=128, context_length=9
-    )
+    assert pack.signature.task == dataclasses.replace(TASK, n_examples=128, context_length=9)
     assert 0 < pack.waste < 1
     apart = [run_of(0), *(run_of(0, **fields) for fields in DIVIDED)]
     packs = packing.plan(apart, platform)
@@ -192,7 +190,7 @@ def test_what_does_not_fit_waits(monkeypatch):
 
 @pytest.mark.parametrize("n_examples", [1, 2, 3, 5, 96, 97, 1000, 1025])
 def test_few_sizes_of_the_set_hold_all_runs(n_examples):
-    largest = packing.signature(packing.make_pack([run_of(n_examples=n_examples)])).task.n_examples
+    largest = packing.make_pack([run_of(n_examples=n_examples)]).signature.task.n_examples
     assert n_examples <= largest < 1.5 * n_examples
     powers = 2 ** np.arange(12)
     assert largest in {*powers, *(3 * powers)}
@@ -205,7 +203,7 @@ def test_a_part_of_a_pack_keeps_the_shapes_of_its_module(monkeypatch):
     assert first.module == second.module == packing.make_pack(short).module
     monkeypatch.setitem(packing.MAX_RUNS, "cpu", 2)
     for pack in [first, second, *packing.plan(short, "cpu")]:
-        assert packing.signature(pack).task.context_length == pack.module.context_length
+        assert pack.signature.task.context_length == pack.module.context_length
     part, filled = run_of(0, n_examples=30), [run_of(0, n_examples=30), FILLING]
     alone = small.train(pack_of([part]))
     assert_close(alone, part_of(small.train(pack_of(filled)), 0))
