@@ -7,7 +7,7 @@
 # make test-slow        minutes-long checks against published numbers
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
-# make lint             ruff and mypy
+# make lint             ruff, mypy, and which room imports which
 # make performance      packed training against one model at a time, and against the roofline
 # make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
 # make docs             docs/columns.md, from the declarations of columns, and the site in build/docs
@@ -65,7 +65,7 @@ test-browser: $(VENV)/.installed-test $(VENV)/.installed-browser
 	  apt-get install --yes chromium chromium-driver
 	MEMOBENCH_BROWSER=1 $(VENV)/bin/python -m pytest -m browser tests/browser
 
-test-cluster: $(VENV)/.installed-test $(VENV)/.installed-ray $(VENV)/.installed-slurm
+test-cluster: $(VENV)/.installed-test $(VENV)/.installed-ray
 	@PATH=$$PATH:/usr/sbin; \
 	  (for x in munged slurmctld slurmd slurmdbd mariadbd; do command -v $$x || exit 1; done) >/dev/null || \
 	  ! command -v apt-get >/dev/null || { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \
@@ -76,6 +76,7 @@ lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/packed_vs_alone.py
@@ -121,7 +122,7 @@ $(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml $(VENV)/.folder
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 
-$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-parquet $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray $(VENV)/.installed-slurm: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-parquet $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import os
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pandas as pd
 
 from memobench.claims import Claim
 from memobench.common.errors import UserError, arguments_checked, closest, require, shown
+from memobench.core import plugins
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.columns import NAME, matching, whole
@@ -221,6 +223,23 @@ def add(experiments: Iterable[Experiment]) -> None:
     for experiment in experiments:
         if EXPERIMENTS.setdefault(experiment.name, experiment) is not experiment:
             raise UserError(f"an experiment of name={experiment.name!r} is there; choose another")
+
+
+def register(module: ModuleType) -> tuple[Experiment, ...]:
+    """The experiments that a module declares, which are registered."""
+    found = declared(module)
+    add(found)
+    return found
+
+
+def load_file(file: str | os.PathLike[str]) -> tuple[Experiment, ...]:
+    """The experiments that a user's file declares, once it is imported and they are registered.
+
+    Raises:
+      UserError: that fails; one line with file and line.
+    """
+    found: tuple[Experiment, ...] = plugins.load(file, register)
+    return found
 
 
 def load_experiments() -> Mapping[str, Experiment]:

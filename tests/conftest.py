@@ -21,12 +21,12 @@ import jax
 import pytest
 
 import memobench
-from memobench import claims, plugins
+from memobench import claims
 from memobench.analysis.kinds import FAMILIES
+from memobench.core import plugins
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.core.spec import REGISTERED
-from memobench.executors import Executor
 from memobench.experiments import EXPERIMENTS
 from memobench.methods.training import Training
 from memobench.store import measures
@@ -73,10 +73,9 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def forgotten():
     """What a test registers is gone after it, whatever the order of tests."""
-    families = [*FAMILIES, Executor]
-    for family in families:
+    for family in FAMILIES:
         family.kinds()
-    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in families)]
+    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in FAMILIES)]
     before = [dict(table) for table in tables]
     registered, loaded, modules = len(REGISTERED), len(plugins._names), set(sys.modules)
     yield
@@ -88,7 +87,7 @@ def forgotten():
         REGISTERED.append("forgotten")
     del plugins._names[loaded:]
     for name in set(sys.modules) - modules:
-        if name.startswith("memobench.plugins."):
+        if name.startswith("memobench.core.plugins."):
             del sys.modules[name]
 
 

@@ -4,12 +4,13 @@ import functools
 
 import numpy as np
 
-from memobench import certificates, plugins
+from memobench import certificates
 from memobench.board import families
 from memobench.board import table as board
 from memobench.common import folders
 from memobench.core import module as models
 from memobench.core.cells import cells
+from memobench.experiment import load_file
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.store import results
 from tests.small import PROVENANCE
@@ -85,5 +86,5 @@ def submissions():
     found = sorted((folder / "submissions").glob("*/"))
     for file in (file for path in found for file in path.glob("*.py")):
         if certificates.digest(file.read_bytes()) in reviewed:
-            plugins.load(file)
+            load_file(file)
     return found

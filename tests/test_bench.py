@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 import memobench
-from memobench import plugins
 from memobench.common import folders
+from memobench.core import plugins
 from memobench.experiments import EXPERIMENTS
 from memobench.store import results
 from tests.command_line import command_line

@@ -13,13 +13,14 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import certificates, plugins
+from memobench import certificates
 from memobench.board import families, submissions
 from memobench.board import table as board
 from memobench.certificates import counting
 from memobench.common import folders
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
+from memobench.experiment import load_file
 from memobench.report import html as page_of
 from memobench.report import latex, leaderboard, tables
 from memobench.store import results
@@ -173,7 +174,7 @@ def test_merged_submissions_are_part_of_the_published_board(tmp_path, monkeypatc
         shutil.copytree(PUBLISHED / name, merged / name)
     monkeypatch.setattr(folders, "published", lambda: merged)
     (tmp_path / "own.py").write_text(OWN)
-    plugins.load(tmp_path / "own.py")
+    load_file(tmp_path / "own.py")
     for name, architecture in (("Ann", HEADS), ("Bob", memobench.OwnTable(d_model=1))):
         weights = drawn(architecture, families.task(BUDGET), of_weights=1)
         path = submissions.write([weights], name, merged / "submissions")

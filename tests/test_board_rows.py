@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import plugins, theory
+from memobench import theory
 from memobench.board import table as board
 from memobench.board import typical
+from memobench.experiment import load_file
 from memobench.models.transformer import MLP
 from memobench.store import results
 from tests.entries import BOTH, BUDGET, HEADS, NEURONS, build, counted, made, three
@@ -99,7 +100,7 @@ def test_weights_of_others_rank_above_those_that_they_pass_by_a_margin(bits, by,
 def test_architectures_that_are_not_ours_are_listed_apart(tmp_path):
     """One weight for each pair knows the whole set; on the open track it would be first."""
     (tmp_path / "own.py").write_text(OWN)
-    plugins.load(tmp_path / "own.py")
+    load_file(tmp_path / "own.py")
     own = memobench.OwnTable(d_model=1)
     found = build([], [counted(bits=330.0), counted(own, bits=1024.0, submitter="Ada")])
     assert found["track"].tolist() == [board.OPEN, board.OPEN_OWN]

@@ -130,7 +130,7 @@ def _declared_in(module, test):
 )
 @pytest.mark.parametrize("change", [lambda claim: claim, claims.over_all_examples])
 def test_a_bug_in_a_claim_of_ours_is_raised_and_named(test, kind, change):
-    a_file = _declared_in("memobench.plugins./home/me/memobench/experiments/mine%2Epy", test)
+    a_file = _declared_in("memobench.core.plugins./home/me/memobench/experiments/mine%2Epy", test)
     table = three_budgets()
     assert set(claims.verdicts([change(a_file)], table)["verdict"]) == {UNDECIDED}
     ours = _declared_in("memobench.experiments.dana2025.heads", test)

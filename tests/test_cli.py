@@ -14,11 +14,11 @@ import pytest
 from absl.testing import flagsaver
 
 import memobench
-from memobench import plugins
 from memobench.cli import main as cli
 from memobench.cli.command import choose
 from memobench.cli.times import ClockTime
 from memobench.common.errors import Lost, UserError
+from memobench.experiment import load_file
 from memobench.experiments import EXPERIMENTS
 from memobench.runtime import sweep, verify
 from memobench.store import results
@@ -63,10 +63,10 @@ ROOT = pathlib.Path(__file__).parents[1]
         (["run", "dana2025/heads", "--results=file/below"], "cannot be written"),
         (["run", "dana2025/heads", "--results=file"], "results='file' is a file; name a folder"),
         (["run", "dana2025/heads", "--dry-run", "--results=file"], "results='file' is a file"),
-        (
-            ["run", "dana2025/heads", "--executor=rai"],
-            "local, ray, slurm",
-        ),
+        (["run", "dana2025/heads", "--processes=2", "--on=rai"], "on='rai' must be ray, or"),
+        (["run", "dana2025/heads", "--processes=0"], "--processes=0"),
+        (["run", "dana2025/heads", "--on=ray"], "on='ray' needs processes=N"),
+        (["run", "dana2025/heads", "--processes=2", "--dry-run"], "leave out --processes"),
         (["status", "--results=none"], "results='none' is not a folder; first: memobench run"),
         (
             ["report", "dana2025/heads", "--results=none"],
@@ -112,7 +112,7 @@ def test_windows_is_refused_in_a_line(monkeypatch):
 def test_a_mistake_is_found_before_any_work():
     """In the command itself, before what plans and makes runs is imported."""
     code = "import sys; from memobench.cli import main as cli\n"
-    code += "for wrong in ('--results=/dev/null/none', '--executor=rai'):\n"
+    code += "for wrong in ('--results=/dev/null/none', '--on=rai'):\n"
     code += "    sys.argv = ['memobench', 'run', 'dana2025/heads', wrong]\n"
     code += "    try: cli.main()\n"
     code += "    except SystemExit as end: print(end)\n"
@@ -120,9 +120,9 @@ def test_a_mistake_is_found_before_any_work():
     code += "assert not set(sys.modules) & late"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    folder, executor = done.stdout.splitlines()
+    folder, place = done.stdout.splitlines()
     assert folder.startswith("memobench: results='/dev/null/none' cannot be written")
-    assert executor.startswith("memobench: executor='rai' is unknown")
+    assert place.startswith("memobench: on='rai' needs processes=N")
 
 
 def test_every_command_has_its_own_help(tmp_path):
@@ -218,7 +218,7 @@ def test_a_tilde_after_an_equals_sign_is_the_home(tmp_path, monkeypatch):
         command, _ = cli.parse(["memobench", "report", "--results=~/x", "--output=~", "a"])
         values = {flag.name: flag.value for flag in command.flags}
         assert (values["results"], values["output"]) == (f"{tmp_path}/x", str(tmp_path))
-    assert plugins.load("~/own.py") == ()
+    assert load_file("~/own.py") == ()
     for call in (results.check_writable, memobench.load_results, verify.verify):
         with pytest.raises(UserError, match=r"='~/x' begins with ~; give os\.path\.expanduser"):
             call("~/x")
@@ -284,7 +284,7 @@ def test_a_pattern_leaves_out_experiments_without_the_preset():
 
 
 def test_a_run_whose_time_is_up_says_so_and_is_no_failure(tmp_path, monkeypatch):
-    def stopped(runs, results, progress, executor, seconds):
+    def stopped(runs, results, progress, seconds, *place):
         assert 0 < seconds <= 1800
         raise sweep.TimeUp("the time is up: 1 of 2 runs are saved")
 

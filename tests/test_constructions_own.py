@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 import memobench
-from memobench import claims, plugins, theory
+from memobench import claims, theory
 from memobench.common.errors import UserError
 from memobench.constructions import making
 from memobench.constructions.problem import Constructed
@@ -17,6 +17,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.module import Module
 from memobench.core.run import Run
 from memobench.core.spec import kind
+from memobench.experiment import load_file
 
 STORY = pathlib.Path(__file__).parent / "extending" / "construction.py"
 
@@ -24,7 +25,7 @@ STORY = pathlib.Path(__file__).parent / "extending" / "construction.py"
 @pytest.fixture
 def changed():
     """Runs of the story's construction, after which what it made is changed."""
-    (experiment,) = plugins.load(STORY)
+    (experiment,) = load_file(STORY)
     runs = experiment.presets["quick"]
 
     def make(change):

@@ -120,7 +120,7 @@ def test_searches_of_all_budgets_share_a_program(make_run):
     assert len(first) == 1
     assert first == second
     (pack,) = packing.plan([run for pack in packs for run in pack.runs], "gpu")
-    assert pack.slots == sum(run.method.lanes for run in pack.runs) == 20
+    assert pack.slots == sum(run.method.cost(run).lanes for run in pack.runs) == 20
     assert packing.make_pack(pack.runs).slots == packing.TRIALS["cpu"]
 
 

@@ -10,17 +10,15 @@ import time
 
 import pytest
 
-from memobench import plugins
 from memobench.core.cells import cells, from_cells
+from memobench.experiment import load_file
 from memobench.planner import packing
 from memobench.store import results, rows
 from tests.command_line import command_line
 from tests.small import checked_row
 
 FOLDER = pathlib.Path(__file__).parent / "extending"
-FILES = sorted(FOLDER.glob("*.py"))
-
-STORIES = [path for path in FILES if path.name != "executor.py"]
+STORIES = sorted(FOLDER.glob("*.py"))
 
 
 def _memobench(*arguments: str, **options) -> subprocess.CompletedProcess:
@@ -31,11 +29,11 @@ def _memobench(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 
 def _runs(path: pathlib.Path) -> list:
-    (experiment,) = plugins.load(path)
+    (experiment,) = load_file(path)
     return list(experiment.presets["quick"])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_a_story_is_short(path):
     assert len(path.read_text().splitlines()) <= 60
 
@@ -68,7 +66,7 @@ def test_stories_train_resume_after_a_kill_report_rank_and_verify(tmp_path):
     reported = ("report", *STORIES, f"--results={folder}", f"--output={tmp_path}")
     assert command_line(*reported, cwd=tmp_path).returncode == 0
     for path in STORIES:
-        name = plugins.load(path)[0].name
+        name = load_file(path)[0].name
         for ending in (".md", "_runs.csv"):
             assert (tmp_path / f"{name}{ending}").exists()
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

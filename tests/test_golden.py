@@ -32,7 +32,7 @@ from memobench.core.optimizer import Optimizer
 from memobench.core.run import Method
 from memobench.core.task import Task
 from memobench.engine import Signature, devices, to_compile
-from memobench.planner.packing import make_pack
+from memobench.planner.packing import make_pack, programs
 from memobench.store.results import load_rows
 from memobench.store.rows import PROVENANCE
 
@@ -149,7 +149,7 @@ def hash_programs(name):
     found = {}
     for platform in ("cpu", "cuda", "tpu"):
         pack = make_pack(make_runs(name), platform=platform.replace("cuda", "gpu"))
-        for program in pack.runs[0].method.programs(pack):
+        for program in programs(pack):
             if isinstance(program[0], Signature):
                 for part_name, part in to_compile(*program).items():
                     jitted = devices.jit(part.function, part.specs, donate_argnums=part.donate)

@@ -178,14 +178,6 @@ def test_of_another_machine_a_lease_counts_while_it_changes(tmp_path, monkeypatc
     assert seen.taken() == {"a"}
 
 
-def test_work_that_is_handed_out_again_is_not_kept_from_itself(tmp_path):
-    here, there = Leases(tmp_path), Leases(tmp_path)
-    here.take(["a", "b"], sweep="s", pack="p")
-    assert there.take(["a"], sweep="t", pack="p").run_ids == set()
-    assert there.take(["a"], sweep="s", pack="q").run_ids == set()
-    assert there.take(["a", "b"], sweep="s", pack="p").run_ids == {"a", "b"}
-
-
 def test_a_process_number_used_again_is_another_process(tmp_path):
     lease = Leases(tmp_path).take(["a"])
     told = json.loads(lease.path.read_text())

@@ -10,13 +10,14 @@ import sys
 import pytest
 
 import memobench
-from memobench import certificates, plugins
+from memobench import certificates
 from memobench.analysis.kinds import FAMILIES
 from memobench.common.errors import UnknownKind, UserError
 from memobench.core import module as models
 from memobench.core import own_code, source
 from memobench.core.cells import cells, from_cells
 from memobench.core.run import Run
+from memobench.experiment import load_file
 from memobench.methods.training import Training
 from memobench.runtime import verify
 from memobench.store import results
@@ -103,9 +104,12 @@ def load(tmp_path, monkeypatch):
             (tmp_path / name).write_text(text)
         for family in FAMILIES:
             family.registry.pop("my_table", None)
-        for name in (*HELPERS, *(x for x in sys.modules if x.startswith("memobench.plugins."))):
+        for name in (
+            *HELPERS,
+            *(x for x in sys.modules if x.startswith("memobench.core.plugins.")),
+        ):
             sys.modules.pop(name, None)
-        plugins.load(tmp_path / "mine.py")
+        load_file(tmp_path / "mine.py")
         return memobench.MyTable
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

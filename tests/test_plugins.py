@@ -11,10 +11,11 @@ import textwrap
 import pytest
 
 import memobench
-from memobench import plugins
 from memobench.cli.command import choose
 from memobench.common.errors import UserError
-from memobench.executors import Executor
+from memobench.core import plugins
+from memobench.core.architecture import Architecture
+from memobench.experiment import load_file
 from memobench.experiments import EXPERIMENTS
 from tests.command_line import command_line
 
@@ -40,9 +41,9 @@ def write(tmp_path):
 
 
 def test_a_file_runs_in_processes_of_their_own(tmp_path):
-    """Its architecture and its experiment, on an executor from another file."""
+    """Its architecture and its experiment, by a worker."""
     line = [str(EXTENDING / "architecture.py"), "mine/g*", "--results=runs"]
-    there = [f"--plugin={EXTENDING / 'executor.py'}", "--executor=processes", "--option=workers=1"]
+    there = ["--processes=1"]
     done = command_line("run", *line, *there, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "8 runs are in runs\n"), done.stderr
     table = memobench.load_results(tmp_path / "runs")
@@ -58,13 +59,13 @@ def test_a_file_runs_in_processes_of_their_own(tmp_path):
 def test_another_process_finds_what_a_file_defines(write):
     """By what it unpickles, and by the names of the modules where nothing that it gets tells."""
     text = "class Mine:\n    pass\n"
-    text += "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
-    text += "@kind('elsewhere')\nclass Elsewhere(Executor):\n    pass\n"
+    text += "from memobench import Architecture, kind\n"
+    text += "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"
     path = write(text, "a file.100%.py")
-    assert plugins.load(path) == ()
+    assert load_file(path) == ()
     (name,) = plugins.names()
     loaded = [sys.modules[name].Mine(), functools.partial(plugins.at_work, (), len, "four")]
-    asked = functools.partial(plugins.at_work, plugins.names(), Executor.named, "elsewhere")
+    asked = functools.partial(plugins.at_work, plugins.names(), Architecture.named, "elsewhere")
     child = "import pickle, sys; print(*[x() for x in pickle.load(sys.stdin.buffer)])"
     for data in (loaded[1:], [asked]):
         done = subprocess.run(
@@ -80,7 +81,7 @@ def test_another_process_finds_what_a_file_defines(write):
 
 def test_completion_lists_what_is_public_and_every_kind(write):
     text = "from memobench import Architecture, kind\n"
-    plugins.load(write(text + "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"))
+    load_file(write(text + "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"))
     listed = dir(memobench)
     assert {*memobench.__all__, "MLP", "Elsewhere"} <= {*listed}
     assert all(hasattr(memobench, name) for name in listed)
@@ -96,7 +97,7 @@ def test_a_file_is_loaded_once_under_one_name(write, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.py").symlink_to(path)
     for name in (path, "mine.py", "./mine.py", "link.py"):
-        plugins.load(name)
+        load_file(name)
     assert os.environ["LOADED"] == "x"
     assert len(plugins.names()) == 1
 
@@ -104,7 +105,7 @@ def test_a_file_is_loaded_once_under_one_name(write, tmp_path, monkeypatch):
 def test_a_file_of_ours_is_no_other_module():
     heads = EXPERIMENTS["dana2025/heads"]
     file = sys.modules["memobench.experiments.dana2025.heads"].__file__
-    assert plugins.load(file) == (heads,)
+    assert load_file(file) == (heads,)
     assert choose([file]) == [heads]
 
 
@@ -135,7 +136,7 @@ def test_experiments_of_a_file_are_chosen_by_patterns(write):
     ],
 )
 def test_a_file_declares_one_experiment_several_or_both(write, more, names):
-    assert [x.name for x in plugins.load(write(f"{MINE}\n{more}"))] == names
+    assert [x.name for x in load_file(write(f"{MINE}\n{more}"))] == names
 
 
 @pytest.mark.parametrize(
@@ -157,11 +158,6 @@ def test_a_file_declares_one_experiment_several_or_both(write, more, names):
             ", line 3: architecture name='mlp' is that of memobench.models.transformer.MLP",
         ),
         (
-            "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
-            "@kind('ray')\nclass Mine(Executor):\n    pass",
-            ", line 3: executor name='ray' is that of memobench.executors.ray.Ray",
-        ),
-        (
             "import dataclasses\nfrom memobench.experiments import EXPERIMENTS\n"
             "EXPERIMENT = dataclasses.replace(EXPERIMENTS['board/typical'], title='mine')",
             ": an experiment of name='board/typical' is there; choose another",
@@ -177,22 +173,22 @@ def test_a_file_declares_one_experiment_several_or_both(write, more, names):
 def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):
     path = write(text)
     with pytest.raises(UserError) as error:
-        plugins.load(path)
+        load_file(path)
     assert str(error.value).startswith(f"{path}{said}")
     assert "\n" not in str(error.value)
 
 
 def test_two_files_that_define_one_kind_are_both_named(write):
     text = (
-        "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
-        "@kind('elsewhere')\nclass Elsewhere(Executor):\n    pass\n"
+        "from memobench import Architecture, kind\n"
+        "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"
     )
     first, second = write(text, "first.py"), write(text, "second.py")
-    plugins.load(first)
+    load_file(first)
     with pytest.raises(UserError) as error:
-        plugins.load(second)
+        load_file(second)
     assert str(error.value) == (
-        f"{second}, line 3: executor name='elsewhere' is that of Elsewhere of {first} already; "
+        f"{second}, line 2: architecture name='elsewhere' is that of Elsewhere of {first} already; "
         "choose another name"
     )
 
@@ -200,8 +196,8 @@ def test_two_files_that_define_one_kind_are_both_named(write):
 @pytest.mark.parametrize("importing_first", [True, False])
 def test_a_file_that_another_imports_may_be_named_too(write, monkeypatch, importing_first):
     text = (
-        "from memobench.executors import Executor\nfrom memobench.core.spec import kind\n"
-        "@kind('beside')\nclass Beside(Executor):\n    pass\n"
+        "from memobench import Architecture, kind\n"
+        "@kind('beside')\nclass Beside(Architecture):\n    pass\n"
     )
     files = [write("from defining_beside import Beside\n"), write(text, "defining_beside.py")]
     monkeypatch.syspath_prepend(files[0].parent)
@@ -209,21 +205,21 @@ def test_a_file_that_another_imports_may_be_named_too(write, monkeypatch, import
     monkeypatch.setitem(sys.modules, "defining_beside", None)
     del sys.modules["defining_beside"]
     for file in files if importing_first else files[::-1]:
-        plugins.load(file)
-    assert Executor.named("beside").__qualname__ == "Beside"
+        load_file(file)
+    assert Architecture.named("beside").__qualname__ == "Beside"
 
 
 def test_a_file_that_needs_its_neighbour_says_how_to_import_it(write, tmp_path, monkeypatch):
     write("WIDTH = 2\n", "sizes_beside.py")
     path = write("import sizes_beside\n")
     with pytest.raises(UserError) as error:
-        plugins.load(path)
+        load_file(path)
     assert str(error.value) == (
         f"{path}, line 1: ModuleNotFoundError: No module named 'sizes_beside', which is beside it; "
         f"set PYTHONPATH={tmp_path}"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert plugins.load(path) == ()
+    assert load_file(path) == ()
     del sys.modules["sizes_beside"]
 
 

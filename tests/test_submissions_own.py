@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench import certificates, plugins
+from memobench import certificates
 from memobench.board import families, submissions
 from memobench.board import table as board
 from memobench.common import folders
 from memobench.common.errors import UserError
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
+from memobench.experiment import load_file
 from memobench.methods.training import Training
 from memobench.report import leaderboard
 from memobench.store import results
@@ -52,7 +53,7 @@ class OwnTable(Architecture):
 def test_an_own_architecture_brings_its_file_for_review(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    plugins.load(file)
+    load_file(file)
     table = memobench.OwnTable(d_model=1)
     task = families.task(256)
     found = [drawn(table, task), drawn(STANDARD, task)]
@@ -104,7 +105,7 @@ def test_labels_in_the_code_are_refused(tmp_path, monkeypatch, part, scale):
     """All of them, or a quarter; written by `submit`, or by other means."""
     file = tmp_path / "cheat.py"
     file.write_text(CHEAT)
-    plugins.load(file)
+    load_file(file)
     table = np.float32(scale) * drawn(memobench.OwnLabels(d_model=part), SET).params["table"]
     made = certificates.of(SET, memobench.OwnLabels(d_model=part), {"table": table})
     said = r"random weights in place of those of own_labels know \d+ of 256 examples"
@@ -134,7 +135,7 @@ def test_labels_behind_a_gate_or_a_false_name_are_refused(tmp_path, code):
     assert code != CHEAT
     file = tmp_path / "cheat.py"
     file.write_text(code)
-    plugins.load(file)
+    load_file(file)
     made = drawn(memobench.OwnLabels(d_model=1), SET)
     with pytest.raises(UserError, match="so its code knows labels"):
         submissions.write([made], "me", tmp_path / "out")
@@ -143,7 +144,7 @@ def test_labels_behind_a_gate_or_a_false_name_are_refused(tmp_path, code):
 def test_draws_differ_every_time(monkeypatch, tmp_path):
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    plugins.load(file)
+    load_file(file)
     asked = []
     monkeypatch.setattr(
         submissions.counting,
@@ -183,7 +184,7 @@ class OwnTask(SampledTask):
 def test_a_task_that_equals_any_other_has_no_place(tmp_path):
     file = tmp_path / "task.py"
     file.write_text(EQUAL)
-    plugins.load(file)
+    load_file(file)
     task = memobench.OwnTask(vocab_size=16, n_sequences=256)
     assert task == SET
     assert "its task is none of the board's" in board.off_board(task, 256)
@@ -201,7 +202,7 @@ def test_no_code_of_users_takes_the_name_of_a_kind_of_ours(tmp_path):
     )
     ours = Architecture.named("attention_only")
     with pytest.raises(UserError, match="name='attention_only' is that of memobench"):
-        plugins.load(file)
+        load_file(file)
     assert Architecture.named("attention_only") is ours
 
 
@@ -209,7 +210,7 @@ def test_code_is_loaded_only_once_its_digest_is_listed(tmp_path, monkeypatch):
     """By tests, which a pull request runs; the list is no part of a submission."""
     file, ran = tmp_path / "own.py", tmp_path / "ran"
     file.write_text(OWN)
-    plugins.load(file)
+    load_file(file)
     own = memobench.OwnTable(d_model=1)
     merged = tmp_path / "results"
     path = submissions.write([drawn(own, SET)], "me", merged / "submissions")
@@ -232,7 +233,7 @@ def test_what_weights_know_is_not_taken_for_labels_in_the_code(tmp_path):
     """Of every last token the commonest answer, as weights of a table: three times chance."""
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    plugins.load(file)
+    load_file(file)
     counts = np.zeros((16, 16))
     data = SET.sample()
     np.add.at(counts, (np.asarray(data.tokens_TxS[:, 1]), np.asarray(data.next_TxK[:, 0])), 1)
@@ -248,7 +249,7 @@ def test_an_own_architecture_of_several_files_is_refused(tmp_path, monkeypatch):
     (tmp_path / "neighbouring_layers.py").write_text(head)
     kinds = head.split("class Table")[0] + "from neighbouring_layers import Table\n"
     (tmp_path / "split.py").write_text(f'{kinds}\n\n@kind("own_table"){module}')
-    plugins.load(tmp_path / "split.py")
+    load_file(tmp_path / "split.py")
     made = drawn(memobench.OwnTable(d_model=1), families.task(256))
     with pytest.raises(UserError, match=r"^split\.py rests on neighbouring_layers\.py beside"):
         submissions.write([made], "me", tmp_path / "out")
@@ -270,7 +271,7 @@ def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
     """Without the file of an own architecture, which then names `--plugin`."""
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    plugins.load(file)
+    load_file(file)
     own, method = memobench.OwnTable(d_model=1), Training(n_batches=8, epochs=1).exact()
     memobench.run([Run(task=SET, architecture=own, method=method)], tmp_path / "mine", False)
     type(own).registry.pop("own_table")
@@ -293,7 +294,7 @@ def test_no_name_of_a_family_keeps_pages_from_being_written(tmp_path, caplog, na
     """Half a character is written as Python writes it; code that raises costs its entry."""
     file = tmp_path / "own.py"
     file.write_text(f"{OWN}\n    @property\n    def family(self):\n        return {name}\n")
-    plugins.load(file)
+    load_file(file)
     table = memobench.OwnTable(d_model=1)
     row = entries.made(board.run(table, 256))
     certified = [entries.counted(table), entries.counted()]

@@ -18,7 +18,6 @@ import memobench
 from memobench import constructions
 from memobench.common.errors import Lost, UserError
 from memobench.constructions.dana2025 import Dana2025
-from memobench.executors import local
 from memobench.methods import training
 from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training
@@ -27,7 +26,7 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runtime import checkpoints, provenance, verify, worker
+from memobench.runtime import checkpoints, local, provenance, verify, worker
 from memobench.runtime.leases import Leases
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.store import results

@@ -16,7 +16,6 @@ from memobench.constructions.mahdavi2024 import Mahdavi2024
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.run import Run
-from memobench.executors import local
 from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
@@ -24,6 +23,7 @@ from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.numerics import metrics
+from memobench.runtime import local
 from memobench.store import results
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions

@@ -40,7 +40,7 @@ def _run(d_model=4, n_heads=5, d_mlp=0, seed=0, task_seed=0, method=None, **opti
 
 
 def _trained(*runs):
-    """What the executor makes of the runs together."""
+    """Results of the runs, trained together."""
     return runs[0].method.train(packing.make_pack(runs), lambda _: None)
 
 

@@ -18,11 +18,11 @@ import pytorch
 
 from memobench.core.module import count_parameters
 from memobench.core.run import Run
-from memobench.executors import Ended, local
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runtime import worker
+from memobench.runtime import local, worker
+from memobench.runtime.local import Ended
 from memobench.tasks.associations import Associations
 
 torch: Any = pytorch.torch
@@ -37,7 +37,7 @@ WARM_UP_STEPS = 20
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A packed configuration of d = 10, H = 21: equal packs, handed to the executor together."""
+    """A packed configuration of d = 10, H = 21: equal packs, trained together."""
 
     name: str
     n_runs: int

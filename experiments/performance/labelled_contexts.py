@@ -118,7 +118,7 @@ def measure(settings: Sequence[Setting], rounds: int, seconds: float) -> pd.Data
             compile_seconds[setting, name] = contexts.lanes(runs).compile_seconds
             measuring.say(f"{setting}, {name}: compiled")
             measures[setting, name] = functools.partial(packed_rates, setting, width, 1, seconds)
-        # Elsewhere than on a CPU the executor trains one pack at a time.
+        # Elsewhere than on a CPU a driver trains one pack at a time.
         for width in SIDE_BY_SIDE if jax.default_backend() == "cpu" else ():
             both = functools.partial(packed_rates, setting, width, 2, seconds)
             measures[setting, _packed_name(width, 2)] = both

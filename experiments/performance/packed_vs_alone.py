@@ -116,7 +116,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _cases() -> list[Case]:
     cases = [Case(f"pack of {n}", n) for n in (1, 4, 16, 64)]
-    if jax.default_backend() == "cpu":  # Elsewhere the executor trains one pack at a time.
+    if jax.default_backend() == "cpu":  # Elsewhere a driver trains one pack at a time.
         cases += [Case(f"two packs of {n} side by side", n, n_packs=2) for n in (8, 16)]
     return [*cases, Case("pack of 16, exact protocol", 16, method=METHOD.exact())]
 

@@ -171,7 +171,7 @@ def _sizes() -> Iterator[tuple[int, int]]:
     most, factor = MOST.value or (64 if _on_cpu() else 65536), 2 if _on_cpu() else 4
     for n in itertools.takewhile(lambda n: n <= most, (factor**i for i in itertools.count())):
         yield 1, n
-    if _on_cpu():  # Elsewhere the executor trains one pack at a time.
+    if _on_cpu():  # Elsewhere a driver trains one pack at a time.
         yield from ((2, n) for n in SIDE_BY_SIDE if n <= most)
 
 

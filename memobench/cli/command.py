@@ -14,7 +14,7 @@ from absl.flags import FlagHolder
 
 from memobench.common.errors import UserError, closest
 from memobench.common.folders import RUNS, SHARDS
-from memobench.experiment import Experiment, load_experiments
+from memobench.experiment import Experiment, load_experiments, load_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +76,11 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
 
     Raises UserError for a name that no experiment has.
     """
-    from memobench import plugins
-
     files = [name for name in names if name.endswith(".py")]
     patterns = [name for name in names if name not in files]
     known = dict(load_experiments())
     if files:
-        declared = {found.name: found for file in files for found in plugins.load(file)}
+        declared = {found.name: found for file in files for found in load_file(file)}
         if not declared:
             raise UserError(
                 f"{' '.join(files)}: no experiment; declare one as EXPERIMENT, or name one of ours "

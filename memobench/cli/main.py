@@ -15,9 +15,11 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 from absl.flags import argparse_flags
 
+from memobench import experiment
 from memobench.cli import commands
 from memobench.cli.command import PLUGIN, Command
 from memobench.common.errors import UserError, closest, require_system
+from memobench.core import plugins
 from memobench.version import __version__
 
 _DESCRIPTION = """memobench: how much does a transformer memorize, per parameter?
@@ -76,11 +78,9 @@ def _say_once_in_a_line() -> None:
 def _run(chosen: tuple[Command, list[str]]) -> None:
     command, arguments = chosen
     if any(flag is PLUGIN for flag in command.flags):
-        from memobench import plugins
-
-        plugins.load_installed()
+        plugins.load_installed(experiment.register)
         for file in PLUGIN.value:
-            plugins.load(file)
+            experiment.load_file(file)
     command.run(arguments)
 
 

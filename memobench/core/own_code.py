@@ -189,7 +189,7 @@ class _Walk:
         module, file = names.get("__name__") or "", names.get("__file__")
         top = module.partition(".")[0]
         if top in _LIBRARIES:
-            return module.startswith("memobench.plugins.")
+            return module.startswith("memobench.core.plugins.")
         if not file:  # Such as a notebook.
             return top not in sys.stdlib_module_names
         if not _is_installed(file):

@@ -12,10 +12,6 @@ import dataclasses
 import functools
 import itertools
 import math
-
-# Orders of magnitude that only choose packs; no result depends on them, and measured rates (see
-# `costs`) never change them, for a resumed sweep must find the packs that it left. A pack that does
-# not fit after all is halved by the executor.
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +24,7 @@ from memobench.tasks.tokens import EVALUATED_AT_ONCE, TokenTask
 
 # Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
 # `costs`) never changes them, for a resumed sweep must find the packs that it left. A pack that
-# does not fit after all is halved by the executor.
+# does not fit after all is halved by the worker that trains it.
 COMPILE_SECONDS = 5.0
 FLOPS_PER_SECOND = 2e10
 # Accelerators are bound by memory: seconds of a step for each of its activations, and the share of

@@ -120,12 +120,11 @@ class Leases:
     def taken(self, besides: Lease | None = None) -> frozenset[str]:
         """The runs of all valid leases, this process's other leases among them.
 
-        besides: a lease that does not count, nor does one of the same pack in the same sweep: that
-        was its holder before a scheduler took the work away and handed it out again.
+        besides: a lease that does not count.
         """
         held = [lease for lease in self.all() if lease.alive]
         if besides:
-            held = [x for x in held if x.name != besides.path.name and not _same(x, besides)]
+            held = [x for x in held if x.name != besides.path.name]
         return frozenset().union(*(lease.run_ids for lease in held))
 
     def all(self) -> list[Held]:
@@ -163,12 +162,6 @@ class Leases:
         """Removes the leases that have lapsed."""
         for held in self.all():
             if not held.alive:
-                atomic.remove(self.folder / held.name)
-
-    def void(self, sweep: str, pack: str) -> None:
-        """Removes the leases of a pack whose worker is known to have ended, on any machine."""
-        for held in self.all():
-            if held.about.get("sweep") == sweep and held.about.get("pack") == pack:
                 atomic.remove(self.folder / held.name)
 
     def forget(self, lease: Lease) -> None:
@@ -223,7 +216,7 @@ class Leases:
 # What a lease holds; of its holder's work, what is said of it at all.
 _TEXT = col.satisfying("a line of text", lambda x: type(x) is str and x.isprintable())
 _ABOUT = {
-    **dict.fromkeys(("kind", "sweep", "pack", "first", "protocol", "line"), _TEXT),
+    **dict.fromkeys(("kind", "sweep", "pack", "first", "protocol", "line", "error"), _TEXT),
     **dict.fromkeys(("done", "steps"), col.whole(0, 2**53)),
 }
 _FIELDS = {
@@ -246,13 +239,6 @@ def _checked(content: Any) -> dict[str, Any]:
     for (name, domain), value in cells.items():
         require(domain.holds(value), f"has {name}={shown(value)}, not {domain.description}")
     return content
-
-
-def _same(held: Held, lease: Lease) -> bool:
-    names = ("sweep", "pack")
-    return "pack" in lease.about and all(
-        held.about.get(name) == lease.about[name] for name in names
-    )
 
 
 def _me() -> dict[str, Any]:

@@ -62,11 +62,11 @@ class Progress:
             self._steps_done += steps
             self._advance(pack, steps / sum(run.method.cost(run).steps for run in pack.runs))
 
-    def look(self, leases: Iterable[Held], sweep: str) -> None:
-        """What other processes say of the packs of this sweep that they work on."""
+    def look(self, leases: Iterable[Held]) -> None:
+        """What other processes say of the packs that they work on."""
         for held in leases:
             pack = self._packs.get(held.about.get("first", ""))
-            if pack and held.about.get("sweep") == sweep:
+            if pack:
                 first, done = pack.runs[0].run_id, int(held.about.get("done", 0))
                 self.steps_done(pack, max(0, done - self._leased[first]))
                 self._leased[first] = done

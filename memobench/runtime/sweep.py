@@ -1,4 +1,4 @@
-"""Sweeps: the runs that are missing, packed, handed to an executor, and kept shard by shard.
+"""Sweeps: the runs that are missing, packed, trained here or by workers, and kept shard by shard.
 
 The same call resumes: what a results folder holds is never trained again. Several drivers may work
 at one folder.
@@ -9,6 +9,7 @@ import contextlib
 import functools
 import logging
 import math
+import os
 import signal
 import threading
 import time
@@ -19,22 +20,21 @@ from typing import Any
 import jax
 import pandas as pd
 
-from memobench import executors, plugins
 from memobench.analysis import theorems
 from memobench.checks import architectures as checking
 from memobench.checks import optimizers as padding
 from memobench.checks import tasks as task_checking
 from memobench.common import settings
-from memobench.common.errors import Lost, UserError, require, shown
+from memobench.common.errors import Lost, require, shown
 from memobench.common.notation import plural
 from memobench.core.cells import check_code
 from memobench.core.columns import matching
 from memobench.core.run import Pack, Run
-from memobench.executors import Ended, Shard, local
 from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
-from memobench.runtime import worker
-from memobench.runtime.leases import STALE_SECONDS, Leases
+from memobench.runtime import launch, local, worker, workers
+from memobench.runtime.leases import Leases
+from memobench.runtime.local import Ended, Shard
 from memobench.runtime.progress import Progress
 from memobench.runtime.provenance import device_name
 from memobench.store import measures
@@ -42,7 +42,7 @@ from memobench.store import results as store
 
 # How often a driver looks for what ended and for what others did.
 POLL_SECONDS = 1.0
-# How often a run is handed in whose workers end without a result and without a reason.
+# How often a run is handed in whose packs end without a result and without a reason.
 MOST_WITHOUT_RESULT = 10
 
 _log = logging.getLogger("memobench")
@@ -62,9 +62,9 @@ def run(
     runs: Iterable[Run],
     results: store.Path | None = None,
     progress: bool = True,
-    executor: str | executors.Executor = "local",
     seconds: float = math.inf,
-    **options: Any,
+    processes: int | None = None,
+    on: str = "",
 ) -> pd.DataFrame:
     """Trains the runs that the folder does not hold yet and returns the table of all of them.
 
@@ -72,16 +72,17 @@ def run(
       runs: in any order; equal runs count once.
       results: folder of shards to resume from and to write to; None keeps nothing on disk.
       progress: whether to show one progress line on standard error.
-      executor: where packs run: the name of an executor, or one with its options.
       seconds: after which packs in training stop; checkpoints keep most of what they have done.
-      **options: of the executor that is named.
+      processes: how many workers train, each a process of its own; None trains in this one.
+      on: where workers are: on this machine, or what a command such as "srun --gpus=1" starts them
+        on, or "ray" with options, such as "ray address=auto num_gpus=0.5".
 
     Returns:
       One row per run, in the order of `runs`; its columns are those of a shard's rows.
 
     Raises:
-      UserError: a run names an unknown task or architecture, the folder cannot be written, or the
-        executor or an option of it is unknown.
+      UserError: a run names an unknown task or architecture, the folder cannot be written, or
+        workers cannot start.
       Lost: runs could not be trained, though tried again; all others are in the folder.
       theory.Violation: a run measured more than is possible; its pack is kept in the folder.
       Interrupted: Ctrl-C or SIGTERM; packs that were done are in the folder. TimeUp: `seconds` are
@@ -96,21 +97,17 @@ def run(
     >>> str(run(wanted, progress=False).loc[0, "status"])
     'ok'
     """
-    is_one = isinstance(executor, str | executors.Executor)
-    require(is_one, f"executor={shown(executor)} is none; give a name, such as 'local'")
     is_time = isinstance(seconds, int | float) and seconds >= 0
     require(is_time, f"seconds={shown(seconds)} is not a number >= 0; give one, or leave it out")
-    if isinstance(executor, str):
-        executor = executors.make(executor, options)
-    elif options:
-        raise UserError(f"{next(iter(options))}=... is an option: give it to the executor itself")
-    if results is None and not executor.in_process:
-        raise UserError(
-            f"executor={executor.name!r} needs results=FOLDER, one that all workers share"
-        )
-    executor.check_machine()
+    launcher = launch.make(processes, on)
+    if launcher:
+        require(results is not None, "processes=N needs results=FOLDER, one that all workers share")
+        # What this process takes of a GPU's memory, workers lack.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     wanted = {run.run_id: run for run in _listed(runs)}
     _check(wanted.values())
+    if launcher:
+        workers.require_importable(wanted.values())
     workspace = None
     if results is not None:
         folder = store.check_writable(results).resolve()
@@ -120,7 +117,7 @@ def run(
     require(wanted, "runs=[] are none; give some: [run, ...]")
     rows: dict[str, dict] = {}
     try:
-        for done in _done(wanted, workspace, progress, executor, time.monotonic() + seconds):
+        for done in _done(wanted, workspace, progress, launcher, time.monotonic() + seconds):
             rows |= done
             theorems.check(store.to_table(list(done.values())))
     except KeyboardInterrupt as error:
@@ -189,7 +186,7 @@ def _done(
     wanted: Mapping[str, Run],
     workspace: worker.Workspace | None,
     progress: bool,
-    executor: executors.Executor,
+    launcher: launch.Launcher | None,
     deadline: float,
 ) -> Iterator[dict[str, dict]]:
     """Yields rows by run id, first those that the folder holds, until no more can be trained.
@@ -205,15 +202,23 @@ def _done(
         return
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress(len(wanted), progress))
-        folder = workspace.folder if workspace else None
         # Both outlast the pool, whose packs take a while to save where they are.
         lease = workspace and workspace.leases.take((), kind="sweep", sweep=workspace.sweep)
         if lease:
             stack.enter_context(lease)
         interrupted = stack.enter_context(_interrupts())
-        pool = executor.start(_work(executor, workspace), folder, bar.steps_done)
-        stack.enter_context(contextlib.closing(pool))
-        driver = _Driver(wanted.values(), missing, workspace, executor, pool, bar)
+        driver: _Driver | workers.Watcher
+        if launcher:
+            assert workspace
+            assert lease
+            launcher.begin(workspace.folder)
+            stack.enter_context(contextlib.closing(launcher))
+            runs = wanted.values()
+            driver = workers.Watcher(runs, missing, workspace, launcher, lease, bar)
+        else:
+            pool = local.Threads(functools.partial(worker.work, workspace), bar.steps_done)
+            stack.enter_context(contextlib.closing(pool))
+            driver = _Driver(wanted.values(), missing, workspace, pool, bar)
         try:
             for rows in driver.rows():
                 if interrupted.is_set():
@@ -295,19 +300,8 @@ def _interrupts() -> Iterator[threading.Event]:
             signal.signal(number, before)
 
 
-def _work(executor: executors.Executor, workspace: worker.Workspace | None) -> executors.Work:
-    """The work on a pack; for other processes it can be pickled."""
-    if executor.in_process:
-        return functools.partial(worker.work, workspace)
-    assert workspace is not None
-    # A shard's date is older than its name, by as much as it took to write.
-    since = workspace.reader.newest - STALE_SECONDS
-    at = functools.partial(worker.work_at, str(workspace.folder), since, workspace.sweep)
-    return functools.partial(plugins.at_work, plugins.names(), at)
-
-
 class _Driver:
-    """Hands missing runs to an executor until shards have them.
+    """Hands missing runs to threads of this process until shards have them.
 
     wanted: all runs of the sweep. missing: what no shard has. lost: what cannot be trained here,
     with the reason.
@@ -318,12 +312,11 @@ class _Driver:
         wanted: Iterable[Run],
         missing: dict[str, Run],
         workspace: worker.Workspace | None,
-        executor: executors.Executor,
-        pool: executors.Pool,
+        pool: local.Threads,
         bar: Progress,
     ) -> None:
         self._wanted, self.missing, self.lost = tuple(wanted), missing, dict[str, str]()
-        self._workspace, self._executor, self._pool, self._bar = workspace, executor, pool, bar
+        self._workspace, self._pool, self._bar = workspace, pool, bar
         self._packs_out, self._awaits_lost = 0, False
         self._tries = collections.Counter[str]()
 
@@ -354,9 +347,6 @@ class _Driver:
             for ended in self._pool.ended(POLL_SECONDS):
                 self._packs_out -= 1
                 yield self._settle(ended)
-            # Other processes say in their leases what they have done.
-            if self._workspace and not self._executor.in_process:
-                self._bar.look(self._workspace.leases.all(), self._workspace.sweep)
             yield {}
 
     @property
@@ -391,26 +381,19 @@ class _Driver:
 
     def _settle(self, ended: Ended) -> dict[str, dict]:
         """The rows that a pack brought; its other runs are tried again, or given up as lost."""
-        if self._workspace:
-            # Whatever the worker had leased: it has ended.
-            name = store.shard_name(run.run_id for run in ended.pack.runs)
-            self._workspace.leases.void(self._workspace.sweep, name)
         # In this order: what is released between the two is in a shard.
         others = self._others()
         rows = self._found(ended.pack.runs, ended.shards)
         unfinished = [x for x in ended.pack.runs if x.run_id in self.missing]
         left = [x for x in unfinished if x.run_id not in others]
         self._bar.ended(ended.pack, elsewhere=len(unfinished) == len(ended.pack.runs) and not left)
-        # Without an error others may have leased runs and died since, which is nobody's fault.
-        most = self._executor.retries if ended.error else MOST_WITHOUT_RESULT
         self._tries.update(run.run_id for run in left)
-        again = [run for run in left if self._tries[run.run_id] <= most]
+        # Without an error others may have leased runs and died since, which is nobody's fault.
+        most = 0 if ended.error else MOST_WITHOUT_RESULT
         reason = ended.error or "its worker ended without a result"
         self.lost |= {x.run_id: reason for x in left if self._tries[x.run_id] > most}
         if ended.error:
-            failed = plural(len(left), "run")
-            _log.warning("%s failed, %d are tried again: %s", failed, len(again), reason)
-            self._hand_in(again)
+            _log.warning("%s failed: %s", plural(len(left), "run"), reason)
         return rows
 
     def _found(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:

@@ -26,11 +26,11 @@ from memobench.core import cells as runs
 from memobench.core import module as models
 from memobench.core.run import OnSteps, Pack, PackResult, Run, Weights
 from memobench.engine import lanes
-from memobench.executors import Shard
 from memobench.numerics import metrics
 from memobench.planner import packing
 from memobench.runtime import checkpoints
 from memobench.runtime.leases import Leases
+from memobench.runtime.local import Shard
 from memobench.runtime.provenance import device_name, provenance
 from memobench.store import curves, measures
 from memobench.store import results as store
@@ -55,17 +55,6 @@ class Workspace:
     def checkpoints(self) -> checkpoints.Folder:
         # Hidden, so that a folder of shards holds nothing else to its readers.
         return checkpoints.Folder(self.folder / ".checkpoints")
-
-
-def work_at(folder: str, since: float, sweep: str, pack: Pack) -> None:
-    """Does the work in a process of its own; see `work`. since: of shards that may be new."""
-    work(_workspace(folder, since, sweep), pack)
-
-
-@functools.lru_cache(maxsize=1)
-def _workspace(folder: str, since: float, sweep: str) -> Workspace:
-    """Kept for the packs of a sweep, so that each shard is read once in a process."""
-    return Workspace(pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep)
 
 
 @settings.pinned

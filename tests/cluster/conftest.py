@@ -1,4 +1,4 @@
-"""Packs, and asking an executor until all of them have ended."""
+"""Work for workers, and asking a launcher until they have ended."""
 
 import contextlib
 import dataclasses
@@ -12,6 +12,7 @@ import pytest
 
 import memobench
 from memobench.planner import packing
+from memobench.runtime.launch import Work
 from memobench.runtime.leases import Leases
 from tests.cluster import stand_ins
 
@@ -23,25 +24,20 @@ def _importable(monkeypatch):
 
 
 @pytest.fixture
-def packs(make_run):
-    return lambda n: [packing.make_pack([make_run(seed=seed)]) for seed in range(n)]
-
-
-@pytest.fixture
 def at(tmp_path):
     """Work of this name with its diary in the test's folder."""
-    return lambda name: functools.partial(getattr(stand_ins, name), tmp_path)
+    return lambda name: Work.make(functools.partial(getattr(stand_ins, name), tmp_path))
 
 
 @pytest.fixture
 def all_ended():
-    """Every `Ended` of as many packs as are out; fails where one comes twice or none does."""
+    """The reasons of as many workers as are out; fails where one comes twice or none does."""
 
-    def ask(executor, n):
+    def ask(launcher, n):
         found = []
-        stand_ins.until(lambda: found.extend(executor.ended(1)) or len(found) >= n, f"{n} packs")
+        stand_ins.until(lambda: found.extend(launcher.ended()) or len(found) >= n, f"{n} workers")
         assert len(found) == n
-        assert executor.ended(0) == []
+        assert launcher.ended() == []
         return found
 
     return ask
@@ -49,9 +45,9 @@ def all_ended():
 
 @pytest.fixture
 def sweep(make_run, tmp_path, caplog):
-    """A sweep of two packs with an executor; its first worker is killed and its rows are right."""
+    """A sweep of two packs by two workers; the first is killed and the rows are right."""
 
-    def run(executor, **options):
+    def run(on):
         models = ({"name": "attention_only"}, {"name": "mlp", "d_mlp": 0})
         runs = [make_run(seed=seed, **model) for model in models for seed in (0, 1)]
         shorter = dataclasses.replace(runs[-1].method, batch_size=8)
@@ -59,9 +55,9 @@ def sweep(make_run, tmp_path, caplog):
         assert len(packing.plan(runs, "cpu")) == 2
         alone = memobench.run(runs, progress=False)
         with _killer(tmp_path) as killed:
-            table = memobench.run(runs, tmp_path, progress=False, executor=executor, **options)
+            table = memobench.run(runs, tmp_path, progress=False, processes=2, on=on)
         assert len(killed) == 1
-        assert "are tried again: " in caplog.text
+        assert caplog.records
         measured = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]
         assert table[measured].equals(alone[measured])
         assert len(memobench.load_results(tmp_path)) == len(runs)

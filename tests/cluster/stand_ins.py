@@ -11,11 +11,10 @@ import uuid
 SECONDS = 120
 
 
-def diary(folder, pack=None):
-    """What was written by each start of the work on a pack, or of all."""
-    name = "*" if pack is None else pack.runs[0].run_id
+def diary(folder, number="*"):
+    """What was written by each start of the worker of a number, or of all."""
     paths = sorted(
-        pathlib.Path(folder).glob(f"{name}.*.start"), key=lambda path: path.stat().st_mtime
+        pathlib.Path(folder).glob(f"{number}.*.start"), key=lambda path: path.stat().st_mtime
     )
     return [json.loads(path.read_text()) for path in paths]
 
@@ -24,8 +23,8 @@ def _started(function):
     """Work that tells on its start where it runs and which others do, and takes that back."""
 
     @functools.wraps(function)
-    def work(folder, pack):
-        folder, name = pathlib.Path(folder), f"{pack.runs[0].run_id}.{uuid.uuid4().hex}"
+    def work(folder, number):
+        folder, name = pathlib.Path(folder), f"{number}.{uuid.uuid4().hex}"
         running = folder / f"{name}.running"
         running.touch()
         told = {
@@ -38,7 +37,7 @@ def _started(function):
         written = folder / f"{name}.new"
         written.write_text(json.dumps(told))
         written.rename(folder / f"{name}.start")
-        function(folder, pack)
+        function(folder, number)
         running.unlink()
 
     return work
@@ -60,28 +59,46 @@ def until(true, what):
 
 
 @_started
-def nothing(folder, pack):
+def nothing(folder, number):
     pass
 
 
 @_started
-def meet(folder, pack):
-    """Ends only where two packs are at work at once."""
-    (folder / f"{pack.runs[0].run_id}.here").touch()
-    until(lambda: len(list(folder.glob("*.here"))) >= 2, "another pack at work at the same time")
+def meet(folder, number):
+    """Ends only where two workers are at work at once."""
+    (folder / f"{number}.here").touch()
+    until(lambda: len(list(folder.glob("*.here"))) >= 2, "another worker at the same time")
 
 
 @_started
-def wait(folder, pack):
+def wait(folder, number):
+    """Heeds no Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     until((folder / "go").exists, "go")
+    signal.signal(signal.SIGINT, before)
 
 
 @_started
-def killed_once(folder, pack):
-    if len(diary(folder, pack)) == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+def wait_for_ctrl_c(folder, number):
+    """Notes that it was stopped as Ctrl-C does."""
+    try:
+        until((folder / "go").exists, "go")
+    except KeyboardInterrupt:
+        (folder / f"{number}.saved").touch()
 
 
 @_started
-def fails(folder, pack):
+def wait_for_sigusr1(folder, number):
+    """Notes that it was stopped as launchers do."""
+    signal.signal(signal.SIGUSR1, lambda *_: (folder / f"{number}.saved").touch())
+    until((folder / f"{number}.saved").exists, "SIGUSR1")
+
+
+@_started
+def killed(folder, number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@_started
+def fails(folder, number):
     raise ValueError("of no use\nat all")

@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 from memobench.common.errors import UserError
-from memobench.executors.ray import Ray
+from memobench.runtime import launch
+from memobench.runtime.launch import Ray
 from tests.cluster import stand_ins
 
 pytestmark = [
@@ -35,42 +36,41 @@ def here(ray):
 
 
 @pytest.fixture
-def start(here):
-    """Makes executors and closes them whatever happens."""
+def begin(here, tmp_path):
+    """Launchers that have begun; they are closed whatever happens."""
     made = []
 
-    def make(work, **options):
-        made.append(Ray(**options).start(work, None, print))
-        return made[-1]
+    def make(n, *words):
+        launcher = Ray(n, words)
+        launcher.check_machine()
+        launcher.begin(tmp_path)
+        made.append(launcher)
+        return launcher
 
     yield make
-    for executor in made:
-        executor.close()
+    for launcher in made:
+        launcher.close()
 
 
-def test_each_pack_is_worked_on_once(start, packs, at, all_ended, tmp_path):
-    executor = start(at("nothing"), gpus_per_pack=0)
-    assert executor.platform == "cpu"
-    executor.submit(packs(3))
-    executor.submit(packs(5)[3:])
-    ended = all_ended(executor, 5)
-    assert {each.pack for each in ended} == set(packs(5))
-    assert [each.error for each in ended] == [None] * 5
-    assert all(len(stand_ins.diary(tmp_path, pack)) == 1 for pack in packs(5))
+def test_each_worker_works_once(begin, at, all_ended, tmp_path):
+    launcher = begin(5, "num_gpus=0")
+    launcher.start(at("nothing"), 3)
+    launcher.start(at("nothing"), 2)
+    assert all_ended(launcher, 5) == [None] * 5
+    assert all(len(stand_ins.diary(tmp_path, number)) == 1 for number in range(5))
 
 
-def test_packs_share_a_gpu(start, packs, at, all_ended, tmp_path):
-    executor = start(at("meet"), gpus_per_pack=0.5)
-    executor.submit(packs(2))
-    assert [each.error for each in all_ended(executor, 2)] == [None, None]
+def test_workers_share_a_gpu(begin, at, all_ended, tmp_path):
+    launcher = begin(2, "num_gpus=0.5")
+    launcher.start(at("meet"), 2)
+    assert all_ended(launcher, 2) == [None, None]
     assert [each["cuda"] for each in stand_ins.diary(tmp_path)] == ["0", "0"]
 
 
-def test_one_gpu_is_one_packs_by_default(start, packs, at, all_ended, tmp_path):
-    executor = start(at("nothing"))
-    assert executor.platform == "gpu"
-    executor.submit(packs(3))
-    all_ended(executor, 3)
+def test_one_gpu_is_one_workers_by_default(begin, at, all_ended, tmp_path):
+    launcher = begin(3)
+    launcher.start(at("nothing"), 3)
+    all_ended(launcher, 3)
     told = stand_ins.diary(tmp_path)
     assert [each["cuda"] for each in told] == ["0"] * 3
     assert [each["at_once"] for each in told] == [1] * 3
@@ -78,47 +78,37 @@ def test_one_gpu_is_one_packs_by_default(start, packs, at, all_ended, tmp_path):
     assert len({each["pid"] for each in told}) == 3
 
 
-def test_ray_is_given_few_packs_at_a_time(start, packs, at, all_ended, tmp_path):
-    *several, later = packs(6)
-    executor = start(at("wait"), gpus_per_pack=0, cpus_per_pack=0.5, workers=2)
-    executor.submit(several)
-    stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 2, "two starts")
-    # What Ray was given before has its turn before this.
-    other = start(at("nothing"), gpus_per_pack=0, cpus_per_pack=0.5)
-    other.submit([later])
-    all_ended(other, 1)
-    assert len(stand_ins.diary(tmp_path)) == 3
-    (tmp_path / "go").touch()
-    assert [each.error for each in all_ended(executor, 5)] == [None] * 5
+def test_a_killed_worker_ends_with_a_reason(begin, at, all_ended):
+    launcher = begin(1, "num_gpus=0")
+    launcher.start(at("killed"), 1)
+    (why,) = all_ended(launcher, 1)
+    assert why.startswith("WorkerCrashedError: ")
+    assert "\n" not in why
 
 
-def test_a_killed_worker_ends_with_a_reason_and_may_be_tried_again(start, packs, at, all_ended):
-    executor = start(at("killed_once"), gpus_per_pack=0)
-    executor.submit(packs(1))
-    (ended,) = all_ended(executor, 1)
-    assert ended.error.startswith("WorkerCrashedError: ")
-    assert "\n" not in ended.error
-    executor.submit([ended.pack])
-    assert all_ended(executor, 1)[0].error is None
+def test_what_the_work_raised_is_the_reason(begin, at, all_ended):
+    launcher = begin(1, "num_gpus=0")
+    launcher.start(at("fails"), 1)
+    assert all_ended(launcher, 1) == ["ValueError: of no use at all"]
 
 
-def test_what_the_work_raised_is_the_reason(start, packs, at, all_ended):
-    executor = start(at("fails"), gpus_per_pack=0)
-    executor.submit(packs(1))
-    assert all_ended(executor, 1)[0].error == "ValueError: of no use at all"
-
-
-def test_closing_kills_what_runs(start, packs, at, tmp_path):
-    executor = start(at("wait"), gpus_per_pack=0)
-    executor.submit(packs(1))
+@pytest.mark.parametrize("work", ["wait", "wait_for_ctrl_c"])
+def test_closing_stops_what_runs(begin, at, tmp_path, monkeypatch, work):
+    """At first as Ctrl-C does, so that it can be saved; what does not heed that is killed."""
+    monkeypatch.setattr(launch, "STOP_SECONDS", 5 if work == "wait" else 60)
+    launcher = begin(2, "num_gpus=0", "num_cpus=4")
+    launcher.start(at(work), 2)
     (told,) = stand_ins.until(lambda: stand_ins.diary(tmp_path), "a start")
-    assert executor.ended(0) == []
-    executor.close()
-    stand_ins.until(lambda: not _alive(told["pid"]), "the end of the worker")
+    assert launcher.ended() == []
+    launcher.close()
+    if work == "wait":
+        stand_ins.until(lambda: not _alive(told["pid"]), "the end of the worker")
+    assert len(list(tmp_path.glob("*.saved"))) == (work != "wait")
+    assert len(stand_ins.diary(tmp_path)) == 1
 
 
 def test_a_sweep_with_a_killed_worker(here, sweep):
-    sweep("ray", gpus_per_pack=0)
+    sweep("ray num_gpus=0")
 
 
 @pytest.fixture
@@ -136,42 +126,42 @@ def two_nodes(ray):
         cluster.shutdown()
 
 
-def test_a_lost_node(two_nodes, packs, at, all_ended, tmp_path):
+def test_a_lost_node(two_nodes, at, all_ended, tmp_path):
     cluster, nodes = two_nodes
-    executor = Ray(address=cluster.address).start(at("wait"), None, print)
+    launcher = Ray(2, [f"address={cluster.address}"])
+    launcher.begin(tmp_path)
     try:
-        executor.submit(packs(2))
+        launcher.start(at("wait"), 2)
         stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 2, "a start on each node")
-        where = {stand_ins.diary(tmp_path, pack)[0]["node"]: pack for pack in packs(2)}
-        assert where.keys() == nodes.keys()
-        name, node = nodes.popitem()
+        assert {each["node"] for each in stand_ins.diary(tmp_path)} == nodes.keys()
+        _, node = nodes.popitem()
         cluster.remove_node(node, allow_graceful=False)
-        (lost,) = all_ended(executor, 1)
-        assert lost.pack == where[name]
-        assert lost.error.startswith(("NodeDiedError: ", "WorkerCrashedError: "))
-        executor.submit([lost.pack])
+        (why,) = stand_ins.until(launcher.ended, "the end of a worker")
+        assert why.startswith(("NodeDiedError: ", "WorkerCrashedError: "))
+        launcher.start(at("wait"), 1)
         (tmp_path / "go").touch()
-        assert [each.error for each in all_ended(executor, 2)] == [None, None]
-        assert stand_ins.diary(tmp_path, lost.pack)[1]["node"] in nodes
+        assert all_ended(launcher, 2) == [None, None]
+        (again,) = stand_ins.diary(tmp_path, 2)
+        assert again["node"] in nodes
     finally:
-        executor.close()
+        launcher.close()
 
 
-def test_a_ray_of_its_own_is_stopped(ray, packs, at, all_ended):
+def test_a_ray_of_its_own_is_stopped(ray, at, all_ended, tmp_path):
     ray.shutdown()
-    executor = Ray().start(at("nothing"), None, print)
+    launcher = Ray(1, [])
+    launcher.begin(tmp_path)
     try:
-        assert executor.platform == "cpu"
-        executor.submit(packs(1))
-        assert all_ended(executor, 1)[0].error is None
+        launcher.start(at("nothing"), 1)
+        assert all_ended(launcher, 1) == [None]
     finally:
-        executor.close()
+        launcher.close()
     assert not ray.is_initialized()
-    with pytest.raises(UserError, match="gpus_per_pack=1 is more than there is here, 0"):
-        Ray(gpus_per_pack=1).start(at("nothing"), None, print)
+    with pytest.raises(UserError, match="num_gpus=1 is more than is here, 0"):
+        Ray(1, ["num_gpus=1"]).begin(tmp_path)
     assert not ray.is_initialized()
-    with pytest.raises(UserError, match="address='auto': Could not find any running Ray"):
-        Ray(address="auto").start(at("nothing"), None, print)
+    with pytest.raises(UserError, match="on='ray': Could not find any running Ray"):
+        Ray(1, ["address=auto"]).begin(tmp_path)
 
 
 def _alive(pid):

@@ -1,13 +1,18 @@
 """Slurm with two nodes of two cores and one declared GPU each, started for these tests."""
 
+import contextlib
 import os
 import pathlib
 import shutil
+import sys
+import threading
 
 import pytest
 
-from memobench.common.errors import UserError
-from memobench.executors.slurm import Slurm
+import memobench
+from memobench.methods.training import Training
+from memobench.runtime.launch import Launcher
+from memobench.runtime.leases import Leases
 from tests.cluster import stand_ins
 from tests.cluster.private_slurm import PROGRAMS, PrivateSlurm
 
@@ -16,7 +21,6 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def cluster():
-    pytest.importorskip("submitit")
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{path}:/usr/sbin:/sbin"
     for program in PROGRAMS:
@@ -32,164 +36,151 @@ def cluster():
 
 
 @pytest.fixture
-def start(cluster, tmp_path, monkeypatch):
-    """Makes executors and closes them, so that each test finds empty nodes."""
+def empty(cluster, monkeypatch):
+    """The cluster, whose nodes each test finds and leaves empty."""
     monkeypatch.setenv("SLURM_CONF", cluster.environ["SLURM_CONF"])
-    made = []
-
-    def make(work, **options):
-        own = {"poll_seconds": 0.5, "folder": str(tmp_path / "jobs")}
-        made.append(Slurm.make({**own, **options}).start(work, tmp_path, print))
-        return made[-1]
-
-    yield make
-    for executor in made:
-        executor.close()
+    yield cluster
     stand_ins.until(lambda: not cluster.run("squeue", "--noheader"), "an empty queue")
 
 
-def test_an_array_on_two_nodes(start, packs, at, all_ended, tmp_path):
-    executor = start(at("meet"), cpus_per_pack=2)
-    assert executor.platform == "cpu"
-    executor.submit(packs(2))
-    ended = all_ended(executor, 2)
-    assert {each.pack for each in ended} == set(packs(2))
-    assert [each.error for each in ended] == [None, None]
+@pytest.fixture
+def begin(empty, tmp_path):
+    """Launchers that have begun; they are closed whatever happens."""
+    with contextlib.ExitStack() as stack:
+
+        def make(n, *words):
+            launcher = Launcher(n, ["srun", "--ntasks=1", *words])
+            launcher.check_machine()
+            launcher.begin(tmp_path)
+            return stack.enter_context(contextlib.closing(launcher))
+
+        yield make
+
+
+def test_workers_on_two_nodes(begin, at, all_ended, tmp_path):
+    launcher = begin(2, "--cpus-per-task=2")
+    launcher.start(at("meet"), 2)
+    assert all_ended(launcher, 2) == [None, None]
     told = stand_ins.diary(tmp_path)
     assert sorted(each["node"] for each in told) == ["n1", "n2"]
-    assert [each["jax_platforms"] for each in told] == ["cpu"] * 2
-    # Of jobs that went well only the script of the array is left.
-    assert {path.suffix for path in (tmp_path / "jobs").glob("slurm-*/*")} == {".sh"}
+    # Only of workers that died a log is left.
+    assert list(tmp_path.glob(".logs/*")) == []
 
 
-def test_arrays_one_after_the_other(start, packs, at, all_ended, tmp_path):
-    more = ["export JAX_PLATFORMS=$JAX_PLATFORMS,cpu"]
-    executor = start(at("nothing"), array_size=2, workers=1, slurm_setup=more)
-    executor.submit(packs(3))
-    assert [each.error for each in all_ended(executor, 3)] == [None] * 3
-    told = stand_ins.diary(tmp_path)
-    assert [each["at_once"] for each in told] == [1] * 3
-    assert {each["jax_platforms"] for each in told} == {"cpu,cpu"}
-
-
-def test_a_gpu_for_each_pack(start, packs, at, all_ended, tmp_path, monkeypatch):
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    executor = start(at("meet"), gpus_per_pack=1)
-    assert executor.platform == "gpu"
-    executor.submit(packs(2))
-    assert [each.error for each in all_ended(executor, 2)] == [None, None]
+def test_a_gpu_for_each_worker(begin, at, all_ended, tmp_path):
+    launcher = begin(2, "--gpus=1")
+    launcher.start(at("meet"), 2)
+    assert all_ended(launcher, 2) == [None, None]
     told = stand_ins.diary(tmp_path)
     assert sorted(each["node"] for each in told) == ["n1", "n2"]
     assert [each["cuda"] for each in told] == ["0", "0"]
-    assert [each["jax_platforms"] for each in told] == [None, None]
 
 
-def test_a_killed_job_ends_with_a_reason_and_may_be_tried_again(start, packs, at, all_ended):
-    executor = start(at("killed_once"))
-    executor.submit(packs(2))
-    ended = all_ended(executor, 2)
-    for each in ended:
-        state, _, log = each.error.partition("; log: ")
-        assert "FAILED (NonZeroExitCode)" in state
-        assert "Killed" in pathlib.Path(log).read_text()
-    executor.submit([each.pack for each in ended])
-    assert [each.error for each in all_ended(executor, 2)] == [None, None]
+@pytest.mark.parametrize(("work", "said"), [("killed", "Killed"), ("fails", "ValueError: of no")])
+def test_a_worker_that_died_says_why_and_where(begin, at, all_ended, work, said):
+    launcher = begin(2)
+    launcher.start(at(work), 2)
+    for why in all_ended(launcher, 2):
+        assert why.startswith("a worker ended with status ")
+        assert said in pathlib.Path(why.partition("; log: ")[2]).read_text()
 
 
-def test_what_the_work_raised_is_the_reason(start, packs, at, all_ended):
-    executor = start(at("fails"))
-    executor.submit(packs(1))
-    assert all_ended(executor, 1)[0].error.startswith("ValueError: of no use at all; log: /")
+def test_what_slurm_refuses_is_the_reason(empty, make_run, tmp_path):
+    place = {"processes": 1, "on": "srun --partition=none"}
+    with pytest.raises(memobench.common.errors.Lost, match=r"1 run: .*[Ii]nvalid partition"):
+        memobench.run([make_run()], tmp_path, progress=False, **place)
 
 
-def test_a_sweep_with_a_killed_job(start, sweep, tmp_path):
-    sweep("slurm", poll_seconds=0.5, folder=str(tmp_path / "jobs"))
+def test_a_sweep_with_a_killed_worker(empty, sweep):
+    sweep("srun --ntasks=1")
 
 
-def test_a_preempted_job_is_started_again(start, cluster, packs, at, all_ended, tmp_path):
-    pack, urgent = packs(2)
-    executor = start(at("wait"), cpus_per_pack=2, slurm_nodelist="n1", partition="low")
-    executor.submit([pack])
-    stand_ins.until(lambda: stand_ins.diary(tmp_path, pack), "a start")
-    first = start(at("nothing"), cpus_per_pack=2, slurm_nodelist="n1", partition="high")
-    first.submit([urgent])
-    assert all_ended(first, 1)[0].error is None
-    (waiting,) = requeued(cluster)
-    assert cluster.run("sacct", "-nXPD", "-j", waiting, "-o", "State").startswith("PREEMPTED")
-    assert executor.ended(2) == []
-    (tmp_path / "go").touch()
-    assert all_ended(executor, 1)[0].error is None
-    assert len(stand_ins.diary(tmp_path, pack)) == 2
+@pytest.fixture
+def long_sweep(empty, make_run, tmp_path):
+    """A sweep of one run on node n1 once it trains, in a thread; returns a call for its table."""
+    runs = [make_run(method=Training(batch_size=16, n_batches=5, epochs=6000))]
+    done, leases = [], Leases(tmp_path)
+
+    def sweep(*words):
+        on = f"srun --ntasks=1 --cpus-per-task=2 {' '.join(words)}"
+        done.append(memobench.run(runs, tmp_path, progress=False, processes=1, on=on))
+
+    def start(*words):
+        thread = threading.Thread(target=sweep, args=words)
+        thread.start()
+        trains = lambda: [x for x in leases.all() if x.alive and x.about.get("done")]  # noqa: E731
+        stand_ins.until(trains, "steps")
+        return lambda: thread.join(timeout=240) or done[0]
+
+    return start
 
 
-def test_a_job_whose_time_is_over_goes_on(start, cluster, packs, at, all_ended, tmp_path):
-    # Of so short a time submitit takes any request to stop for its end.
-    executor = start(at("wait"), timeout_minutes=5)
-    executor.submit(packs(1))
-    stand_ins.until(lambda: stand_ins.diary(tmp_path), "a start")
-    # As Slurm does before the time is over.
-    cluster.run("scancel", "--signal=USR2", cluster.run("squeue", "-h", "-o", "%i"))
-    requeued(cluster)
-    (tmp_path / "go").touch()
-    assert all_ended(executor, 1)[0].error is None
-    assert len(stand_ins.diary(tmp_path)) == 2
+def _logs(folder):
+    return "".join(path.read_text() for path in folder.glob(".logs/*.log"))
 
 
-def test_a_lost_node(start, cluster, packs, at, all_ended, tmp_path):
-    executor = start(at("wait"), cpus_per_pack=2)
-    executor.submit(packs(2))
+def test_a_preempted_worker_saves_and_another_goes_on(begin, long_sweep, at, all_ended, tmp_path):
+    table = long_sweep("--partition=low", "--nodelist=n1")
+    first = begin(1, "--partition=high", "--cpus-per-task=2", "--nodelist=n1")
+    first.start(at("nothing"), 1)
+    assert all_ended(first, 1) == [None]
+    assert table()["status"].tolist() == ["ok"]
+    assert _logs(tmp_path).count("1 runs by ") == 2
+    assert "KeyboardInterrupt" in _logs(tmp_path)
+
+
+def test_a_worker_whose_time_is_over_saves_and_another_goes_on(empty, long_sweep, tmp_path):
+    table = long_sweep()
+    # As Slurm does when the time is over.
+    empty.run("scancel", "--signal=TERM", empty.run("squeue", "-h", "-o", "%i"))
+    assert table()["status"].tolist() == ["ok"]
+    assert _logs(tmp_path).count("1 runs by ") == 2
+
+
+def test_a_lost_node(begin, empty, at, all_ended, tmp_path):
+    launcher = begin(2, "--cpus-per-task=2")
+    launcher.start(at("wait"), 2)
     stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 2, "a start on each node")
-    (lost,) = (x for x in packs(2) if stand_ins.diary(tmp_path, x)[0]["node"] == "n1")
-    cluster.kill_node("n1")
+    empty.kill_node("n1")
     try:
-        requeued(cluster)
-        (tmp_path / "go").touch()
-        assert [each.error for each in all_ended(executor, 2)] == [None, None]
-        assert [each["node"] for each in stand_ins.diary(tmp_path, lost)] == ["n1", "n2"]
+        assert len(stand_ins.until(launcher.ended, "the end of a worker")) == 1
+        launcher.start(at("wait"), 1)
     finally:
-        cluster.start_node("n1")
+        empty.start_node("n1")
+    stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 3, "a start in its place")
+    (tmp_path / "go").touch()
+    assert all_ended(launcher, 2) == [None, None]
 
 
-def test_accounting_is_not_needed(start, cluster, packs, at, all_ended):
-    cluster.kill("slurmdbd")
-    try:
-        executor = start(at("nothing"))
-        executor.submit(packs(1))
-        assert all_ended(executor, 1)[0].error is None
-    finally:
-        cluster.start_accounting()
-
-
-def test_closing_cancels_what_runs_and_waits(start, cluster, packs, at, tmp_path):
-    executor = start(at("wait"), cpus_per_pack=2, slurm_nodelist="n1")
-    executor.submit(packs(2))
+def test_closing_stops_what_runs_and_what_waits(begin, empty, at, tmp_path):
+    launcher = begin(2, "--cpus-per-task=2", "--nodelist=n1")
+    launcher.start(at("wait_for_sigusr1"), 2)
     stand_ins.until(lambda: stand_ins.diary(tmp_path), "a start")
-    executor.close()
-    stand_ins.until(lambda: not cluster.run("squeue", "--noheader"), "an empty queue")
+    launcher.close()
+    stand_ins.until(lambda: not empty.run("squeue", "--noheader"), "an empty queue")
     assert len(stand_ins.diary(tmp_path)) == 1
+    assert len(list(tmp_path.glob("*.saved"))) == 1
 
 
-def test_what_slurm_refuses(start, packs, at, monkeypatch):
-    with pytest.raises(UserError, match=r"could not hand in jobs: .*invalid partition"):
-        start(at("nothing"), partition="none").submit(packs(1))
-    with pytest.raises(UserError, match="slurm_colour='red' is not a setting of executor='slurm'"):
-        start(at("nothing"), slurm_colour="red")
-    with monkeypatch.context() as without:
-        without.setenv("PATH", "")
-        with pytest.raises(UserError, match="executor='slurm' needs Slurm's sbatch"):
-            start(at("nothing"))
-
-
-def requeued(cluster):
-    """Ids of the jobs that Slurm will start again, and now does soon."""
-    command = "squeue", "--noheader", "--array", "--states=PENDING", "--format=%i %r"
-
-    def found():
-        rows = [line.split() for line in cluster.run(*command).splitlines()]
-        return [job for job, reason in rows if reason == "BeginTime"]
-
-    jobs = stand_ins.until(found, "a job to be started again")
-    for job in jobs:
+def test_an_array_of_the_plain_command(empty, tmp_path):
+    """Nothing watches it: jobs share the folder, and Slurm starts one again that it took away."""
+    file = pathlib.Path(__file__).parents[1] / "extending" / "architecture.py"
+    command = f"{sys.executable} -m memobench run {file} 'mine/g*' --results={tmp_path}/shards"
+    options = ["--array=1-2", "--requeue", f"--output={tmp_path}/%a.txt", "--parsable"]
+    job = empty.run("sbatch", *options, f"--wrap={command} --noprogress")
+    try:
+        leases = Leases(tmp_path / "shards")
+        stand_ins.until(lambda: any(x.about["kind"] == "pack" for x in leases.all()), "a pack")
+        empty.run("scontrol", "requeue", f"{job}_1")
         # Nodes refuse a job for the rest of the second in which it was taken from them.
-        cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+3")
-    return jobs
+        soon = ("scontrol", "update", f"JobId={job}_1", "StartTime=now+3")
+        stand_ins.until(lambda: "BeginTime" in empty.run("squeue", "-h", "-o", "%r"), "its turn")
+        empty.run(*soon)
+        stand_ins.until(lambda: not empty.run("squeue", "--noheader"), "the end of the array")
+    finally:
+        empty.run("scancel", job)
+    for number in (1, 2):
+        assert (
+            (tmp_path / f"{number}.txt").read_text().endswith(f"8 runs are in {tmp_path}/shards\n")
+        )
+    assert len(memobench.load_results(tmp_path / "shards")) == 8

@@ -9,20 +9,28 @@ from typing import Any
 
 from absl import flags
 
-from memobench import executors
 from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.cli.times import ClockTime, Duration
 from memobench.common import folders
 from memobench.common.errors import Lost, UserError, describe, is_from_user_code
 from memobench.common.notation import plural
-from memobench.executors import local
 from memobench.experiment import Experiment
+from memobench.runtime import launch, local
 from memobench.store.results import check_writable, load_rows, require_no_file
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
-EXECUTOR = flags.DEFINE_string(
-    "executor", "local", "Where packs run: local, the default, or one of those below."
+PROCESSES = flags.DEFINE_integer(
+    "processes",
+    None,
+    "How many workers train, each a process of its own; else this one does.",
+    lower_bound=1,
+)
+ON = flags.DEFINE_string(
+    "on",
+    "",
+    "Where workers are, if not here: a command that starts them, such as 'srun --gpus=1', or 'ray' "
+    "with options, such as 'ray address=auto num_gpus=0.5'.",
 )
 FOR = flags.DEFINE(
     Duration(), "for", None, "Stop after this long, such as 90m or 2h; the same command resumes."
@@ -36,18 +44,17 @@ UNPUBLISHED = flags.DEFINE_bool(
 REPORT = flags.DEFINE_bool(
     "report", False, "One after another, the cheapest first, each with its page in --output."
 )
-OPTION = flags.DEFINE_multi_string("option", [], "NAME=VALUE, an option of the executor")
 
 
 def run(names: list[str]) -> None:
     """Trains what --results does not hold yet; the same command resumes."""
     experiments = choose(names, PRESET.value)
-    executor = executors.read(EXECUTOR.value, OPTION.value)
-    if DRY_RUN.value and not executor.in_process:
-        raise UserError("--dry_run plans for this machine only; leave out --executor")
+    place = PROCESSES.value, ON.value
+    launch.make(*place)
+    if DRY_RUN.value and PROCESSES.value:
+        raise UserError("--dry_run plans for one process here; leave out --processes")
     if REPORT.value and UNPUBLISHED.value:
         raise UserError("--report draws whole experiments; leave out --unpublished")
-    executor.check_machine()
     (require_no_file if DRY_RUN.value else check_writable)(RESULTS.value)
     from memobench.runtime import sweep
 
@@ -71,10 +78,10 @@ def run(names: list[str]) -> None:
         return
     end = min(time.monotonic() + (FOR.value or math.inf), UNTIL.value or math.inf)
     if REPORT.value:
-        _run_and_report(experiments, executor, end)
+        _run_and_report(experiments, place, end)
         return
     try:
-        table = sweep.run(runs, RESULTS.value, PROGRESS.value, executor, _left(end))
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, _left(end), *place)
     except sweep.TimeUp as stopped:
         print(stopped)
         return
@@ -94,7 +101,7 @@ def _left(end: float) -> float:
 
 
 def _run_and_report(
-    experiments: Sequence["Experiment"], executor: executors.Executor, end: float
+    experiments: Sequence["Experiment"], place: tuple[int | None, str], end: float
 ) -> None:
     """Runs and reports experiments until a time; then says what they answer.
 
@@ -115,7 +122,7 @@ def _run_and_report(
     for experiment in sorted(experiments, key=cost):
         wanted = runs[experiment.name]
         try:
-            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, executor, _left(end))
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, _left(end), *place)
         except sweep.TimeUp as stopped:
             print(stopped)
             break
@@ -186,9 +193,8 @@ COMMAND = Command(
         FOR,
         UNTIL,
         PROGRESS,
-        EXECUTOR,
-        OPTION,
+        PROCESSES,
+        ON,
         PLUGIN,
     ),
-    executors.describe,
 )

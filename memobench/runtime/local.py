@@ -1,19 +1,19 @@
 """Runs packs in this process: on a CPU two side by side, on accelerators one on all at a time."""
 
 import concurrent.futures
+import dataclasses
 import os
-import pathlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memobench.common.errors import Unwritable, describe
-from memobench.core.spec import kind
-from memobench.executors import Ended, Executor, OnPackSteps, Pool, Shard
 
 if TYPE_CHECKING:
     from memobench.core.run import Pack
 
+# Rows and provenance of one shard.
+Shard = tuple[list[dict[str, Any]], dict[str, Any]]
 Work = Callable[["Pack", Callable[[int], None]], Sequence[Shard]]
 
 
@@ -21,25 +21,28 @@ class _Stopped(Exception):
     """The sweep was interrupted; raised inside the workers at their next chunk."""
 
 
-@kind("local")
-class Local(Executor):
-    """Trains packs in threads of this process."""
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How the work on a pack ended.
 
-    retries = 0
-    in_process = True
+    error: the reason in one line; None where it came to its end. shards: what it made.
+    """
 
-    def start(self, work: Work, folder: pathlib.Path | None, on_steps: OnPackSteps) -> "Threads":
-        return Threads(work, on_steps)
+    pack: "Pack"
+    error: str | None = None
+    shards: Sequence[Shard] = ()
 
 
-class Threads(Pool):
+class Threads:
     """Threads of this process.
 
     work: called with the pack and with what it calls, now and then, with model-steps done since.
     on_steps: called with the pack and those steps.
     """
 
-    def __init__(self, work: Work, on_steps: OnPackSteps = lambda pack, steps: None) -> None:
+    def __init__(
+        self, work: Work, on_steps: Callable[["Pack", int], None] = lambda pack, steps: None
+    ) -> None:
         import jax
         import threadpoolctl
 
@@ -54,10 +57,14 @@ class Threads(Pool):
         self._pool = concurrent.futures.ThreadPoolExecutor(workers)
 
     def submit(self, packs: Sequence["Pack"]) -> None:
+        """Queues the work on packs and returns at once."""
         self._futures |= {self._pool.submit(self._on, pack): pack for pack in packs}
 
     def ended(self, timeout: float) -> list[Ended]:
-        """Raises Unwritable, for the folder is that of all; other errors cost their pack alone."""
+        """Returns what ended since the last call; waits up to `timeout` seconds for the first.
+
+        Raises Unwritable, for the folder is that of all; other errors cost their pack alone.
+        """
         done, _ = concurrent.futures.wait(
             self._futures, timeout, return_when=concurrent.futures.FIRST_COMPLETED
         )

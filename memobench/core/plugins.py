@@ -15,16 +15,11 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from memobench import experiment
 from memobench.common.errors import UserError, in_a_line
-from memobench.experiment import Experiment
-
-if TYPE_CHECKING:
-    from memobench.executors import Work
 
 # Of the entry points by which a package names its modules.
 GROUP = "memobench"
@@ -52,24 +47,34 @@ class _Finder(importlib.abc.MetaPathFinder):
 sys.meta_path.append(_Finder())
 
 
-def load(file: str | os.PathLike[str]) -> tuple["Experiment", ...]:
-    """Imports a file, once, and returns the experiments that it declares, which are registered.
+def load(
+    file: str | os.PathLike[str], register: Callable[[ModuleType], Any] = lambda module: None
+) -> Any:
+    """Imports a file, once.
 
-    Raises UserError, one line with file and line, where that fails.
+    Args:
+      file: a Python file of a user's.
+      register: what else to do with its module, whose mistakes are the file's too.
+
+    Returns:
+      What `register` returns.
+
+    Raises:
+      UserError: that fails; one line with file and line.
     """
     path = pathlib.Path(os.path.expanduser(file)).resolve()
     if not path.is_file():
         raise UserError(f"{str(file)!r} is not a file; name one of kinds or experiments")
     # A dot would part the name.
     name = str(path).replace("%", "%25").replace(".", "%2E")
-    return _register(f"{__name__}.{name}", path)
+    return _register(f"{__name__}.{name}", path, register)
 
 
 @functools.cache
-def load_installed() -> None:
+def load_installed(register: Callable[[ModuleType], Any]) -> None:
     """Imports the modules that installed packages name in the entry-point group `memobench`."""
     for entry in importlib.metadata.entry_points(group=GROUP):
-        _register(entry.module, None)
+        _register(entry.module, None, register)
 
 
 def names() -> tuple[str, ...]:
@@ -77,18 +82,17 @@ def names() -> tuple[str, ...]:
     return tuple(_names)
 
 
-def at_work(modules: Sequence[str], work: "Work", *arguments: Any) -> Any:
+def at_work(modules: Sequence[str], work: Callable[..., Any], *arguments: Any) -> Any:
     """Does work in a process of its own, once it has imported the modules."""
     for name in modules:
         importlib.import_module(name)
     return work(*arguments)
 
 
-def _register(name: str, path: pathlib.Path | None) -> tuple["Experiment", ...]:
+def _register(name: str, path: pathlib.Path | None, register: Callable[[ModuleType], Any]) -> Any:
     try:
         module = _loaded(path) or importlib.import_module(name)
-        found = experiment.declared(module)
-        experiment.add(found)
+        found = register(module)
     except (Exception, SystemExit) as error:
         raise UserError(_line(error, name, path)) from error
     if module.__name__ not in _names:

@@ -1,0 +1,332 @@
+"""Launchers: the same work in N processes, here, through a command such as srun, or as Ray's tasks.
+
+A launcher starts workers, says how they ended, and stops them. All work on one results folder,
+whose leases say who trains what: see `memobench.runtime.workers`. Imports no JAX.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import os
+import pathlib
+import pickle
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.parse
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from memobench.common.errors import UserError, require, shown
+from memobench.core import plugins
+
+# Workers share a GPU's memory, of which JAX takes this much for one process.
+MEMORY_FRACTION = 0.75
+# Within which the address of a Ray cluster must answer.
+CONNECT_SECONDS = 10
+# Within which stopped tasks of Ray save where they are.
+STOP_SECONDS = 60
+# NVIDIA's MPS, which runs programs of several processes on a GPU at once.
+_MPS = "nvidia-cuda-mps-control"
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What workers do, as another process can take it: its modules are found where they are here.
+
+    Attributes:
+      path: where this process finds modules.
+      data: the pickled function, which is called with the number of the worker.
+    """
+
+    path: Sequence[str]
+    data: bytes
+
+    @classmethod
+    def make(cls, function: Callable[[int], None]) -> "Work":
+        """Returns the work of a function that can be pickled."""
+        ready = functools.partial(plugins.at_work, plugins.names(), function)
+        return cls([os.path.abspath(x) for x in sys.path], pickle.dumps(ready))
+
+    def __call__(self, number: int) -> None:
+        sys.path += [x for x in self.path if x not in sys.path]
+        pickle.loads(self.data)(number)
+
+
+class Launcher:
+    """Processes that share this machine's cores or GPUs evenly, or that a command starts elsewhere.
+
+    Attributes:
+      n: the most workers at a time.
+      words: of the command; none for processes of this machine.
+    """
+
+    def __init__(self, n: int, words: Sequence[str]) -> None:
+        self.n, self.words, self._n_started = n, words, 0
+        self._running: dict[Any, Any] = {}
+
+    @property
+    def n_running(self) -> int:
+        return len(self._running)
+
+    def check_machine(self) -> None:
+        """Raises UserError where this machine lacks what `begin` needs."""
+        for word in self.words[:1]:
+            require(shutil.which(word), f"on={word!r} must be ray, or a command of this machine")
+
+    def begin(self, folder: pathlib.Path) -> None:
+        """Prepares workers on a results folder. Raises UserError where that cannot be."""
+        self._logs = folder / ".logs"
+        self._logs.mkdir(exist_ok=True)
+        self._gpus = [] if self.words else _list_gpus()
+        self._each = -(-self.n // max(1, len(self._gpus)))
+        self._started_mps = (
+            bool(self._gpus and self._each > 1 and shutil.which(_MPS))
+            and not subprocess.run([_MPS, "-d"], capture_output=True, check=False).returncode
+        )
+
+    def start(self, work: Work, n: int) -> None:
+        """Starts so many workers more."""
+        used = {place for place, _ in self._running.values()}
+        command = [*self.words, sys.executable, "-c"]
+        command += ["from memobench.runtime.launch import main; main()"]
+        for place in [x for x in range(self.n) if x not in used][:n]:
+            log = self._logs / f"worker-{uuid.uuid4().hex[:8]}.log"
+            with open(log, "wb") as file:
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=file,
+                    stderr=file,
+                    env=self._environment(place),
+                )
+            self._running[child] = (place, log)
+            assert child.stdin
+            with contextlib.suppress(BrokenPipeError):  # How it ended is seen later.
+                child.stdin.write(pickle.dumps((self._cores(place), work, self._n_started)))
+                child.stdin.flush()
+            self._n_started += 1
+
+    def ended(self) -> list[str | None]:
+        """Returns why each worker that ended since the last call did; None for one that is done."""
+        over = [child for child in self._running if child.poll() is not None]
+        return [self._reason(child, *self._running.pop(child)) for child in over]
+
+    def close(self) -> None:
+        """Stops workers, which save where they are, and waits; a second Ctrl-C kills them."""
+        try:
+            for child in self._running:
+                # srun passes it on, or ends if it waits for a node; SIGTERM it takes for SIGKILL.
+                child.send_signal(signal.SIGUSR1)
+            for child in self._running:
+                child.wait()
+        finally:
+            for child, (_, log) in self._running.items():
+                child.kill()
+                child.wait()
+                child.stdin.close()
+                log.unlink(missing_ok=True)
+            if self._started_mps:
+                subprocess.run([_MPS], input=b"quit", check=False)
+
+    def _reason(self, child: Any, place: int, log: pathlib.Path) -> str | None:
+        child.stdin.close()
+        if not child.returncode:
+            log.unlink(missing_ok=True)
+            return None
+        said = [x for x in log.read_text(errors="replace").splitlines() if x.strip()]
+        of = child.returncode
+        status = f"status {of}" if of > 0 else signal.Signals(-of).name
+        return f"a worker ended with {status}: {said[-1] if said else ''}; log: {log}"
+
+    def _environment(self, place: int) -> dict[str, str]:
+        """Returns the variables of a worker: its GPUs, and its part of their memory."""
+        # What is set for this process alone is left out.
+        all_ = {x: y for x, y in os.environ.items() if x != "XLA_PYTHON_CLIENT_PREALLOCATE"}
+        if not self._gpus:
+            return all_
+        own = self._gpus[place :: self.n] or [self._gpus[place % len(self._gpus)]]
+        memory = f"{MEMORY_FRACTION / self._each:.3f}"
+        own_ = {"CUDA_VISIBLE_DEVICES": ",".join(own), "XLA_PYTHON_CLIENT_MEM_FRACTION": memory}
+        return all_ | own_
+
+    def _cores(self, place: int) -> list[int]:
+        """Returns the cores of a worker; empty for all of them."""
+        if self.words or self._gpus or not hasattr(os, "sched_setaffinity"):
+            return []
+        cores = sorted(os.sched_getaffinity(0))
+        first, last = (len(cores) * x // self.n for x in (place, place + 1))
+        return cores[first:last] or [cores[place % len(cores)]]
+
+
+def main() -> None:
+    """Does the work that standard input brings, and stops where that ends: its parent is gone."""
+    cores, work, number = pickle.load(sys.stdin.buffer)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+    def follow() -> None:
+        while os.read(0, 1):  # Python cannot end while a thread reads from a file of its own.
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
+    work(number)
+
+
+def _list_gpus() -> list[str]:
+    """Returns the GPUs that JAX would find, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not shutil.which("nvidia-smi"):
+        return []
+    if visible is not None:
+        return [x for x in visible.split(",") if x]
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return re.findall(r"^GPU (\d+):", listed.stdout, re.MULTILINE)
+
+
+class Ray(Launcher):
+    """Tasks of Ray; words are the address of its cluster and options of `ray.remote`.
+
+    Ray starts none of them again of itself. Without an address it starts on this machine.
+    """
+
+    def check_machine(self) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise UserError("on='ray' needs the extra: pip install 'memobench[ray]'")
+        for word in self.words:
+            name, equals, _ = word.partition("=")
+            require(equals and name.isidentifier(), f"on='ray {word}' must be 'ray NAME=VALUE ...'")
+        _require_answer(self._options().get("address"))
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = dict(word.split("=", 1) for word in self.words)
+        for name, text in options.items():
+            with contextlib.suppress(ValueError, SyntaxError):
+                options[name] = ast.literal_eval(text)
+        return options
+
+    def begin(self, folder: pathlib.Path) -> None:
+        import ray
+
+        options = self._options()
+        address = options.pop("address", None)
+        # A Ray that the caller started is theirs to stop.
+        self._ray, self._own = ray, not ray.is_initialized()
+        try:
+            if self._own:
+                _start_ray(ray, address)
+            there = ray.cluster_resources()
+            needed = {"num_cpus": 1, "num_gpus": min(1, there.get("GPU", 0)), **options}
+            for name, of in {"num_cpus": "CPU", "num_gpus": "GPU"}.items():
+                # A cluster may grow, this machine does not.
+                fits = address is not None or needed[name] <= there.get(of, 0)
+                require(fits, f"{name}={needed[name]} is more than is here, {there.get(of, 0):g}")
+            # Asked for here and not by options(), a GPU is given to a fresh process each time: an
+            # idle one would keep its memory.
+            self._task: Any = ray.remote(max_retries=0, **needed)(_work_in_ray)
+        except Exception as error:
+            self.close()
+            raise UserError(f"on='ray': {_line(error)}") from error
+        self._share = min(1.0, needed["num_gpus"])
+
+    def start(self, work: Work, n: int) -> None:
+        put = self._ray.put(work)
+        for _ in range(n):
+            self._running[self._task.remote(put, self._share, self._n_started)] = None
+            self._n_started += 1
+
+    def ended(self) -> list[str | None]:
+        tasks = list(self._running)
+        done, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0) if tasks else ([], [])
+        for task in done:
+            del self._running[task]
+        return [self._error(task) for task in done]
+
+    def close(self) -> None:
+        tasks = list(self._running)
+        for force in (False, True):
+            for task in tasks:
+                with contextlib.suppress(ValueError):  # It has ended.
+                    self._ray.cancel(task, force=force)
+            if tasks:
+                _, tasks = self._ray.wait(tasks, num_returns=len(tasks), timeout=STOP_SECONDS)
+        if self._own:
+            self._ray.shutdown()
+
+    def _error(self, task: Any) -> str | None:
+        try:
+            self._ray.get(task)
+        except self._ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error
+            return f"{type(cause).__name__}: {_line(cause)}"
+        return None
+
+
+def _start_ray(ray: Any, address: str | None) -> None:
+    if address is None:
+        # Reports of use would go out from where no one asked for them.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet: dict[str, Any] = {} if address else {"include_dashboard": False}
+    ray.init(address or "local", log_to_driver=False, logging_level="warning", **quiet)
+
+
+def _require_answer(address: str | None) -> None:
+    """Raises UserError where nothing listens at a host and port: Ray would try it for minutes."""
+    if address is None or ":" not in address:
+        return
+    try:
+        at = urllib.parse.urlsplit(address if "://" in address else f"//{address}")
+        # A port is left out of the address of a client alone.
+        with socket.create_connection((at.hostname or "", at.port or 10001), CONNECT_SECONDS):
+            pass
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"address={address!r} does not answer ({_line(error)}); "
+            "start a cluster there or leave address out"
+        ) from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _work_in_ray(work: Work, share: float, number: int) -> None:
+    """Does the work where JAX keeps to the platform that was asked for and to its share of it."""
+    import jax
+
+    # Whatever the driver's JAX_PLATFORMS, which workers take over, says of its own machine.
+    jax.config.update("jax_platforms", None if share else "cpu")
+    if share:
+        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY_FRACTION * share:.3f}"
+    work(number)
+
+
+def make(processes: int | None, on: str) -> Launcher | None:
+    """Returns the launcher of so many workers; None for a sweep in this process alone.
+
+    Raises UserError for another number or place, and where this machine lacks something.
+    """
+    require(isinstance(on, str), f"on={shown(on)} must be text, such as 'srun --gpus=1'")
+    if processes is None:
+        require(not on, f"on={shown(on)} needs processes=N, the number of workers")
+        return None
+    is_number = type(processes) is int and processes >= 1
+    require(is_number, f"processes={shown(processes)} must be an integer >= 1")
+    try:
+        words = shlex.split(on)
+    except ValueError as error:
+        raise UserError(
+            f"on={shown(on)} must be words ({error}); quote them as in a shell"
+        ) from error
+    launcher = Ray(processes, words[1:]) if words[:1] == ["ray"] else Launcher(processes, words)
+    launcher.check_machine()
+    return launcher

@@ -1,0 +1,394 @@
+"""Workers on one results folder, wherever a launcher starts them."""
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import pytest
+
+import memobench
+from memobench import certificates
+from memobench.common.errors import Lost, UserError
+from memobench.methods.training import Training
+from memobench.models.transformer import AttentionOnly
+from memobench.planner import packing
+from memobench.runtime import launch, local, status, sweep, worker, workers
+from memobench.runtime.leases import Leases
+
+SHORT = Training(batch_size=8, n_batches=4, epochs=2)
+MEASURED = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]
+
+
+@pytest.fixture
+def runs(make_run):
+    """Two packs of two runs."""
+    methods = SHORT, dataclasses.replace(SHORT, batch_size=4)
+    made = [make_run(seed=seed, method=method) for method in methods for seed in range(2)]
+    assert [len(pack.runs) for pack in packing.plan(made, "cpu")] == [2, 2]
+    return made
+
+
+class Killed(BaseException):
+    """A worker ends where it is."""
+
+
+class Threads(launch.Launcher):
+    """Workers in threads of this process; those whose turn is in `dying` end at once instead."""
+
+    dying = ()
+
+    def __init__(self, n, words):
+        super().__init__(n, words)
+        self.turns, self.killed, self.n_started, self.closed = itertools.count(), set(), 0, False
+        Threads.last = self
+
+    def begin(self, folder):
+        pass
+
+    def start(self, work, n):
+        for turn in itertools.islice(self.turns, n):
+            thread = threading.Thread(target=self._work, args=[work, turn])
+            thread.start()
+            self._running[thread] = turn
+            self.n_started += 1
+
+    def _work(self, work, turn):
+        try:
+            if turn in self.dying:
+                raise Killed
+            work(turn)
+        except Killed:
+            self.killed.add(turn)
+
+    def ended(self):
+        turns = [self._running.pop(x) for x in list(self._running) if not x.is_alive()]
+        return ["killed" if turn in self.killed else None for turn in turns]
+
+    def close(self):
+        for thread in self._running:
+            thread.join()
+        self.closed = True
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A sweep in the test's folder by workers that are threads, with attributes of `Threads`."""
+
+    def run(runs, n=2, **attributes):
+        for name, value in attributes.items():
+            monkeypatch.setattr(Threads, name, value)
+        monkeypatch.setattr(launch, "Launcher", Threads)
+        return memobench.run(runs, tmp_path, progress=False, processes=n)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(sweep, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "POLL_SECONDS", 0.01)
+
+
+def test_workers_make_what_one_process_makes(runs, run, tmp_path):
+    alone = memobench.run(runs, progress=False)
+    assert run(runs)[MEASURED].equals(alone[MEASURED])
+    assert Threads.last.n_started == len(packing.plan(runs, "cpu"))
+    assert Threads.last.closed
+    assert status.text(tmp_path).endswith("4 runs are done; nobody works here")
+
+
+def test_a_worker_that_dies_is_replaced(runs, run, caplog):
+    assert run(runs, dying=(0, 1, 3))["run_id"].tolist() == [x.run_id for x in runs]
+    assert "killed" in caplog.text
+
+
+def test_workers_that_never_begin_are_given_up(runs, run):
+    with pytest.raises(Lost, match=r"4 of 4 runs could not be trained \(4 runs: killed\)"):
+        run(runs, dying=range(1000))
+    assert Threads.last.n_started >= workers.RETRIES + 2
+    assert Threads.last.n_started <= workers.RETRIES + 3
+    assert Threads.last.closed
+    assert len(run(runs, dying=())) == len(runs)
+
+
+def test_a_pack_that_kills_its_workers_costs_no_other_run(runs, run, tmp_path, monkeypatch):
+    """As one that takes more memory than a job has: its worker's lease is all that is left."""
+    deadly, tried, train = runs[0].run_id, [], worker.work
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+
+    def kills(workspace, pack, on_steps):
+        if deadly not in {run.run_id for run in pack.runs}:
+            return train(workspace, pack, on_steps)
+        lease = workspace.leases.take(
+            [x.run_id for x in pack.runs], kind="pack", sweep=workspace.sweep
+        )
+        if lease.run_ids:
+            tried.append(len(pack.runs))
+            del workspace.leases._mine[lease.path]
+            content = json.loads(lease.path.read_text())
+            lease.path.write_text(json.dumps({**content, "pid": gone.pid}))
+            raise Killed
+        return []
+
+    monkeypatch.setattr(worker, "work", kills)
+    with pytest.raises(Lost, match=r"2 of 4 runs could not be trained \(2 runs: killed\)"):
+        run(runs)
+    assert workers.RETRIES <= len(tried) <= workers.RETRIES + 3
+    monkeypatch.setattr(worker, "work", train)
+    assert len(run(runs)) == len(runs)
+
+
+def test_what_training_raises_is_not_tried_by_every_worker(runs, run, monkeypatch):
+    bad, tried, fitting = runs[-1].run_id, [], worker.fitting
+
+    def fails(pack, train):
+        if bad in {run.run_id for run in pack.runs}:
+            tried.append(pack)
+            raise ValueError("of no\x1b use\nat all")
+        return fitting(pack, train)
+
+    monkeypatch.setattr(worker, "fitting", fails)
+    with pytest.raises(Lost, match=r"2 of 4 runs could not be trained \(2 runs: ValueError: .*use"):
+        run(runs, n=4)
+    # Another may begin while the first lets go.
+    assert 1 <= len(tried) <= 2
+    monkeypatch.setattr(worker, "fitting", fitting)
+    assert len(run(runs)) == len(runs)
+
+
+def test_runs_that_another_has_in_hand_are_waited_for(runs, run, tmp_path):
+    held = Leases(tmp_path).take([runs[0].run_id])
+    timer = threading.Timer(1.0, held.release)
+    timer.start()
+    assert len(run(runs)) == len(runs)
+    timer.join()
+
+
+def test_a_worker_whose_sweep_is_gone_does_not_wait_for_it(runs, tmp_path, monkeypatch):
+    def fails(*of_pack):
+        raise ValueError("no")
+
+    monkeypatch.setattr(worker, "work", fails)
+    workers.work(str(tmp_path), 0.0, "gone", runs, [x.run_id for x in runs], 1)
+    assert Leases(tmp_path).all() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({"on": "ray"}, "on='ray' needs processes=N"),
+        ({"processes": True}, "processes=True must be an integer >= 1"),
+        ({"processes": 2}, "processes=N needs results=FOLDER"),
+        (
+            {"processes": 2, "on": "srum -n 1"},
+            "on='srum' must be ray, or a command of this machine",
+        ),
+        ({"processes": 2, "on": "srun '"}, 'on="srun \'" must be words (No closing quotation)'),
+        ({"processes": 2, "on": "ray auto"}, "on='ray auto' must be 'ray NAME=VALUE ...'"),
+        ({"processes": 2, "on": "ray =1"}, "on='ray =1' must be 'ray NAME=VALUE ...'"),
+    ],
+)
+def test_a_mistaken_place_is_one_line_before_any_work(place, said):
+    if place.get("on", "").startswith("ray") and "processes" in place:
+        pytest.importorskip("ray")
+    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+        memobench.run(_no_runs(), progress=False, **place)
+
+
+def _no_runs():
+    pytest.fail("the runs were looked at")
+    yield
+
+
+def test_a_kind_of_a_notebook_says_to_move_it(make_run, run, monkeypatch):
+    monkeypatch.setattr(AttentionOnly, "__module__", "__main__")
+    with pytest.raises(UserError, match=r"^architecture 'attention_only' must be in a file"):
+        run([make_run()])
+
+
+def test_workers_share_cores_evenly(tmp_path):
+    cores = sorted(os.sched_getaffinity(0))
+    for n in range(1, 2 * len(cores) + 2):
+        launcher = launch.Launcher(n, [])
+        launcher.begin(tmp_path)
+        shares = [launcher._cores(place) for place in range(n)]
+        assert all(shares)
+        assert set().union(*shares) == set(cores)
+        if n <= len(cores):
+            assert sorted(itertools.chain(*shares)) == cores
+
+
+@pytest.mark.parametrize(
+    ("gpus", "n", "given", "memory"),
+    [
+        (["0"], 1, ["0"], "0.750"),
+        (["0"], 3, ["0"] * 3, "0.250"),
+        (["2", "5"], 4, ["2", "5", "2", "5"], "0.375"),
+        (["0", "1", "2"], 2, ["0,2", "1"], "0.750"),
+    ],
+)
+def test_workers_share_gpus_and_their_memory(gpus, n, given, memory, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.setattr(launch.shutil, "which", lambda name: name == "nvidia-smi")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(gpus))
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    launcher = launch.Launcher(n, [])
+    launcher.begin(tmp_path)
+    found = [launcher._environment(place) for place in range(n)]
+    assert [x["CUDA_VISIBLE_DEVICES"] for x in found] == given
+    assert {x["XLA_PYTHON_CLIENT_MEM_FRACTION"] for x in found} == {memory}
+    assert not any("XLA_PYTHON_CLIENT_PREALLOCATE" in x for x in found)
+    assert launcher._cores(0) == []
+
+
+def _until(true):
+    deadline = time.monotonic() + 240
+    while not (value := true()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return value
+
+
+LONG = """
+import dataclasses, pathlib, sys, memobench
+from memobench.methods.training import Training
+from memobench.models.transformer import AttentionOnly
+from memobench.core.run import Run
+from memobench.tasks.associations import Associations
+runs = [
+    Run(
+        task=Associations(vocab_size=5),
+        architecture=AttentionOnly(d_model=2, d_head=2, n_heads=1),
+        method=Training(batch_size=size, n_batches=4, epochs=10**6),
+    )
+    for size in (4, 8, 12)
+]
+memobench.run(runs, sys.argv[1], progress=False, processes=2)
+"""
+
+
+@pytest.mark.parametrize("last", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_worker_and_a_stopped_command(last, tmp_path):
+    """A killed worker's runs are taken up; SIGTERM, and the command's end, reach all workers."""
+    seen = Leases(tmp_path)
+
+    def holders():
+        held = [x for x in seen.all() if x.alive and x.about["kind"] == "pack"]
+        return {x.pid for x in held if x.about["done"]}
+
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", LONG, str(tmp_path)]
+    with subprocess.Popen(command, stderr=pipe, text=True) as sweeping:
+        try:
+            _until(lambda: len(holders()) == 2)
+            pid = next(iter(holders()))
+            os.kill(pid, signal.SIGKILL)
+            _until(lambda: len(holders() - {pid}) == 2)
+            sweeping.send_signal(last)
+            _until(lambda: not [x for x in seen.all() if x.alive])
+            _, said = sweeping.communicate(timeout=60)
+        finally:
+            sweeping.kill()
+    assert ": a worker ended with SIGKILL: " in f": {said}"
+    if last == signal.SIGTERM:
+        assert "interrupted: 0 of 3 runs are saved" in said
+    assert len(list(tmp_path.glob(".checkpoints/*.npz"))) >= 2
+
+
+@pytest.fixture
+def no_room():
+    """Files cannot grow beyond some bytes: leases can be written, shards cannot."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def set_limit(n_bytes):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+
+    yield set_limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_no_room_for_a_shard_is_one_line_and_resumes(runs, tmp_path, no_room):
+    no_room(2000)
+    with pytest.raises(UserError, match=r"can no longer be written .*same command resumes"):
+        memobench.run(runs, tmp_path, progress=False)
+    no_room(0)
+    with pytest.raises(UserError, match=r"can no longer be written"):
+        memobench.run(runs, tmp_path, progress=False)
+    no_room(resource.RLIM_INFINITY)
+    assert memobench.load_results(tmp_path).empty
+    left = {path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".log"}
+    # Weights are written before their shard: those that found room are whole.
+    assert left == set(tmp_path.glob("weights/*.safetensors"))
+    for path in left:
+        certificates.load(path)
+    assert len(memobench.run(runs, tmp_path, progress=False)) == len(runs)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_and_a_read_only_disk_are_one_line_and_resume(runs, small_disk):
+    def remount(options):
+        subprocess.run(["mount", "-o", f"remount,{options}", str(small_disk)], check=True)
+
+    filling = small_disk / "filling"
+    filling.write_bytes(b"0" * 2**14)
+    with pytest.raises(UserError, match=r"No space left on device.*same command resumes"):
+        memobench.run(runs, small_disk, progress=False)
+    filling.unlink()
+    remount("ro")
+    with pytest.raises(UserError, match=r"cannot be written \(Read-only file system\)"):
+        memobench.run(runs, small_disk, progress=False)
+    remount("rw,size=1m")
+    assert len(memobench.run(runs, small_disk, progress=False)) == len(runs)
+
+
+def test_an_address_where_nothing_listens_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for address in (None, "auto", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+            launch._require_answer(address)
+    for address in (f"127.0.0.1:{port}", "127.0.0.1:port", f"ray://127.0.0.1:{port}"):
+        with pytest.raises(UserError, match=f"^address='{address}' does not answer ") as error:
+            launch._require_answer(address)
+        assert "\n" not in str(error.value)
+
+
+def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):
+    """As in a job of a cluster that gave it one of the cores of a machine."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3}, raising=False)
+    assert (local.n_cores(), local.n_workers()) == (1, 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert (local.n_cores(), local.n_workers()) == (8, 2)
+
+
+@pytest.mark.parametrize(("share", "kept_to", "memory"), [(0, "cpu", "0.9"), (0.5, None, "0.375")])
+def test_a_task_of_ray_keeps_to_its_platform_and_its_share(share, kept_to, memory, monkeypatch):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
+    before, seen = jax.config.jax_platforms, []
+    jax.config.update("jax_platforms", "cpu")  # As a driver may have it.
+    try:
+        launch._work_in_ray(lambda number: seen.append(jax.config.jax_platforms), share, 0)
+    finally:
+        jax.config.update("jax_platforms", before)
+    assert seen == [kept_to]
+    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == memory
