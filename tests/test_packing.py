@@ -113,17 +113,17 @@ def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_thr
 
 def test_smaller_packs_keep_the_runs_and_the_program(make_run):
     pack = packing.make_pack([make_run(seed=seed, n_heads=1 + seed) for seed in range(5)])
-    first, second = packing.smaller(pack)
+    first, second = packing.halve_pack(pack)
     assert first.runs + second.runs == pack.runs
     assert first.module == second.module == pack.module
-    (alone,) = {len(each.runs) for each in packing.smaller(second)}
+    (alone,) = {len(each.runs) for each in packing.halve_pack(second)}
     assert alone == second.slots - 1 == 1
-    assert packing.smaller(packing.smaller(second)[0]) == []
+    assert packing.halve_pack(packing.halve_pack(second)[0]) == []
     # A capacity has many models, of which fewer can train at a time.
     task = Associations(vocab_size=7, n_sequences=20)
     many = packing.make_pack([make_run(task=task, method=Capacity(tables=12))])
     sizes = [many.slots]
-    while packs := packing.smaller(many):
+    while packs := packing.halve_pack(many):
         (many,) = packs
         sizes.append(many.slots)
     assert sizes == [8, 4, 2, 1]

@@ -47,7 +47,7 @@ def _trained(*runs):
 def _at_start(run):
     """Parameters of a run alone before its first step."""
     pack = packing.make_pack([run])
-    start = making.initial(pack) if run.method.start else initializing.init_pack(pack)
+    start = making.initial_variables(pack) if run.method.start else initializing.init_pack(pack)
     return jax.device_get(start["params"])
 
 

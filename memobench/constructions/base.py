@@ -54,15 +54,18 @@ class Construction(
         "random_features",
     ),
 ):
-    """How the weights come about: by the recipe of a proof, without training.
+    """Weights by the recipe of a proof, without training.
 
     The weights are made for `n_aimed` of the task's examples, the most frequent, ties at random;
     None aims at all. `weights` says how weights are stored; those that are random are rounded
     before the others are solved for. A kind gives `bound`, what its theorem promises, and
     `construct`.
 
-    scales: what is tried in turn where a kind has a field `scale` that is None; None stands for
-    the construction's own.
+    Attributes:
+      bound: what its theorem promises.
+      scales: tried in turn where a kind has a field `scale` that is None; None stands for the
+        construction's own.
+      approximates: whether it can come near more examples than its theorem promises.
     """
 
     protocol: ClassVar[str] = "constructed"
@@ -85,7 +88,7 @@ class Construction(
 
         @property
         def scale(self) -> float | None:
-            """How large attention scores, or what neurons read, are made."""
+            """The size of attention scores, or of what neurons read."""
 
     else:
         solve, scale = "exact", None
@@ -122,7 +125,7 @@ class Construction(
         return super().from_cells(row)
 
     def __str__(self) -> str:
-        """What differs from the defaults, after the theorem.
+        """The theorem, then the fields that differ from their defaults.
 
         >>> from memobench.constructions.dana2025 import Dana2025
         >>> str(Dana2025(n_aimed=0))
@@ -215,7 +218,8 @@ class Construction(
 class Solved(Construction):
     """A construction that can come near more examples than its theorem promises.
 
-    solve: `exact` solves exactly and refuses more, `least_squares` takes any number.
+    Attributes:
+      solve: `exact` solves exactly and refuses more, `least_squares` takes any number.
     """
 
     approximates: ClassVar[bool] = True

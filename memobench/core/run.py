@@ -84,10 +84,15 @@ class Run:
 class Pack:
     """Runs trained together, the module they are padded to, and what that is predicted to cost.
 
-    slots: how many lanes train at a time: one for each run, or fewer where runs wait for one.
-    waste: share of the arithmetic spent on padding. n_devices: how many share the runs.
-    memory_bytes: a prediction for each device. seconds: the planner's rough weight, without
-    compilation; `costs.predict` knows better.
+    Attributes:
+      runs: of one program.
+      module: to which all are padded.
+      slots: how many lanes train at a time: one for each run, or fewer where runs wait for one.
+      waste: share of the arithmetic spent on padding.
+      memory_bytes: predicted for each device.
+      seconds: the planner's rough weight, without compilation; `costs.predict` knows better.
+      platform: of the devices.
+      n_devices: how many share the runs.
     """
 
     runs: tuple[Run, ...]
@@ -110,10 +115,12 @@ OnSteps = Callable[[int], None]
 
 
 class Weights(NamedTuple):
-    """Parameters of a model at its true size, and of which examples they know most.
+    """Parameters of a model at its true size, and the examples of which they know most.
 
-    params: a tree of float arrays. first: how many of the task's examples; None for all. task: None
-    for the run's.
+    Attributes:
+      params: a tree of float arrays.
+      first: how many of the task's examples; None for all.
+      task: None for the run's.
     """
 
     params: Any
@@ -123,15 +130,20 @@ class Weights(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PackResult:
-    """What training a pack gave, in the order of its runs.
+    """Measures and weights of a trained pack, in the order of its runs.
 
-    accuracy_R, loss_R (mean, nats): over all examples at the final weights.
-    step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
-    compile_seconds: 0 where the program was compiled before. run_seconds: all others, which
-    `runtime.worker` measures. earlier_devices: of each run, those that trained it before; by
-    `runtime.worker`, too. variables: final, padded, stacked. columns: further ones of each run's
-    row, from methods that have any. weights: what is kept of each run, None for one of which
-    nothing is; by default what is in `variables`.
+    Attributes:
+      accuracy_R: over all examples at the final weights.
+      loss_R: of these, mean in nats.
+      step_accuracy_RxL: of each step's batch before its update.
+      step_loss_RxL: the same.
+      compile_seconds: 0 where the program was compiled before.
+      run_seconds: all others, which `runtime.worker` measures.
+      earlier_devices: of each run, those that trained it before; by `runtime.worker`, too.
+      variables: final, padded, stacked.
+      columns: further ones of each run's row, from methods that have any.
+      weights: those that are kept of each run, None for a run of which none are; by default
+        those in `variables`.
     """
 
     accuracy_R: np.ndarray

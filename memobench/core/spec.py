@@ -104,8 +104,7 @@ class Spec:
         super().__init_subclass__(**more)
         if noun:
             cls.noun, cls.package, cls.order, cls.registry = noun, package, order, {}
-        if "registry" in vars(cls):
-            Spec.families[cls.noun] = cls
+            Spec.families[noun] = cls
 
     def __new__(cls, *unnamed: Any, **named: Any) -> Self:
         # A subclass that is no kind would have the id of the kind from which it derives, whose

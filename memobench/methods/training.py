@@ -24,7 +24,7 @@ from memobench.core.module import Module, structure, trains
 from memobench.core.run import Pack, PackResult, Run
 from memobench.core.spec import as_text, kind, nested
 from memobench.engine import Signature, devices
-from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, Epochs, Schedule
+from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, EpochPolicy, Schedule
 from memobench.methods.trained import TrainedMethod
 from memobench.numerics.precision import COARSE
 from memobench.optimizers import Adam, Optimizer
@@ -51,7 +51,7 @@ PARTLY_TRAINED = {
 
 @kind("trained")
 class Training(TrainedMethod):
-    """How the weights come about: `epochs` epochs of `n_batches` optimiser steps each.
+    """Training by `epochs` epochs of `n_batches` optimiser steps each.
 
     `published` follows Dana et al. (2025) step for step: a fixed multiset of `batch_size *
     n_batches` examples, reshuffled every epoch; of whole sequences it holds each equally often, and
@@ -208,7 +208,7 @@ class Training(TrainedMethod):
         return self.replace(epochs=factor * self.epochs)
 
     def check_run(self, run: Run) -> None:
-        task = run.task
+        task: Any = run.task
         require(
             isinstance(task, TokenTask),
             f"method: a Training does not train the task {task.name!r}, which is not of tokens; "
@@ -251,7 +251,7 @@ class Training(TrainedMethod):
             self.start.check_model(dataclasses.replace(run, method=self.start))
 
     def trains(self, module: Module) -> Any:
-        """Whether a parameter is trained, by its name."""
+        """A function from a parameter's name to True where it is trained."""
         return trains(module, self.trained)
 
     @property
@@ -302,7 +302,7 @@ class Training(TrainedMethod):
         return self.signature(pack.module, pack.runs[0].task.signature())
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
-        return Plain(pack, checkpoints=checkpoints)
+        return TrainingPolicy(pack, checkpoints=checkpoints)
 
 
 @functools.cache
@@ -325,7 +325,7 @@ def train_one(run: Run) -> PackResult:
 
 
 @dataclasses.dataclass(eq=False)
-class _Course(EpochJob):
+class TrainingJob(EpochJob):
     """A whole run: its loss and accuracy, at every step and in the end."""
 
     curve_2xL: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((2, 0), np.float32))
@@ -333,7 +333,7 @@ class _Course(EpochJob):
     accuracy: float = math.nan
 
 
-class Plain(engine.EachOnce, Epochs):
+class TrainingPolicy(engine.OneJobPerRun, EpochPolicy):
     """Every run of a pack trains once, and its weights stay padded and on the device.
 
     They begin as `initial` has them, padded and stacked, as constructions make them, or at random.
@@ -344,12 +344,12 @@ class Plain(engine.EachOnce, Epochs):
     ) -> None:
         methods: list[Any] = [run.method for run in pack.runs]
         if initial is None and methods[0].start:
-            initial = making.initial(pack)
+            initial = making.initial_variables(pack)
         super().__init__(pack)
         self.width = len(pack.runs)
         self._initial = None if initial is None else jax.tree.map(np.asarray, initial)
-        self.take_up(
-            self.load(checkpoints, _course(run, method))
+        self.set_jobs(
+            self.load(checkpoints, _make_job(run, method))
             for run, method in zip(pack.runs, methods, strict=True)
         )
         self._taken: list[tuple[Sequence[Any], Any]] = []
@@ -368,10 +368,10 @@ class Plain(engine.EachOnce, Epochs):
                 job.curve_2xL[0, step_R[i] : stop] = loss_RxC[i]
                 job.curve_2xL[1, step_R[i] : stop] = accuracy_RxC[i]
 
-    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+    def record_evaluation(self, job: Any, loss: float, accuracy: float) -> None:
         job.loss, job.accuracy, job.done = loss, accuracy, True
 
-    def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
+    def receive_finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
         self._taken.append((jobs, take().variables))
 
     def result(self, compile_seconds: float) -> PackResult:
@@ -390,7 +390,7 @@ class Plain(engine.EachOnce, Epochs):
         """The final weights, padded and stacked in the order of the runs."""
         (jobs, variables), *others = self._taken
         if not others and list(jobs) == self.all:
-            return devices.first(len(jobs), variables)
+            return devices.without_fill(len(jobs), variables)
         order = {job: i for i, job in enumerate(job for jobs, _ in self._taken for job in jobs)}
         places = np.array([order[job] for job in self.all])
         trees = [variables for _, variables in self._taken]
@@ -407,8 +407,8 @@ class Plain(engine.EachOnce, Epochs):
         require(((accuracy_L >= 0) & (accuracy_L <= 1)).all(), "accuracies must be from 0 to 1")
 
 
-def _course(run: Run, method: Training) -> _Course:
-    return _Course(
+def _make_job(run: Run, method: Training) -> TrainingJob:
+    return TrainingJob(
         run=run,
         steps=method.steps,
         epochs=method.epochs,

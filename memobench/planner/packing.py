@@ -76,7 +76,7 @@ def make_pack(
     )
 
 
-def smaller(pack: Pack) -> list[Pack]:
+def halve_pack(pack: Pack) -> list[Pack]:
     """The same runs as packs that train half as many models at a time, for too small a device.
 
     No packs where one model alone is too large.
@@ -96,12 +96,12 @@ def subset(pack: Pack, runs: Sequence[Run]) -> Pack:
     """The pack reduced to these of its runs, which may be none."""
     if len(runs) == len(pack.runs) or not runs:
         return dataclasses.replace(pack, runs=tuple(runs))
-    smaller = make_pack(runs, pack.module, pack.platform, pack.n_devices)
-    return dataclasses.replace(smaller, slots=min(smaller.slots, pack.slots))
+    reduced = make_pack(runs, pack.module, pack.platform, pack.n_devices)
+    return dataclasses.replace(reduced, slots=min(reduced.slots, pack.slots))
 
 
 def programs(pack: Pack) -> set[Hashable]:
-    """What a pack needs compiled; equal ones are compiled once."""
+    """The programs that a pack needs; equal ones are compiled once."""
     run = pack.runs[0]
     if run.method.cost(run, pack.module).closed_form:
         return set()
@@ -183,7 +183,7 @@ def memory_shared(runs: Sequence[Run]) -> float:
 
 
 def _holds_contexts(run: Run) -> bool:
-    """Whether a pack holds the sets of all seeds, and lanes evaluate theirs side by side."""
+    """True where a pack holds the sets of all seeds, and lanes evaluate theirs side by side."""
     return not (isinstance(run.task, TokenTask) or run.method.cost(run).closed_form)
 
 
@@ -200,7 +200,7 @@ def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) 
 
 
 def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:
-    """How many lanes train at a time."""
+    """The number of lanes that train at a time."""
     each = [run.method.cost(run, module).lanes for run in runs]
     if not _waits(module, runs[0]):
         return sum(each)
@@ -211,13 +211,13 @@ def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -
 
 
 def _waits(module: Module, run: Run) -> bool:
-    """Whether the run's models may wait for a lane that others leave."""
+    """True where the run's models may wait for a lane that others leave."""
     cost = run.method.cost(run, module)
     return cost.queues or cost.lanes > 1
 
 
 def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
-    """How many lanes a device can train at a time."""
+    """The number of lanes that a device can train at a time."""
     left = _of_platform(MEMORY_BYTES, platform) - memory_shared(runs)
     fits = left / _memory_with_evaluation(module, runs, platform)
     each = memory_per_lane(module, runs[0], platform)
@@ -263,10 +263,15 @@ def _cuts(
     platform: str,
     n_devices: int,
 ) -> list[int]:
-    """Where the packs of least predicted time end, in a list of modules M of sizes P.
+    """The ends of the packs of least predicted time, in a list of modules M of sizes P.
 
-    work: seconds of a step of a module, by `step_seconds`.
-    total, longest: steps of all runs of each module, and the most of one that follow one another.
+    Args:
+      modules: in the order of their work.
+      work: seconds of a step of a module, by `step_seconds`.
+      total: steps of all runs of each module.
+      longest: the most of these that follow one another.
+      platform: see `plan`.
+      n_devices: see `plan`.
     """
     if len(modules) == 1:
         return [1]

@@ -218,7 +218,7 @@ def fitting(pack: Pack, train: Callable[[Pack], PackResult]) -> Iterator[tuple[P
         else:
             yield part, result
             continue
-        smaller = packing.smaller(part)
+        smaller = packing.halve_pack(part)
         if not smaller:
             too_large += part.runs
             continue

@@ -73,7 +73,7 @@ def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, mo
     first = small.train(pack_of(MIX))
     # Runs end after 20, 40 and 60 steps; three slots become two and one.
     assert rounds == [3, 3, 2, 2, 1, 1]
-    assert [loop.narrowed(3, n) for n in (3, 2, 1)] == [3, 2, 1]
+    assert [loop.narrow_width(3, n) for n in (3, 2, 1)] == [3, 2, 1]
     assert [width for _, width, _ in made] == [3, 2, 1]
     assert first.compile_seconds > 0
     # Other sizes, seeds and rates are data; the longest run waits until a slot is free.
@@ -199,7 +199,7 @@ def test_few_sizes_of_the_set_hold_all_runs(n_examples):
 def test_a_part_of_a_pack_keeps_the_shapes_of_its_module(monkeypatch):
     """Runs of short contexts alone in a module that was made for long ones."""
     short = [run_of(0), run_of(1), FILLING, run_of(2)]
-    first, second = packing.smaller(packing.make_pack(short))
+    first, second = packing.halve_pack(packing.make_pack(short))
     assert first.module == second.module == packing.make_pack(short).module
     monkeypatch.setitem(packing.MAX_RUNS, "cpu", 2)
     for pack in [first, second, *packing.plan(short, "cpu")]:

@@ -21,14 +21,14 @@ from memobench.core.module import structure
 from memobench.core.run import Pack, Run
 from memobench.engine import Signature
 from memobench.methods.by_training import ByTraining
-from memobench.methods.epochs import Epochs
+from memobench.methods.epochs import EpochPolicy
 from memobench.tasks.labelled_contexts import rounded
 
 # Programs of fewer examples have at least a quarter of them: there are few to compile.
 MOST_HALVINGS = 2
 
 
-class OfParts(ByTraining):
+class SubsetMethod(ByTraining):
     """A method of many trainings of a run's model."""
 
     # The measures of a task that its numbers rest on.
@@ -66,7 +66,7 @@ class OfParts(ByTraining):
         return self.training.signature(pack.module, largest.padded_to(pack.module), subsets=True)
 
 
-class Queue(Epochs):
+class JobQueue(EpochPolicy):
     """Jobs that wait for a lane, `_waiting`; subclasses add to them as they learn what to train.
 
     Jobs have a field `n_examples`. What ended is kept, not the weights of one in training.
@@ -86,8 +86,8 @@ class Queue(Epochs):
     def n_examples(self, job: Any) -> int:
         return job.n_examples
 
-    def reads(self, jobs: Sequence[Any]) -> tuple[Signature, Any]:
-        """Where all jobs are on the first half or quarter of the examples, only these."""
+    def program_inputs(self, jobs: Sequence[Any]) -> tuple[Signature, Any]:
+        """The first half or quarter of the examples alone, where all jobs are on them."""
         whole = self.signature.task.n_examples
         most = max(job.n_examples for job in jobs)
         n_halvings = min(math.floor(math.log2(whole / most)), MOST_HALVINGS)
