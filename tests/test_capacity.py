@@ -8,7 +8,7 @@ import pytest
 
 from memobench.analysis import estimates
 from memobench.board import capacity_summary, families
-from memobench.methods import thresholds as capacity
+from memobench.methods import thresholds
 from tests.coverage import failing_rate
 
 REPETITIONS = 300
@@ -97,7 +97,7 @@ def test_where_more_steps_know_less_there_is_no_limit():
     ("reached", "expected"), [(99.0, True), (97.9, None), (97.0, None), (95.0, False)]
 )
 def test_converged_is_what_the_whole_interval_of_the_limit_says(reached, expected):
-    assert estimates.is_converged(reached, capacity.Estimate(98.5, 97.5, 100.0)) is expected
+    assert estimates.is_converged(reached, thresholds.Estimate(98.5, 97.5, 100.0)) is expected
 
 
 def test_growth_without_an_end_in_sight_has_no_limit():
@@ -114,12 +114,14 @@ def test_growth_without_an_end_in_sight_has_no_limit():
 
 def trials_of(threshold, width, random, n_trials=32, rounds=4, possible=None, known=(), top=1.0):
     """Trials chosen round by round, their outcomes drawn from a logistic curve up to `top`."""
-    possible = possible or capacity.around(threshold * random.uniform(0.7, 1.3), 512, 0.0)
+    possible = possible or thresholds.threshold_range(
+        threshold * random.uniform(0.7, 1.3), 512, 0.0
+    )
     trials = []
     for _ in range(rounds):
-        for n in capacity.next_sizes([*known, *trials], possible, n_trials // rounds, 512):
+        for n in thresholds.next_sizes([*known, *trials], possible, n_trials // rounds, 512):
             share = top / (1 + np.exp((np.log(n) - np.log(threshold)) / width))
-            trials.append(capacity.Trial(n, bool(random.random() < share)))
+            trials.append(thresholds.Trial(n, bool(random.random() < share)))
     return trials, possible
 
 
@@ -129,7 +131,7 @@ def trials_of(threshold, width, random, n_trials=32, rounds=4, possible=None, kn
 def test_the_threshold_that_half_know_is_found_without_bias(threshold, width):
     """A largest set found by any trial is biased upward; half of them is not."""
     random = np.random.default_rng(threshold)
-    found = [capacity.half_known(*trials_of(threshold, width, random)) for _ in range(120)]
+    found = [thresholds.fit_half_known(*trials_of(threshold, width, random)) for _ in range(120)]
     assert covered(found, threshold) >= 0.86
     error = np.log([estimate.value for estimate in found]) - np.log(threshold)
     assert abs(error.mean()) <= 0.03 + width / 6
@@ -151,19 +153,19 @@ def test_the_threshold_at_the_rate_that_pilots_chose(threshold_F, top, least, n_
     """Without bias, as the pilots themselves, of which the luckiest rate is the best, have it."""
     random, width, found = np.random.default_rng(5), 0.15, []
     for _ in range(60):
-        possible = capacity.around(110 * random.uniform(0.7, 1.3), 512, 0.0)
+        possible = thresholds.threshold_range(110 * random.uniform(0.7, 1.3), 512, 0.0)
         pilots = {
             f: trials_of(threshold, width, random, n_pilots, 2, possible, top=top)[0]
             for f, threshold in threshold_F.items()
         }
-        best = capacity.preferred(capacity.thresholds(pilots, possible))
+        best = thresholds.best_factor(thresholds.fit_thresholds(pilots, possible))
         trials, _ = trials_of(
             threshold_F[best], width, random, n_trials, 4, possible, pilots[best], top
         )
         # At which half of the trainings know all, of which some never do.
         truth = threshold_F[best] * np.exp(width * np.log(2 * top - 1))
-        found.append(np.log(capacity.half_known(trials, possible)) - np.log(truth))
-    assert covered([capacity.Estimate(*each) for each in found], 0.0) >= least
+        found.append(np.log(thresholds.fit_half_known(trials, possible)) - np.log(truth))
+    assert covered([thresholds.Estimate(*each) for each in found], 0.0) >= least
     if top == 1:
         assert abs(np.mean([error for error, *_ in found])) <= 0.03
 
@@ -181,7 +183,7 @@ def test_grids_grow_until_the_best_has_neighbours():
         factors, bits = [1.0, 3.0], {}
         while True:
             bits |= {f: -abs(np.log(f) / np.log(3) - best) for f in factors if f not in bits}
-            grown = capacity.extended(factors, bits, 3.0, most)
+            grown = thresholds.extend_grid(factors, bits, 3.0, most)
             if grown == factors:
                 break
             assert len(grown) == len(factors) + 1
@@ -193,7 +195,7 @@ def test_grids_grow_until_the_best_has_neighbours():
 
 
 def test_what_is_not_all_tried_grows_no_further():
-    assert capacity.extended([1.0, 3.0], {1.0: 5.0}, 3.0, 9) == [1.0, 3.0]
+    assert thresholds.extend_grid([1.0, 3.0], {1.0: 5.0}, 3.0, 9) == [1.0, 3.0]
 
 
 def test_holm_keeps_the_chance_of_any_error():

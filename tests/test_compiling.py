@@ -38,7 +38,9 @@ def test_a_program_is_compiled_once_for_all_processes(programs):
     def compiled():
         # A function of its own each time, as another process would have.
         shape = jax.ShapeDtypeStruct((3,), jnp.float32)
-        return compiling.compiled(lambda x: 2 * x + 1, shape, specs=devices.SPLIT, donate=(0,))
+        return compiling.compile_stacked(
+            lambda x: 2 * x + 1, shape, specs=devices.SPLIT, donate=(0,)
+        )
 
     jax.monitoring.register_event_listener(listen)
     try:

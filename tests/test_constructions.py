@@ -229,7 +229,7 @@ def test_specs_refuse_what_means_nothing(build, message):
 
 def test_only_constructions_are_constructed():
     run = dataclasses.replace(run_of(), method=Training())
-    with pytest.raises(UserError, match="method='trained' is no construction"):
+    with pytest.raises(UserError, match="method='trained' is not a construction"):
         making.construct(run)
 
 

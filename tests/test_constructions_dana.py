@@ -18,7 +18,7 @@ from memobench.numerics import metrics, precision
 from memobench.numerics.outputs import outputs
 from memobench.tasks.associations import Associations
 from tests.constructed import SIZES, judged, run_of
-from tests.test_models import reference_logits
+from tests.reference import reference_logits
 
 
 @pytest.mark.parametrize("weights", ["float64", "float32"])
@@ -86,7 +86,7 @@ def test_the_weights_know_their_examples_by_an_independent_forward_pass(name, n_
         [reference_logits(run.architecture, variables["params"], x) for x in tokens_TxS]
     )
     np.testing.assert_allclose(output_TxN, reference_TxN, atol=1e-8)
-    aimed_A = making.aimed(run)
+    aimed_A = making.aimed_examples(run)
     assert len(aimed_A) == n_aimed
     next_T = np.asarray(data.next_TxK)[:, 0]
     np.testing.assert_array_equal(reference_TxN[aimed_A].argmax(axis=1), next_T[aimed_A])
@@ -192,15 +192,17 @@ def test_a_run_gives_the_same_bits_twice_and_another_seed_other_weights():
 
 def test_examples_aimed_at_are_the_most_frequent_and_ties_are_drawn():
     every = np.arange(24)
-    np.testing.assert_array_equal(making.aimed(run_of()), every)
-    some = [making.aimed(run_of(task_seed=s, method={"n_aimed": 6})) for s in range(3)]
+    np.testing.assert_array_equal(making.aimed_examples(run_of()), every)
+    some = [making.aimed_examples(run_of(task_seed=s, method={"n_aimed": 6})) for s in range(3)]
     assert all(len(set(x)) == 6 for x in some)
     assert len({tuple(sorted(x)) for x in some}) == 3
     # More aimed at holds those of fewer: sets of one seed are nested.
-    more = making.aimed(run_of(method={"n_aimed": 7}))
+    more = making.aimed_examples(run_of(method={"n_aimed": 7}))
     assert set(some[0]) < set(more)
     # The run's seed has no part in it.
-    np.testing.assert_array_equal(making.aimed(run_of(seed=9, method={"n_aimed": 6})), some[0])
+    np.testing.assert_array_equal(
+        making.aimed_examples(run_of(seed=9, method={"n_aimed": 6})), some[0]
+    )
 
 
 def test_fewer_bits_are_rounded_before_the_rest_is_solved_for():

@@ -29,7 +29,7 @@ def _check_distribution(run, n_aimed):
     # With several right answers only the divergence means something.
     for measure in ("accuracy", "bits", "memorized", "aimed_accuracy", "margin"):
         assert pd.isna(row[measure])
-    assert row["feature_rank"] == n_aimed == len(making.aimed(run))
+    assert row["feature_rank"] == n_aimed == len(making.aimed_examples(run))
     return row
 
 
@@ -60,6 +60,6 @@ def test_distributions_come_as_near_as_the_best_encoder_on_what_occurs_most(monk
     assert 1e-3 < row["encoder_loss"] < np.log(4) / 2
     assert row["loss"] > row["aimed_loss"] + 0.01
     prior_T = FULL_SUPPORT.prior(FULL_SUPPORT.sample())
-    aimed_A = making.aimed(run)
+    aimed_A = making.aimed_examples(run)
     assert prior_T[aimed_A].sum() > 0.9
     assert prior_T[aimed_A].min() > np.delete(prior_T, aimed_A).max()

@@ -117,7 +117,7 @@ def test_outer_products_are_the_sum_of_outer_products():
     params = making.construct(run).params
     key_NxD, value_NxD = params["token_embedding"], params["unembedding"]
     next_T = np.asarray(run.task.sample().next_TxK)[:, 0]
-    aimed_A = making.aimed(run)
+    aimed_A = making.aimed_examples(run)
     products = [np.outer(value_NxD[next_T[token]], key_NxD[token]) for token in aimed_A]
     np.testing.assert_allclose(params["memory"], np.sum(products, axis=0), atol=1e-12)
     for directions_NxD in (key_NxD, value_NxD):

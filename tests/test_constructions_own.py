@@ -61,7 +61,7 @@ def _of_units(made):
 
 MISTAKES = [
     (_raises, "theorem='changed': its construct raises RuntimeError: no 2"),
-    (lambda made: None, "None is no Constructed; return one"),
+    (lambda made: None, "None is not a Constructed. Return one"),
     (_of_units, "the parameter unembedding is missing"),
     (_params(bias=np.zeros(3)), "the model has no parameter 'bias'"),
     (_params(units=np.zeros((2, 5, 3))), r"the parameter units has shape \(2, 5, 3\)"),
@@ -72,7 +72,7 @@ MISTAKES = [
     (_certificate(condition=np.zeros(3)), "certificate has condition=.*; give a number"),
     (_read_out(("units",)), r"read_out=\('units',\) names are not twice the logits"),
     (_read_out(("unembeding",)), "read_out names 'unembeding'; did you mean unembedding"),
-    (_read_out("unembedding"), "read_out='unembedding' is no tuple of parameters' names"),
+    (_read_out("unembedding"), "read_out='unembedding' is not a tuple of parameters' names"),
 ]
 
 
@@ -80,7 +80,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("change", "said"), MISTAKES)
 def test_a_mistake_is_one_line(changed, change, said):
     with pytest.raises(UserError, match=said) as error:
-        making.as_judged(changed(change)[0])
+        making.judged_variables(changed(change)[0])
     assert "\n" not in str(error.value)
     assert "theorem='changed'" in str(error.value)
 
@@ -161,7 +161,7 @@ def test_parameters_may_be_nested_as_flax_nests_them(changed):
             return Constructed(params, {})
 
     nested = Run(task=run.task, architecture=Nested(d_model=1), method=Written(n_aimed=0))
-    variables = making.as_judged(nested)
+    variables = making.judged_variables(nested)
     np.testing.assert_array_equal(variables["params"]["out"]["kernel"], np.eye(5))
     table = memobench.run([nested], progress=False)
     assert isinstance(table, pd.DataFrame)

@@ -13,7 +13,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.columns import number
 from memobench.core.spec import kind
-from memobench.engine import reading
+from memobench.engine import batches
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.blocks.figure import Groups
 from memobench.experiments.board.peak import Peaks
@@ -195,10 +195,15 @@ def _large():
     """The run of the largest set for each kind of training, if a step may read it in parts."""
     found = {}
     for run in (run for x in EXPERIMENTS.values() for runs in x.presets.values() for run in runs):
-        if run.task.n_examples <= reading.READ_AT_ONCE or run.method.cost(run).closed_form:
+        if run.task.n_examples <= batches.READ_AT_ONCE or run.method.cost(run).closed_form:
             continue
-        listed = "listed" if getattr(run.task, "is_listed", False) else "whole"
-        kinds = run.method.row_name, run.method.protocol, run.architecture.name, run.task.name
+        listed = "listed" if getattr(run.task, "listed", False) else "whole"
+        kinds = (
+            run.method.canonical()["name"],
+            run.method.protocol,
+            run.architecture.name,
+            run.task.name,
+        )
         key = (*kinds, listed)
         found[key] = max(found.get(key, run), run, key=lambda run: run.task.n_examples)
     return found

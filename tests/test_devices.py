@@ -251,8 +251,8 @@ def test_on_one_device_nothing_is_wrapped():
     assert "shard_map" not in str(jax.make_jaxpr(devices.jit(double, devices.SPLIT))(x_R))
     assert devices.split(x_R).shape == (3,)
     assert not devices.split(x_R).committed
-    assert devices.first(3, {"x_R": x_R})["x_R"] is x_R
-    assert [devices.filled(n) for n in (1, 5, 8)] == [1, 5, 8]
+    assert devices.without_fill(3, {"x_R": x_R})["x_R"] is x_R
+    assert [devices.round_up_to_devices(n) for n in (1, 5, 8)] == [1, 5, 8]
 
 
 def test_a_plan_for_many_devices_is_as_many_times_as_large(monkeypatch):
@@ -263,7 +263,7 @@ def test_a_plan_for_many_devices_is_as_many_times_as_large(monkeypatch):
     assert [len(pack.runs) for pack in together] == [12]
     # Two runs on the fullest device.
     assert together[0].memory_bytes == packing.make_pack(runs[:2], ENCLOSING, "gpu").memory_bytes
-    assert {half.n_devices for half in packing.smaller(together[0])} == {N_DEVICES}
+    assert {half.n_devices for half in packing.halve_pack(together[0])} == {N_DEVICES}
 
 
 def test_slots_are_those_of_all_devices(monkeypatch):

@@ -17,7 +17,7 @@ import memobench
 from memobench import engine
 from memobench.core import module as models
 from memobench.core.run import Run
-from memobench.engine import lanes, loop, program, reading
+from memobench.engine import batches, lanes, loop, program
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
@@ -68,11 +68,11 @@ def whole():
 @pytest.mark.parametrize("n_memorized", [None, 3])
 @pytest.mark.parametrize("n_sequences", [4, 5, 8, 23, None])
 def test_a_step_of_parts_is_that_of_all(n_sequences, n_memorized, zipf_exponent, monkeypatch):
-    monkeypatch.setattr(reading, "READ_AT_ONCE", 4)
+    monkeypatch.setattr(batches, "READ_AT_ONCE", 4)
     task = Associations(vocab_size=5, n_sequences=n_sequences, zipf_exponent=zipf_exponent)
     run = dataclasses.replace(RUNS[1], task=task, method=METHOD.exact())
-    signature = packing.signature(packing.make_pack([run]))
-    reads = reading.of(dataclasses.replace(signature, subsets=n_memorized is not None))
+    signature = packing.make_pack([run]).signature
+    reads = batches.reader_for(dataclasses.replace(signature, subsets=n_memorized is not None))
     data = {"instances": jax.tree.map(lambda x: x[None], task.sample()), "draws": np.zeros((1, 0))}
     lane = lanes.Lane(instance=0, n_examples=n_memorized, target=1.0, step=0)
     variables = models.init(run.module(), 2, jax.random.key(0))
@@ -130,12 +130,12 @@ def test_lanes_of_unequal_steps_train_side_by_side(whole):
 @pytest.mark.parametrize("narrowed_from", [0, math.inf])
 def test_runs_that_wait_enter_lanes_that_others_leave(whole, monkeypatch, narrowed_from):
     monkeypatch.setattr(loop, "NARROWED_FROM_SECONDS", narrowed_from)
-    plain, widths = training.Plain(packing.make_pack(RUNS)), []
+    plain, widths = training.TrainingPolicy(packing.make_pack(RUNS)), []
     plain.width = 1
     trained = engine.Lanes(plain)
     while trained.fill():
         trained.train()
-        trained.look()
+        trained.evaluate()
         widths.append(len(trained.jobs))
     assert widths == [1] * 2 * N_CHUNKS
     for i, job in enumerate(plain.all):
@@ -228,7 +228,7 @@ def test_signatures_tell_apart_what_programs_differ_in():
 
     def signature(**changes):
         changed = dataclasses.replace(run, method=METHOD.replace(**changes))
-        return packing.signature(packing.make_pack([changed]))
+        return packing.make_pack([changed]).signature
 
     same = [{"epochs": 9}, {"learning_rate": 0.5}, {"final_learning_rate": 0.1}]
     other = [

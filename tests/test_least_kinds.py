@@ -99,8 +99,8 @@ def test_a_task_needs_its_sizes_and_what_comes_next():
     task = _parity()(vocab_size=4)
     assert (task.n_predicted, task.n_choices, task.chance) == (16, 4, 1 / 4)
     assert set(task.measures) == rows.MEASURES.keys()
-    assert (task.is_even, task.counts_examples, task.one_answer) == (True, True, True)
-    refused = (task.is_sliceable, task.constructible, task.in_blocks, task.is_fresh)
+    assert (task.is_even, task.one_answer) == (True, True)
+    refused = (not task.slicing_error, task.constructible, task.in_blocks, task.is_fresh)
     assert refused == (False, False, False, False)
     np.testing.assert_array_equal(task.prior(task.sample()), np.full(16, 1 / 16))
     assert task.answers(task.sample()).tolist()[:6] == [0, 1, 0, 1, 1, 0]
@@ -190,7 +190,9 @@ def test_a_method_needs_a_protocol_its_steps_whom_it_serves_and_its_training():
         steps: ClassVar[int] = 1
 
         def check_run(self, run):
-            require(run.task.of_tokens, "method: an Untrained reads tokens; give it some")
+            require(
+                isinstance(run.task, TokenTask), "method: an Untrained reads tokens; give it some"
+            )
 
         def train(self, pack, on_steps, checkpoints=None):
             still = Training(n_batches=1, epochs=1, learning_rate=0, final_learning_rate=0).exact()
@@ -331,7 +333,7 @@ def test_kinds_say_under_which_label_their_rows_are_judged():
         plain = {"task": Associations(), "architecture": _bag()(d_model=3), "method": Guessed()}
         return claims.variant(_table(Run(**plain | changes))).item()
 
-    assert Guessed().in_words == "guessed, coins protocol, 3 steps of all examples"
+    assert Guessed().summary == "guessed, coins protocol, 3 steps of all examples"
     assert label() == "coins"
     found = {"architecture": labelled(_bag(), "read")(read="a", d_model=3)}
     assert label(**found) == "coins, read a"

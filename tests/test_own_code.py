@@ -450,9 +450,8 @@ def other(n):
     )
 
 
-class Family(Spec):
-    noun: ClassVar[str] = "family"
-    registry: ClassVar[dict] = {}
+class Family(Spec, noun="family"):
+    pass
 
 
 @kind("mine")

@@ -87,8 +87,7 @@ def test_all_numbers_of_steps_share_a_program(make_run):
     packs = packing.plan(runs, "cpu")
     assert all(len({run.method for run in pack.runs}) == 1 for pack in packs)
     shapes = [
-        {packing.signature(pack) for pack in packs if pack.runs[0].method == method}
-        for method in methods
+        {pack.signature for pack in packs if pack.runs[0].method == method} for method in methods
     ]
     assert shapes[0] == shapes[1] != set()
 
@@ -106,7 +105,7 @@ def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_thr
     for method in (Training(), Training().exact()):
         run = make_run(task=Associations(vocab_size=50), method=method, **sizes)
         pack = packing.make_pack([run, dataclasses.replace(run, seed=1)])
-        program = engine.compile_program(packing.signature(pack), len(pack.runs), 1)
+        program = engine.compile_program(pack.signature, len(pack.runs), 1)
         measured = program.chunk.memory_analysis()
         used = measured.temp_size_in_bytes + measured.argument_size_in_bytes
         assert 1 / 3 < pack.memory_bytes / used < 3
@@ -114,17 +113,17 @@ def test_predicted_memory_is_that_of_the_compiled_program_within_a_factor_of_thr
 
 def test_smaller_packs_keep_the_runs_and_the_program(make_run):
     pack = packing.make_pack([make_run(seed=seed, n_heads=1 + seed) for seed in range(5)])
-    first, second = packing.smaller(pack)
+    first, second = packing.halve_pack(pack)
     assert first.runs + second.runs == pack.runs
     assert first.module == second.module == pack.module
-    (alone,) = {len(each.runs) for each in packing.smaller(second)}
+    (alone,) = {len(each.runs) for each in packing.halve_pack(second)}
     assert alone == second.slots - 1 == 1
-    assert packing.smaller(packing.smaller(second)[0]) == []
+    assert packing.halve_pack(packing.halve_pack(second)[0]) == []
     # A capacity has many models, of which fewer can train at a time.
     task = Associations(vocab_size=7, n_sequences=20)
     many = packing.make_pack([make_run(task=task, method=Capacity(tables=12))])
     sizes = [many.slots]
-    while packs := packing.smaller(many):
+    while packs := packing.halve_pack(many):
         (many,) = packs
         sizes.append(many.slots)
     assert sizes == [8, 4, 2, 1]

@@ -13,9 +13,9 @@ from memobench.board import submissions
 from memobench.board import table as board
 from memobench.certificates import counting
 from memobench.experiments.board import certified
-from memobench.methods import thresholds as capacity
+from memobench.methods import thresholds
 from tests import entries
-from tests.test_models import reference_logits
+from tests.reference import reference_logits
 
 pytestmark = pytest.mark.published
 
@@ -39,7 +39,7 @@ def test_published_weights_know_what_the_table_says(row):
         assert counted[name] == pytest.approx(row[name], rel=1e-5), name
     if row["of"] in (certified.PART, certified.PROOF):
         of = certificate.first or certificate.task.n_examples
-        assert capacity.complete(counted["known"], of)
+        assert thresholds.is_complete(counted["known"], of)
 
 
 # The smallest of each family of the papers' models.

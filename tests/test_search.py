@@ -17,7 +17,7 @@ import memobench
 from memobench import engine
 from memobench.core import module as models
 from memobench.core.run import Run
-from memobench.engine import compiling, initializing, loop, program, reading
+from memobench.engine import batches, compiling, initializing, loop, program
 from memobench.methods import bisection, training
 from memobench.methods import search as searching
 from memobench.methods.bisection import Trial
@@ -58,7 +58,7 @@ class Recorded:
 @pytest.fixture(scope="module", autouse=True)
 def recorded():
     record = Recorded([], [])
-    compile_program, look = loop.compile_program.__wrapped__, loop.Lanes.look
+    compile_program, evaluate = loop.compile_program.__wrapped__, loop.Lanes.evaluate
 
     @functools.lru_cache
     def compiling_once(*shape):
@@ -66,11 +66,11 @@ def recorded():
         return compile_program(*shape)
 
     def looking(lanes):
-        due = [job is not None and lanes.policy.due(job) for job in lanes.jobs]
+        due = [job is not None and lanes.policy.is_due(job) for job in lanes.jobs]
         if any(due):
             params = jax.tree.map(np.asarray, lanes.state.variables["params"])
             record.looks.append((list(lanes.jobs), due, params))
-        return look(lanes)
+        return evaluate(lanes)
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in QUICK.items():
@@ -78,7 +78,7 @@ def recorded():
         # Nor is what runs outside of programs.
         jax.config.update("jax_disable_most_optimizations", True)
         patch.setattr(loop, "compile_program", compiling_once)
-        patch.setattr(loop.Lanes, "look", looking)
+        patch.setattr(loop.Lanes, "evaluate", looking)
         yield record
         jax.config.update("jax_disable_most_optimizations", False)
 
@@ -186,7 +186,7 @@ def _plainly(run, trial):
         examples_LxB = jnp.zeros((8, 0), jnp.int32)
         if n_draws:
             assert 0 <= draws_M.min() <= draws_M.max() < n
-            order = reading.epoch_order(reading.shuffle_key(run), jnp.int32(i), 8, 8)
+            order = batches.epoch_order(batches.shuffle_key(run), jnp.int32(i), 8, 8)
             examples_LxB = draws_M[order]
         rate = jnp.float32(first + (last - first) * i / epochs)
         state, accuracy_L, (loss, accuracy) = _plain_epoch(run, n)(
@@ -402,7 +402,7 @@ def test_a_trial_of_a_bijection_is_a_smaller_bijection():
     cut = {name: initial[name][:n] for name in ("token_embedding", "unembedding")}
     variables = {"params": {**initial, **cut}, "constants": {}}
     plain = packing.make_pack([_bijection(n, MEMORY)])
-    found = engine.train(training.Plain(plain, jax.tree.map(lambda x: x[None], variables)))
+    found = engine.train(training.TrainingPolicy(plain, jax.tree.map(lambda x: x[None], variables)))
     np.testing.assert_allclose(by_size[n].loss, found.loss_R[0], atol=1e-4)
     assert by_size[n].last_known == round(found.accuracy_R[0] * n)
 

@@ -469,7 +469,7 @@ def test_settings_of_the_caller_change_nothing(task):
     """Neither precision nor random numbers follow them."""
     architecture = AttentionOnly(d_model=2, d_head=2)
     method = SHORT
-    if not task.of_tokens:
+    if isinstance(task, LabelledContexts):
         architecture = QueryAttention(d_model=2, d_head=2)
         method = Annealing(batch_size=3, steps=4, evaluate_every=2)
     runs = [memobench.Run(task=task, architecture=architecture, method=method)]

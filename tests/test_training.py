@@ -13,7 +13,7 @@ from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
-from memobench.engine import initializing, program, reading
+from memobench.engine import batches, initializing, program
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
@@ -200,7 +200,7 @@ def test_a_protocol_of_batches_step_for_step(protocol, batch_size):
     losses, accuracies = [], []
     for epoch in range(3):
         state.hyperparams["learning_rate"] = jnp.float32(rates[epoch])
-        order = reading.epoch_order(reading.shuffle_key(run), jnp.int32(epoch), batch_size, 4)
+        order = batches.epoch_order(batches.shuffle_key(run), jnp.int32(epoch), batch_size, 4)
         assert sorted(order.reshape(-1).tolist()) == list(range(4 * batch_size))
         for batch in np.asarray(order):
             tokens, targets = pairs[batch], labels[draws[batch]]
@@ -216,7 +216,7 @@ def test_a_protocol_of_batches_step_for_step(protocol, batch_size):
 
 @pytest.mark.parametrize("n_batches", [2**11, 2**13])
 def test_orders_of_long_epochs_are_random_within_batches_too(n_batches, make_run):
-    order_LxB = reading.epoch_order(reading.shuffle_key(make_run()), jnp.int32(0), 256, n_batches)
+    order_LxB = batches.epoch_order(batches.shuffle_key(make_run()), jnp.int32(0), 256, n_batches)
     order_M = np.asarray(order_LxB).reshape(-1)
     np.testing.assert_array_equal(np.sort(order_M), np.arange(256 * n_batches))
     # Draws that share the bits that order them would keep their order: nearly all would rise.
@@ -226,7 +226,7 @@ def test_orders_of_long_epochs_are_random_within_batches_too(n_batches, make_run
 def test_shuffles_differ_between_epochs_and_seeds_and_are_uniform(make_run):
     orders = np.stack(
         [
-            reading.epoch_order(reading.shuffle_key(make_run(seed=seed)), jnp.int32(e), 25, 4)
+            batches.epoch_order(batches.shuffle_key(make_run(seed=seed)), jnp.int32(e), 25, 4)
             for seed in range(40)
             for e in range(10)
         ]

@@ -47,7 +47,7 @@ def _trained(*runs):
 def _at_start(run):
     """Parameters of a run alone before its first step."""
     pack = packing.make_pack([run])
-    start = making.initial(pack) if run.method.start else initializing.init_pack(pack)
+    start = making.initial_variables(pack) if run.method.start else initializing.init_pack(pack)
     return jax.device_get(start["params"])
 
 
@@ -166,7 +166,7 @@ def test_runs_of_different_starts_do_not_share_a_pack():
     with pytest.raises(ValueError, match="differ in more than"):
         packing.make_pack(runs[:2])
     # What is trained decides the program; where it starts from does not.
-    shapes = [packing.signature(packing.make_pack([run])) for run in runs]
+    shapes = [packing.make_pack([run]).signature for run in runs]
     assert shapes[0] == shapes[1] == shapes[2] != shapes[3]
 
 

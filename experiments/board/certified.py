@@ -40,10 +40,9 @@ from memobench.core.architecture import Architecture
 from memobench.core.cells import cells, from_cells
 from memobench.core.run import Run
 from memobench.engine import initializing
-from memobench.methods import thresholds as capacity
-from memobench.methods import training
+from memobench.methods import thresholds, training
 from memobench.methods.capacity import Capacity
-from memobench.methods.ladders import method_of
+from memobench.methods.capacity_policy import method_of
 from memobench.planner import packing
 from memobench.report import tables
 from memobench.store import results
@@ -109,7 +108,7 @@ def train_again(run: Run, chosen: Sequence[Model]) -> Iterator[Any]:
         key = jax.random.fold_in(initializing.init_key(run), model.number)
         weights = models.init_on_host(run.module(), run.task.context_length, key)
         initial = jax.tree.map(lambda x: np.asarray(x)[None], weights)
-        result = engine.train(training.Plain(packing.make_pack([again]), initial))
+        result = engine.train(training.TrainingPolicy(packing.make_pack([again]), initial))
         if np.isfinite(result.loss_R[0]):
             params = jax.tree.map(lambda x: np.asarray(x)[0], result.variables)["params"]
             part = None if model.n_examples == whole.n_examples else model.n_examples
@@ -138,7 +137,7 @@ def certify(
         yield {**about, "of": WHOLE, **counting.certify(certificates.save(best, folder))}
     for each in train_again(run, best_trials(method, row)):
         known = counting.count(each, ("float32",))["known"]
-        if capacity.complete(known, each.first or run.task.n_examples):
+        if thresholds.is_complete(known, each.first or run.task.n_examples):
             yield {**about, "of": PART, **counting.certify(certificates.save(each, folder))}
             return
 
@@ -162,7 +161,7 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
         for n, shape, method in sorted(of_family, key=lambda each: -each[0]):
             run = Run(task=task.replace(n_sequences=n), architecture=shape, method=method)
             with contextlib.suppress(UserError):
-                params = making.as_judged(run)["params"]
+                params = making.judged_variables(run)["params"]
                 made = certificates.make(task, shape, params, first=n, by="memobench")
                 if counting.count(made, ("float32",))["known"] == n:
                     about = {"run_id": run.run_id, "family": family, "track": board.CONSTRUCTED}

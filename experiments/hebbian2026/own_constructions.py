@@ -45,11 +45,7 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Hebbian(Solved):
-    """What all share: random keys, values and projections. A kind defines `weights_of`.
-
-    Nothing is solved exactly: solve='exact' allows at most as many facts as the guide says,
-    'least_squares' any number; the weights are the same.
-    """
+    """Base of these: random keys, values and projections. A kind defines `weights_of`."""
 
     activation: ClassVar[str] = "bilinear"
 
@@ -86,7 +82,7 @@ class Hebbian(_Hebbian):
     bound: ClassVar[theory.Bound] = theory.HEBBIAN
 
     def weights_of(self, facts: Facts, problem: Problem) -> tuple[np.ndarray, ...]:
-        feature_FxW, scale = _scaled(facts)
+        feature_FxW, scale = _scale(facts)
         out_DxW = outer_products(feature_FxW, facts.value_FxD)
         return facts.in_WxD, facts.gate_WxD, out_DxW * scale
 
@@ -98,8 +94,8 @@ class HebbianWhitened(_Hebbian):
     bound: ClassVar[theory.Bound] = theory.WHITENED
 
     def weights_of(self, facts: Facts, problem: Problem) -> tuple[np.ndarray, ...]:
-        feature_FxW, scale = _scaled(facts)
-        return facts.in_WxD, facts.gate_WxD, whitened(feature_FxW, facts.value_FxD) * scale
+        feature_FxW, scale = _scale(facts)
+        return facts.in_WxD, facts.gate_WxD, whiten(feature_FxW, facts.value_FxD) * scale
 
 
 @kind("hebbian_data_dependent")
@@ -123,7 +119,7 @@ class HebbianDataDependent(_Hebbian):
             read_CxW, target_FxC = facts.value_FxD @ out_DxW, np.eye(len(facts.value_FxD))
         gate_WxD = projection(facts.key_FxD, facts.key_FxD @ in_WxD.T, read_CxW, target_FxC)
         in_WxD = projection(facts.key_FxD, facts.key_FxD @ gate_WxD.T, read_CxW, target_FxC)
-        return in_WxD, gate_WxD, whitened(facts.features(in_WxD, gate_WxD), facts.value_FxD)
+        return in_WxD, gate_WxD, whiten(facts.features(in_WxD, gate_WxD), facts.value_FxD)
 
 
 @kind("ntk")
@@ -145,7 +141,7 @@ class NTK(_Hebbian):
         return in_WxD, facts.gate_WxD, out_DxW
 
 
-def _scaled(facts: Facts) -> tuple[np.ndarray, float]:
+def _scale(facts: Facts) -> tuple[np.ndarray, float]:
     """feature_FxW over sqrt(W), which is the factor that goes into what reads them."""
     scale = 1 / np.sqrt(len(facts.in_WxD))
     return facts.features(facts.in_WxD, facts.gate_WxD) * scale, scale
@@ -156,7 +152,7 @@ def outer_products(feature_FxW: np.ndarray, value_FxD: np.ndarray) -> np.ndarray
     return value_FxD.T @ feature_FxW / len(value_FxD)
 
 
-def whitened(feature_FxW: np.ndarray, value_FxD: np.ndarray, ridge: float = RIDGE) -> np.ndarray:
+def whiten(feature_FxW: np.ndarray, value_FxD: np.ndarray, ridge: float = RIDGE) -> np.ndarray:
     """out_DxW: a ridge regression, in the smaller of its two forms.
 
     As released, with the same ridge in both: of the mean of squares where features are no more than

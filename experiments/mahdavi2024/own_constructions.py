@@ -205,7 +205,7 @@ def _head(
     factor_W = np.array([_factor(owned_OxN, side_OxN, gap) for side_OxN in side_WxOxN])
     best = int(np.argmin(factor_W))
     key_D = factor_W[best] * key_WxD[best]
-    return _balanced(np.column_stack([query_DxG, apart_D]), np.column_stack([key_DxG, key_D]))
+    return _balance(np.column_stack([query_DxG, apart_D]), np.column_stack([key_DxG, key_D]))
 
 
 def _halves_last(groups: list[np.ndarray], before_TxH: np.ndarray) -> list[np.ndarray]:
@@ -333,7 +333,7 @@ def _span(rows_TxD: np.ndarray) -> np.ndarray:
     return basis[singular > _INDEPENDENT * singular.max(initial=0)].T
 
 
-def _balanced(query_DxR: np.ndarray, key_DxR: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _balance(query_DxR: np.ndarray, key_DxR: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same products of columns, both factors of equal length."""
     length_R, other_R = np.linalg.norm(query_DxR, axis=0), np.linalg.norm(key_DxR, axis=0)
     ratio_R = np.sqrt(np.divide(other_R, length_R, out=np.ones_like(length_R), where=other_R > 0))

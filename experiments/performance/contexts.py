@@ -46,6 +46,6 @@ def data(contexts: str) -> Labelled:
 def lanes(runs: Sequence[Run]) -> engine.Lanes:
     """All of these runs in training side by side."""
     pack = dataclasses.replace(packing.make_pack(runs), slots=len(runs))
-    made = engine.Lanes(annealing.Annealed(pack))
+    made = engine.Lanes(annealing.AnnealingPolicy(pack))
     made.fill()
     return made

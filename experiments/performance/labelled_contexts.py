@@ -182,7 +182,7 @@ def _round_seconds(runs: Sequence[Run]) -> Iterator[tuple[float, float]]:
         started = time.perf_counter()
         lanes.train()
         if evaluated:
-            lanes.look()
+            lanes.evaluate()
         jax.block_until_ready(lanes.state)
         return time.perf_counter() - started
 

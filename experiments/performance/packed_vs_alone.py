@@ -150,7 +150,7 @@ def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.Data
 
 
 def _compile_seconds(case: Case) -> float:
-    lanes = engine.Lanes(training.Plain(case.packs(1)[0]))
+    lanes = engine.Lanes(training.TrainingPolicy(case.packs(1)[0]))
     lanes.fill()
     return lanes.compile_seconds
 

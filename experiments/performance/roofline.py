@@ -247,7 +247,9 @@ def load(runs: Sequence[Run]) -> Loaded:
     few = initializing.init_pack(packing.make_pack(runs[:COUNTED]))
     by_epoch = isinstance(runs[0].method, Training)
     variables = _repeated(few, len(runs))
-    policy: Any = training.Plain(pack, variables) if by_epoch else annealing.Annealed(pack)
+    policy: Any = (
+        training.TrainingPolicy(pack, variables) if by_epoch else annealing.AnnealingPolicy(pack)
+    )
     lanes = engine.Lanes(policy)
     lanes.fill()
     lanes.train()

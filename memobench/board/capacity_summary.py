@@ -17,7 +17,7 @@ from memobench.analysis import seeds as analysis
 from memobench.board import families
 from memobench.common.errors import escape_unprintable
 from memobench.core.architecture import Architecture, in_words
-from memobench.methods import thresholds as capacity
+from memobench.methods import thresholds
 from memobench.methods.capacity import Capacity
 from memobench.numerics import metrics
 from memobench.store.rows import parse_list
@@ -102,10 +102,10 @@ def _row(run: Any) -> dict[str, Any]:
             near = None
         found |= _estimate_columns("limit", limit)
         found["converged"] = _SAID[near]
-    trials = [capacity.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
+    trials = [thresholds.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
     if trials and not np.isnan(guessing):
-        possible = capacity.around(known_TxS.mean(), n, guessing)
-        found |= _estimate_columns("half_99", capacity.half_known(trials, possible))
+        possible = thresholds.threshold_range(known_TxS.mean(), n, guessing)
+        found |= _estimate_columns("half_99", thresholds.fit_half_known(trials, possible))
         found["rate_of_sets"] = run.get("trial_rate")
     return found
 
@@ -220,7 +220,7 @@ def select_complete(contests: Sequence[Contest], sides: Sequence[str] = SIDES) -
     return [each for each in contests if wanted <= each.forms]
 
 
-def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, capacity.Estimate]]:
+def ratio(run: Any, other: Any, per: str = "n_params") -> list[tuple[int, thresholds.Estimate]]:
     """Steps, and one run's bits per parameter over another's, for every rung that both have.
 
     Args:
@@ -301,12 +301,12 @@ def _power_law(own: Sequence[Any], design_XxC: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _estimate(value_B: np.ndarray, tables: int) -> capacity.Estimate:
-    """The estimate from replicates, the first of which is the estimate itself."""
-    return capacity.Estimate(float(value_B[0]), *statistics.interval(value_B, tables))
+def _estimate(value_B: np.ndarray, tables: int) -> thresholds.Estimate:
+    """Of replicates, of which the first is the estimate itself."""
+    return thresholds.Estimate(float(value_B[0]), *statistics.interval(value_B, tables))
 
 
-def _estimate_columns(name: str, estimate: capacity.Estimate) -> dict[str, float]:
+def _estimate_columns(name: str, estimate: thresholds.Estimate) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 

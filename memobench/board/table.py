@@ -25,7 +25,7 @@ from memobench.core.cells import from_cells
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
-from memobench.methods.thresholds import complete
+from memobench.methods.thresholds import is_complete
 from memobench.methods.training import Training
 from memobench.store.rows import architecture_columns, parse_list
 from memobench.tasks.associations import Associations
@@ -442,7 +442,7 @@ def reading_error(row: Mapping[str, Any]) -> str | None:
     try:
         made = from_cells(row)
         method: Any = made.method
-        method.check_lists(made, {name: parse_list(row[name]) for name in method.filled()})
+        method.check_lists(made, {name: parse_list(row[name]) for name in method.row_columns()})
         # A user's own, whose code may raise anything.
         str(made.architecture.full_name)
     except Exception as error:
@@ -506,7 +506,7 @@ def _text_or(row: Mapping[str, Any], name: str, default: str) -> str:
 def _summarize_weights(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     best = max(rows, key=lambda row: row["bits_per_parameter"])
     per_byte = [x for row in rows for name, x in row.items() if "bits_per_byte" in str(name)]
-    sets = [row["n_examples"] for row in rows if complete(row["known"], row["n_examples"])]
+    sets = [row["n_examples"] for row in rows if is_complete(row["known"], row["n_examples"])]
     return {
         "n_params": best["n_params"],
         "certified_bits_per_parameter": best["bits_per_parameter"],

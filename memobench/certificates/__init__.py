@@ -96,11 +96,10 @@ class Certificate:
                 object.__setattr__(self, name, HEAD[name].validate(name, value))
         check_code((self.task, self.architecture))
         n_examples = self.task.n_examples
+        why = ", and none of its parts is a task" if self.task.slicing_error else ""
         require(
-            self.first is None or (self.task.is_sliceable and self.first <= n_examples),
-            f"first={self.first}: the task has {n_examples} examples"
-            f"{'' if self.task.is_sliceable else ', and none of its parts is a task'}; "
-            "leave first out",
+            self.first is None or (not self.task.slicing_error and self.first <= n_examples),
+            f"first={self.first}: the task has {n_examples} examples{why}; leave first out",
         )
         require_shapes(self.params, shapes(self.module(), self.task.context_length))
         for name, x in self.params.items():

@@ -111,7 +111,8 @@ def count(certificate: Certificate, formats: Iterable[str] = FORMATS) -> dict[st
 
 def _measures(certificate: Certificate, data: Any, output_TxC: np.ndarray) -> dict[str, Any]:
     """known, accuracy, memorized, bits and loss of outputs."""
-    task, n_examples = certificate.task, certificate.first or certificate.task.n_examples
+    task: Any = certificate.task
+    n_examples = certificate.first or certificate.task.n_examples
     if certificate.first:
         data = task.part(data, n_examples)
     loss_T, correct_T = task.judge(data, output_TxC)

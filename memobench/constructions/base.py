@@ -16,16 +16,18 @@ from memobench.common.errors import UserError, require, short_repr
 from memobench.constructions import making
 from memobench.constructions.problem import Constructed, Problem
 from memobench.core import columns as col
+from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, choice, integer, merge, number
 from memobench.core.module import Module
 from memobench.core.run import Cost, Method, OnSteps, Pack, PackResult, Run
-from memobench.core.spec import Spec
 from memobench.numerics import precision
 
 # The labels of rows, by whether the weights solve for the examples exactly or nearly.
 CONSTRUCTED, NEAREST = "construction", "construction, least squares"
+# The name of every construction's method in ids and rows, beside which the theorem stands.
+ROW_NAME = "constructed"
 # How weights are stored; arithmetic is in double precision for the first, in float32 for the rest.
 WEIGHTS = precision.PRECISIONS
 # What the smallest takes, much of it to compile its check: 0.15 s of a CPU.
@@ -33,22 +35,11 @@ _LEAST_FLOPS = 5e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Construction(Method):
-    """How the weights come about: by the recipe of a proof, without training.
-
-    The weights are made for `n_aimed` of the task's examples, the most frequent, ties at random;
-    None aims at all. `weights` says how weights are stored; those that are random are rounded
-    before the others are solved for. A kind gives `bound`, what its theorem promises, and
-    `construct`.
-
-    scales: what is tried in turn where a kind has a field `scale` that is None; None stands for
-    the construction's own.
-    """
-
-    noun: ClassVar[str] = "theorem"
-    package: ClassVar[str] = "memobench.constructions"
-    registry: ClassVar[dict[str, type[Spec]]] = {}
-    order: ClassVar[tuple[str, ...]] = (
+class Construction(
+    Method,
+    noun="theorem",
+    package="memobench.constructions",
+    order=(
         "bubeck2020",
         "dana2025",
         "hebbian",
@@ -62,9 +53,23 @@ class Construction(Method):
         "mahdavi2024",
         "dana2025_proposition3",
         "random_features",
-    )
+    ),
+):
+    """Weights by the recipe of a proof, without training.
+
+    The weights are made for `n_aimed` of the task's examples, the most frequent, ties at random;
+    None aims at all. `weights` says how weights are stored; those that are random are rounded
+    before the others are solved for. A kind gives `bound`, what its theorem promises, and
+    `construct`.
+
+    Attributes:
+      bound: what its theorem promises.
+      scales: tried in turn where a kind has a field `scale` that is None; None stands for the
+        construction's own.
+      approximates: whether it can come near more examples than its theorem promises.
+    """
+
     protocol: ClassVar[str] = "constructed"
-    stepwise: ClassVar[bool] = False
     bound: ClassVar[theory.Bound]
     scales: ClassVar[tuple[float | None, ...]] = ()
     # Whether it can come near more examples than its theorem promises.
@@ -84,7 +89,7 @@ class Construction(Method):
 
         @property
         def scale(self) -> float | None:
-            """How large attention scores, or what neurons read, are made."""
+            """The size of attention scores, or of what neurons read."""
 
     else:
         solve, scale = "exact", None
@@ -94,11 +99,7 @@ class Construction(Method):
         raise NotImplementedError
 
     @property
-    def row_name(self) -> str:
-        return "constructed"
-
-    @property
-    def in_words(self) -> str:
+    def summary(self) -> str:
         near = self.solve == "least_squares"
         return "constructed, by least squares" if near else "constructed exactly"
 
@@ -107,7 +108,7 @@ class Construction(Method):
         return NEAREST if row["solve"] == "least_squares" else CONSTRUCTED
 
     def canonical(self) -> dict[str, Any]:
-        return {**super().canonical(), "name": "constructed", "theorem": self.name}
+        return {**super().canonical(), "name": ROW_NAME, "theorem": self.name}
 
     def cells(self) -> dict[str, Any]:
         return {"theorem": self.name, **super().cells()}
@@ -125,7 +126,7 @@ class Construction(Method):
         return super().from_cells(row)
 
     def __str__(self) -> str:
-        """What differs from the defaults, after the theorem.
+        """The theorem, then the fields that differ from their defaults.
 
         >>> from memobench.constructions.dana2025 import Dana2025
         >>> str(Dana2025(n_aimed=0))
@@ -172,9 +173,9 @@ class Construction(Method):
                 f"{n_aimed:,} are wanted; lower n_aimed to {most}{instead}"
             )
 
-    def signature(self, module: Module, task: Any) -> Hashable:
-        # Made one by one: nothing of it decides a program.
-        return module, task, self.name
+    def pack_key(self, run: Run) -> Hashable:
+        # Made one by one: none of its fields decides a program.
+        return models.structure(run.module()), run.task.pack_key(), self.name
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
         n = run.task.n_examples
@@ -218,7 +219,8 @@ class Construction(Method):
 class Solved(Construction):
     """A construction that can come near more examples than its theorem promises.
 
-    solve: `exact` solves exactly and refuses more, `least_squares` takes any number.
+    Attributes:
+      solve: `exact` solves exactly and refuses more, `least_squares` takes any number.
     """
 
     approximates: ClassVar[bool] = True
@@ -246,6 +248,5 @@ def _value(text: str) -> Any:
 _THEOREM = Column(
     "theorem", "the theorem whose proof makes the weights", col.NAME, over_seeds="same"
 )
-# Rows name all constructions alike, and the theorem beside them.
-Method.registry["constructed"] = Construction
+Method.registry[ROW_NAME] = Construction
 own_code.note_file(Construction, __file__)

@@ -121,17 +121,19 @@ def partition(x_TxD: np.ndarray, target_T: np.ndarray, rng: np.random.Generator)
     while len(left_L):
         size = min(x_TxD.shape[1] - 1, len(left_L))
         candidates_CxL = left_L[rng.random((_CANDIDATES, len(left_L))).argsort(axis=1)]
-        tried = _tried(x_TxD, target_T, candidates_CxL[:, :size])
+        tried = _try_groups(x_TxD, target_T, candidates_CxL[:, :size])
         delta_C = tried.delta
         if size < len(left_L) <= 2 * size:
             # What remains is the last group: it is chosen together with this one.
-            delta_C = np.minimum(delta_C, _tried(x_TxD, target_T, candidates_CxL[:, size:]).delta)
+            delta_C = np.minimum(
+                delta_C, _try_groups(x_TxD, target_T, candidates_CxL[:, size:]).delta
+            )
         groups.append(Group(*(of_C[delta_C.argmax()] for of_C in tried)))
         left_L = np.setdiff1d(left_L, groups[-1].members_G)
     return groups
 
 
-def _tried(x_TxD: np.ndarray, target_T: np.ndarray, members_CxG: np.ndarray) -> Group:
+def _try_groups(x_TxD: np.ndarray, target_T: np.ndarray, members_CxG: np.ndarray) -> Group:
     """The candidates' neurons, each with the largest delta that does not change other points."""
     size = members_CxG.shape[1]
     target_CxG = target_T[members_CxG]
@@ -169,7 +171,7 @@ def _points(problem: Problem, module: Transformer) -> tuple[random_attention.Par
     # Heads do not change that coordinate.
     output["decompress" if "decompress" in output else "layer0_output"][..., -1, :] = 0
     params |= problem.all_held(output)
-    return params, random_attention.attended(params, *random_attention.read(problem, params))
+    return params, random_attention.attend(params, *random_attention.read(problem, params))
 
 
 def _module(problem: Problem) -> Transformer:

@@ -1,4 +1,4 @@
-"""What a kind's `construct` gave, checked before it is judged: a mistake is one line.
+"""Checks of what a kind's `construct` returns, before it is judged: a mistake is one line.
 
 Without it, weights of other shapes, columns that the row has already, or a read-out that does not
 scale the logits would become numbers of the row.
@@ -19,8 +19,8 @@ from memobench.core import own_code
 from memobench.store import measures
 
 
-def constructed(problem: Problem) -> Constructed:
-    """What the run's method constructs, its parameters by flat names.
+def call_construct(problem: Problem) -> Constructed:
+    """The Constructed of the run's method, checked, its parameters by flat names.
 
     Raises UserError, one line that names the theorem: what a user's own kind raises, and weights or
     columns that are none of the run's.
@@ -34,17 +34,21 @@ def constructed(problem: Problem) -> Constructed:
     ):
         made = method.construct(problem)
     try:
-        require(isinstance(made, Constructed), f"{short_repr(made)} is no Constructed; return one")
-        return _sound(problem, made)
+        require(
+            isinstance(made, Constructed), f"{short_repr(made)} is not a Constructed. Return one"
+        )
+        return _check_constructed(problem, made)
     except UserError as error:
         raise UserError(f"theorem={method.name!r}, from its construct: {error}") from error
 
 
-def _sound(problem: Problem, made: Constructed) -> Constructed:
+def _check_constructed(problem: Problem, made: Constructed) -> Constructed:
     run = problem.run
-    require(isinstance(made.params, dict), f"params={short_repr(made.params)} is no dict of arrays")
+    require(
+        isinstance(made.params, dict), f"params={short_repr(made.params)} is not a dict of arrays"
+    )
     flat = traverse_util.flatten_dict(made.params, sep="/")
-    params = {name: _weights(name, x) for name, x in flat.items()}
+    params = {name: _check_weights(name, x) for name, x in flat.items()}
     certificates.require_shapes(params, certificates.shapes(run.module(), run.task.context_length))
     columns = type(problem.method).columns_of_rows()
     for name in made.certificate:
@@ -55,7 +59,8 @@ def _sound(problem: Problem, made: Constructed) -> Constructed:
         )
     given = made.read_out
     require(
-        isinstance(given, tuple), f"read_out={short_repr(given)} is no tuple of parameters' names"
+        isinstance(given, tuple),
+        f"read_out={short_repr(given)} is not a tuple of parameters' names",
     )
     for name in given:
         require(name in params, f"read_out names {short_repr(name)}{suggest(str(name), params)}")
@@ -66,7 +71,7 @@ def _sound(problem: Problem, made: Constructed) -> Constructed:
     return dataclasses.replace(made, params=params, certificate=certificate)
 
 
-def _weights(name: str, weights: Any) -> np.ndarray:
+def _check_weights(name: str, weights: Any) -> np.ndarray:
     x = np.asarray(weights)
     real = np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)
     require(real, f"the parameter {short_repr(name)} is of {x.dtype}; give real numbers")

@@ -1,4 +1,4 @@
-"""What constructed weights know, by the module's own forward pass.
+"""Evaluation of constructed weights, by the module's own forward pass.
 
 Shape letters: T examples of the task, A of them aimed at, C outputs.
 """
@@ -16,9 +16,13 @@ _MOST_DOUBLINGS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """loss_T (nats, or squared error), correct_T, margin_T: how far the right answer is ahead.
+    """Measures of every example.
 
-    Margins are shares of the largest output; NaN for scalars and for several right answers.
+    Attributes:
+      loss_T: nats, or squared error.
+      correct_T: whether it is known.
+      margin_T: the right answer's advantage, as a share of the largest output; NaN for scalars and
+        for several right answers.
     """
 
     loss_T: np.ndarray

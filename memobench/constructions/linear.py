@@ -15,9 +15,10 @@ EXACT = 1e-5
 
 
 class NotExact(UserError):
-    """What should be exact is not, to the precision of float64.
+    """A solution that should be exact is not, to the precision of float64.
 
-    usable: an estimate of how many examples can be fitted.
+    Attributes:
+      usable: an estimate of how many examples can be fitted.
     """
 
     def __init__(self, message: str, usable: int) -> None:

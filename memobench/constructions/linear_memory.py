@@ -35,7 +35,7 @@ class Associated(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _LinearMemory(Solved):
-    """What all share: random keys and values. A kind defines `memorize`."""
+    """Base of these: random keys and values. A kind defines `memorize`."""
 
     def memorize(
         self, found: Associated, rng: np.random.Generator

@@ -54,7 +54,7 @@ def construct(run: Run) -> Constructed:
     scales = method.scales if method.scale is None and method.scales else (method.scale,)
     for scale in scales:
         try:
-            made = _at(run, scale)
+            made = _construct_at(run, scale)
         except linear.NotExact as error:
             lost = lost or error
             continue
@@ -66,19 +66,19 @@ def construct(run: Run) -> Constructed:
     ) from lost
 
 
-def _at(run: Run, scale: float | None) -> Constructed:
+def _construct_at(run: Run, scale: float | None) -> Constructed:
     """The weights at a scale."""
     method = _method(run)
     if scale != method.scale:
         method = method.replace(scale=scale)
-    return checking.constructed(_problem(dataclasses.replace(run, method=method)))
+    return checking.call_construct(_problem(dataclasses.replace(run, method=method)))
 
 
 def _advice(run: Run, lost: linear.NotExact) -> str:
     method = _method(run)
     for scale in SCALES if method.scales else ():
         try:
-            _at(run, scale)
+            _construct_at(run, scale)
         except UserError:
             continue
         return f"scale={scale:g} works"
@@ -105,7 +105,7 @@ def construct_pack(pack: Pack, on_steps: Callable[[int], None] = lambda _: None)
             on_steps(1)
         since = time.perf_counter()
         try:
-            judged.append(_judged(run, construct(run)))
+            judged.append(_judge_run(run, construct(run)))
         except UserError as error:
             _log.warning("run %s cannot be made: %s", run.run_id, error)
             judged.append(dict.fromkeys(_MEASURES, math.nan))
@@ -123,11 +123,11 @@ def construct_pack(pack: Pack, on_steps: Callable[[int], None] = lambda _: None)
 _MEASURES = ("accuracy", "loss")
 
 
-def _judged(run: Run, made: Constructed) -> dict[str, Any]:
+def _judge_run(run: Run, made: Constructed) -> dict[str, Any]:
     """Columns of the run's row: accuracy, loss and certificate."""
     task, data = run.task, run.task.sample()
-    prior_T, aimed_A = task.prior(data), aimed(run)
-    _, output_TxC, scale = _loaded(run, made)
+    prior_T, aimed_A = task.prior(data), aimed_examples(run)
+    _, output_TxC, scale = _load_weights(run, made)
     judged = evaluation.judge(task, data, output_TxC * scale)
     of_aimed_A = prior_T[aimed_A] / max(prior_T[aimed_A].sum(), 1e-300)
     margin = float(judged.margin_T[aimed_A].min(initial=np.inf))
@@ -149,7 +149,7 @@ def _judged(run: Run, made: Constructed) -> dict[str, Any]:
     }
 
 
-def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
+def _load_weights(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
     """Parameters rounded as stored, output_TxC, and the scale at which logits are judged."""
     task, method = run.task, _method(run)
     data = task.sample()
@@ -163,7 +163,7 @@ def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
     require(np.isfinite(output_TxC).all(), f"theorem={method.name!r}: outputs are not finite")
     if not made.read_out:
         return held, output_TxC, 1.0
-    doubled_TxC = outputs(_scaled(held, made, 2.0))
+    doubled_TxC = outputs(_scale_read_out(held, made, 2.0))
     tolerance = 1e-5 * np.abs(output_TxC).max(initial=0)
     require(
         np.allclose(doubled_TxC, 2 * output_TxC, rtol=0, atol=tolerance),
@@ -174,7 +174,9 @@ def _loaded(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
     return held, output_TxC, 2.0**k
 
 
-def _scaled(params: dict[str, np.ndarray], made: Constructed, scale: float) -> dict[str, Any]:
+def _scale_read_out(
+    params: dict[str, np.ndarray], made: Constructed, scale: float
+) -> dict[str, Any]:
     return params | {name: params[name] * scale for name in made.read_out}
 
 
@@ -183,7 +185,7 @@ def _variables(run: Run, params: dict[str, np.ndarray]) -> dict[str, Any]:
     return {"params": nested, "constants": _constants(run)}
 
 
-def initial(pack: Pack) -> Any:
+def initial_variables(pack: Pack) -> Any:
     """Variables of every run, made by the construction from which its training starts: axis R.
 
     Float32, padded and stacked. Where it aims at all examples, logits have the scale at which it is
@@ -192,24 +194,24 @@ def initial(pack: Pack) -> Any:
     target = models.shapes(pack.module, pack.runs[0].task.context_length)
     methods: list[Any] = [run.method for run in pack.runs]
     made = (
-        as_judged(dataclasses.replace(run, method=method.start))
+        judged_variables(dataclasses.replace(run, method=method.start))
         for run, method in zip(pack.runs, methods, strict=True)
     )
     return models.stack(models.pad_to(variables, target) for variables in made)
 
 
-def as_judged(run: Run) -> Any:
+def judged_variables(run: Run) -> Any:
     """Variables rounded as stored, with logits scaled if all examples are aimed at.
 
     Otherwise the examples not aimed at decide the best scale, which is then often close to zero.
     """
     made = construct(run)
-    params, _, scale = _loaded(run, made)
-    whole = len(aimed(run)) == run.task.n_examples
-    return _variables(run, _scaled(params, made, scale) if whole else params)
+    params, _, scale = _load_weights(run, made)
+    whole = len(aimed_examples(run)) == run.task.n_examples
+    return _variables(run, _scale_read_out(params, made, scale) if whole else params)
 
 
-def aimed(run: Run) -> np.ndarray:
+def aimed_examples(run: Run) -> np.ndarray:
     """aimed_A: the indices of the examples that the weights are made for.
 
     The most frequent ones; ties are broken at random by the task's seed.
@@ -224,7 +226,7 @@ def aimed(run: Run) -> np.ndarray:
 
 def _problem(run: Run) -> Problem:
     task: Any = run.task
-    data, aimed_A = jax.tree.map(np.asarray, task.sample()), aimed(run)
+    data, aimed_A = jax.tree.map(np.asarray, task.sample()), aimed_examples(run)
     return Problem(
         run=run,
         module=run.module(),
@@ -235,7 +237,7 @@ def _problem(run: Run) -> Problem:
 
 
 def promises(run: Run) -> int | None:
-    """How many examples the theorem promises; None where it says nothing about these sizes."""
+    """The number of examples that the theorem promises; None where it says nothing."""
     bound, sizes = _method(run).bound, runs.cells(run)
     try:
         if not bound.applies(sizes):
@@ -256,7 +258,7 @@ def promises(run: Run) -> int | None:
 def _method(run: Run) -> Any:
     method: Any = run.method
     is_one = callable(getattr(method, "construct", None))
-    require(is_one, f"method={short_repr(method.row_name)} is no construction; give a run of one")
+    require(is_one, f"method={short_repr(method.name)} is not a construction. Give a run of one")
     return method
 
 

@@ -1,4 +1,4 @@
-"""What a construction is given, and what it gives back. NumPy in float64.
+"""The problem that a construction is given, and the weights it gives back. NumPy in float64.
 
 Shape letters: T examples aimed at, K next tokens, S tokens, I input_dim, N vocab_size or context
 vectors, D d_model.
@@ -19,9 +19,14 @@ from memobench.tasks.tokens import Tokens
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What to solve: weights of a module for examples.
+    """The examples for which weights of a module are made.
 
-    constants: of the module, as its forward pass will read them. rng: derived from the run's seed.
+    Attributes:
+      run: of a construction.
+      module: the model.
+      constants: of the module, as its forward pass will read them.
+      examples: aimed at, as `Task.to_construct` gives them.
+      rng: derived from the run's seed.
     """
 
     run: Run
@@ -67,9 +72,11 @@ class Problem:
 class Constructed:
     """Weights, float64, at the module's true size; names as Flax nests them, or flat with "/".
 
-    certificate: columns for the run's row, such as `feature_rank`, `condition`, `fit_error`.
-    read_out: parameters such that scaling all of them scales the logits, which changes no answer.
-    Empty where the logits' scale is part of the construction.
+    Attributes:
+      params: the weights.
+      certificate: columns for the run's row, such as `feature_rank`, `condition`, `fit_error`.
+      read_out: parameters such that scaling all of them scales the logits, which changes no answer.
+        Empty where the logits' scale is part of the construction.
     """
 
     params: dict[str, np.ndarray]

@@ -88,7 +88,7 @@ def draw_output(problem: Problem) -> Params:
     return params
 
 
-def attended(params: Params, stream_TxD: np.ndarray, heads_TxHxK: np.ndarray) -> np.ndarray:
+def attend(params: Params, stream_TxD: np.ndarray, heads_TxHxK: np.ndarray) -> np.ndarray:
     """stream_TxD after attention."""
     written_TxI = np.einsum("thk,hik->ti", heads_TxHxK, params["layer0_output"])
     return stream_TxD + (

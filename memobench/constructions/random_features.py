@@ -50,7 +50,7 @@ class RandomFeatures(Solved):
         params = random_attention.draw(problem)
         params = random_attention.with_scores(problem, params, _SCORES)
         params |= problem.all_held(random_attention.draw_output(problem))
-        x_TxD = random_attention.attended(params, *random_attention.read(problem, params))
+        x_TxD = random_attention.attend(params, *random_attention.read(problem, params))
 
         in_WxD, bias_W = map(problem.held, _neurons(problem, module, x_TxD))
         hidden_TxW = _activate(module.activation, x_TxD @ in_WxD.T + bias_W)

@@ -17,18 +17,11 @@ _SET_LATER = ("parent", "name", "kind_code")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Architecture(Spec):
-    """Base of all architectures: a model's true sizes and options. Kinds define `module`.
-
-    Attributes:
-      answers: the questions of tasks (`Task.question`) that its models answer.
-      is_floor: whether no model of the same d_model has less loss than its optimum.
-    """
-
-    noun: ClassVar[str] = "architecture"
-    package: ClassVar[str] = "memobench.models"
-    registry: ClassVar[dict[str, type[Spec]]] = {}
-    order: ClassVar[tuple[str, ...]] = (
+class Architecture(
+    Spec,
+    noun="architecture",
+    package="memobench.models",
+    order=(
         "gpt",
         "linear_memory",
         "mixture_of_experts",
@@ -40,7 +33,14 @@ class Architecture(Spec):
         "sequence_encoder",
         "attention_only",
         "mlp",
-    )
+    ),
+):
+    """Who memorizes: the model's true sizes and options.
+
+    answers: the questions of tasks (`Task.question`) that its models answer. is_floor: whether no
+    model of the same d_model has less loss than its optimum. Kinds define `module`.
+    """
+
     answers: ClassVar[tuple[str, ...]] = ("next token",)
     is_floor: ClassVar[bool] = False
 

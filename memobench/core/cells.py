@@ -77,7 +77,7 @@ def cells(run: Run) -> dict[str, Any]:
         "architecture": run.architecture.name,
         **run.architecture.shared_cells(),
         **run.architecture.cells(),
-        "method": run.method.row_name,
+        "method": run.method.canonical()["name"],
         **run.method.cells(),
         "protocol": run.method.protocol,
         "steps": run.method.steps,

@@ -25,8 +25,8 @@ from memobench.core.spec import Spec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Optimizer(Spec):
-    """Base of all optimisers. Kinds define `transform`.
+class Optimizer(Spec, noun="optimizer", package="memobench.optimizers"):
+    """Base of all optimisers. The learning rate is the method's, and multiplies the update.
 
     The learning rate is the method's, and multiplies the update.
 
@@ -34,9 +34,6 @@ class Optimizer(Spec):
       holds_rate: whether it serves only methods whose rate does not fall.
     """
 
-    noun: ClassVar[str] = "optimizer"
-    package: ClassVar[str] = "memobench.optimizers"
-    registry: ClassVar[dict[str, type[Spec]]] = {}
     holds_rate: ClassVar[bool] = False
 
     clip: float | None = number(

@@ -10,18 +10,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from memobench.common import strict_json
-from memobench.common.errors import UserError, agree, check_arguments, require, short_repr
+from memobench.common.errors import (
+    UserError,
+    check_arguments,
+    require,
+    short_repr,
+)
 from memobench.core.architecture import Architecture
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import NAME, Column, int_between
-from memobench.core.module import Module
+from memobench.core.module import Module, structure
 from memobench.core.spec import MOST_SEED, SPEC_VERSION, Spec
 from memobench.core.task import Task
 
@@ -87,10 +91,15 @@ class Run:
 class Pack:
     """Runs trained together, the module they are padded to, and what that is predicted to cost.
 
-    slots: how many lanes train at a time: one for each run, or fewer where runs wait for one.
-    waste: share of the arithmetic spent on padding. n_devices: how many share the runs.
-    memory_bytes: a prediction for each device. seconds: the planner's rough weight, without
-    compilation; `costs.predict` knows better.
+    Attributes:
+      runs: of one program.
+      module: to which all are padded.
+      slots: how many lanes train at a time: one for each run, or fewer where runs wait for one.
+      waste: share of the arithmetic spent on padding.
+      memory_bytes: predicted for each device.
+      seconds: the planner's rough weight, without compilation; `costs.predict` knows better.
+      platform: of the devices.
+      n_devices: how many share the runs.
     """
 
     runs: tuple[Run, ...]
@@ -102,16 +111,23 @@ class Pack:
     platform: str = "cpu"
     n_devices: int = 1
 
+    @property
+    def signature(self) -> Any:
+        """All that decides the pack's program, but for its number of lanes."""
+        return self.runs[0].method.program(self)
+
 
 # Called with the number of model-steps done since its last call.
 OnSteps = Callable[[int], None]
 
 
 class Weights(NamedTuple):
-    """Parameters of a model at its true size, and of which examples they know most.
+    """Parameters of a model at its true size, and the examples of which they know most.
 
-    params: a tree of float arrays. first: how many of the task's examples; None for all. task: None
-    for the run's.
+    Attributes:
+      params: a tree of float arrays.
+      first: how many of the task's examples; None for all.
+      task: None for the run's.
     """
 
     params: Any
@@ -121,15 +137,20 @@ class Weights(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PackResult:
-    """The result of training a pack, in the order of its runs.
+    """Measures and weights of a trained pack, in the order of its runs.
 
-    accuracy_R, loss_R (mean, nats): over all examples at the final weights.
-    step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
-    compile_seconds: 0 where the program was compiled before. run_seconds: all others, which
-    `runtime.worker` measures. earlier_devices: of each run, those that trained it before; by
-    `runtime.worker`, too. variables: final, padded, stacked. columns: further ones of each run's
-    row, from methods that have any. weights: what is kept of each run, None for one of which
-    nothing is; by default what is in `variables`.
+    Attributes:
+      accuracy_R: over all examples at the final weights.
+      loss_R: of these, mean in nats.
+      step_accuracy_RxL: of each step's batch before its update.
+      step_loss_RxL: the same.
+      compile_seconds: 0 where the program was compiled before.
+      run_seconds: all others, which `runtime.worker` measures.
+      earlier_devices: of each run, those that trained it before; by `runtime.worker`, too.
+      variables: final, padded, stacked.
+      columns: further ones of each run's row, from methods that have any.
+      weights: those that are kept of each run, None for a run of which none are; by default
+        those in `variables`.
     """
 
     accuracy_R: np.ndarray
@@ -184,18 +205,11 @@ class Cost:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Method(Spec):
-    """Base of all methods: makes the weights of a run.
-
-    A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
-
-    protocol: whose rules it follows.
-    """
-
-    noun: ClassVar[str] = "method"
-    package: ClassVar[str] = "memobench.methods"
-    registry: ClassVar[dict[str, type[Spec]]] = {}
-    order: ClassVar[tuple[str, ...]] = (
+class Method(
+    Spec,
+    noun="method",
+    package="memobench.methods",
+    order=(
         "annealed",
         "capacity",
         "checked",
@@ -203,16 +217,19 @@ class Method(Spec):
         "optimised",
         "searched",
         "trained",
-    )
+    ),
+):
+    """A way to make the weights of a run.
+
+    A kind gives `protocol`, `steps`, `check_run` and `train`; all else has defaults.
+
+    Attributes:
+      protocol: the name of the rules it follows.
+      keeps_weights: whether a run's weights are kept, where they are finite.
+    """
+
     protocol: ClassVar[str]
-    # Whether accuracy and loss are of the same weights.
-    accuracy_of_final_weights: ClassVar[bool] = True
-    # What one weight can hold.
-    bits_per_weight: ClassVar[float] = 32.0
-    # Whether a run's weights are kept, where they are finite.
     keeps_weights: ClassVar[bool] = False
-    # Whether its time is spent on its steps.
-    stepwise: ClassVar[bool] = True
 
     # Fields of some methods, and constants of others.
     if TYPE_CHECKING:
@@ -243,16 +260,11 @@ class Method(Spec):
         )
 
     @property
-    def row_name(self) -> str:
-        """The method's name in a row."""
-        return self.name
-
-    @property
-    def in_words(self) -> str:
-        """The method in words."""
+    def summary(self) -> str:
+        """The method in a few words."""
         n = self.batch_size
         examples = "all examples" if n is None else f"batches of {n:,}"
-        return f"{self.row_name}, {self.protocol} protocol, {self.steps:,} steps of {examples}"
+        return f"{self.name}, {self.protocol} protocol, {self.steps:,} steps of {examples}"
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
@@ -271,37 +283,13 @@ class Method(Spec):
     def check_model(self, run: Run) -> None:
         """Raises UserError for a model whose weights the method cannot make; computes nothing."""
 
-    @classmethod
-    def of_tables(cls, row: Mapping[str, Any], measure: str) -> np.ndarray | None:
-        """value_T: what a row's models measured, a mean for each label table; None for one model.
-
-        Where it is there, intervals are over tables, as those of other rows are over seeds.
-        """
-        del row, measure
-        return None
-
-    def signature(self, module: Module, task: Any) -> Hashable:
-        """Everything that decides a compiled program of this method; all else is data.
-
-        Args:
-          module: padded; the planner sets its paddable sizes to 0.
-          task: what all runs share of theirs, as `task_key` or `program_task` gives it.
-        """
-        return module, task, self
-
-    def task_key(self, task: Any) -> Any:
-        """The task without what may differ within a pack: equal for all runs of a pack."""
-        return task.pack_key()
-
-    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
-        """The task for which a pack is compiled: each run reads its first examples, or all."""
-        del module
-        return runs[0].task.signature()
-
     def pack_key(self, run: Run) -> Hashable:
-        """A value that is equal for all runs of a pack, beside signature and task."""
-        del run
-        return None
+        """What runs must agree in to share a pack: all but sizes, seeds and other data."""
+        return structure(run.module()), run.task.pack_key(), self
+
+    def program(self, pack: Pack) -> Hashable:
+        """All that decides the compiled program of a pack, but for its number of lanes."""
+        return pack.module, pack.runs[0].task.signature(), self
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
         """What a run takes.
@@ -334,36 +322,7 @@ class Method(Spec):
         """
         raise NotImplementedError
 
-    def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
-        """Raises UserError where a run's row says other than was counted of its weights."""
-        first = counted["first"]
-        require(
-            first is None,
-            f"the weights that were kept are of the first {first} examples, and the row of all; "
-            "delete them",
-        )
-        # An example may be on the edge: rows are measured in float32, weights in double precision.
-        edge = max(1.5 / counted["n_examples"], within := 1e-3)
-        n_answers, chance = run.task.n_predicted, run.task.chance
-        zeros = {
-            "accuracy": edge,
-            "memorized": edge * n_answers / (1 - chance),
-            "bits": within * n_answers * math.log2(run.task.n_choices or 2),
-            "loss": 1e-5,
-        }
-        for name, zero in zeros.items():
-            require(
-                agree(row[name], counted[name], within, zero),
-                f"{name}={short_repr(row[name])}, but the weights that were kept have "
-                f"{short_repr(counted[name])}; delete the wrong one",
-            )
-
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
         """The columns that rows of the method have beside those of all rows, by name."""
-        return {}
-
-    @classmethod
-    def shared_columns(cls) -> dict[str, Column]:
-        """The columns of the spec that rows of all methods have."""
         return {}

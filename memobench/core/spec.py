@@ -74,13 +74,18 @@ def cached_until_new_kind(function: Callable[[], _Result]) -> Callable[[], _Resu
 class Spec:
     """Base of all specs.
 
-    name: of the kind within its family. registry: the family's kinds, by name.
-    noun: what the family is called in messages and columns. package: whose modules define kinds;
-    `discover` finds those of papers beside it.
-    order: names of kinds in the order of their columns; all others follow by name.
-    theorems: what `memobench.theory` says of the kind: bounds and limits that are about it, each
-    with the condition on its rows under which they hold. has_code: whether a user's kinds have a
-    field `code`, see `memobench.core.own_code`, as results depend on what they do.
+    A family is a class with a noun: `class Task(Spec, noun="task", package=..., order=...)`.
+
+    Attributes:
+      name: of the kind within its family.
+      noun: what the family is called in messages and columns.
+      package: the folder of modules that define its kinds.
+      order: names of kinds in the order of their columns; all others follow by name.
+      registry: the family's kinds, by name.
+      theorems: bounds and limits of `memobench.theory` that are about the kind, each with the
+        condition on its rows under which they hold.
+      has_code: whether a user's kinds have a field `code`, see `memobench.core.own_code`, as
+        results depend on what they do.
     """
 
     name: ClassVar[str] = ""
@@ -92,10 +97,14 @@ class Spec:
     has_code: ClassVar[bool] = True
     families: ClassVar[dict[str, type["Spec"]]] = {}
 
-    def __init_subclass__(cls, **more: Any) -> None:
+    def __init_subclass__(
+        cls, noun: str = "", package: str = "", order: tuple[str, ...] = (), **more: Any
+    ) -> None:
+        """Makes a family of a class that is given a noun."""
         super().__init_subclass__(**more)
-        if "registry" in vars(cls):
-            Spec.families[cls.noun] = cls
+        if noun:
+            cls.noun, cls.package, cls.order, cls.registry = noun, package, order, {}
+            Spec.families[noun] = cls
 
     def __new__(cls, *unnamed: Any, **named: Any) -> Self:
         # A subclass that is not registered would have the id of the kind from which it derives,
@@ -157,6 +166,11 @@ class Spec:
     @classmethod
     def check_kind(cls) -> None:
         """Raises UserError for a kind that lacks what its family has no default for."""
+
+    @classmethod
+    def shared_columns(cls) -> dict[str, Column]:
+        """The columns of the spec that rows of all kinds of the family have."""
+        return {}
 
     @classmethod
     def columns(cls) -> dict[str, Column]:

@@ -4,7 +4,7 @@ Shape letters: T examples, C outputs, A examples aimed at.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -16,18 +16,11 @@ from memobench.core.spec import MOST_SEED, Spec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task(Spec):
-    """Base of all tasks. `seed` draws the instance; runs with equal tasks share it.
-
-    A kind overrides what raises NotImplementedError here; the rest are defaults. The methods here
-    train tasks of tokens, which derive from `TokenTask`, and labelled contexts; any other task
-    takes a method of its own.
-    """
-
-    noun: ClassVar[str] = "task"
-    package: ClassVar[str] = "memobench.tasks"
-    registry: ClassVar[dict[str, type[Spec]]] = {}
-    order: ClassVar[tuple[str, ...]] = (
+class Task(
+    Spec,
+    noun="task",
+    package="memobench.tasks",
+    order=(
         "associations",
         "bijection",
         "distributions",
@@ -35,21 +28,19 @@ class Task(Spec):
         "in_context_recall",
         "labelled_contexts",
         "sequences",
-    )
-    # The question asked; architectures say which ones they answer.
+    ),
+):
+    """What is to be memorized. `seed` draws the instance; runs with equal tasks share it.
+
+    A kind overrides what raises NotImplementedError here; the rest are defaults. The methods here
+    train tasks of tokens, which derive from `TokenTask`, and labelled contexts; any other task
+    takes a method of its own.
+    """
+
+    # What is asked; architectures say which questions they answer.
     question: ClassVar[str] = "next token"
-    # Whether inputs are sequences of tokens; otherwise they are vectors.
-    of_tokens: ClassVar[bool] = False
-    # Whether its instances are sets of labelled contexts, which an Annealing trains on.
-    labels_contexts: ClassVar[bool] = False
     # Whether weights can be constructed for its examples.
     constructible: ClassVar[bool] = False
-    # Whether examples are evaluated block by block, because they are many or long.
-    in_blocks: ClassVar[bool] = False
-    # Whether examples share tokens or vectors, so that these are projected once.
-    shares_inputs: ClassVar[bool] = True
-    # Whether every step draws a new batch instead of taking one from a fixed training set.
-    is_fresh: ClassVar[bool] = False
 
     seed: int = integer(
         "seed of the task's instance",
@@ -95,11 +86,6 @@ class Task(Spec):
         return ("accuracy", "accuracy_protocol", "memorized", "bits", "loss")
 
     @property
-    def counts_examples(self) -> bool:
-        """True where accuracy times n_predicted is a whole number: every answer weighs the same."""
-        return True
-
-    @property
     def one_answer(self) -> bool:
         """True where every example has a single right class or next token."""
         return True
@@ -130,7 +116,7 @@ class Task(Spec):
 
     @property
     def is_even(self) -> bool:
-        """True where all examples occur equally often."""
+        """Whether all examples occur equally often, so that every answer weighs the same."""
         return True
 
     def sample(self) -> Any:
@@ -187,30 +173,12 @@ class Task(Spec):
         """
         return "its first examples are not a task of their own; use another method"
 
-    @property
-    def is_sliceable(self) -> bool:
-        """True where the first examples are a task of their own."""
-        return not self.slicing_error
-
-    def with_count(self, n_examples: int) -> Self | None:
-        """The task of so many examples; None where there is no such task."""
-        del n_examples
-        return None
-
-    def part(self, data: Any, n_examples: int) -> Any:
-        """The first examples of an instance, for tasks that are sliceable."""
-        raise NotImplementedError
-
     def to_construct(self, data: Any, aimed_A: np.ndarray) -> Any:
         """The examples with these indices as constructions read them, in float64."""
         raise NotImplementedError
 
     def floats_shared(self) -> float:
         """Floats that a pack holds once, however many runs train."""
-        raise NotImplementedError
-
-    def enclose(self, tasks: Sequence[Any]) -> Any:
-        """The task whose first examples are those of each of these tasks, apart from seeds."""
         raise NotImplementedError
 
 

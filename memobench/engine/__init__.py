@@ -2,7 +2,7 @@
 
 A **lane** is a place among those that one compiled program trains side by side. It holds one model
 on one subset of one task instance under one schedule until that is done, and then another. All that
-tells lanes apart is data: initial weights, moments, number of steps taken, learning rate of every
+tells lanes apart is data: initial weights, opt_state, number of steps taken, learning rate of every
 step, batches, which instance, how many of its examples. Only the `Signature` and the number of
 lanes decide a compilation.
 
@@ -21,15 +21,15 @@ M draws.
 
 from memobench.engine.lanes import Lane, State
 from memobench.engine.loop import Lanes, train
-from memobench.engine.policy import EachOnce, Job, Policy
+from memobench.engine.policy import Job, OneJobPerRun, Policy
 from memobench.engine.program import Program, compile_program, one_step, to_compile
 from memobench.engine.signature import Signature
 
 __all__ = [
-    "EachOnce",
     "Job",
     "Lane",
     "Lanes",
+    "OneJobPerRun",
     "Policy",
     "Program",
     "Signature",

@@ -1,4 +1,4 @@
-"""Compiling once for a shape, whichever thread comes first, and knowing what it cost."""
+"""Compile cache shared by threads, with compile times."""
 
 import functools
 import threading
@@ -23,12 +23,12 @@ OPTIONS: dict[str, Any] = {
 
 
 def options() -> dict[str, Any]:
-    """Those of OPTIONS that this XLA has: what is experimental comes and goes with versions."""
-    return {name: value for name, value in OPTIONS.items() if _known(name, value)}
+    """Those of OPTIONS that this XLA has: experimental ones come and go with versions."""
+    return {name: value for name, value in OPTIONS.items() if _is_known(name, value)}
 
 
 @functools.cache
-def _known(name: str, value: Any) -> bool:
+def _is_known(name: str, value: Any) -> bool:
     try:
         jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
     except jax.errors.JaxRuntimeError:
@@ -36,8 +36,8 @@ def _known(name: str, value: Any) -> bool:
     return True
 
 
-def timed(cached: Any, *shape: Any) -> tuple[Any, float]:
-    """What an lru-cached function makes of a shape, and the seconds it took; 0 if it was known."""
+def call_timed(cached: Any, *shape: Any) -> tuple[Any, float]:
+    """The value of an lru-cached function, and the seconds it took; 0 if it was cached."""
     with _LOCK:
         misses, started = cached.cache_info().misses, time.perf_counter()
         made = cached(*shape)
@@ -45,7 +45,7 @@ def timed(cached: Any, *shape: Any) -> tuple[Any, float]:
         return made, seconds if cached.cache_info().misses > misses else 0.0
 
 
-def compiled(
+def compile_stacked(
     function: Callable[..., Any], *arguments: Any, specs: Any, donate: tuple[int, ...] = ()
 ) -> Any:
     """The function of stacked runs compiled for these shapes; specs as those of `devices.jit`."""
@@ -54,9 +54,13 @@ def compiled(
 
 
 class Part(NamedTuple):
-    """A function of stacked runs, and what it is compiled for.
+    """A function of stacked runs, and the shapes it is compiled for.
 
-    arguments: their shapes. specs: SPLIT or SHARED for each. donate: those that are overwritten.
+    Attributes:
+      function: of stacked runs.
+      arguments: shapes of its arguments.
+      specs: SPLIT or SHARED for each of them.
+      donate: numbers of the arguments that are overwritten.
     """
 
     function: Callable[..., Any]
@@ -64,6 +68,6 @@ class Part(NamedTuple):
     specs: tuple[Any, ...]
     donate: tuple[int, ...] = ()
 
-    def compiled(self) -> Any:
+    def compile(self) -> Any:
         """The function compiled for the devices of this process."""
-        return compiled(self.function, *self.arguments, specs=self.specs, donate=self.donate)
+        return compile_stacked(self.function, *self.arguments, specs=self.specs, donate=self.donate)

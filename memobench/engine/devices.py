@@ -26,16 +26,20 @@ def share(n_runs: int) -> int:
     return -(-n_runs // count())
 
 
-def filled(n_runs: int) -> int:
-    """n_runs, rounded up to a multiple of the number of devices."""
+def round_up_to_devices(n_runs: int) -> int:
+    """`n_runs`, rounded up to a multiple of the number of devices."""
     return share(n_runs) * count()
 
 
 def jit(function: Callable[..., Any], specs: Any, **options: Any) -> Any:
     """`jax.jit` of a function of stacked runs, all of whose results have axis R, on every device.
 
-    specs: SPLIT or SHARED for each argument or part of one. Each device runs the function on its
-    share, as if there were no other.
+    Each device runs the function on its share, as if there were no other.
+
+    Args:
+      function: of stacked runs.
+      specs: SPLIT or SHARED for each argument or part of one.
+      **options: those of `jax.jit`.
     """
     if count() == 1:
         return jax.jit(function, **options)
@@ -49,19 +53,19 @@ def split(tree: Any) -> Any:
     """A stacked tree on the devices, filled up with its last entry."""
 
     def one(x: Any) -> jax.Array:
-        n = filled(len(x))
+        n = round_up_to_devices(len(x))
         return _put(x if n == len(x) else x[np.minimum(np.arange(n), len(x) - 1)], SPLIT)
 
     return jax.tree.map(one, tree)
 
 
-def shared(tree: Any) -> Any:
+def replicate(tree: Any) -> Any:
     """A copy of the tree on every device."""
     return jax.tree.map(lambda x: _put(x, SHARED), tree)
 
 
-def first(n_runs: int, tree: Any) -> Any:
-    """A stacked tree without what filled it up."""
+def without_fill(n_runs: int, tree: Any) -> Any:
+    """A stacked tree cut to its `n_runs`, without the copies that `split` added."""
     return jax.tree.map(lambda x: x if len(x) == n_runs else np.asarray(x)[:n_runs], tree)
 
 

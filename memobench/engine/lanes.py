@@ -1,4 +1,4 @@
-"""What lanes hold, and how models of unequal sizes are stacked, padded and cropped."""
+"""The state of lanes, and how models of unequal sizes are stacked, padded and cropped."""
 
 import functools
 from collections.abc import Mapping
@@ -25,22 +25,28 @@ class Best(NamedTuple):
 
 
 class State(NamedTuple):
-    """What steps carry on, of one model or of lanes stacked along R.
+    """The state that steps carry on, of one model or of lanes stacked along R.
 
-    moments: the optimiser's, of the parameters that move. best: None where the last weights count.
+    Attributes:
+      variables: parameters and constants.
+      opt_state: the optimiser's state of the trainable parameters.
+      best: the best weights so far; None where the last weights count.
     """
 
     variables: Any
-    moments: Any
+    opt_state: Any
     best: Best | None
 
 
 class Lane(NamedTuple):
-    """What a program reads of a lane beside its state and batches, as traced numbers.
+    """Inputs of a lane beside its state and batches, as traced numbers.
 
-    instance: which of those that all lanes read. n_examples: the job trains on the first so many.
-    target: the accuracy whose weights are kept whatever their loss. step: steps taken. of_shapes:
-    what the optimiser needs of the model's true shapes.
+    Attributes:
+      instance: the number of its instance among those that all lanes read.
+      n_examples: the job trains on the first so many.
+      target: the accuracy at which weights are kept whatever their loss.
+      step: steps taken.
+      of_shapes: numbers that the optimiser derives from the model's true shapes.
     """
 
     instance: Any
@@ -50,14 +56,23 @@ class Lane(NamedTuple):
     of_shapes: Any = None
 
 
-def begin(optimizer: Optimizer | Rounded, moving: Any, keeps_best: bool, variables: Any) -> State:
-    """The state of one model before its first step; moving: whether a parameter is trained."""
+def begin(
+    optimizer: Optimizer | Rounded, is_trainable: Any, keeps_best: bool, variables: Any
+) -> State:
+    """The state of one model before its first step.
+
+    Args:
+      optimizer: of its steps.
+      is_trainable: from a parameter's name to True where it is trained.
+      keeps_best: whether the best weights are kept.
+      variables: initial ones.
+    """
     params = variables["params"]
     # A copy, as programs overwrite what they are given.
     copied = jax.tree.map(jnp.copy, params)
     best = Best(copied, jnp.float32(jnp.inf), jnp.float32(0), jnp.int32(0))
-    moments = optimizer.begin({name: x for name, x in params.items() if moving(name)})
-    return State(variables, moments, best if keeps_best else None)
+    opt_state = optimizer.begin({name: x for name, x in params.items() if is_trainable(name)})
+    return State(variables, opt_state, best if keeps_best else None)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -70,16 +85,16 @@ def shapes(
 ) -> Any:
     """The State of one model as shapes and dtypes."""
     variables = models.shapes(module, context_length)
-    moving = trains(module, trained)
-    return jax.eval_shape(lambda x: begin(optimizer, moving, keeps_best, x), variables)
+    is_trainable = trains(module, trained)
+    return jax.eval_shape(lambda x: begin(optimizer, is_trainable, keeps_best, x), variables)
 
 
-def stacked(tree: Any, n: int) -> Any:
+def stack_shapes(tree: Any, n: int) -> Any:
     """The shapes of n such trees, stacked."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), tree)
 
 
-def rows(trees: Mapping[int, Any], n: int, target: Any) -> Any:
+def place_rows(trees: Mapping[int, Any], n: int, target: Any) -> Any:
     """Trees padded to shapes and stacked at their places among n; zeros elsewhere."""
     whole = jax.tree.map(lambda x: np.zeros((n, *x.shape), x.dtype), target)
     for i, tree in trees.items():

@@ -1,4 +1,4 @@
-"""The one loop: fill, train, look, report, checkpoint, until nothing is left to train."""
+"""The one loop: fill, train, evaluate, report, checkpoint, until nothing is left to train."""
 
 import itertools
 import time
@@ -53,7 +53,7 @@ def train(
 
     while trained.fill():
         report(trained.train())
-        report(trained.look())
+        report(trained.evaluate())
         if checkpoints and (started := time.perf_counter()) > next_save:
             trained.save(checkpoints)
             stopped = time.perf_counter()
@@ -64,10 +64,10 @@ def train(
     return policy.result(trained.compile_seconds)
 
 
-def narrowed(width: int, n_jobs: int) -> int:
-    """How many lanes so few jobs are given: half as many, again and again, while they suffice.
+def narrow_width(width: int, n_jobs: int) -> int:
+    """The number of lanes for so few jobs: half as many, again and again, while they suffice.
 
-    >>> [narrowed(6, n) for n in range(1, 7)]
+    >>> [narrow_width(6, n) for n in range(1, 7)]
     [1, 2, 3, 6, 6, 6]
     """
     while width > 1 and n_jobs <= (half := (width + 1) // 2):
@@ -87,13 +87,13 @@ class Lanes:
         self.program: Any = None
         self._data: Any = None
         self.lane_R: Any = None
-        self._seated: list[Job | None] = []
+        self._input_jobs: list[Job | None] = []
         self._in_flight: tuple | None = None
-        self._unreported, self._unseen = 0, False
+        self._unreported, self._unevaluated = 0, False
 
     def fill(self) -> bool:
         """Makes as many lanes as all jobs need, and fills them; returns whether any is busy."""
-        n_busy = len(self._busy())
+        n_busy = len(self._busy_jobs())
         waiting = iter(self.policy.next, None)
         entering = list(itertools.islice(waiting, self.policy.width - n_busy))
         if not n_busy and not entering:
@@ -112,40 +112,40 @@ class Lanes:
         One chunk stays in flight: the device is busy, and the progress true.
         """
         assert self.state is not None
-        self._seat()
-        step_R = np.array([job.step for job in self._filled()])
+        self._refresh_lane_inputs()
+        step_R = np.array([job.step for job in self._job_of_each_lane()])
         rate_RxC, order_RxCxB = self.policy.feed(self.program, step_R)
         lane_R = self.lane_R._replace(step=devices.split(step_R.astype(np.int32)))
         self.state, curve = self.program.chunk(
             self.state, self._data, lane_R, rate_RxC, order_RxCxB
         )
-        for job in self._busy():
+        for job in self._busy_jobs():
             job.step += self.policy.signature.chunk_steps
         before, self._in_flight = self._in_flight, (list(self.jobs), step_R, curve)
-        self._unseen = True
-        self._arrived(before)
+        self._unevaluated = True
+        self._record_chunk(before)
         return self._steps_done()
 
-    def look(self) -> int:
+    def evaluate(self) -> int:
         """Evaluates the jobs that are due, and frees the lanes of those that are done.
 
         Returns the model-steps that this has waited for.
         """
-        due_R = np.array([job is not None and self.policy.due(job) for job in self.jobs])
-        if not (self._unseen and due_R.any()) or self.state is None:
+        due_R = np.array([job is not None and self.policy.is_due(job) for job in self.jobs])
+        if not (self._unevaluated and due_R.any()) or self.state is None:
             return 0
-        self._unseen = False
-        step_R = np.array([job.step for job in self._filled()], np.int32)
+        self._unevaluated = False
+        step_R = np.array([job.step for job in self._job_of_each_lane()], np.int32)
         lane_R = self.lane_R._replace(step=devices.split(step_R))
-        best, loss_R, accuracy_R = self.program.look(
+        best, loss_R, accuracy_R = self.program.evaluate(
             self.state.variables, self.state.best, self._data, lane_R, devices.split(due_R)
         )
         self.state = self.state._replace(best=best)
-        self._arrive()
+        self._wait()
         seen = zip(self.jobs, due_R, np.asarray(loss_R), np.asarray(accuracy_R), strict=True)
         for job, due, loss, accuracy in seen:
             if job is not None and due:
-                self.policy.evaluated(job, float(loss), float(accuracy))
+                self.policy.record_evaluation(job, float(loss), float(accuracy))
         self._retire()
         return self._steps_done()
 
@@ -153,8 +153,8 @@ class Lanes:
         """Saves every job in a lane, and each finished job once."""
         if checkpoints is None:
             return
-        self.look()
-        self._arrive()
+        self.evaluate()
+        self._wait()
         if self.policy.resumes and any(self.jobs):
             on_host = jax.device_get(self.state)
             for i, job in enumerate(self.jobs):
@@ -163,15 +163,15 @@ class Lanes:
                     self.policy.save(checkpoints, job, state)
         self.policy.save_finished(checkpoints)
 
-    def _busy(self) -> list[Job]:
+    def _busy_jobs(self) -> list[Job]:
         return [job for job in self.jobs if job is not None]
 
-    def _filled(self) -> list[Job]:
+    def _job_of_each_lane(self) -> list[Job]:
         """The job of every lane; idle ones repeat the first, and nothing comes of it."""
-        first = self._busy()[0] if any(self.jobs) else None
+        first = self._busy_jobs()[0] if any(self.jobs) else None
         return [job or first for job in self.jobs]  # type: ignore[misc]
 
-    # --- Who is in which lane ------------------------------------------------------------------
+    # --- Lane assignment ----------------------------------------------------------------------
 
     def _resize(self, n_jobs: int) -> bool:
         """Makes as many lanes as so many jobs are given; returns whether there were others."""
@@ -197,7 +197,7 @@ class Lanes:
         resumed = {i: job.state for i, job in entering.items() if job.state is not None}
         if fresh or self.state is None:
             first = {i: self.policy.variables(job) for i, job in fresh.items()}
-            variables = devices.split(lanes.rows(first, width, target.variables))
+            variables = devices.split(lanes.place_rows(first, width, target.variables))
             if self.state is None:
                 self.state = self.program.begin(variables)
             else:
@@ -226,46 +226,46 @@ class Lanes:
             whole = len(out) == len(self.jobs)
             return state if whole else jax.tree.map(lambda x: x[which], state)
 
-        self.policy.finished([job for i in out if (job := self.jobs[i])], take)
+        self.policy.receive_finished([job for i in out if (job := self.jobs[i])], take)
         for i in out:
             self.jobs[i] = None
 
     def _width(self, n_jobs: int) -> int:
         # Nothing measured decides, so that a resumed pack has the width it was left with.
         width, n_jobs = devices.share(self.policy.width), devices.share(n_jobs)
-        return devices.count() * (narrowed(width, n_jobs) if self._is_long else width)
+        return devices.count() * (narrow_width(width, n_jobs) if self._is_long else width)
 
     @property
     def _is_long(self) -> bool:
-        """Whether smaller programs are worth their compilation."""
+        """True where smaller programs are worth their compilation."""
         return self.policy.seconds >= NARROWED_FROM_SECONDS
 
     def _compile(self) -> None:
         signature, self._data = self.policy.signature, self.policy.data
         if self._is_long:
-            signature, self._data = self.policy.reads(self._filled())
+            signature, self._data = self.policy.program_inputs(self._job_of_each_lane())
         shape = signature, len(self.jobs), self.policy.n_instances
-        self.program, seconds = compiling.timed(compile_program, *shape)
+        self.program, seconds = compiling.call_timed(compile_program, *shape)
         self.compile_seconds += seconds
 
-    def _seat(self) -> None:
-        if self._seated != self.jobs:
-            self._seated, jobs = list(self.jobs), self._filled()
+    def _refresh_lane_inputs(self) -> None:
+        if self._input_jobs != self.jobs:
+            self._input_jobs, jobs = list(self.jobs), self._job_of_each_lane()
             modules = [job.run.module() for job in jobs]
             known = {x: self.policy.signature.of_shapes(x) for x in dict.fromkeys(modules)}
             rows = {i: known[module] for i, module in enumerate(modules)}
-            of_shapes = lanes.rows(rows, len(modules), self.policy.signature.of_shapes())
-            lane_R = self.policy.seat(jobs)._replace(of_shapes=of_shapes)
+            of_shapes = lanes.place_rows(rows, len(modules), self.policy.signature.of_shapes())
+            lane_R = self.policy.lane_inputs(jobs)._replace(of_shapes=of_shapes)
             self.lane_R = jax.tree.map(devices.split, lane_R)
 
-    # --- What is in flight ---------------------------------------------------------------------
+    # --- Chunks in flight -----------------------------------------------------------------------
 
-    def _arrive(self) -> None:
+    def _wait(self) -> None:
         """Waits for the chunk in flight."""
         self._in_flight, arriving = None, self._in_flight
-        self._arrived(arriving)
+        self._record_chunk(arriving)
 
-    def _arrived(self, chunk: tuple | None) -> None:
+    def _record_chunk(self, chunk: tuple | None) -> None:
         if chunk is None:
             return
         jobs, step_R, curve = chunk

@@ -1,4 +1,4 @@
-"""Policies: what methods do with their jobs; the loop asks them what depends on the method."""
+"""Policies: the decisions of a method about its jobs, which the loop asks for."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ from memobench.engine.signature import Signature
 
 @dataclasses.dataclass(eq=False)
 class Job:
-    """What a lane trains until it is done, as the host knows it.
+    """A training that a lane does until it is done, as the host knows it.
 
-    steps: how many it takes. step: how many it has taken. state: at true size on the host, of a job
-    that resumes or has ended; None for a job in a lane, or one that starts from initial weights.
-    saved: whether a checkpoint holds it as ended.
+    Attributes:
+      run: the run that it is part of.
+      steps: how many it takes.
+      step: how many it has taken.
+      done: whether it leaves its lane.
+      state: at true size on the host, of a job that resumes or has ended; None for a job in a lane,
+        or one that starts from initial weights.
+      saved: whether a checkpoint holds it as ended.
     """
 
     run: Run
@@ -36,12 +41,15 @@ class Job:
 
 
 class Policy:
-    """What a method does with its jobs.
+    """The decisions of a method about its jobs.
 
-    signature, n_instances: what the lanes' program is compiled for. data: what all lanes read.
-    width: the most jobs that train at a time. seconds: predicted for the pack; only long packs are
-    worth the compilation of a smaller program. resumes: whether checkpoints hold the state of jobs
-    in training.
+    Attributes:
+      signature: decides the program of the lanes, with `n_instances`.
+      n_instances: the number of task instances that lanes read.
+      data: the instances.
+      width: the most jobs that train at a time.
+      seconds: predicted for the pack; only long ones are worth compiling a smaller program.
+      resumes: whether checkpoints hold the state of jobs in training.
     """
 
     signature: Signature
@@ -59,12 +67,12 @@ class Policy:
         """The weights with which a job begins, on the host and at most as large as padded ones."""
         return initializing.init_run(job.run)
 
-    def reads(self, jobs: Sequence[Job]) -> tuple[Signature, Any]:
-        """What the program of lanes with these jobs is compiled for, and the data that it reads."""
+    def program_inputs(self, jobs: Sequence[Job]) -> tuple[Signature, Any]:
+        """The signature and the data of the program for lanes with these jobs."""
         del jobs
         return self.signature, self.data
 
-    def seat(self, jobs: Sequence[Job]) -> Lane:
+    def lane_inputs(self, jobs: Sequence[Job]) -> Lane:
         """The Lane of each job, stacked; called with one job per lane whenever that changes."""
         raise NotImplementedError
 
@@ -75,23 +83,23 @@ class Policy:
     def record(self, jobs: Sequence[Job | None], step_R: np.ndarray, curve: Any) -> None:
         """Receives loss_RxC and accuracy_RxC of a chunk's steps, where the signature keeps them."""
 
-    def due(self, job: Job) -> bool:
-        """Whether a job is evaluated now."""
+    def is_due(self, job: Job) -> bool:
+        """True where a job is evaluated now."""
         return self.signature.keeps_best or job.step >= job.steps
 
-    def evaluated(self, job: Job, loss: float, accuracy: float) -> None:
+    def record_evaluation(self, job: Job, loss: float, accuracy: float) -> None:
         """Receives a job's loss and accuracy on all its examples; sets `job.done`."""
         raise NotImplementedError
 
-    def finished(self, jobs: Sequence[Job], take: Callable[[], State]) -> None:
+    def receive_finished(self, jobs: Sequence[Job], take: Callable[[], State]) -> None:
         """Receives jobs that leave their lanes; `take` returns their states, stacked."""
 
     def columns(self, job: Job) -> Arrays:
-        """What a checkpoint holds of a job beside its state and step."""
+        """Arrays that a checkpoint holds of a job beside its state and step."""
         return {}
 
     def restore(self, job: Job, arrays: Arrays) -> None:
-        """Takes from a checkpoint what `columns` gave it."""
+        """Takes from a checkpoint the arrays that `columns` gave it."""
 
     def save_finished(self, checkpoints: Checkpoints) -> None:
         """Saves jobs that have ended and whose rows still take long to make."""
@@ -124,26 +132,27 @@ class Policy:
             self.restore(found, arrays)
             return found
 
-        def saved(found: Job) -> Arrays:
+        def saved_arrays(found: Job) -> Arrays:
             return self._arrays(found, found.state)
 
-        return resume(checkpoints, job.run.run_id, restore, saved) or job
+        return resume(checkpoints, job.run.run_id, restore, saved_arrays) or job
 
     def _arrays(self, job: Job, state: State | None) -> Arrays:
-        """What a checkpoint holds of a job."""
+        """Arrays that a checkpoint holds of a job."""
         progress = {"step": np.array(job.step), "done": np.array(job.done)}
         return progress | self.columns(job) | lanes.to_arrays(state)
 
 
-class EachOnce(Policy):
+class OneJobPerRun(Policy):
     """A policy by which every run trains once. Those that have ended are kept, and saved.
 
-    all: the jobs, in the order of the runs.
+    Attributes:
+      all: the jobs, in the order of the runs.
     """
 
     all: list[Any]
 
-    def take_up(self, jobs: Iterable[Job]) -> None:
+    def set_jobs(self, jobs: Iterable[Job]) -> None:
         """Trains these jobs, but for those that a checkpoint holds as ended."""
         self.all = list(jobs)
         self._waiting = iter([job for job in self.all if not job.done])
@@ -151,7 +160,7 @@ class EachOnce(Policy):
     def next(self) -> Job | None:
         return next(self._waiting, None)
 
-    def finished(self, jobs: Sequence[Job], take: Callable[[], State]) -> None:
+    def receive_finished(self, jobs: Sequence[Job], take: Callable[[], State]) -> None:
         on_host = jax.device_get(take())
         for i, job in enumerate(jobs):
             job.state = lanes.crop(on_host, i, self.true_shapes(job))

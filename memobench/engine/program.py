@@ -1,4 +1,4 @@
-"""What decides a compilation, and what is compiled: steps of all lanes, and their evaluation."""
+"""The functions that are compiled: steps of all lanes, and their evaluation."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from memobench.core.module import trains
-from memobench.engine import devices, lanes, reading
+from memobench.engine import batches, devices, lanes
 from memobench.engine.compiling import Part
 from memobench.engine.devices import SHARED, SPLIT
 from memobench.engine.lanes import Best, Lane, State
@@ -21,46 +21,56 @@ from memobench.numerics import lookup
 class Program:
     """The compiled functions of R lanes.
 
-    begin: from their variables, the state of all lanes. enter: the state in which some of them
-    begin anew. shuffle: from keys and epochs, order_RxLxB; None without epochs. pick: from that and
-    steps, order_RxCxB. chunk: takes steps. look: evaluates the lanes that are due, and keeps the
-    best.
+    Attributes:
+      begin: from their variables, the state of all lanes.
+      enter: the state in which some of them begin anew.
+      shuffle: from keys and epochs, order_RxLxB; None without epochs.
+      slice_epoch: from order_RxLxB and first steps, order_RxCxB.
+      chunk: takes C steps of every lane.
+      evaluate: loss and accuracy of the lanes that are due, and the best weights.
     """
 
     begin: Callable[..., Any]
     enter: Callable[..., Any]
     shuffle: Callable[..., Any] | None
-    pick: Callable[..., Any]
+    slice_epoch: Callable[..., Any]
     chunk: Callable[..., Any]
-    look: Callable[..., Any]
+    evaluate: Callable[..., Any]
 
 
 def step(
     signature: Signature,
     loss_and_accuracy: Callable[..., tuple[jax.Array, jax.Array]],
     variables: Any,
-    moments: Any,
+    opt_state: Any,
     rate: jax.Array,
     of_shapes: Any = None,
     parts: Any = None,
 ) -> tuple[Any, Any, tuple[jax.Array, jax.Array]]:
-    """One step of one model: variables, moments, and loss and accuracy before the step.
+    """One step of one model: variables, opt_state, and loss and accuracy before the step.
 
-    loss_and_accuracy: of variables, and of one of `parts` if there are any (`Reads.parts`).
+    Args:
+      signature: of the program.
+      loss_and_accuracy: of variables, and of one of `parts` if there are any (`Reader.parts`).
+      variables: before the step.
+      opt_state: before the step.
+      rate: the learning rate.
+      of_shapes: see `Lane`.
+      parts: of the batch, stacked; None where a step reads all at once.
     """
 
-    def tried(trained: Any, *part: Any) -> tuple[jax.Array, jax.Array]:
+    def loss_of_trained(trained: Any, *part: Any) -> tuple[jax.Array, jax.Array]:
         params = {**variables["params"], **trained}
         return loss_and_accuracy({**variables, "params": params}, *part)
 
-    moving = trains(signature.module, signature.trained)
-    trained = {name: x for name, x in variables["params"].items() if moving(name)}
+    is_trainable = trains(signature.module, signature.trained)
+    trained = {name: x for name, x in variables["params"].items() if is_trainable(name)}
     optimizer, of_shapes = signature.optimizer, of_shapes or {}
-    point = optimizer.point(trained, moments, of_shapes)
-    seen, gradient = value_and_gradient(tried, point, parts)
+    point = optimizer.point(trained, opt_state, of_shapes)
+    seen, gradient = value_and_gradient(loss_of_trained, point, parts)
     with jax.default_matmul_precision("highest"):
-        trained, moments = optimizer.step(trained, gradient, moments, rate, of_shapes)
-    return {**variables, "params": {**variables["params"], **trained}}, moments, seen
+        trained, opt_state = optimizer.step(trained, gradient, opt_state, rate, of_shapes)
+    return {**variables, "params": {**variables["params"], **trained}}, opt_state, seen
 
 
 def value_and_gradient(objective: Callable[..., Any], point: Any, parts: Any = None) -> Any:
@@ -70,7 +80,7 @@ def value_and_gradient(objective: Callable[..., Any], point: Any, parts: Any = N
     """
     whole = jax.value_and_grad(objective, has_aux=True)
 
-    def summed(point: Any, parts: Any) -> Any:
+    def sum_parts(point: Any, parts: Any) -> Any:
         def add(sums: Any, part: Any) -> Any:
             return jax.tree.map(jnp.add, sums, whole(point, part)), None
 
@@ -80,16 +90,16 @@ def value_and_gradient(objective: Callable[..., Any], point: Any, parts: Any = N
 
     if parts is None:
         return whole(point)
-    return lookup.select_by_platform(summed, lambda point, _: whole(point), point, parts)
+    return lookup.select_by_platform(sum_parts, lambda point, _: whole(point), point, parts)
 
 
 def one_step(
     signature: Signature, state: State, data: Any, lane: Lane, rate: jax.Array, order_B: jax.Array
 ) -> Any:
     """A single step of one lane, as a chunk is made of them."""
-    reads = reading.of(signature)
-    loss, parts = functools.partial(reads.steps(data, lane), order_B), reads.parts(data, lane)
-    return step(signature, loss, state.variables, state.moments, rate, lane.of_shapes, parts)
+    reader = batches.reader_for(signature)
+    loss, parts = functools.partial(reader.steps(data, lane), order_B), reader.parts(data, lane)
+    return step(signature, loss, state.variables, state.opt_state, rate, lane.of_shapes, parts)
 
 
 @functools.lru_cache(maxsize=32)
@@ -108,33 +118,35 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
     return Program(
         # Compiled where a lane is filled again; no pack of plain runs does that.
         enter=devices.jit(enter, (SPLIT, SPLIT, SPLIT), donate_argnums=(0,)),
-        pick=devices.jit(functools.partial(_pick, signature.chunk_steps), (SPLIT, SPLIT)),
-        shuffle=shuffle and shuffle.compiled(),
-        **{name: part.compiled() for name, part in parts.items()},
+        slice_epoch=devices.jit(
+            functools.partial(_slice_epoch, signature.chunk_steps), (SPLIT, SPLIT)
+        ),
+        shuffle=shuffle and shuffle.compile(),
+        **{name: part.compile() for name, part in parts.items()},
     )
 
 
 def to_compile(signature: Signature, n_lanes: int, n_instances: int) -> dict[str, Part]:
     """The functions that a program compiles at once, by name, and the shapes they take."""
-    state = lanes.stacked(signature.shapes(), n_lanes)
-    data = reading.of(signature).shapes(n_instances)
+    state = lanes.stack_shapes(signature.shapes(), n_lanes)
+    data = batches.reader_for(signature).shapes(n_instances)
     number, count = (jax.ShapeDtypeStruct((n_lanes,), dtype) for dtype in (jnp.float32, jnp.int32))
-    of_shapes = lanes.stacked(signature.of_shapes(), n_lanes)
+    of_shapes = lanes.stack_shapes(signature.of_shapes(), n_lanes)
     lane = Lane(count, count, number, count, of_shapes)
     rate = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps), jnp.float32)
-    shuffle, order = _shuffling(signature, n_lanes)
+    shuffle, order = _make_shuffle(signature, n_lanes)
     order = jax.ShapeDtypeStruct((n_lanes, signature.chunk_steps, *order.shape[2:]), order.dtype)
     due = jax.ShapeDtypeStruct((n_lanes,), jnp.bool_)
     parts = {
-        "begin": Part(_beginning(signature), (state.variables,), (SPLIT,)),
+        "begin": Part(_make_begin(signature), (state.variables,), (SPLIT,)),
         "chunk": Part(
-            _chunks(signature),
+            _make_chunk(signature),
             (state, data, lane, rate, order),
             (SPLIT, SHARED, SPLIT, SPLIT, SPLIT),
             donate=(0,),
         ),
-        "look": Part(
-            _looking(signature),
+        "evaluate": Part(
+            _make_evaluate(signature),
             (state.variables, state.best, data, lane, due),
             (SPLIT, SPLIT, SHARED, SPLIT, SPLIT),
             donate=(1,),
@@ -143,58 +155,60 @@ def to_compile(signature: Signature, n_lanes: int, n_instances: int) -> dict[str
     return parts | ({"shuffle": shuffle} if shuffle else {})
 
 
-def _beginning(signature: Signature) -> Callable[..., Any]:
+def _make_begin(signature: Signature) -> Callable[..., Any]:
     """`Program.begin`, to be compiled."""
 
     def begin(variables_R: Any) -> State:
-        moving = trains(signature.module, signature.trained)
-        one = functools.partial(lanes.begin, signature.optimizer, moving, signature.keeps_best)
+        is_trainable = trains(signature.module, signature.trained)
+        one = functools.partial(
+            lanes.begin, signature.optimizer, is_trainable, signature.keeps_best
+        )
         return jax.vmap(one)(variables_R)
 
     return begin
 
 
-def _chunks(signature: Signature) -> Callable[..., Any]:
+def _make_chunk(signature: Signature) -> Callable[..., Any]:
     """`Program.chunk`, to be compiled."""
-    reads = reading.of(signature)
+    reader = batches.reader_for(signature)
 
     def chunk(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
-        def train(variables: Any, moments: Any, lane: Lane, rate_C: Any, order_CxB: Any) -> Any:
-            reading_of, parts = reads.steps(data, lane), reads.parts(data, lane)
+        def train(variables: Any, opt_state: Any, lane: Lane, rate_C: Any, order_CxB: Any) -> Any:
+            loss_of, parts = reader.steps(data, lane), reader.parts(data, lane)
 
             def one(carried: Any, of_step: Any) -> Any:
                 rate, order_B = of_step
-                loss = functools.partial(reading_of, order_B)
-                variables, moments = carried
+                loss = functools.partial(loss_of, order_B)
+                variables, opt_state = carried
                 *carried, seen = step(
-                    signature, loss, variables, moments, rate, lane.of_shapes, parts
+                    signature, loss, variables, opt_state, rate, lane.of_shapes, parts
                 )
                 return tuple(carried), seen if signature.curve else None
 
-            return jax.lax.scan(one, (variables, moments), (rate_C, order_CxB))
+            return jax.lax.scan(one, (variables, opt_state), (rate_C, order_CxB))
 
-        (variables, moments), curve = jax.vmap(train)(
-            state.variables, state.moments, lane_R, rate_RxC, order_RxCxB
+        (variables, opt_state), curve = jax.vmap(train)(
+            state.variables, state.opt_state, lane_R, rate_RxC, order_RxCxB
         )
-        return State(variables, moments, state.best), curve
+        return State(variables, opt_state, state.best), curve
 
     return chunk
 
 
-def _looking(signature: Signature) -> Callable[..., Any]:
-    """`Program.look`, to be compiled."""
-    reads = reading.of(signature)
+def _make_evaluate(signature: Signature) -> Callable[..., Any]:
+    """`Program.evaluate`, to be compiled."""
+    reader = batches.reader_for(signature)
 
-    def look(variables: Any, best: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Any:
-        loss_R, accuracy_R = reads.evaluate(variables, data, lane_R, due_R)
+    def evaluate(variables: Any, best: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Any:
+        loss_R, accuracy_R = reader.evaluate(variables, data, lane_R, due_R)
         if signature.keeps_best:
-            # What is not due is no better than anything.
+            # A loss that is not due never counts as better.
             counted_R, target_R = (jnp.where(due_R, x, jnp.inf) for x in (loss_R, lane_R.target))
             new = Best(variables["params"], counted_R, accuracy_R, lane_R.step)
             best = jax.vmap(keep_better)(best, new, target_R)
         return best, loss_R, accuracy_R
 
-    return look
+    return evaluate
 
 
 def keep_better(best: Best, new: Best, target: jax.Array) -> Best:
@@ -203,14 +217,14 @@ def keep_better(best: Best, new: Best, target: jax.Array) -> Best:
     return jax.tree.map(lambda x, y: jnp.where(better, y, x), best, new)
 
 
-def _shuffling(signature: Signature, n_lanes: int) -> tuple[Part | None, Any]:
+def _make_shuffle(signature: Signature, n_lanes: int) -> tuple[Part | None, Any]:
     """The shuffles of an epoch, if there are any, and the shape of an order of batches."""
     batch_size, n_batches = signature.batch_size, signature.epoch_steps
     if not (batch_size and n_batches):
         shape = n_lanes, signature.chunk_steps, batch_size
         return None, jax.ShapeDtypeStruct(shape, jnp.int32)
     one = functools.partial(
-        reading.step_keys if signature.task.is_fresh else reading.epoch_order,
+        batches.step_keys if signature.task.is_fresh else batches.epoch_order,
         batch_size=batch_size,
         n_batches=n_batches,
     )
@@ -220,7 +234,7 @@ def _shuffling(signature: Signature, n_lanes: int) -> tuple[Part | None, Any]:
     return shuffle, jax.eval_shape(shuffle.function, *shuffle.arguments)
 
 
-def _pick(n_steps: int, order_RxLxB: jax.Array, start_R: jax.Array) -> jax.Array:
+def _slice_epoch(n_steps: int, order_RxLxB: jax.Array, start_R: jax.Array) -> jax.Array:
     """order_RxCxB: of every lane's epoch the steps from its own start."""
 
     def one(order_LxB: jax.Array, start: jax.Array) -> jax.Array:

@@ -12,15 +12,20 @@ from memobench.optimizers.rounded import Rounded
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Everything about runs that decides a compilation; those of equal ones share a program.
+    """All about runs that decides a compilation; those of equal ones share a program.
 
-    module: padded; the planner sets its paddable sizes to 0. task: without its seed and, where runs
-    take subsets, without their sizes. protocol: what a batch is. trained: which of the
-    parameters are. batch_size: 0 where every step reads all examples. chunk_steps: that the device
-    takes without the host. epoch_steps: between two shuffles on the device; 0 where the host gives
-    batches. subsets: whether jobs take the first so many examples of an instance. curve: whether
-    every step's loss and accuracy are kept. keeps_best: whether every chunk ends in an evaluation
-    and the best weights are kept.
+    Attributes:
+      module: padded; in keys of packs its paddable sizes are 0.
+      task: without its seed and, where runs take subsets, without their sizes.
+      protocol: the rule by which batches are drawn.
+      optimizer: with its options.
+      chunk_steps: steps that the device takes without the host.
+      batch_size: examples of a step; 0 where every step reads all.
+      epoch_steps: between two shuffles on the device; 0 where the host gives batches.
+      trained: the name of the parameters that are trained; None for all.
+      subsets: whether jobs take the first so many examples of an instance.
+      curve: whether every step's loss and accuracy are kept.
+      keeps_best: whether every chunk ends in an evaluation and the best weights are kept.
     """
 
     module: Module
@@ -51,8 +56,10 @@ class Signature:
         )
 
     def of_shapes(self, module: Module | None = None) -> Any:
-        """What the optimiser needs of the shapes of one model, of the padded module or another."""
+        """Numbers that the optimiser derives from one model's shapes, by default padded ones."""
         module = module or self.module
         params = models.shapes(module, self.task.context_length)["params"]
-        moving = trains(module, self.trained)
-        return self.optimizer.of_shapes({name: x for name, x in params.items() if moving(name)})
+        is_trainable = trains(module, self.trained)
+        return self.optimizer.of_shapes(
+            {name: x for name, x in params.items() if is_trainable(name)}
+        )

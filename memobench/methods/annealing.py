@@ -11,7 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
@@ -30,14 +30,14 @@ from memobench.engine import Job, Lane, Program, Signature, devices, lanes
 from memobench.methods import ranks, saturation
 from memobench.methods.trained import TrainedMethod
 from memobench.optimizers import Adam, Optimizer
-from memobench.planner import packing
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import LabelledContexts
+from memobench.tasks.tokens import TokenTask
 
 
 @kind("annealed")
 class Annealing(TrainedMethod):
-    """How the weights come about: an optimiser whose rate warms up and falls to zero by a cosine.
+    """Training by an optimiser whose rate warms up and falls to zero by a cosine.
 
     As Mahdavi et al. (2024) train: the rate grows linearly from `first_share` of `learning_rate`
     over the first `warmup` of the `steps`; batches run through reshuffled epochs; every
@@ -86,17 +86,34 @@ class Annealing(TrainedMethod):
 
     def check_run(self, run: Run) -> None:
         require(
-            run.task.labels_contexts,
+            isinstance(run.task, LabelledContexts),
             f"method: an Annealing does not train the task {run.task.name!r}; it trains labelled "
             "contexts alone, so use "
-            + ("a Training" if run.task.of_tokens else "a method of your own"),
+            + ("a Training" if isinstance(run.task, TokenTask) else "a method of your own"),
         )
 
     def target(self, run: Run) -> float:
         """The accuracy at which a run stops; infinite where none stops it."""
         return 1.0 if self.stop_early and run.task.one_answer else math.inf
 
-    def signature(self, module: Module, task: Any) -> Signature:
+    def pack_key(self, run: Run) -> Hashable:
+        return self._signature(models.structure(run.module()), run.task.pack_key())
+
+    def program(self, pack: Pack) -> Signature:
+        """That of a task which has those of all runs as prefixes."""
+        tasks: list[Any] = [run.task for run in pack.runs]
+        length = max(task.context_length for task in tasks)
+        return self._signature(
+            pack.module,
+            tasks[0].replace(
+                # Rounded up, so that more packs share a compilation.
+                n_examples=labelled_contexts.round_up(max(task.n_examples for task in tasks)),
+                context_length=models.paddable_sizes(pack.module).get("context_length", length),
+                seed=0,
+            ),
+        )
+
+    def _signature(self, module: Module, task: Any) -> Signature:
         return Signature(
             module=module,
             task=task,
@@ -108,12 +125,6 @@ class Annealing(TrainedMethod):
             keeps_best=True,
         )
 
-    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
-        tasks = [run.task for run in runs]
-        largest = tasks[0].enclose(tasks)
-        longest = models.paddable_sizes(module).get("context_length", largest.context_length)
-        return largest.replace(context_length=longest)
-
     def cost(self, run: Run, module: Module | None = None) -> Cost:
         module = module or run.module()
         of_steps = super().cost(run, module)
@@ -122,7 +133,7 @@ class Annealing(TrainedMethod):
         return dataclasses.replace(of_steps, flops_per_step=flops, queues=True)
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
-        return Annealed(pack, checkpoints)
+        return AnnealingPolicy(pack, checkpoints)
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
@@ -162,29 +173,29 @@ _POOL = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="shuffle")
 
 
 @dataclasses.dataclass(eq=False)
-class _Course(Job):
+class AnnealingJob(Job):
     """A run, and (step, loss, accuracy) of its evaluations."""
 
     curve: list[tuple[int, float, float]] = dataclasses.field(default_factory=list)
 
 
-class Annealed(engine.EachOnce):
+class AnnealingPolicy(engine.OneJobPerRun):
     """Every run of a pack trains once, those of most steps first."""
 
     def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
-        self.signature: Signature = packing.signature(pack)
+        self.signature: Signature = pack.signature
         self.seconds = pack.seconds
         self.width = pack.slots
         self.seeds = sorted({run.task.seed for run in pack.runs})
         self.n_instances = len(self.seeds)
-        self.data = devices.shared(_sets(self.signature.task, self.seeds))
-        self.shuffled = _Shuffled()
+        self.data = devices.replicate(_sets(self.signature.task, self.seeds))
+        self.shuffler = _Shuffler()
         self._jobs: Sequence[Job] = ()
-        self.take_up(
-            self.load(checkpoints, _Course(run, _annealing(run).steps)) for run in pack.runs
+        self.set_jobs(
+            self.load(checkpoints, AnnealingJob(run, _annealing(run).steps)) for run in pack.runs
         )
 
-    def seat(self, jobs: Sequence[Job]) -> Lane:
+    def lane_inputs(self, jobs: Sequence[Job]) -> Lane:
         self._jobs = jobs
         return Lane(
             instance=np.array([self.seeds.index(job.run.task.seed) for job in jobs], np.int32),
@@ -200,13 +211,13 @@ class Annealed(engine.EachOnce):
             for job, step in zip(self._jobs, step_R, strict=True)
         ]
         # Idle lanes repeat a job, whose batches are shuffled once.
-        rows = {job: self.shuffled(job) for job in dict.fromkeys(self._jobs)}
+        rows = {job: self.shuffler(job) for job in dict.fromkeys(self._jobs)}
         for job in rows:
-            self.shuffled.ahead(job)
+            self.shuffler.ahead(job)
         rows_RxCxB = np.stack([rows[job] for job in self._jobs])
         return devices.split(np.stack(rate_RxC).astype(np.float32)), devices.split(rows_RxCxB)
 
-    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+    def record_evaluation(self, job: Any, loss: float, accuracy: float) -> None:
         n_examples = job.run.task.n_examples
         known = round(accuracy * n_examples)
         job.curve.append((job.step, loss, known / n_examples))
@@ -214,10 +225,10 @@ class Annealed(engine.EachOnce):
         # A loss that is not finite stays so: only earlier weights count.
         job.done = ended or not math.isfinite(loss)
 
-    def finished(self, jobs: Sequence[Job], take: Callable[[], Any]) -> None:
-        super().finished(jobs, take)
+    def receive_finished(self, jobs: Sequence[Job], take: Callable[[], Any]) -> None:
+        super().receive_finished(jobs, take)
         for job in jobs:
-            self.shuffled.forget(job)
+            self.shuffler.forget(job)
 
     def columns(self, job: Any) -> dict[str, np.ndarray]:
         return {"curve": np.array(job.curve)}
@@ -272,7 +283,7 @@ class Annealed(engine.EachOnce):
     def _attention(self, run: Run, best: Any, data: Any) -> dict[str, Any]:
         """The columns of heads and examples."""
         n_heads = run.architecture.shared_cells()["n_heads"]
-        largest_TxH = saturation.of_module(
+        largest_TxH = saturation.largest_of_module(
             self.signature.module, best, labelled_contexts.inputs, data, run.task.n_examples
         )[:, :n_heads]
         small = largest_TxH.size <= MAX_PAIRS
@@ -287,7 +298,7 @@ def _best_of(job: Job) -> lanes.Best:
     return job.state.best
 
 
-class _Shuffled:
+class _Shuffler:
     """Batches that the host's cores shuffle while the device trains."""
 
     def __init__(self) -> None:

@@ -33,8 +33,10 @@ TARGETS = (NEARLY, 1.0)
 class Trial(NamedTuple):
     """One model trained on the first `n_examples` for `steps`, its learning rate times `factor`.
 
-    known: examples known at the best check; last_known: by the final weights. loss: of these, mean
-    in nats, not finite where training diverged.
+    Attributes:
+      known: examples known at the best check.
+      last_known: examples known by the final weights.
+      loss: of these, mean in nats, not finite where training diverged.
     """
 
     steps: int
@@ -64,7 +66,7 @@ class Proposal(NamedTuple):
 
 
 def passes(trial: Trial, target: float) -> bool:
-    """Whether the set was memorized completely."""
+    """True where the set was memorized completely."""
     return trial.known >= target * trial.n_examples - 1e-9
 
 
@@ -82,30 +84,32 @@ def next_trials(search: Rules, n_examples: int, trials: Sequence[Trial]) -> list
             search, search.steps, [n_examples, *_even(0, n_examples, search.sizes - 1)]
         )
     steps = trials[-1].steps
-    if _saturated(trials):
+    if _is_saturated(trials):
         return []
     sizes = _sizes(search, n_examples, trials)
     if sizes:
         return _proposals(search, steps, sizes)
-    if _converged(trials) or steps >= search.steps * 2**search.doublings:
+    if _is_converged(trials) or steps >= search.steps * 2**search.doublings:
         return []
     low, high = _bracket(n_examples, trials, NEARLY)[0], n_examples
     return _proposals(search, 2 * steps, [n_examples, *_gallop(search, low, high)])
 
 
 def columns(n_examples: int, trials: Sequence[Trial], n_choices: int | None) -> dict[str, Any]:
-    """What a finished search found, as columns of its row.
+    """The columns of the row of a finished search.
 
-    incomplete_99, incomplete_100: the least set above that was not memorized with the final steps.
-    best_accuracy: on all examples. rate_factor: with which the set of `complete_99` was memorized.
-    previous_99, previous_known, previous_bits: `complete_99`, and how many of all examples and of
-    their bits were known, before the last doubling; None where there was none. gain: by the last
-    doubling, of `complete_99` or of what is known of all, whichever gained more. trials: all of
-    them, as lists.
+    Returns:
+      incomplete_99, incomplete_100: least sets above that the final steps did not memorize.
+      best_accuracy: on all examples.
+      rate_factor: with which the set of `complete_99` was memorized.
+      previous_99, previous_known, previous_bits: `complete_99`, and how many of all examples and of
+        their bits were known, before the last doubling; None where there was none.
+      gain: by the last doubling, of `complete_99` or of what is known of all, the larger.
+      trials: all of them, as lists.
     """
     gain = _gain(trials)
     brackets = [_bracket(n_examples, trials, target) for target in TARGETS]
-    best, before = _whole(trials, n_examples), _before(trials)
+    best, before = _best_of_whole(trials, n_examples), _found_before(trials)
     complete = [x for x in trials if x.n_examples == brackets[0][0] and passes(x, NEARLY)]
     return {
         "complete_99": brackets[0][0],
@@ -117,10 +121,10 @@ def columns(n_examples: int, trials: Sequence[Trial], n_choices: int | None) -> 
         "final_steps": trials[-1].steps,
         "previous_99": before[0] if before else None,
         "previous_known": before[1] if before else None,
-        "previous_bits": _bits(n_examples, n_choices, _earlier(trials)) if before else None,
+        "previous_bits": _bits(n_examples, n_choices, _earlier_trials(trials)) if before else None,
         "gain": gain if gain is None or math.isfinite(gain) else None,
-        "converged": _converged(trials),
-        "lower_bound": _saturated(trials),
+        "converged": _is_converged(trials),
+        "lower_bound": _is_saturated(trials),
         "trials": [
             [*trial[:-1], trial.loss if math.isfinite(trial.loss) else None] for trial in trials
         ],
@@ -130,16 +134,16 @@ def columns(n_examples: int, trials: Sequence[Trial], n_choices: int | None) -> 
 def best_of_whole(trials: Sequence[Trial], n_examples: int) -> tuple[float, float]:
     """The best accuracy and the least loss on all examples, of any learning rate and steps."""
     losses = [x.loss for x in trials if x.n_examples == n_examples and math.isfinite(x.loss)]
-    return _whole(trials, n_examples).known / n_examples, min(losses, default=math.nan)
+    return _best_of_whole(trials, n_examples).known / n_examples, min(losses, default=math.nan)
 
 
-def _saturated(trials: Sequence[Trial]) -> bool:
-    """Whether the task's whole, on which every search begins, was memorized."""
+def _is_saturated(trials: Sequence[Trial]) -> bool:
+    """True where the task's whole, on which every search begins, was memorized."""
     n_examples = max(trial.n_examples for trial in trials)
     return any(passes(x, NEARLY) for x in trials if x.n_examples == n_examples)
 
 
-def _whole(trials: Sequence[Trial], n_examples: int) -> Trial:
+def _best_of_whole(trials: Sequence[Trial], n_examples: int) -> Trial:
     """The best trial on all examples."""
     whole = [x for x in trials if x.n_examples == n_examples]
     return max(whole, key=lambda x: (x.known, -x.loss if math.isfinite(x.loss) else -math.inf))
@@ -192,27 +196,27 @@ def _proposals(search: Rules, steps: int, sizes: Sequence[int]) -> list[Proposal
 
 
 def _gain(trials: Sequence[Trial]) -> float | None:
-    before = _before(trials)
+    before = _found_before(trials)
     if before is None:
         return None
-    pairs = zip(before, _found(trials), strict=True)
+    pairs = zip(before, _set_and_known(trials), strict=True)
     ratios = [now / was if was else (math.inf if now else 1.0) for was, now in pairs]
     return max(ratios) - 1
 
 
-def _found(trials: Sequence[Trial]) -> tuple[int, int]:
+def _set_and_known(trials: Sequence[Trial]) -> tuple[int, int]:
     """The largest set memorized to 99%, and how many of all examples are known."""
     n_examples = max(trial.n_examples for trial in trials)
-    return _bracket(n_examples, trials, NEARLY)[0], _whole(trials, n_examples).known
+    return _bracket(n_examples, trials, NEARLY)[0], _best_of_whole(trials, n_examples).known
 
 
-def _before(trials: Sequence[Trial]) -> tuple[int, int] | None:
-    """What had been found before the last doubling."""
-    before = _earlier(trials)
-    return _found(before) if before else None
+def _found_before(trials: Sequence[Trial]) -> tuple[int, int] | None:
+    """`_found` before the last doubling; None where there was none."""
+    before = _earlier_trials(trials)
+    return _set_and_known(before) if before else None
 
 
-def _earlier(trials: Sequence[Trial]) -> list[Trial]:
+def _earlier_trials(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.steps < trials[-1].steps]
 
 
@@ -224,6 +228,6 @@ def _bits(n_examples: int, n_choices: int | None, trials: Sequence[Trial]) -> fl
     return 0.0 if math.isnan(loss) else float(memorized_bits(loss, n_examples, n_choices))
 
 
-def _converged(trials: Sequence[Trial]) -> bool:
+def _is_converged(trials: Sequence[Trial]) -> bool:
     gain = _gain(trials)
     return gain is not None and gain < GAIN

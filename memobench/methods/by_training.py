@@ -1,7 +1,7 @@
 """The base of methods whose models are each made by a `Training`."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from memobench.core.run import Run
 from memobench.methods.trained import TrainedMethod
@@ -10,8 +10,6 @@ from memobench.methods.training import Training
 
 class ByTraining(TrainedMethod):
     """A method whose models are each made by its field `training`."""
-
-    accuracy_of_final_weights: ClassVar[bool] = False
 
     training: Training
 

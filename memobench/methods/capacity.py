@@ -1,8 +1,9 @@
 """Capacity: many trainings of one architecture, over label tables, initial weights and steps.
 
-The spec; `findings` says which trainings come next, `ladders` has them made. For each rung of a
-ladder of budgets pilots choose the learning rate, and models over label tables and initial weights
-are trained; then trials on parts of the set find the largest that is known completely.
+The spec; `trial_schedule` says which trainings come next, `capacity_policy` has them made. For each
+rung of a ladder of budgets pilots choose the learning rate, and models over label tables and
+initial weights are trained; then trials on parts of the set find the largest that is known
+completely.
 
 One trunk of constant rate with a decay for every rung would take fewer steps (Hu et al. 2024,
 MiniCPM). At the learning rates that are best here its models know 1 to 4% less in the end and
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from memobench.common.errors import agree, require, short_repr
+from memobench.common.errors import require
 from memobench.core import columns as col
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, choice, declare, integer
@@ -27,16 +28,16 @@ from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, Run
 from memobench.core.spec import MOST_SEED, kind, nested
 from memobench.engine import Policy
-from memobench.methods.findings import PILOT_ROUNDS, ROUNDS
-from memobench.methods.ladders import Ladders
-from memobench.methods.parts import OfParts
+from memobench.methods.capacity_policy import CapacityPolicy
+from memobench.methods.subset_methods import SubsetMethod
 from memobench.methods.training import Training
+from memobench.methods.trial_schedule import PILOT_ROUNDS, ROUNDS
 from memobench.store.rows import parse_list
 
 # Raised whenever a run would make other trainings: ids then differ, and results never mix.
 RULES = 1
 # Rows list bits with so many digits.
-_LISTED = 1e-3
+LISTED = 1e-3
 # The columns of trials with a learning rate of their own.
 _OF_TRIAL_PILOTS = ("pilot_trials", "trial_rate")
 # Steps of a rung over those of the one before.
@@ -44,7 +45,7 @@ GROWTH = 4
 
 
 @kind("capacity")
-class Capacity(OfParts):
+class Capacity(SubsetMethod):
     """The capacity of an architecture: means over label `tables` and `inits` of each.
 
     Every model is one `training` on all examples of the task, with the labels of one table and
@@ -101,20 +102,11 @@ class Capacity(OfParts):
         )
         require(
             epochs % GROWTH ** (rungs - 1) == 0,
-            f"epochs={epochs} are no multiple of {GROWTH}^{rungs - 1}, as rungs={rungs} "
+            f"epochs={epochs} are not a multiple of {GROWTH}^{rungs - 1}, as rungs={rungs} "
             "need; fix one of them",
         )
         # The first rung is the shortest.
         self.training.check_decay(epochs // GROWTH ** (rungs - 1))
-
-    @classmethod
-    def of_tables(cls, row: Mapping[str, Any], measure: str) -> np.ndarray | None:
-        lists = {"bits": ("rung_bits", 1), "accuracy": ("rung_known", row["n_examples"])}
-        if measure not in lists:
-            return None
-        name, whole = lists[measure]
-        value_TxS = np.reshape(parse_list(row[name])[-1], (int(row["tables"]), int(row["inits"])))
-        return value_TxS.mean(axis=1) / whole
 
     @property
     def ladder(self) -> list[int]:
@@ -123,7 +115,7 @@ class Capacity(OfParts):
 
     @property
     def lanes(self) -> int:
-        """How many models are trained for every rung."""
+        """The number of models that are trained for every rung."""
         return self.tables * self.inits
 
     def tasks(self, run: Run) -> list[Any]:
@@ -155,11 +147,11 @@ class Capacity(OfParts):
         return super().pack_key(run), self.tables
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> Policy:
-        return Ladders(pack, checkpoints)
+        return CapacityPolicy(pack, checkpoints)
 
     def check_lists(self, run: Run, row: Mapping[str, Any]) -> None:
         """Raises UserError unless a row's lists are of the rungs, models and trials of its run."""
-        for name, column in self.filled().items():
+        for name, column in self.row_columns().items():
             column.domain.validate(name, column.domain.read(row[name]))
         task: Any = run.task
         most = task.n_examples * math.log2(task.n_choices) * (1 + 1e-6)
@@ -191,24 +183,9 @@ class Capacity(OfParts):
             )
 
     def _are_of_models(self, value_KxL: Any, most: float) -> bool:
-        """Whether there is a number from 0 to `most` for every rung and model."""
+        """True where there is a number from 0 to `most` for every rung and model."""
         whole = [len(value_L) for value_L in value_KxL] == [self.lanes] * self.rungs
         return whole and all(0 <= value <= most for value_L in value_KxL for value in value_L)
-
-    def check_weights(self, run: Run, row: Mapping[str, Any], counted: Mapping[str, Any]) -> None:
-        """The weights that are kept are those of the most bits, of all models of the row."""
-        best = row["best_bits"]
-        require(
-            agree(best, counted["bits"], 1e-3),
-            f"best_bits={short_repr(best)}, but the weights that were kept know "
-            f"{short_repr(counted['bits'])}; delete the wrong one",
-        )
-        most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
-        require(
-            most <= best + _LISTED,
-            f"best_bits must be the most of all models, {short_repr(most)}, got "
-            f"{short_repr(best)}. Delete the row",
-        )
 
     def all_trials(self, row: Mapping[str, Any]) -> list[tuple[float, int, int]]:
         """Learning rate, examples, and whether 99% came to be known, of every trial of a row.
@@ -224,7 +201,7 @@ class Capacity(OfParts):
             *((rate * factor, n, known) for factor, n, known in pilots),
         ]
 
-    def filled(self) -> dict[str, Column]:
+    def row_columns(self) -> dict[str, Column]:
         """The columns that a row of this method has, of those that such rows may have."""
         left_out = () if self.trial_pilots else _OF_TRIAL_PILOTS
         return {x: column for x, column in self.columns_of_rows().items() if x not in left_out}
@@ -274,6 +251,19 @@ class Capacity(OfParts):
         )
 
 
+def means_of_tables(row: Mapping[str, Any], measure: str) -> np.ndarray | None:
+    """value_T: what a row's models measured, a mean for each label table; None for one model.
+
+    Where it is there, intervals are over tables, as those of other rows are over seeds.
+    """
+    lists = {"bits": ("rung_bits", 1), "accuracy": ("rung_known", row["n_examples"])}
+    if row["method"] != Capacity.name or measure not in lists:
+        return None
+    name, whole = lists[measure]
+    value_TxS = np.reshape(parse_list(row[name])[-1], (int(row["tables"]), int(row["inits"])))
+    return value_TxS.mean(axis=1) / whole
+
+
 def _are_parts(trials: Any, n_examples: int) -> bool:
-    """Whether trials are of so many examples at most, each with 1 or 0."""
+    """True where trials are of so many examples at most, each with 1 or 0."""
     return all(0 < n <= n_examples and known in (0, 1) for n, known in trials)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
 from memobench.engine import Signature
 from memobench.methods.by_training import ByTraining
-from memobench.methods.epochs import EpochJob, Epochs
+from memobench.methods.epochs import EpochJob, EpochPolicy
 from memobench.methods.training import Training
 
 
@@ -45,14 +46,17 @@ class Checked(ByTraining):
             f"n_batches={self.training.n_batches}; fix one of them",
         )
 
-    def signature(self, module: Module, task: Any) -> Signature:
-        return dataclasses.replace(self.training.signature(module, task), curve=False)
+    def pack_key(self, run: Run) -> Hashable:
+        return type(self), self.training.pack_key(run)
+
+    def program(self, pack: Pack) -> Signature:
+        return dataclasses.replace(self.training.program(pack), curve=False)
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
         return dataclasses.replace(super().cost(run, module), queues=True)
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
-        return Checks(pack, checkpoints)
+        return CheckedPolicy(pack, checkpoints)
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
@@ -63,7 +67,7 @@ class Checked(ByTraining):
 
 
 @dataclasses.dataclass(eq=False)
-class _Course(EpochJob):
+class CheckedJob(EpochJob):
     """A run, the best of its checks, and the loss at the last."""
 
     best: float = 0.0
@@ -71,20 +75,20 @@ class _Course(EpochJob):
     loss: float = math.nan
 
 
-class Checks(engine.EachOnce, Epochs):
+class CheckedPolicy(engine.OneJobPerRun, EpochPolicy):
     """Every run of a pack trains once, and is looked at from time to time."""
 
     def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack)
         self.width = pack.slots
-        self.take_up(self.load(checkpoints, _course(run)) for run in pack.runs)
+        self.set_jobs(self.load(checkpoints, _make_job(run)) for run in pack.runs)
 
-    def due(self, job: Any) -> bool:
+    def is_due(self, job: Any) -> bool:
         return job.step >= job.steps or job.step % job.run.method.evaluate_every == 0
 
-    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+    def record_evaluation(self, job: Any, loss: float, accuracy: float) -> None:
         task = job.run.task
-        if task.counts_examples:  # A mean of float32 may miss the share that it counts.
+        if task.is_even:  # A mean of float32 may miss the share that it counts.
             accuracy = round(accuracy * task.n_predicted) / task.n_predicted
         job.loss = loss
         if accuracy > job.best:
@@ -112,10 +116,10 @@ class Checks(engine.EachOnce, Epochs):
         )
 
 
-def _course(run: Run) -> _Course:
+def _make_job(run: Run) -> CheckedJob:
     method: Any = run.method
     training = method.training
-    return _Course(
+    return CheckedJob(
         run=run,
         steps=training.steps,
         epochs=training.epochs,

@@ -18,8 +18,7 @@ import numpy as np
 from memobench import engine
 from memobench.core import module as models
 from memobench.core.run import Pack, Run
-from memobench.engine import Job, Lane, Program, Signature, devices, reading
-from memobench.planner import packing
+from memobench.engine import Job, Lane, Program, Signature, batches, devices
 
 # How a rate falls.
 LINEAR, COSINE, ROOT = range(3)
@@ -28,8 +27,12 @@ LINEAR, COSINE, ROOT = range(3)
 class Schedule(NamedTuple):
     """The learning rate over the epochs of a training, as numbers, or arrays along lanes.
 
-    first, last: rates. rises: share of the epochs in which it comes to the first rate. falls_from:
-    after which share of them it begins to fall. shape: LINEAR, COSINE or ROOT.
+    Attributes:
+      first: rate of the first epoch.
+      last: rate reached after the last.
+      rises: share of the epochs in which it comes to the first rate.
+      falls_from: share of the epochs after which it begins to fall.
+      shape: LINEAR, COSINE or ROOT.
     """
 
     first: Any
@@ -57,7 +60,10 @@ class Schedule(NamedTuple):
 class EpochJob(Job):
     """A model trained for whole epochs by a schedule of learning rates.
 
-    number: of the model among those of its run that do not share initial weights and batches.
+    Attributes:
+      number: of the model among those of its run that do not share initial weights and batches.
+      epochs: how many it takes.
+      schedule: of its learning rates.
     """
 
     number: int = 0
@@ -69,13 +75,13 @@ def _model(job: EpochJob) -> tuple[Run, int]:
     return job.run, job.number
 
 
-class Epochs(engine.Policy):
+class EpochPolicy(engine.Policy):
     """A policy that trains by the protocols of a Training; subclasses say which jobs there are."""
 
     def __init__(self, pack: Pack) -> None:
-        self.signature: Signature = packing.signature(pack)
+        self.signature: Signature = pack.signature
         self.seconds, self.runs = pack.seconds, pack.runs
-        # Of the jobs in the lanes, set by `seat`.
+        # Of the jobs in the lanes, set by `lane_inputs`.
         self._schedule, self._epochs_R = Schedule(np.zeros(0), np.zeros(0)), np.zeros(0)
         self._jobs: Sequence[Any] = ()
         self._key_R: Any = None
@@ -87,7 +93,7 @@ class Epochs(engine.Policy):
         self.n_instances = len(self.instances)
         target = self.signature.task.shapes()
         padded = (models.pad_to(task.sample(), target) for task in self.instances)
-        self.data = devices.shared(
+        self.data = devices.replicate(
             {
                 "instances": models.stack(padded),
                 "draws": jnp.stack([self.draws(task) for task in self.instances]),
@@ -113,15 +119,15 @@ class Epochs(engine.Policy):
         return job.run.task
 
     def n_examples(self, job: Any) -> int:
-        """How many of its instance's examples a job memorizes."""
+        """The number of its instance's examples that a job memorizes."""
         return job.run.task.n_examples
 
     def shuffle_key(self, run: Run, number: int) -> jax.Array:
         """The key of the shuffles of a model's batches."""
-        key = reading.shuffle_key(run)
+        key = batches.shuffle_key(run)
         return jax.random.fold_in(key, number) if number else key
 
-    def seat(self, jobs: Sequence[Any]) -> Lane:
+    def lane_inputs(self, jobs: Sequence[Any]) -> Lane:
         self._schedule = Schedule(*np.array([job.schedule for job in jobs]).T)
         self._epochs_R = np.array([job.epochs for job in jobs])
         self._jobs, self._key_R, self._order_RxLxB = jobs, None, None
@@ -159,4 +165,4 @@ class Epochs(engine.Policy):
             self._order_RxLxB = program.shuffle(self._key_R, epoch_R)
         if chunk_steps == n_steps:
             return self._order_RxLxB
-        return program.pick(self._order_RxLxB, devices.split(start_R.astype(np.int32)))
+        return program.slice_epoch(self._order_RxLxB, devices.split(start_R.astype(np.int32)))

@@ -30,7 +30,7 @@ from memobench.core.run import Cost, Method, OnSteps, Pack, PackResult, Run
 from memobench.core.spec import kind
 from memobench.engine import compiling, devices, initializing
 from memobench.engine.devices import SHARED, SPLIT
-from memobench.tasks.tokens import Instance
+from memobench.tasks.tokens import Instance, TokenTask
 
 # The label of its rows.
 OPTIMUM = "optimum in double precision"
@@ -46,9 +46,6 @@ class Optimum(Method):
     """
 
     protocol: ClassVar[str] = "optimal"
-    bits_per_weight: ClassVar[float] = 64.0
-    # It is searched for by more than its counted iterations.
-    stepwise: ClassVar[bool] = False
 
     starts: int = integer("initial weights", 1, default=64, most=2**20)
     adam_steps: int = integer("steps of Adam from each", 1, default=1000)
@@ -69,7 +66,7 @@ class Optimum(Method):
     def check_run(self, run: Run) -> None:
         task = run.task
         require(
-            task.of_tokens and not task.in_blocks,
+            isinstance(task, TokenTask) and not task.in_blocks,
             f"method: an Optimum does not serve the task {task.name!r}; use a Training",
         )
 
@@ -141,8 +138,8 @@ def solve(pack: Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackR
     task = pack.runs[0].task
     method: Any = pack.runs[0].method
     n_runs = len(pack.runs)
-    shape = (pack.module, task.signature(), method, devices.filled(n_runs))
-    program, compile_seconds = compiling.timed(_compile, *shape)
+    shape = (pack.module, task.signature(), method, devices.round_up_to_devices(n_runs))
+    program, compile_seconds = compiling.call_timed(_compile, *shape)
     variables = _starts(pack, method.starts)
     instances = [run.task.sample() for run in pack.runs]
     with jax.enable_x64(True):
@@ -161,7 +158,7 @@ def solve(pack: Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackR
             polish, found, goes_on_RxM = program.lbfgs(polish, *data, min(stop, method.steps))
             if not np.any(goes_on_RxM):
                 break
-        found = devices.first(n_runs, jax.tree.map(np.asarray, found))
+        found = devices.without_fill(n_runs, jax.tree.map(np.asarray, found))
         best = jax.vmap(program.unravel)(found.flat_MxP[:, 0])
     loss_R, accuracy_R = found.loss_M[:, 0], found.accuracy_M[:, 0]
     return PackResult.of_ends(
@@ -177,6 +174,8 @@ def solve(pack: Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackR
             }
             for i in range(len(pack.runs))
         ),
+        # In float32 an optimum in double precision is another number.
+        weights=(None,) * n_runs,
     )
 
 
@@ -197,11 +196,14 @@ class _Polish(NamedTuple):
 
 
 class _Program(NamedTuple):
-    """The search for packs of so many runs, compiled, and the way from flat parameters to a tree.
+    """The search for packs of so many runs, compiled.
 
-    adam: from the descents of all starts and the number of their steps so far, AT_ONCE more steps,
-    and losses. begin: the best starts, to be polished. lbfgs: iterations up to so many in all, what
-    they have found, and which starts go on.
+    Attributes:
+      adam: from the descents of all starts and the number of their steps so far, AT_ONCE more
+        steps, and losses.
+      begin: the best starts, to be polished.
+      lbfgs: iterations up to so many in all, what they have found, and which starts go on.
+      unravel: from flat parameters to a tree.
     """
 
     adam: Any
@@ -237,29 +239,29 @@ def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> _Program:
         def lbfgs(polish: Any, constants: Any, memorized: Instance, stop: jax.Array) -> Any:
             objective = of(constants, memorized)
             polish = jax.vmap(functools.partial(_lbfgs, objective, stop))(polish)
-            found = jax.vmap(functools.partial(_found, objective))(polish)
+            found = jax.vmap(functools.partial(_evaluate, objective))(polish)
             order_M = jnp.argsort(found.loss_M)
             goes_on_M = jax.vmap(functools.partial(_goes_on, method.steps))(polish)
             return polish, jax.tree.map(lambda x: x[order_M], found), goes_on_M
 
-        def compiled(function: Any, *arguments: Any) -> Any:
+        def compile_of_all(function: Any, *arguments: Any) -> Any:
             """The function of stacked runs; a number is of all of them."""
             are_split = [not isinstance(x, int) for x in arguments]
             specs = tuple(SPLIT if x else SHARED for x in are_split)
             of_all = jax.vmap(function, in_axes=[0 if x else None for x in are_split])
-            return compiling.compiled(of_all, *arguments, specs=specs)
+            return compiling.compile_stacked(of_all, *arguments, specs=specs)
 
-        def stacked(*sizes: int) -> Callable[[Any], Any]:
+        def stack(*sizes: int) -> Callable[[Any], Any]:
             return lambda x: jax.ShapeDtypeStruct((n_runs, *sizes, *x.shape), x.dtype)
 
         memorized = jax.eval_shape(_double, task.shapes())
-        data = jax.tree.map(stacked(), (variables["constants"], memorized))
+        data = jax.tree.map(stack(), (variables["constants"], memorized))
         descent = _Descent(flat, jax.eval_shape(optax.scale_by_adam().init, flat))
-        descent = jax.tree.map(stacked(method.starts), descent)
-        to_descend = compiled(adam, descent, *data, 0)
+        descent = jax.tree.map(stack(method.starts), descent)
+        to_descend = compile_of_all(adam, descent, *data, 0)
         descent, loss_RxM = to_descend.out_info
-        to_begin = compiled(begin, descent.flat_P, loss_RxM, *data)
-        to_polish = compiled(lbfgs, to_begin.out_info, *data, 0)
+        to_begin = compile_of_all(begin, descent.flat_P, loss_RxM, *data)
+        to_polish = compile_of_all(lbfgs, to_begin.out_info, *data, 0)
         return _Program(to_descend, to_begin, to_polish, unravel)
 
 
@@ -348,6 +350,6 @@ def _lbfgs(objective: Objective, stop: jax.Array, polish: _Polish) -> _Polish:
     return jax.lax.while_loop(functools.partial(_goes_on, stop), step, polish)
 
 
-def _found(objective: Objective, polish: _Polish) -> _Found:
+def _evaluate(objective: Objective, polish: _Polish) -> _Found:
     loss, accuracy = objective(polish.flat_P)
     return _Found(polish.flat_P, loss, accuracy, jnp.abs(polish.gradient_P).max(), polish.i)

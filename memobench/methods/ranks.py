@@ -26,11 +26,13 @@ MOST_EXAMPLES = 8192
 
 
 def columns(module: Module, variables: Any, data: Labelled, n_examples: int) -> dict[str, Any]:
-    """What a results row says of a module with `streams` and `attention` on a set's first examples.
+    """Columns of a module with `streams` and `attention` on the first examples of a set.
 
-    stream_ranks: for each layer, of the T vectors that enter it at the query. attention_rank: of
-    the T x H·N weights of the last layer from the query to its context. A singular value counts if
-    it exceeds max(shape) times the epsilon of float64 times the largest.
+    A singular value counts if it exceeds max(shape) times the epsilon of float64 times the largest.
+
+    Returns:
+      stream_ranks: for each layer, of the T vectors that enter it at the query.
+      attention_rank: of the T x H·N weights of the last layer from the query to its context.
     """
     # Blocks of one size, and no other set for fewer examples: a pack compiles once.
     n_all = min(len(data.label_T), MOST_EXAMPLES)

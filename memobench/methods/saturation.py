@@ -1,4 +1,4 @@
-"""Which heads look at one token only: saturation, as Mahdavi et al. (2024) define it.
+"""Saturation: heads that look at one token only, as Mahdavi et al. (2024) define it.
 
 A head is saturated on an example if its largest attention weight exceeds 0.99. Such a head adds
 the same for every example on which it looks at the same token of a shared context; what tells
@@ -40,10 +40,12 @@ def largest_attention(run: Run, variables: Any) -> np.ndarray:
     if not module.attends:
         raise ValueError(f"{run.architecture.name} has no attention to look at")
     task = run.task
-    return of_module(module, variables, task.signature().inputs, task.sample(), task.n_examples)
+    return largest_of_module(
+        module, variables, task.signature().inputs, task.sample(), task.n_examples
+    )
 
 
-def of_module(
+def largest_of_module(
     module: Module, variables: Any, example: Example, data: Any, n_examples: int
 ) -> np.ndarray:
     """largest_TxH of a module whose inputs are `example(data, i)`, i < n_examples."""
@@ -69,10 +71,12 @@ def _largest(
 
 
 def columns(largest_TxH: np.ndarray) -> dict[str, Any]:
-    """What a results row says of it.
+    """Columns of a row, from its largest attention weights.
 
-    saturated, saturated_by_head: the share of pairs, and of each head's examples.
-    examples_by_serving_heads: how many examples have 0, 1, .., H heads that serve them.
+    Returns:
+      saturated: the share of pairs of a head and an example that are saturated.
+      saturated_by_head: the share of each head's examples.
+      examples_by_serving_heads: how many examples have 0, 1, .., H heads that serve them.
     """
     saturated_TxH = largest_TxH > SATURATED_ATTENTION
     serving_T = (~saturated_TxH).sum(axis=1)

@@ -27,7 +27,7 @@ from memobench.engine import initializing
 from memobench.methods import bisection
 from memobench.methods.bisection import Proposal, Trial
 from memobench.methods.epochs import EpochJob
-from memobench.methods.parts import OfParts, Queue
+from memobench.methods.subset_methods import JobQueue, SubsetMethod
 from memobench.methods.training import Training
 
 # Raised whenever a search would make other trials: run ids then differ, and results never mix.
@@ -35,7 +35,7 @@ RULES = 1
 
 
 @kind("searched")
-class Search(OfParts):
+class Search(SubsetMethod):
     """A model's capacity, by `training` it anew on better and better chosen subsets.
 
     First on all examples of the task, then on the first so many: a bisection, `sizes` of them at a
@@ -66,7 +66,7 @@ class Search(OfParts):
 
     @property
     def lanes(self) -> int:
-        """How many trials a round makes side by side."""
+        """The number of trials that a round makes side by side."""
         return self.sizes * len(self.rate_factors)
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
@@ -81,7 +81,7 @@ class Search(OfParts):
         )
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
-        return Searches(pack, checkpoints)
+        return SearchPolicy(pack, checkpoints)
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:
@@ -125,7 +125,7 @@ CHECK_EVERY = 32
 
 
 @dataclasses.dataclass(eq=False)
-class _TrialJob(EpochJob):
+class TrialJob(EpochJob):
     """A trial, and the best accuracy at its checks so far."""
 
     search: int = 0
@@ -137,17 +137,19 @@ class _TrialJob(EpochJob):
         return self.proposal.n_examples
 
 
-class Searches(Queue):
+class SearchPolicy(JobQueue):
     """Every run of a pack proposes trials, and more of them once these are made.
 
-    trials: of each run, those of its finished rounds, in the order in which they were proposed.
     A killed search keeps those of its open rounds too.
+
+    Attributes:
+      trials: of each run, those of its finished rounds, in the order in which they were proposed.
     """
 
     def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._round: list[dict[Proposal, Trial | None]] = [{} for _ in pack.runs]
-        saved = [_resumed(checkpoints, run) for run in pack.runs]
+        saved = [_resume(checkpoints, run) for run in pack.runs]
         self.trials = [trials for trials, _ in saved]
         self._variables = functools.cache(initializing.init_run)
         for i, (_, open_) in enumerate(saved):
@@ -164,7 +166,7 @@ class Searches(Queue):
                 if job is not None and checked.size:
                     job.best = max(job.best, float(checked.max()))
 
-    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+    def record_evaluation(self, job: Any, loss: float, accuracy: float) -> None:
         job.done, n = True, job.proposal.n_examples
         last = round(accuracy * n) if math.isfinite(loss) else 0
         made = self._round[job.search]
@@ -203,7 +205,7 @@ class Searches(Queue):
         known = {Proposal(*trial[:3]): trial for trial in made}
         self._round[i] = {proposal: known.get(proposal) for proposal in proposals}
         self._waiting += [
-            _TrialJob(
+            TrialJob(
                 run=run,
                 steps=proposal.steps,
                 epochs=proposal.steps // method.training.n_batches,
@@ -217,12 +219,12 @@ class Searches(Queue):
 
 
 def _to_arrays(trials: Sequence[Trial], open_: Sequence[Trial]) -> Arrays:
-    """What a checkpoint holds: trials of finished rounds, and those of the open one that ended."""
+    """Arrays of a checkpoint: trials of finished rounds, and those of the open one that ended."""
     tables = {"trials": trials, "round": open_}
     return {name: np.array(x, np.float64).reshape(-1, 6) for name, x in tables.items()}
 
 
-def _resumed(checkpoints: Checkpoints | None, run: Run) -> tuple[list[Trial], list[Trial]]:
+def _resume(checkpoints: Checkpoints | None, run: Run) -> tuple[list[Trial], list[Trial]]:
     """The same trials of a checkpoint; none where the search would have made others."""
 
     def restore(arrays: Arrays) -> tuple[list[Trial], list[Trial]]:

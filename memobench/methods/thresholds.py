@@ -1,8 +1,8 @@
-"""Capacity: what many trainings of one architecture say together. Pure functions; no files.
+"""Estimates of what many trainings of one architecture know. Pure functions; no files.
 
 *Typical* capacity is a mean over label tables and initial weights at a stated number of steps, with
-its limit for more of them. The largest set known completely is a threshold with noise: `half_known`
-is the size at which half of the trainings know 99%.
+its limit for more of them. The largest set known completely is a threshold with noise:
+`fit_half_known` is the size at which half of the trainings know 99%.
 
 Shape letters: K rungs (numbers of steps), T label tables, S starts of each, F learning rates, P
 pilots of each, G values on a grid of thresholds, W on one of widths, I trials.
@@ -40,25 +40,25 @@ class Trial(NamedTuple):
     complete: bool
 
 
-def complete(known: int, n_examples: int) -> bool:
-    """Whether that many examples known are the set, but for the share that NEARLY leaves out."""
+def is_complete(known: int, n_examples: int) -> bool:
+    """True where that many examples are all, but for the share that NEARLY leaves out."""
     return known >= NEARLY * n_examples - 1e-9
 
 
-def hopeless(progress: float, known: float) -> bool:
-    """Whether a trial of the exact gradient can be given up.
+def should_give_up(progress: float, known: float) -> bool:
+    """True where a trial of the exact gradient can be given up.
 
     Args:
       progress: the share of its steps that it has taken.
       known: the largest share of its examples that it has known so far.
 
-    >>> hopeless(0.5, 0.93), hopeless(0.75, 0.93)
+    >>> should_give_up(0.5, 0.93), should_give_up(0.75, 0.93)
     (False, True)
     """
     return any(progress >= share and known < least for share, least in GIVE_UP)
 
 
-def around(known: float, n_examples: int, chance: float) -> tuple[float, float]:
+def threshold_range(known: float, n_examples: int, chance: float) -> tuple[float, float]:
     """The range of thresholds that are possible, from what is known of a set too large.
 
     From a quarter of what is memorized of all, beyond the share that guesses know, to three times
@@ -74,16 +74,16 @@ def neighbours(factor: float, step: float) -> list[float]:
     return [factor] if step <= 1 else [factor / step, factor, factor * step]
 
 
-def preferred(bits: Mapping[float, float]) -> float:
+def best_factor(bits: Mapping[float, float]) -> float:
     """The factor with most bits, or the largest threshold; of equal ones the least.
 
-    >>> preferred({3: 9.0, 1: 9.0, 0.3: 8.0})
+    >>> best_factor({3: 9.0, 1: 9.0, 0.3: 8.0})
     1
     """
     return max(bits, key=lambda factor: (bits[factor], -factor))
 
 
-def extended(
+def extend_grid(
     factors: Sequence[float], bits: Mapping[float, float], step: float, most: int
 ) -> list[float]:
     """The factors to try: those given, and one beyond the edge while that is best; `most` at most.
@@ -94,18 +94,18 @@ def extended(
       step: the ratio of neighbours.
       most: how many factors are tried in the end.
 
-    >>> extended([1, 3], {1: 9.0, 3: 8.0}, 3, 4)
+    >>> extend_grid([1, 3], {1: 9.0, 3: 8.0}, 3, 4)
     [0.3333333333333333, 1, 3]
     """
     factors = sorted({*factors, *bits})
     if len(factors) >= most or not set(factors) <= bits.keys():
         return factors
-    best = preferred({factor: bits[factor] for factor in factors})
+    best = best_factor({factor: bits[factor] for factor in factors})
     beyond = {factors[0]: best / step, factors[-1]: best * step}
     return sorted([*factors, beyond[best]]) if best in beyond else factors
 
 
-def half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate:
+def fit_half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate:
     """The number of examples that half of the trainings come to know completely.
 
     By the posterior of a logistic curve in the logarithm of that number, flat in both its logarithm
@@ -118,16 +118,16 @@ def half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Estimate
     return Estimate(float(value), float(low), float(high))
 
 
-def thresholds(
+def fit_thresholds(
     trials: Mapping[float, Sequence[Trial]], range_: tuple[float, float]
 ) -> dict[float, float]:
-    """`half_known` of the trials with each factor of the learning rate.
+    """`fit_half_known` of the trials with each factor of the learning rate.
 
     >>> few, more = [Trial(50, True), Trial(90, False)], [Trial(50, True), Trial(90, True)]
-    >>> preferred(thresholds({3.0: few, 1.0: more}, (20, 400)))
+    >>> best_factor(fit_thresholds({3.0: few, 1.0: more}, (20, 400)))
     1.0
     """
-    return {factor: half_known(of, range_).value for factor, of in sorted(trials.items())}
+    return {factor: fit_half_known(of, range_).value for factor, of in sorted(trials.items())}
 
 
 def next_sizes(

@@ -20,16 +20,18 @@ from memobench.constructions import making
 from memobench.constructions.base import Construction
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import choice, integer, number
-from memobench.core.module import Module, trains
+from memobench.core.module import Module, structure, trains
 from memobench.core.run import Pack, PackResult, Run
 from memobench.core.spec import as_text, kind, nested
 from memobench.engine import Signature, devices
-from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, Epochs, Schedule
+from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, EpochPolicy, Schedule
 from memobench.methods.trained import TrainedMethod
 from memobench.numerics.precision import COARSE
 from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.rounded import Rounded
 from memobench.planner import packing
+from memobench.tasks.labelled_contexts import LabelledContexts
+from memobench.tasks.tokens import TokenTask
 
 # As many as a column holds.
 MOST_STEPS = 2**40
@@ -49,7 +51,7 @@ PARTLY_TRAINED = {
 
 @kind("trained")
 class Training(TrainedMethod):
-    """How the weights come about: `epochs` epochs of `n_batches` optimiser steps each.
+    """Training by `epochs` epochs of `n_batches` optimiser steps each.
 
     `published` follows Dana et al. (2025) step for step: a fixed multiset of `batch_size *
     n_batches` examples, reshuffled every epoch; of whole sequences it holds each equally often, and
@@ -206,11 +208,15 @@ class Training(TrainedMethod):
         return self.replace(epochs=factor * self.epochs)
 
     def check_run(self, run: Run) -> None:
-        task = run.task
+        task: Any = run.task
         require(
-            task.of_tokens,
+            isinstance(task, TokenTask),
             f"method: a Training does not train the task {task.name!r}, which is not of tokens; "
-            + ("use an Annealing" if task.labels_contexts else "write a method of your own"),
+            + (
+                "use an Annealing"
+                if isinstance(task, LabelledContexts)
+                else "write a method of your own"
+            ),
         )
         require(
             not task.is_fresh or self.protocol == "published",
@@ -245,7 +251,7 @@ class Training(TrainedMethod):
             self.start.check_model(dataclasses.replace(run, method=self.start))
 
     def trains(self, module: Module) -> Any:
-        """Whether a parameter is trained, by its name."""
+        """A function from a parameter's name to True where it is trained."""
         return trains(module, self.trained)
 
     @property
@@ -254,10 +260,10 @@ class Training(TrainedMethod):
         return _chunk_steps(self.n_batches)
 
     @property
-    def in_words(self) -> str:
+    def summary(self) -> str:
         begins = "" if self.start is None else f", starting from the construction {self.start}"
         only = "" if self.trained is None else f", {self.trained} only"
-        return super().in_words + begins + only
+        return super().summary + begins + only
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
@@ -266,7 +272,13 @@ class Training(TrainedMethod):
         return FINE_TUNED if row["start"] else ""
 
     def signature(self, module: Module, task: Any, subsets: bool = False) -> Signature:
-        """Not seeds, learning rates, numbers of epochs or starts."""
+        """All that decides a program: not seeds, learning rates, numbers of epochs or starts.
+
+        Args:
+          module: the padded one, or its structure alone.
+          task: without what may differ.
+          subsets: whether jobs take the first so many examples of an instance.
+        """
         optimizer: Any = self.optimizer
         if self.precision is not None:
             optimizer = Rounded(optimizer, self.precision, self.rounded is None)
@@ -283,10 +295,14 @@ class Training(TrainedMethod):
         )
 
     def pack_key(self, run: Run) -> Hashable:
-        return self.start
+        own = self.signature(structure(run.module()), run.task.pack_key())
+        return own, self.start
+
+    def program(self, pack: Pack) -> Signature:
+        return self.signature(pack.module, pack.runs[0].task.signature())
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> engine.Policy:
-        return Plain(pack, checkpoints=checkpoints)
+        return TrainingPolicy(pack, checkpoints=checkpoints)
 
 
 @functools.cache
@@ -309,7 +325,7 @@ def train_one(run: Run) -> PackResult:
 
 
 @dataclasses.dataclass(eq=False)
-class _Course(EpochJob):
+class TrainingJob(EpochJob):
     """A whole run: its loss and accuracy, at every step and in the end."""
 
     curve_2xL: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((2, 0), np.float32))
@@ -317,7 +333,7 @@ class _Course(EpochJob):
     accuracy: float = math.nan
 
 
-class Plain(engine.EachOnce, Epochs):
+class TrainingPolicy(engine.OneJobPerRun, EpochPolicy):
     """Every run of a pack trains once, and its weights stay padded and on the device.
 
     They begin as `initial` has them, padded and stacked, as constructions make them, or at random.
@@ -328,12 +344,12 @@ class Plain(engine.EachOnce, Epochs):
     ) -> None:
         methods: list[Any] = [run.method for run in pack.runs]
         if initial is None and methods[0].start:
-            initial = making.initial(pack)
+            initial = making.initial_variables(pack)
         super().__init__(pack)
         self.width = len(pack.runs)
         self._initial = None if initial is None else jax.tree.map(np.asarray, initial)
-        self.take_up(
-            self.load(checkpoints, _course(run, method))
+        self.set_jobs(
+            self.load(checkpoints, _make_job(run, method))
             for run, method in zip(pack.runs, methods, strict=True)
         )
         self._taken: list[tuple[Sequence[Any], Any]] = []
@@ -352,10 +368,10 @@ class Plain(engine.EachOnce, Epochs):
                 job.curve_2xL[0, step_R[i] : stop] = loss_RxC[i]
                 job.curve_2xL[1, step_R[i] : stop] = accuracy_RxC[i]
 
-    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+    def record_evaluation(self, job: Any, loss: float, accuracy: float) -> None:
         job.loss, job.accuracy, job.done = loss, accuracy, True
 
-    def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
+    def receive_finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
         self._taken.append((jobs, take().variables))
 
     def result(self, compile_seconds: float) -> PackResult:
@@ -374,7 +390,7 @@ class Plain(engine.EachOnce, Epochs):
         """The final weights, padded and stacked in the order of the runs."""
         (jobs, variables), *others = self._taken
         if not others and list(jobs) == self.all:
-            return devices.first(len(jobs), variables)
+            return devices.without_fill(len(jobs), variables)
         order = {job: i for i, job in enumerate(job for jobs, _ in self._taken for job in jobs)}
         places = np.array([order[job] for job in self.all])
         trees = [variables for _, variables in self._taken]
@@ -391,8 +407,8 @@ class Plain(engine.EachOnce, Epochs):
         require(((accuracy_L >= 0) & (accuracy_L <= 1)).all(), "accuracies must be from 0 to 1")
 
 
-def _course(run: Run, method: Training) -> _Course:
-    return _Course(
+def _make_job(run: Run, method: Training) -> TrainingJob:
+    return TrainingJob(
         run=run,
         steps=method.steps,
         epochs=method.epochs,

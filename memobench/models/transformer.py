@@ -410,7 +410,7 @@ class Transformer(PlainTransformer, TabledModule):
     def _mix(self, layer: int, attention_SH: jax.Array, rows: list[Rows], alone: bool) -> jax.Array:
         """The sum of what all heads add to the output, in R^I."""
         if "value_HI" in rows[0]:
-            product = cpu.mixed if alone else jnp.matmul
+            product = cpu.mix if alone else jnp.matmul
             attended_SI = [
                 product(attention_H, row["value_HI"])
                 for attention_H, row in zip(attention_SH, rows, strict=True)

@@ -35,8 +35,12 @@ FACTORS = {
 class Prediction:
     """Predicted seconds of packs, each with the compilations that it is the first to need.
 
-    guessed: whether nothing was measured on the device. device, workers: where, and how many packs
-    train side by side. wall_seconds: of all packs.
+    Attributes:
+      seconds: of each pack.
+      guessed: whether nothing was measured on the device.
+      device: where the packs train.
+      workers: the number of packs that train side by side.
+      wall_seconds: of all packs.
     """
 
     seconds: tuple[float, ...]
@@ -49,7 +53,14 @@ class Prediction:
 def predict(
     packs: Sequence[Pack], device: str, workers: int, rows: Iterable[Mapping[str, Any]] = ()
 ) -> Prediction:
-    """What the packs take on a device, in this order; rows of shards are what was measured."""
+    """Predicted seconds of packs on a device, in this order.
+
+    Args:
+      packs: to be trained.
+      device: the name of the device.
+      workers: how many packs train side by side.
+      rows: of shards, which hold what was measured.
+    """
     factor = learn_factor(rows, device)
     seen: set[Hashable] = set()
     seconds = []
@@ -75,7 +86,7 @@ def estimate_seconds(pack: Pack, n_programs: int) -> float:
 
 
 def wall_seconds(seconds: Iterable[float], workers: int) -> float:
-    """When the last pack is done if each goes to the first of the workers that is free.
+    """Seconds until the last pack is done, if each goes to the first worker that is free.
 
     >>> wall_seconds([3.0, 2.0, 2.0], workers=2)
     4.0

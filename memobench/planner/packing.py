@@ -20,7 +20,7 @@ import numpy as np
 from memobench.core import module as models
 from memobench.core.module import Module, enclose, paddable_sizes
 from memobench.core.run import Pack, Run
-from memobench.tasks.tokens import EVALUATED_AT_ONCE
+from memobench.tasks.tokens import EVALUATED_AT_ONCE, TokenTask
 
 # Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
 # `costs`) never changes them, for a resumed sweep must find the packs that it left. A pack that
@@ -54,7 +54,7 @@ def make_pack(
     """
     modules = [run.module() for run in runs]
     each = zip(modules, runs, strict=True)
-    if len({(_structure(module, run), _steps(module, run)) for module, run in each}) != 1:
+    if len({(run.method.pack_key(run), _steps(module, run)) for module, run in each}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclose(modules)
     costs = [run.method.cost(run, padded) for run in runs]
@@ -76,7 +76,7 @@ def make_pack(
     )
 
 
-def smaller(pack: Pack) -> list[Pack]:
+def halve_pack(pack: Pack) -> list[Pack]:
     """The same runs as packs that train half as many models at a time, for too small a device.
 
     No packs where one model alone is too large.
@@ -96,18 +96,12 @@ def subset(pack: Pack, runs: Sequence[Run]) -> Pack:
     """The pack reduced to these of its runs, which may be none."""
     if len(runs) == len(pack.runs) or not runs:
         return dataclasses.replace(pack, runs=tuple(runs))
-    smaller = make_pack(runs, pack.module, pack.platform, pack.n_devices)
-    return dataclasses.replace(smaller, slots=min(smaller.slots, pack.slots))
-
-
-def signature(pack: Pack) -> Any:
-    """What decides the program of a pack, but for its number of lanes."""
-    method = pack.runs[0].method
-    return method.signature(pack.module, method.program_task(pack.runs, pack.module))
+    reduced = make_pack(runs, pack.module, pack.platform, pack.n_devices)
+    return dataclasses.replace(reduced, slots=min(reduced.slots, pack.slots))
 
 
 def programs(pack: Pack) -> set[Hashable]:
-    """What a pack needs compiled; equal ones are compiled once."""
+    """The programs that a pack needs; equal ones are compiled once."""
     run = pack.runs[0]
     if run.method.cost(run, pack.module).closed_form:
         return set()
@@ -115,7 +109,7 @@ def programs(pack: Pack) -> set[Hashable]:
         n_instances = len({run.task.seed for run in pack.runs})
     else:
         n_instances = len({task for run in pack.runs for task in run.method.tasks(run)})
-    return {(signature(pack), pack.slots, n_instances)}
+    return {(pack.signature, pack.slots, n_instances)}
 
 
 def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
@@ -128,7 +122,7 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
     groups = collections.defaultdict(list)
     for run in runs:
         module = run.module()
-        groups[_structure(module, run)].append((module, run))
+        groups[run.method.pack_key(run)].append((module, run))
     packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
     return sorted(packs, key=lambda pack: -pack.seconds)
 
@@ -189,8 +183,8 @@ def memory_shared(runs: Sequence[Run]) -> float:
 
 
 def _holds_contexts(run: Run) -> bool:
-    """Whether a pack holds the sets of all seeds, and lanes evaluate theirs side by side."""
-    return not (run.task.of_tokens or run.method.cost(run).closed_form)
+    """True where a pack holds the sets of all seeds, and lanes evaluate theirs side by side."""
+    return not (isinstance(run.task, TokenTask) or run.method.cost(run).closed_form)
 
 
 def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) -> float:
@@ -206,7 +200,7 @@ def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) 
 
 
 def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:
-    """How many lanes train at a time."""
+    """The number of lanes that train at a time."""
     each = [run.method.cost(run, module).lanes for run in runs]
     if not _waits(module, runs[0]):
         return sum(each)
@@ -217,24 +211,17 @@ def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -
 
 
 def _waits(module: Module, run: Run) -> bool:
-    """Whether the run's models may wait for a lane that others leave."""
+    """True where the run's models may wait for a lane that others leave."""
     cost = run.method.cost(run, module)
     return cost.queues or cost.lanes > 1
 
 
 def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
-    """How many lanes a device can train at a time."""
+    """The number of lanes that a device can train at a time."""
     left = _of_platform(MEMORY_BYTES, platform) - memory_shared(runs)
     fits = left / _memory_with_evaluation(module, runs, platform)
     each = memory_per_lane(module, runs[0], platform)
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
-
-
-def _structure(module: Module, run: Run) -> tuple:
-    """Everything that must agree within a pack, but for numbers of steps."""
-    method = run.method
-    signature = method.signature(models.structure(module), method.task_key(run.task))
-    return signature, method.pack_key(run)
 
 
 def _steps(module: Module, run: Run) -> int | None:
@@ -276,10 +263,15 @@ def _cuts(
     platform: str,
     n_devices: int,
 ) -> list[int]:
-    """Where the packs of least predicted time end, in a list of modules M of sizes P.
+    """The ends of the packs of least predicted time, in a list of modules M of sizes P.
 
-    work: seconds of a step of a module, by `step_seconds`.
-    total, longest: steps of all runs of each module, and the most of one that follow one another.
+    Args:
+      modules: in the order of their work.
+      work: seconds of a step of a module, by `step_seconds`.
+      total: steps of all runs of each module.
+      longest: the most of these that follow one another.
+      platform: see `plan`.
+      n_devices: see `plan`.
     """
     if len(modules) == 1:
         return [1]

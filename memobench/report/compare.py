@@ -8,7 +8,7 @@ import pandas as pd
 
 from memobench.analysis import seeds as analysis
 from memobench.analysis import statistics
-from memobench.core.run import Method
+from memobench.methods.capacity import means_of_tables
 from memobench.report import tables
 from memobench.report.experiment import CONFIGURATION_COLUMNS
 from memobench.store.rows import configuration
@@ -86,8 +86,7 @@ def _values(rows: list[Any], measure: str) -> dict[Any, float]:
     """The measure of every seed, or of every label table of a capacity."""
     found: dict[Any, float] = {}
     for row in rows:
-        method: Any = Method.kinds().get(row["method"], Method)
-        if (value_T := method.of_tables(row, measure)) is not None:
+        if (value_T := means_of_tables(row, measure)) is not None:
             found |= {(row["seed"], row["task_seed"] + k): x for k, x in enumerate(value_T)}
         elif row[measure] is not None:
             found[row["seed"], row["task_seed"]] = float(row[measure])

@@ -12,7 +12,10 @@ from memobench.analysis import seeds as analysis
 from memobench.analysis import theorems
 from memobench.common.errors import UserError
 from memobench.common.notation import pluralize
+from memobench.constructions.base import Construction
 from memobench.core.run import Method
+from memobench.methods.by_training import ByTraining
+from memobench.methods.optimum import Optimum
 from memobench.numerics.metrics import NEARLY
 from memobench.report import tables
 from memobench.store.rows import task_columns
@@ -125,9 +128,9 @@ def page(board: pd.DataFrame) -> str:
 
 
 def _is_trained(table: pd.DataFrame) -> pd.Series:
-    """The mask of rows that are trained step by step and measured as they are in the end."""
-    kinds = Method.kinds().items()
-    names = [name for name, x in kinds if x.stepwise and x.accuracy_of_final_weights]
+    """Whether rows are trained step by step and measured as they are in the end."""
+    others = Construction, Optimum, ByTraining
+    names = [name for name, x in Method.kinds().items() if not issubclass(x, others)]
     return table["method"].isin(names)
 
 
@@ -147,8 +150,8 @@ def _is_registered(table: pd.DataFrame) -> np.ndarray:
 
 
 def _method(row: Any) -> str:
-    """The way in which a row's weights come about, in words."""
-    return Method.from_row(row).in_words
+    """How a row's weights come about, in words."""
+    return Method.from_row(row).summary
 
 
 def write(board: pd.DataFrame, folder: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ from memobench.analysis import seeds as analysis
 from memobench.board import capacity_summary
 from memobench.common import notation
 from memobench.common.errors import require, short_repr, suggest
-from memobench.core.run import Method
+from memobench.methods.capacity import means_of_tables
 from memobench.report.drawing import MARKERS, arms, colors_of, possible_range, subplots
 from memobench.store.rows import all_columns, configuration, measures
 
@@ -127,8 +127,7 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
 
 def _means_and_intervals(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     """Means over seeds; rows that are means over label tables have the interval of those."""
-    kinds, records = Method.kinds(), list[Any](rows.to_dict("records"))
-    each = [kinds.get(row["method"], Method).of_tables(row, measure) for row in records]
+    each = [means_of_tables(row, measure) for row in list[Any](rows.to_dict("records"))]
     several = np.array([value_T is not None for value_T in each], bool)
     of_tables = [
         estimates.estimate_mean(value_T[:, None]) for value_T in each if value_T is not None

@@ -11,6 +11,7 @@ against its run, whether the row names it or not, and the summary says how many 
 import collections
 import contextlib
 import dataclasses
+import math
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -33,6 +34,7 @@ from memobench.common.notation import pluralize
 from memobench.core import module as models
 from memobench.core.cells import check_code, from_cells
 from memobench.core.run import Run
+from memobench.methods.capacity import LISTED
 from memobench.store import results, rows
 
 # How far rounding takes two measurements of a run apart: relatively, or absolutely close to zero.
@@ -188,7 +190,7 @@ class _Check:
             f"{path.name} holds weights of another run; delete it",
         )
         if self._recompute:
-            run.method.check_weights(run, row, counting.count(certificate, ["float32"]))
+            check_weights(run, row, counting.count(certificate, ["float32"]))
 
     def theory(self) -> None:
         """Compares all rows with theorems and with certified optima, whichever shard has these."""
@@ -210,6 +212,50 @@ class _Check:
                 f"{pluralize(len(no_runs), 'file')} among weights of no run that is here: "
                 f"{_some(map(escape_unprintable, sorted(no_runs)))}"
             )
+
+
+def check_weights(run: Run, row: _Row, counted: _Row) -> None:
+    """Raises UserError where a run's row says other than was counted of its weights."""
+    if row.get("best_bits") is not None:
+        _check_best(row, counted["bits"])
+        return
+    first = counted["first"]
+    require(
+        first is None,
+        f"the weights that were kept are of the first {first} examples, and the row of all; "
+        "delete them",
+    )
+    # An example may be on the edge: rows are measured in float32, weights in double precision.
+    edge = max(1.5 / counted["n_examples"], within := 1e-3)
+    n_answers, chance = run.task.n_predicted, run.task.chance
+    zeros = {
+        "accuracy": edge,
+        "memorized": edge * n_answers / (1 - chance),
+        "bits": within * n_answers * math.log2(run.task.n_choices or 2),
+        "loss": 1e-5,
+    }
+    for name, zero in zeros.items():
+        require(
+            agree(row[name], counted[name], within, zero),
+            f"{name}={short_repr(row[name])}, but the weights that were kept have "
+            f"{short_repr(counted[name])}; delete the wrong one",
+        )
+
+
+def _check_best(row: _Row, bits: float) -> None:
+    """Raises UserError unless weights of these bits are the best of all models of the row."""
+    best = row["best_bits"]
+    require(
+        agree(best, bits, 1e-3),
+        f"best_bits={short_repr(best)}, but the weights that were kept know "
+        f"{short_repr(bits)}; delete the wrong one",
+    )
+    most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
+    require(
+        most <= best + LISTED,
+        f"best_bits must be the most of all models, {short_repr(most)}, got "
+        f"{short_repr(best)}. Delete the row",
+    )
 
 
 def _check_model(run: Run, row: _Row) -> None:

@@ -218,7 +218,7 @@ def fitting(pack: Pack, train: Callable[[Pack], PackResult]) -> Iterator[tuple[P
         else:
             yield part, result
             continue
-        smaller = packing.smaller(part)
+        smaller = packing.halve_pack(part)
         if not smaller:
             too_large += part.runs
             continue
@@ -309,8 +309,7 @@ def _certificate(run: Run, found: Weights) -> bytes | None:
 
 def _of_variables(run: Run, variables: Any, place: int) -> Weights | None:
     """A run's weights out of those of a pack, which are padded and stacked."""
-    # In float32 an optimum in double precision is another number.
-    if not variables or run.method.bits_per_weight != 32:
+    if not variables:
         return None
     shapes = certificates.shapes(run.module(), run.task.context_length)
     padded = traverse_util.flatten_dict(variables["params"], sep="/")

@@ -8,7 +8,7 @@ Shape letters: T examples, N context_length, I input_dim, B vectors in the bag.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -60,7 +60,6 @@ class LabelledContexts(Task):
     """
 
     question: ClassVar[str] = "query"
-    labels_contexts: ClassVar[bool] = True
     constructible: ClassVar[bool] = True
     theorems: ClassVar[dict] = {
         theory.THEOREM_1: theory.always,
@@ -118,19 +117,9 @@ class LabelledContexts(Task):
         """Without sizes: how many examples and vectors a run reads is data, not shape."""
         return self.replace(n_examples=1, context_length=1, seed=0)
 
-    def with_count(self, n_examples: int) -> Self:
+    def first(self, n_examples: int) -> Self:
+        """The task of the first so many examples."""
         return self.replace(n_examples=n_examples)
-
-    def enclose(self, tasks: Sequence[Self]) -> Self:
-        """The task that has each of these as a prefix, apart from seeds.
-
-        Its n_examples is rounded up to 2^i or 3 * 2^i, so that more packs share a compilation.
-        """
-        return self.replace(
-            n_examples=round_up(max(task.n_examples for task in tasks)),
-            context_length=max(task.context_length for task in tasks),
-            seed=0,
-        )
 
     def sample(self) -> Labelled:
         n_examples, size = self.n_examples, self.input_dim

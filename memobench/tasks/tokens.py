@@ -66,7 +66,10 @@ class TokenTask(Task):
     A kind defines `sample_next`, and `sample_sequences` where sequences are not drawn uniformly.
     """
 
-    of_tokens: ClassVar[bool] = True
+    # Whether examples are evaluated block by block, because they are many or long.
+    in_blocks: ClassVar[bool] = False
+    # Whether every step draws a new batch instead of taking one from a fixed training set.
+    is_fresh: ClassVar[bool] = False
     # Whether the task lists its sequences even if they are all N^S.
     always_listed: ClassVar[bool] = False
     # Whether only tokens with a prior, as sequences, are possible answers.
@@ -106,18 +109,8 @@ class TokenTask(Task):
         return self.n_sequences is not None or self.always_listed
 
     @property
-    def shares_inputs(self) -> bool:  # type: ignore[override]
-        """True where all sequences of the same tokens are read."""
-        return not self.is_listed
-
-    @property
     def is_even(self) -> bool:
         return self.zipf_exponent is None
-
-    @property
-    def counts_examples(self) -> bool:
-        """Weighted by an uneven prior, accuracy and loss do not count sequences."""
-        return self.is_even
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -352,7 +345,13 @@ class TokenTask(Task):
 
     # --- Parts: the first so many examples, for tasks that have them ----------------------------
 
+    def first(self, n_examples: int) -> Self | None:
+        """The task of the first so many examples; None where there is none such."""
+        del n_examples
+        return None
+
     def part(self, data: Instance, n_examples: int) -> Instance:
+        """The first examples of an instance, for tasks that have them."""
         n = n_examples
         prior_T = jnp.full(n, 1 / n, jnp.float32)
         return Instance(data.next_TxK[:n], data.probability_TxK[:n], prior_T, data.tokens_TxS[:n])
@@ -405,7 +404,7 @@ class SampledTask(TokenTask):
         changes: dict[str, Any] = {"n_sequences": 1, "seed": 0}
         return self.replace(**changes)
 
-    def with_count(self, n_examples: int) -> Self:
+    def first(self, n_examples: int) -> Self:
         return self.replace(n_sequences=n_examples)
 
 

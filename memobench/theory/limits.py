@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.core.spec import Spec
 from memobench.theory.theorem import DANA, MAHDAVI, Limit, Sizes
 
 # A head is saturated on an example if its largest attention weight exceeds this.
@@ -75,11 +74,9 @@ UPPER_BOUNDS = (COUNTING, PROPOSITION_2, RANK_OF_WEIGHTS, PROPOSITION_1)
 
 
 def _bits_per_weight(sizes: Sizes) -> Any:
-    """The bits of one weight: those that a construction stored, or the method's precision."""
-    methods: Any = Spec.families["method"]
-    known = {name: kind.bits_per_weight for name, kind in methods.kinds().items()}
-    bits = np.vectorize(lambda name: known.get(name, methods.bits_per_weight), otypes=[float])
-    by_method = bits(np.asarray(sizes["method"], object))
+    """What one weight can hold: what a construction stored, or the method's precision."""
+    # An Optimum's weights alone are of double precision.
+    by_method = np.where(np.asarray(sizes["method"], object) == "optimised", 64.0, 32.0)
     stored = sizes.get("stored_bits")
     if stored is None:
         return by_method

@@ -73,7 +73,7 @@ def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, mo
     first = small.train(pack_of(MIX))
     # Runs end after 20, 40 and 60 steps; three slots become two and one.
     assert rounds == [3, 3, 2, 2, 1, 1]
-    assert [loop.narrowed(3, n) for n in (3, 2, 1)] == [3, 2, 1]
+    assert [loop.narrow_width(3, n) for n in (3, 2, 1)] == [3, 2, 1]
     assert [width for _, width, _ in made] == [3, 2, 1]
     assert first.compile_seconds > 0
     # Other sizes, seeds and rates are data; the longest run waits until a slot is free.
@@ -167,9 +167,7 @@ def test_a_plan_unites_what_padding_unites_longest_first(platform):
     assert steps[0] == 70 > steps[1]
     assert 1 <= pack.slots <= len(runs)
     # 99 examples, rounded up to share a compilation with other packs.
-    assert packing.signature(pack).task == dataclasses.replace(
-        TASK, n_examples=128, context_length=9
-    )
+    assert pack.signature.task == dataclasses.replace(TASK, n_examples=128, context_length=9)
     assert 0 < pack.waste < 1
     apart = [run_of(0), *(run_of(0, **fields) for fields in DIVIDED)]
     packs = packing.plan(apart, platform)
@@ -192,7 +190,7 @@ def test_what_does_not_fit_waits(monkeypatch):
 
 @pytest.mark.parametrize("n_examples", [1, 2, 3, 5, 96, 97, 1000, 1025])
 def test_few_sizes_of_the_set_hold_all_runs(n_examples):
-    largest = packing.signature(packing.make_pack([run_of(n_examples=n_examples)])).task.n_examples
+    largest = packing.make_pack([run_of(n_examples=n_examples)]).signature.task.n_examples
     assert n_examples <= largest < 1.5 * n_examples
     powers = 2 ** np.arange(12)
     assert largest in {*powers, *(3 * powers)}
@@ -201,11 +199,11 @@ def test_few_sizes_of_the_set_hold_all_runs(n_examples):
 def test_a_part_of_a_pack_keeps_the_shapes_of_its_module(monkeypatch):
     """Runs of short contexts alone in a module that was made for long ones."""
     short = [run_of(0), run_of(1), FILLING, run_of(2)]
-    first, second = packing.smaller(packing.make_pack(short))
+    first, second = packing.halve_pack(packing.make_pack(short))
     assert first.module == second.module == packing.make_pack(short).module
     monkeypatch.setitem(packing.MAX_RUNS, "cpu", 2)
     for pack in [first, second, *packing.plan(short, "cpu")]:
-        assert packing.signature(pack).task.context_length == pack.module.context_length
+        assert pack.signature.task.context_length == pack.module.context_length
     part, filled = run_of(0, n_examples=30), [run_of(0, n_examples=30), FILLING]
     alone = small.train(pack_of([part]))
     assert_close(alone, part_of(small.train(pack_of(filled)), 0))

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from memobench.core import module as models
-from memobench.engine import initializing, loop, program, reading
+from memobench.engine import batches, initializing, loop, program
 from memobench.engine.lanes import Best, Lane
 from memobench.methods import annealing, saturation, training
 from memobench.numerics import metrics
@@ -182,7 +182,7 @@ def test_blocks_of_examples_are_evaluated_as_one(monkeypatch):
     n_examples, which_set = [1, 12, 24, 23], [0, 1, 1, 0]
     lanes = Lane(jnp.array(which_set), jnp.array(n_examples), jnp.ones(4), jnp.zeros(4))
     stacked, data = (jax.tree.map(lambda *xs: jnp.stack(xs), *each) for each in (trees, sets))
-    evaluate = quick_jit(reading.evaluate_prefixes, static_argnums=0)
+    evaluate = quick_jit(batches.evaluate_prefixes, static_argnums=0)
     loss_R, accuracy_R = evaluate(module, stacked, data, lanes)
     alone = quick_jit(_each_alone, static_argnums=0)
     for i, (n, which) in enumerate(zip(n_examples, which_set, strict=True)):
@@ -201,11 +201,11 @@ def test_weights_that_know_all_are_kept_whatever_their_loss(stops_at, kept):
 
 
 def test_padding_stays_exactly_zero_in_weights_and_moments():
-    lanes = loop.Lanes(annealing.Annealed(pack_of(MIX)))
+    lanes = loop.Lanes(annealing.AnnealingPolicy(pack_of(MIX)))
     for _ in range(5):
         lanes.fill()
         lanes.train()
-        lanes.look()
+        lanes.evaluate()
         for i, job in enumerate(lanes.jobs):
             if job is None:
                 continue

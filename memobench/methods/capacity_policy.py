@@ -1,6 +1,6 @@
 """The policy of a Capacity over the engine's lanes, which the runs of a pack share.
 
-`findings` says which trainings a run makes next; here they are trained.
+`trial_schedule` says which trainings a run makes next; here they are trained.
 """
 
 from __future__ import annotations
@@ -19,19 +19,24 @@ from memobench.core import module as models
 from memobench.core.checkpoints import Arrays, Checkpoints, resume
 from memobench.core.run import Pack, PackResult, Run, Weights
 from memobench.engine import initializing, lanes
-from memobench.methods import thresholds as capacity
+from memobench.methods import thresholds
 from memobench.methods.epochs import EpochJob
-from memobench.methods.findings import Findings, Proposal, method_of
-from memobench.methods.parts import Queue
+from memobench.methods.subset_methods import JobQueue
+from memobench.methods.trial_schedule import Findings, Proposal, method_of
 from memobench.numerics import metrics
 
 
 @dataclasses.dataclass(eq=False)
-class _Model(EpochJob):
+class ModelJob(EpochJob):
     """One training.
 
-    owner: the place of its run in the pack. most, seen: the best accuracy of any step, and since
-    the last look. bits, known: of its examples, by the final weights.
+    Attributes:
+      owner: the place of its run in the pack.
+      proposal: that it follows.
+      most: the best accuracy of any step.
+      seen: the best accuracy since the last evaluation.
+      bits: of its examples, by the final weights.
+      known: examples known by the final weights.
     """
 
     owner: int = 0
@@ -46,13 +51,13 @@ class _Model(EpochJob):
         return self.proposal.n_examples
 
 
-class Ladders(Queue):
+class CapacityPolicy(JobQueue):
     """Every run of a pack has its pilots trained, then its models for every rung, then trials."""
 
     def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         super().__init__(pack, checkpoints)
         self._n_open = [0] * len(pack.runs)
-        self._found = [_resumed(checkpoints, run) for run in pack.runs]
+        self._found = [_resume(checkpoints, run) for run in pack.runs]
         for i in range(len(pack.runs)):
             self._propose(i)
 
@@ -70,12 +75,12 @@ class Ladders(Queue):
                     job.seen = max(job.seen, float(accuracy_C.max()))
                     job.most = max(job.most, job.seen)
 
-    def due(self, job: Any) -> bool:
+    def is_due(self, job: Any) -> bool:
         n = job.n_examples
-        known = capacity.complete(round(job.seen * n), n)
-        return job.step >= job.steps or known or self._hopeless(job)
+        known = thresholds.is_complete(round(job.seen * n), n)
+        return job.step >= job.steps or known or self._should_give_up(job)
 
-    def evaluated(self, job: Any, loss: float, accuracy: float) -> None:
+    def record_evaluation(self, job: Any, loss: float, accuracy: float) -> None:
         finite, n = math.isfinite(loss), job.n_examples
         job.known = round(accuracy * n) if finite else 0
         n_choices = job.run.task.n_choices
@@ -84,15 +89,15 @@ class Ladders(Queue):
         # there is to know.
         job.bits = min(round(bits, 3), n * math.log2(n_choices))
         job.seen = 0.0
-        ends = job.proposal.tries and capacity.complete(job.known, n)
-        job.done = job.step >= job.steps or ends or self._hopeless(job)
+        ends = job.proposal.tries and thresholds.is_complete(job.known, n)
+        job.done = job.step >= job.steps or ends or self._should_give_up(job)
 
-    def _hopeless(self, job: Any) -> bool:
-        """Whether a trial ends though it neither knows all nor has taken all its steps."""
+    def _should_give_up(self, job: Any) -> bool:
+        """True for a trial that ends though it neither knows all nor has taken all its steps."""
         watched = job.proposal.tries and self._exact and method_of(job.run).give_up is not None
-        return watched and capacity.hopeless(job.step / job.steps, job.most)
+        return watched and thresholds.should_give_up(job.step / job.steps, job.most)
 
-    def finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
+    def receive_finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
         taken = functools.cache(lambda: jax.device_get(take()))
         for i, job in enumerate(jobs):
             self._keep(job, functools.partial(self._weights, taken, i, job))
@@ -120,11 +125,11 @@ class Ladders(Queue):
             ),
         )
 
-    def _weights(self, taken: Callable[[], Any], i: int, job: _Model) -> Any:
+    def _weights(self, taken: Callable[[], Any], i: int, job: ModelJob) -> Any:
         """The variables of a job at their true size, on the host."""
         return lanes.crop(taken(), i, self.true_shapes(job)).variables
 
-    def _keep(self, job: _Model, weights: Callable[[], Any]) -> None:
+    def _keep(self, job: ModelJob, weights: Callable[[], Any]) -> None:
         """Writes down what a model came to know, and keeps its weights if none know more."""
         found = self._found[job.owner]
         found.keep(job.proposal, job.bits, job.known)
@@ -136,7 +141,7 @@ class Ladders(Queue):
         """Queues what a run does next, if it is not done."""
         run, plain = self.runs[i], method_of(self.runs[i]).training
         jobs = [
-            _Model(
+            ModelJob(
                 run=run,
                 steps=proposal.steps,
                 number=proposal.number,
@@ -151,8 +156,8 @@ class Ladders(Queue):
         self._n_open[i] += len(jobs)
 
 
-def _resumed(checkpoints: Checkpoints | None, run: Run) -> Findings:
-    """What a checkpoint holds of a run; nothing where it does not say what comes next."""
+def _resume(checkpoints: Checkpoints | None, run: Run) -> Findings:
+    """The findings that a checkpoint holds of a run; none where they do not say what comes next."""
 
     def restore(arrays: Arrays) -> Findings:
         Findings.from_arrays(run, arrays).propose()

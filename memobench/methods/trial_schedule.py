@@ -1,4 +1,4 @@
-"""What the trainings of a Capacity have found, and which come next. Nothing is trained here.
+"""The trainings of a Capacity that come next, from those that have ended. Trains nothing.
 
 Nothing is proposed before what decides it is known: a rung's models wait for its pilots, pilots for
 those of the rung before, trials for pilots of their own and for earlier rounds.
@@ -17,7 +17,7 @@ import numpy as np
 
 from memobench import certificates
 from memobench.core.run import Run
-from memobench.methods import thresholds as capacity
+from memobench.methods import thresholds
 
 # Rounds of trials, and of their pilots; each is chosen by what those before it found.
 ROUNDS, PILOT_ROUNDS = 4, 2
@@ -30,9 +30,14 @@ PILOT, RUNG, TRIAL, TRIAL_PILOT = "pilot", "rung", "trial", "trial pilot"
 class Proposal(NamedTuple):
     """One training to make.
 
-    stage: PILOT, RUNG, TRIAL or TRIAL_PILOT. place: of its rung on the ladder, or in its round of
-    trials. number: of its initial weights and batches. table: of its labels. factor: of the
-    learning rate.
+    Attributes:
+      stage: PILOT, RUNG, TRIAL or TRIAL_PILOT.
+      place: of its rung on the ladder, or in its round of trials.
+      number: of its initial weights and batches.
+      table: of its labels.
+      steps: how many it takes.
+      factor: of the learning rate.
+      n_examples: the first so many are memorized.
     """
 
     stage: str
@@ -45,26 +50,29 @@ class Proposal(NamedTuple):
 
     @property
     def tries(self) -> bool:
-        """Whether it is a trial, which ends when it knows all."""
+        """True for a trial, which ends when it knows all."""
         return self.stage in (TRIAL, TRIAL_PILOT)
 
 
 @dataclasses.dataclass
 class Findings:
-    """What the models of a run have found so far.
+    """The results so far of a run's trainings.
 
-    pilot_bits: by rung, factor of the learning rate and pilot. rungs: bits and examples known, by
-    rung and model. trials: in the order in which they were chosen. pilot_trials: those that choose
-    their learning rate, with its factor. round: trials of the open round that have ended, by place,
-    with the examples they know.
-    best: of the weights that know most bits of the whole: bits, label table, parameters by path.
+    Attributes:
+      run: of a Capacity.
+      pilot_bits: by rung, factor of the learning rate and pilot.
+      rungs: bits and examples known, by rung and model.
+      trials: in the order in which they were chosen.
+      pilot_trials: those that choose their learning rate, with its factor.
+      round: trials of the open round that have ended, by place, with the examples they know.
+      best: of the weights that know most bits of the whole: bits, label table, parameters by path.
     """
 
     run: Run
     pilot_bits: dict[tuple[int, float, int], float] = dataclasses.field(default_factory=dict)
     rungs: dict[tuple[int, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
-    trials: list[capacity.Trial] = dataclasses.field(default_factory=list)
-    pilot_trials: list[tuple[float, capacity.Trial]] = dataclasses.field(default_factory=list)
+    trials: list[thresholds.Trial] = dataclasses.field(default_factory=list)
+    pilot_trials: list[tuple[float, thresholds.Trial]] = dataclasses.field(default_factory=list)
     round: dict[int, tuple[Proposal, int]] = dataclasses.field(default_factory=dict)
     best: tuple[float, int, dict[str, np.ndarray]] = (0.0, 0, {})
 
@@ -86,7 +94,7 @@ class Findings:
             self.round[made.place] = made, known
 
     def propose(self) -> list[Proposal]:
-        """What the run does next, without what has ended; nothing if it is done.
+        """The run's next trainings, without those that have ended; none if it is done.
 
         Asked once all that was proposed has ended, or of what a checkpoint has.
         """
@@ -106,14 +114,14 @@ class Findings:
 
     def factor(self, rung: int) -> float:
         """The factor of the learning rate that a rung's pilots prefer."""
-        return capacity.preferred(self.factors(rung))
+        return thresholds.best_factor(self.factors(rung))
 
     @property
     def factor_of_trials(self) -> float:
         """The factor of the learning rate that trials have, once their pilots are done."""
         if not self.method.trial_pilots:
             return self.factor(self.method.rungs - 1)
-        return capacity.preferred(self._thresholds)
+        return thresholds.best_factor(self._thresholds)
 
     def of_models(self, value: int) -> np.ndarray:
         """value_KxM: bits (0) or examples known (1) of all models, for each rung."""
@@ -160,7 +168,7 @@ class Findings:
         return columns
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds of it."""
+        """Arrays that a checkpoint holds of it."""
         pilots = [(*key, bits) for key, bits in self.pilot_bits.items()]
         rungs = [(*key, *values) for key, values in self.rungs.items()]
         trials = [(factor, *trial) for factor, trial in self.pilot_trials]
@@ -183,9 +191,9 @@ class Findings:
         found.rungs = {
             (int(k), int(i)): (bits, int(known)) for k, i, bits, known in arrays["rungs"].tolist()
         }
-        found.trials = [capacity.Trial(int(n), bool(x)) for n, x in arrays["trials"]]
+        found.trials = [thresholds.Trial(int(n), bool(x)) for n, x in arrays["trials"]]
         found.pilot_trials = [
-            (factor, capacity.Trial(int(n), bool(known)))
+            (factor, thresholds.Trial(int(n), bool(known)))
             for factor, n, known in arrays["pilot_trials"].tolist()
         ]
         for is_trial, place, number, of, steps, factor, n, known in arrays["round"].tolist():
@@ -206,7 +214,7 @@ class Findings:
 
     def _rungs(self) -> list[Proposal]:
         """The models of rungs whose learning rate is known, and the pilots of the next."""
-        method, decided, n_examples = self.method, self._decided, self._task.n_examples
+        method, decided, n_examples = self.method, self._n_decided, self._task.n_examples
         proposals = [
             Proposal(
                 stage=RUNG,
@@ -225,32 +233,34 @@ class Findings:
             steps = method.ladder[decided]
             proposals += [
                 Proposal(PILOT, decided, p, p % method.tables, steps, factor, n_examples)
-                for factor, p in itertools.product(self._wanted(decided), range(method.pilots))
+                for factor, p in itertools.product(
+                    self._factors_to_try(decided), range(method.pilots)
+                )
                 if (decided, factor, p) not in self.pilot_bits
             ]
         return proposals
 
     @property
-    def _decided(self) -> int:
-        """How many rungs have a learning rate."""
+    def _n_decided(self) -> int:
+        """The number of rungs that have a learning rate."""
         for rung in range(self.method.rungs):
             tried = self.factors(rung)
-            if not set(self._wanted(rung)) <= tried.keys():
+            if not set(self._factors_to_try(rung)) <= tried.keys():
                 return rung
         return self.method.rungs
 
-    def _wanted(self, rung: int) -> list[float]:
-        """The factors that a rung's pilots are to try; the best is among them once all did."""
+    def _factors_to_try(self, rung: int) -> list[float]:
+        """Learning-rate factors to try on this rung; the best is among them once all are tried."""
         if rung == 0:
             return self._grid(sorted(self.method.rate_factors), self.factors(rung))
-        return self._around(self.factor(rung - 1), self.factors(rung))
+        return self._grid_around(self.factor(rung - 1), self.factors(rung))
 
-    def _around(self, factor: float, known: Mapping[float, float]) -> list[float]:
-        return self._grid(capacity.neighbours(factor, self._ratio), known)
+    def _grid_around(self, factor: float, known: Mapping[float, float]) -> list[float]:
+        return self._grid(thresholds.neighbours(factor, self._ratio), known)
 
     def _grid(self, first: list[float], known: Mapping[float, float]) -> list[float]:
         most = len(first) + EXTENSIONS if self._ratio > 1 else 1
-        return capacity.extended(first, known, self._ratio, most)
+        return thresholds.extend_grid(first, known, self._ratio, most)
 
     @property
     def _ratio(self) -> float:
@@ -259,7 +269,7 @@ class Findings:
         return tried[1] / tried[0] if len(tried) > 1 else 1.0
 
     def _trials(self) -> list[Proposal]:
-        """What is left of the open round, or else the next one."""
+        """The rest of the open round, or else the next one."""
         while wanted := self._round_of_trials():
             left = [each for each in wanted if self.round.get(each.place, (None,))[0] != each]
             if left:
@@ -274,15 +284,15 @@ class Findings:
             return []
         pilots = [
             (factor, n)
-            for factor in self._wanted_of_trials
-            for known in [self._tried(factor)]
+            for factor in self._factors_of_pilots
+            for known in [self._pilots_with(factor)]
             for n in self._sizes(known, len(known), method.trial_pilots or 0, PILOT_ROUNDS)
         ]
         if pilots:
             return self._round(TRIAL_PILOT, n_trials + len(self.pilot_trials), pilots)
         # Pilots say where to look, but only trials count.
         factor, made = self.factor_of_trials, len(self.trials)
-        known = self._tried(factor) + self.trials
+        known = self._pilots_with(factor) + self.trials
         trials = [(factor, n) for n in self._sizes(known, made, n_trials, ROUNDS)]
         return self._round(TRIAL, made, trials)
 
@@ -290,41 +300,45 @@ class Findings:
         """Writes down what a round of trials has found, in the order in which it was chosen."""
         for made in wanted:
             _, known = self.round[made.place]
-            trial = capacity.Trial(made.n_examples, capacity.complete(known, made.n_examples))
+            trial = thresholds.Trial(
+                made.n_examples, thresholds.is_complete(known, made.n_examples)
+            )
             if made.stage == TRIAL:
                 self.trials.append(trial)
             else:
                 self.pilot_trials.append((made.factor, trial))
         self.round = {}
 
-    def _sizes(self, known: list[capacity.Trial], made: int, n: int, rounds: int) -> list[int]:
+    def _sizes(self, known: list[thresholds.Trial], made: int, n: int, rounds: int) -> list[int]:
         """Sizes of the next of `n` trials, of which some are made, in so many rounds."""
         n_more = min(n - made, math.ceil(n / rounds))
-        return capacity.next_sizes(known, self._possible, n_more, self._task.n_examples)
+        return thresholds.next_sizes(known, self._possible, n_more, self._task.n_examples)
 
     @property
     def _possible(self) -> tuple[float, float]:
         """The range of the set that half of the trials know, once all rungs are done."""
         task = self._task
-        return capacity.around(self.of_models(1)[-1].mean(), task.n_examples, task.chance)
+        return thresholds.threshold_range(
+            self.of_models(1)[-1].mean(), task.n_examples, task.chance
+        )
 
     @property
     def _thresholds(self) -> dict[float, float]:
         """That set by the pilots of trials, for the factors that all of them have tried."""
-        made = {f: self._tried(f) for f in dict.fromkeys(f for f, _ in self.pilot_trials)}
+        made = {f: self._pilots_with(f) for f in dict.fromkeys(f for f, _ in self.pilot_trials)}
         whole = {f: of for f, of in made.items() if len(of) == self.method.trial_pilots}
-        return capacity.thresholds(whole, self._possible)
+        return thresholds.fit_thresholds(whole, self._possible)
 
-    def _tried(self, factor: float) -> list[capacity.Trial]:
+    def _pilots_with(self, factor: float) -> list[thresholds.Trial]:
         """The pilots of trials that had this factor."""
         return [trial for of, trial in self.pilot_trials if of == factor]
 
     @property
-    def _wanted_of_trials(self) -> list[float]:
-        """The factors that pilots of trials are to try; the best is among them once all did."""
+    def _factors_of_pilots(self) -> list[float]:
+        """Learning-rate factors for pilots of trials; the best is among them once all are tried."""
         if not self.method.trial_pilots:
             return []
-        return self._around(self.factor(self.method.rungs - 1), self._thresholds)
+        return self._grid_around(self.factor(self.method.rungs - 1), self._thresholds)
 
     def _round(self, stage: str, first: int, sizes: Sequence[tuple[float, int]]) -> list[Proposal]:
         """Trials with these factors and numbers of examples, numbered from `first` on."""

@@ -17,18 +17,18 @@ import jax
 
 from memobench.common.errors import require
 from memobench.core.checkpoints import Checkpoints
-from memobench.core.module import Module
+from memobench.core.module import structure
 from memobench.core.run import Pack, Run
 from memobench.engine import Signature
 from memobench.methods.by_training import ByTraining
-from memobench.methods.epochs import Epochs
+from memobench.methods.epochs import EpochPolicy
 from memobench.tasks.labelled_contexts import round_up
 
 # Programs of fewer examples have at least a quarter of them: there are few to compile.
 MOST_HALVINGS = 2
 
 
-class OfParts(ByTraining):
+class SubsetMethod(ByTraining):
     """A method of many trainings of a run's model."""
 
     # The measures of a task that its numbers rest on.
@@ -49,28 +49,24 @@ class OfParts(ByTraining):
             f"method: a {kind} does not serve the task {task.name!r}; use another method",
         )
         require(
-            task.is_sliceable,
+            not task.slicing_error,
             f"method: a {kind} does not serve the task {task.name!r}: {task.slicing_error}",
         )
         super().check_run(run)
 
-    def signature(self, module: Module, task: Any) -> Hashable:
-        return self.training.signature(module, task, subsets=True)
-
-    def task_key(self, task: Any) -> Any:
-        return task.without_count()
-
-    def program_task(self, runs: Sequence[Run], module: Module) -> Any:
-        """The largest task; every training is on a part of its examples."""
-        largest: Any = max((run.task for run in runs), key=lambda task: task.n_examples)
-        return largest.pad_to(module)
-
     def pack_key(self, run: Run) -> Hashable:
+        task: Any = run.task
+        own = self.training.signature(structure(run.module()), task.without_count(), subsets=True)
         # Of sets of about one size the smaller are padded to the largest.
-        return round_up(run.task.n_examples)
+        return type(self), own, round_up(task.n_examples)
+
+    def program(self, pack: Pack) -> Signature:
+        """That of the largest task; every training is on a part of its examples."""
+        largest: Any = max((run.task for run in pack.runs), key=lambda task: task.n_examples)
+        return self.training.signature(pack.module, largest.pad_to(pack.module), subsets=True)
 
 
-class Queue(Epochs):
+class JobQueue(EpochPolicy):
     """Jobs that wait for a lane, `_waiting`; subclasses add to them as they learn what to train.
 
     Jobs have a field `n_examples`. What ended is kept, not the weights of one in training.
@@ -90,12 +86,12 @@ class Queue(Epochs):
     def n_examples(self, job: Any) -> int:
         return job.n_examples
 
-    def reads(self, jobs: Sequence[Any]) -> tuple[Signature, Any]:
-        """Where all jobs are on the first half or quarter of the examples, only these."""
+    def program_inputs(self, jobs: Sequence[Any]) -> tuple[Signature, Any]:
+        """The first half or quarter of the examples alone, where all jobs are on them."""
         whole = self.signature.task.n_examples
         most = max(job.n_examples for job in jobs)
         n_halvings = min(math.floor(math.log2(whole / most)), MOST_HALVINGS)
-        task = self.signature.task.with_count(math.ceil(whole / 2**n_halvings))
+        task = self.signature.task.first(math.ceil(whole / 2**n_halvings))
         if not (self._exact and n_halvings and task):
             return self.signature, self.data
         if task not in self._data_of:

@@ -20,13 +20,12 @@ from memobench.core.run import Run
 from memobench.engine import initializing, lanes, loop
 from memobench.engine.program import compile_program
 from memobench.experiments.board import certified
-from memobench.methods import thresholds as capacity
-from memobench.methods import training
-from memobench.methods.capacity import Capacity
-from memobench.methods.findings import Findings
-from memobench.methods.ladders import Ladders
+from memobench.methods import thresholds, training
+from memobench.methods.capacity import Capacity, means_of_tables
+from memobench.methods.capacity_policy import CapacityPolicy
 from memobench.methods.search import Search
 from memobench.methods.training import Training
+from memobench.methods.trial_schedule import Findings
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import verify, worker
@@ -92,7 +91,7 @@ def rows(made):
 def test_the_weights_of_most_bits_are_kept(made):
     """With the task of their own label table."""
     for row, counted in zip(*made, strict=True):
-        METHOD.check_weights(from_cells(row), row, counted)
+        verify.check_weights(from_cells(row), row, counted)
         assert counted["bits"] >= np.max(row["rung_bits"]) - 1e-2
         best = row["best_bits"]
         for edit, told in (
@@ -101,7 +100,7 @@ def test_the_weights_of_most_bits_are_kept(made):
             ({"rung_bits": [*row["rung_bits"][:-1], [best + 1]]}, "must be the most of all models"),
         ):
             with pytest.raises(UserError, match=told):
-                METHOD.check_weights(from_cells(row), {**row, **edit}, counted)
+                verify.check_weights(from_cells(row), {**row, **edit}, counted)
 
 
 def test_a_folder_with_weights_of_another_table_is_sound(tmp_path):
@@ -194,7 +193,7 @@ def test_every_model_is_a_plain_training_with_a_table_and_weights_of_its_own(row
         keys = [jax.random.fold_in(initializing.init_key(run), number) for number in numbers]
         trees = [models.init_on_host(run.module(), 2, key) for key in keys]
         initial = jax.tree.map(lambda *xs: np.stack(xs), *trees)
-        result = engine.train(training.Plain(packing.make_pack(runs), initial))
+        result = engine.train(training.TrainingPolicy(packing.make_pack(runs), initial))
         bits_T = (np.log(6) - result.loss_R) * 18 / np.log(2)
         mine_T = capacity_summary.models(rows[0], "rung_bits")[0, :, init]
         np.testing.assert_allclose(mine_T, np.maximum(bits_T, 0), atol=2e-3)
@@ -232,7 +231,7 @@ def test_a_killed_run_goes_on_and_finds_the_same(rows):
         for name in LISTS:
             assert after[name] == before[name], name
     for row, of_weights in zip(found, counted, strict=True):
-        METHOD.check_weights(from_cells(row), row, of_weights)
+        verify.check_weights(from_cells(row), row, of_weights)
 
 
 def test_trials_of_an_open_round_are_not_trained_again():
@@ -343,7 +342,7 @@ def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path
     if certified.PART in found:
         part = found[certified.PART]
         assert part["first"] in (*parts, None)
-        assert capacity.complete(part["known"], part["first"] or 18)
+        assert thresholds.is_complete(part["known"], part["first"] or 18)
     assert "Certified" in certified.page(pd.DataFrame(list(found.values())))
     # Weights that the run has kept are taken as they are.
     path = results.weights_path(runs, row["run_id"])
@@ -357,33 +356,33 @@ def test_the_best_models_of_a_row_are_trained_again_and_certified(rows, tmp_path
 @pytest.mark.parametrize(("n_examples", "n_read"), [((10, 5), 18), ((9, 5), 9), ((4, 3), 5)])
 def test_small_parts_are_trained_the_same_by_programs_of_fewer_examples(n_examples, n_read):
     pack = packing.make_pack([run_of()])
-    ladders = Ladders(pack)
-    first = ladders.next()
+    policy = CapacityPolicy(pack)
+    first = policy.next()
     jobs = [
         dataclasses.replace(first, number=i, proposal=first.proposal._replace(n_examples=n))
         for i, n in enumerate(n_examples)
     ]
-    signature, data = ladders.reads(jobs)
+    signature, data = policy.program_inputs(jobs)
     assert signature.task.n_examples == data["instances"].next_TxK.shape[1] == n_read
 
     shapes = signature.shapes()
-    variables = lanes.rows(
-        {i: ladders.variables(job) for i, job in enumerate(jobs)}, len(jobs), shapes.variables
+    variables = lanes.place_rows(
+        {i: policy.variables(job) for i, job in enumerate(jobs)}, len(jobs), shapes.variables
     )
-    lane_R = ladders.seat(jobs)._replace(of_shapes={})
+    lane_R = policy.lane_inputs(jobs)._replace(of_shapes={})
 
     def ends(signature, data):
-        program = compile_program(signature, len(jobs), ladders.n_instances)
+        program = compile_program(signature, len(jobs), policy.n_instances)
         step_R = np.zeros(len(jobs), int)
-        rate_RxC, order_RxCxB = ladders.feed(program, step_R)
+        rate_RxC, order_RxCxB = policy.feed(program, step_R)
         state, curve = program.chunk(program.begin(variables), data, lane_R, rate_RxC, order_RxCxB)
-        _, *seen = program.look(state.variables, state.best, data, lane_R, np.ones(2, bool))
+        _, *seen = program.evaluate(state.variables, state.best, data, lane_R, np.ones(2, bool))
         return curve, seen
 
     jax.tree.map(
         lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-5),
         ends(signature, data),
-        ends(ladders.signature, ladders.data),
+        ends(policy.signature, policy.data),
     )
 
 
@@ -421,14 +420,14 @@ def test_lanes_grow_again_for_jobs_that_come_later(narrowed_from, monkeypatch):
         for seed in range(2)
     ]
     pack = packing.make_pack(runs)
-    ladders = Ladders(dataclasses.replace(pack, slots=8))
-    loop.train(ladders)
+    policy = CapacityPolicy(dataclasses.replace(pack, slots=8))
+    loop.train(policy)
     narrow, wide = (2, 2) if narrowed_from == 0 else (2, 8), (8, 8)
     assert busy[0] == narrow
     assert wide in busy
     assert all(width <= 8 for _, width in busy)
     alone, _ = trained(runs[:1])
-    ends = ladders.result(0.0).columns[0]["rung_bits"]
+    ends = policy.result(0.0).columns[0]["rung_bits"]
     np.testing.assert_allclose(ends, alone[0]["rung_bits"], rtol=1e-3, atol=1e-2)
 
 
@@ -465,7 +464,7 @@ def test_a_checkpoint_of_another_version_is_told_and_left(method, caplog):
 def test_means_of_tables_are_what_a_row_has(rows):
     for row in rows:
         for measure in ("bits", "accuracy"):
-            value_T = METHOD.of_tables(row, measure)
+            value_T = means_of_tables(row, measure)
             assert len(value_T) == METHOD.tables
             assert value_T.mean() == pytest.approx(row[measure])
-        assert METHOD.of_tables(row, "loss") is None
+        assert means_of_tables(row, "loss") is None

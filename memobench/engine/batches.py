@@ -1,4 +1,4 @@
-"""What lanes read: the examples of a step, the objective on them, and on all examples."""
+"""Batches of lanes: the examples of a step, the objective on them, and on all examples."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 
 from memobench.core.module import Module
 from memobench.core.run import Run
-from memobench.engine.lanes import Lane, stacked
+from memobench.engine.lanes import Lane, stack_shapes
 from memobench.engine.signature import Signature
 from memobench.numerics import lookup, metrics
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import Labelled
-from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance
+from memobench.tasks.tokens import EVALUATED_AT_ONCE, Instance, TokenTask
 
 # What a CPU computes of so many examples at a time stays in its caches.
 READ_AT_ONCE = 4096
@@ -27,8 +27,8 @@ Seen = tuple[jax.Array, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class Reads:
-    """How the lanes of a signature read what they memorize."""
+class Reader:
+    """A way to read examples, for the lanes of one signature."""
 
     signature: Signature
 
@@ -44,7 +44,7 @@ class Reads:
         raise NotImplementedError
 
     def parts(self, data: Any, lane: Lane) -> Any:
-        """What a step reads in parts of equal size, stacked; None where it reads all at once."""
+        """Parts of equal size of a step's examples, stacked; None where it reads all at once."""
         del data, lane
 
     def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
@@ -52,16 +52,16 @@ class Reads:
         raise NotImplementedError
 
 
-def of(signature: Signature) -> Reads:
-    """How the lanes of a signature read."""
-    return (ReadsTokens if signature.task.of_tokens else ReadsContexts)(signature)
+def reader_for(signature: Signature) -> Reader:
+    """The Reader of the lanes of a signature."""
+    return (TokenReader if isinstance(signature.task, TokenTask) else ContextReader)(signature)
 
 
 # --- Tokens ------------------------------------------------------------------------------------
 
 
-class ReadsTokens(Reads):
-    """Data: `instances`, and `draws`, the training set of each, K x M.
+class TokenReader(Reader):
+    """Reader of `instances`, and of `draws`, the training set of each, K x M.
 
     Draws are numbers of examples; of subsets, numbers in [0, 1) that scale with their size.
     """
@@ -70,11 +70,11 @@ class ReadsTokens(Reads):
         subsets, task = self.signature.subsets, self.signature.task
         dtype = jnp.float32 if subsets else jnp.int32
         draws = jax.ShapeDtypeStruct((n_instances, self.signature.n_draws), dtype)
-        return {"instances": stacked(task.shapes(), n_instances), "draws": draws}
+        return {"instances": stack_shapes(task.shapes(), n_instances), "draws": draws}
 
     def steps(self, data: Any, lane: Lane) -> Callable[..., Seen]:
         signature, task = self.signature, self.signature.task
-        instance, draws_M = self._memorized(data, lane), data["draws"][lane.instance]
+        instance, draws_M = self._instance_of(data, lane), data["draws"][lane.instance]
         if signature.subsets:
             n = lane.n_examples
             draws_M = jnp.minimum((draws_M * n).astype(jnp.int32), n - 1)
@@ -83,7 +83,7 @@ class ReadsTokens(Reads):
 
         def seen(order_B: jax.Array, variables: Any, part: Any = None) -> Seen:
             if part is not None:
-                of_part: Any = task.with_count(len(part.prior_T))
+                of_part: Any = task.first(len(part.prior_T))
                 return of_part.objective(signature.module, variables, part, weighted=True)
             examples_B: Any = None
             if task.is_fresh:
@@ -101,20 +101,20 @@ class ReadsTokens(Reads):
         n_parts = math.ceil(n / READ_AT_ONCE)
         size = math.ceil(n / n_parts)
         is_whole = not self.signature.batch_size and n_parts > 1
-        if not (is_whole and task.is_listed and task.with_count(size)):
+        if not (is_whole and task.is_listed and task.first(size)):
             return None
 
         def split(x_Tx: jax.Array) -> jax.Array:
             padded = jnp.pad(x_Tx, [(0, n_parts * size - n), *[(0, 0)] * (x_Tx.ndim - 1)])
             return padded.reshape(n_parts, size, *x_Tx.shape[1:])
 
-        return jax.tree.map(split, self._memorized(data, lane))
+        return jax.tree.map(split, self._instance_of(data, lane))
 
     def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
         module, task = self.signature.module, self.signature.task
 
         def whole(variables: Any, lane: Lane) -> Seen:
-            instance = self._memorized(data, lane)
+            instance = self._instance_of(data, lane)
             if self.signature.subsets:
                 return task.objective(module, variables, instance, weighted=True)
             return task.evaluate(module, variables, instance)
@@ -126,7 +126,7 @@ class ReadsTokens(Reads):
         # One lane after another: all examples of all lanes at once would not fit beside training.
         return jax.lax.map(one, (variables, lane_R, due_R))
 
-    def _memorized(self, data: Any, lane: Lane) -> Instance:
+    def _instance_of(self, data: Any, lane: Lane) -> Instance:
         instance = jax.tree.map(lambda x: x[lane.instance], data["instances"])
         if not self.signature.subsets:
             return instance
@@ -170,11 +170,11 @@ def step_keys(key: jax.Array, epoch: jax.Array, batch_size: int, n_batches: int)
 # --- Labelled contexts -------------------------------------------------------------------------
 
 
-class ReadsContexts(Reads):
-    """Data: the largest set of every seed, stacked as drawn; batches come from the host."""
+class ContextReader(Reader):
+    """Reader of the largest set of every seed, stacked as drawn; batches come from the host."""
 
     def shapes(self, n_instances: int) -> Any:
-        return stacked(self.signature.task.shapes(), n_instances)
+        return stack_shapes(self.signature.task.shapes(), n_instances)
 
     def steps(self, data: Labelled, lane: Lane) -> Callable[..., Seen]:
         def seen(rows_B: jax.Array, variables: Any) -> Seen:
