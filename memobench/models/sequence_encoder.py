@@ -64,7 +64,7 @@ class SequenceEncoder(Architecture):
         n_rows = task.vocab_size**task.context_length
         require(
             n_rows <= MOST_ROWS,
-            f"context_length={task.context_length}: sequence_encoder has a row for each of all "
-            f"{task.vocab_size}^{task.context_length} sequences; lower context_length",
+            f"vocab_size^context_length must be at most {MOST_ROWS} rows of sequence_encoder, "
+            f"got {task.vocab_size}^{task.context_length}. Lower context_length",
         )
         return self.fill_module(SequenceEncoderModule, task)
