@@ -129,7 +129,7 @@ def with_theory(table: pd.DataFrame) -> pd.DataFrame:
     proven_ratio: memorized over promised, where the table has it. t_eps: T_eps of the task's prior
     for EPS. floor: the loss of the best sequence encoder of the same width on the same task, NaN
     where the table has no optimised one. certified_floor: the same among those for which
-    `theory.certified` is true; no run may be below it.
+    `theory.is_certified` is true; no run may be below it.
 
     Raises theory.Violation where a run is beyond what is possible.
     """

@@ -108,10 +108,12 @@ OnSteps = Callable[[int], None]
 
 
 class Weights(NamedTuple):
-    """Parameters of a model at its true size, and of which examples they know most.
+    """Parameters of a model at its true size, and the examples that they are meant for.
 
-    params: a tree of float arrays. first: how many of the task's examples; None for all. task: None
-    for the run's.
+    Attributes:
+      params: a tree of float arrays.
+      first: the number of the task's examples, from its first on; None for all.
+      task: None for the run's.
     """
 
     params: Any
@@ -123,13 +125,17 @@ class Weights(NamedTuple):
 class PackResult:
     """The result of training a pack, in the order of its runs.
 
-    accuracy_R, loss_R (mean, nats): over all examples at the final weights.
-    step_accuracy_RxL, step_loss_RxL: of each step's batch before its update.
-    compile_seconds: 0 where the program was compiled before. run_seconds: all others, which
-    `runtime.worker` measures. earlier_devices: of each run, those that trained it before; by
-    `runtime.worker`, too. variables: final, padded, stacked. columns: further ones of each run's
-    row, from methods that have any. weights: what is kept of each run, None for one of which
-    nothing is; by default what is in `variables`.
+    Attributes:
+      accuracy_R: over all examples at the final weights.
+      loss_R: the same, a mean in nats.
+      step_accuracy_RxL: of each step's batch before its update.
+      step_loss_RxL: the same.
+      compile_seconds: 0 where the program was compiled before.
+      run_seconds: all others, which `runtime.worker` measures.
+      earlier_devices: those that trained each run before, by `runtime.worker`.
+      variables: final, padded, stacked.
+      columns: further ones of each run's row, from methods that have any.
+      weights: those that are kept of each run, None where none are; by default `variables`.
     """
 
     accuracy_R: np.ndarray
