@@ -353,7 +353,7 @@ def test_a_file_that_was_being_read_as_ctrl_c_came_is_read_again(tmp_path, monke
             raise KeyboardInterrupt
         return shared(row)
 
-    monkeypatch.setattr(results, "_shared", interrupted)
+    monkeypatch.setattr(results, "_intern", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reader.rows()
     assert set(reader.rows()) == {_id("a"), _id("b")}

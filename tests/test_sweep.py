@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import memobench
-from memobench import constructions
 from memobench.common.errors import RunsFailed, UserError
+from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
 from memobench.methods import training
 from memobench.methods.annealing import Annealing
@@ -208,7 +208,7 @@ def test_what_cannot_be_made_is_lost_and_costs_no_other(make_run, tmp_path, monk
         raise UserError("no scale works")
 
     monkeypatch.setattr(local, "n_workers", lambda: 1)
-    monkeypatch.setattr(constructions, "construct_pack", refused)
+    monkeypatch.setattr(making, "construct_pack", refused)
     broken = dataclasses.replace(make_run(d_model=6, d_head=6), method=Dana2025(n_aimed=18))
     runs = [broken, make_run(method=SHORT), make_run(seed=1, method=SHORT)]
     with pytest.raises(RunsFailed, match=r"1 of 3 runs .*1 run: no scale works"):

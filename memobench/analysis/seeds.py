@@ -136,7 +136,7 @@ def add_theory(table: pd.DataFrame) -> pd.DataFrame:
         t_eps: T_eps of the task's prior for EPS.
         floor: the loss of the best sequence encoder of the same width on the same task, NaN where
           the table has no optimised one.
-        certified_floor: the same among those for which `theory.certified` is true; no run may be
+        certified_floor: the same among those for which `theory.is_certified` is true; no run may be
           below it.
 
     Raises:

@@ -122,11 +122,11 @@ OnSteps = Callable[[int], None]
 
 
 class Weights(NamedTuple):
-    """Parameters of a model at its true size, and the examples of which they know most.
+    """Parameters of a model at its true size, and the examples that they are meant for.
 
     Attributes:
       params: a tree of float arrays.
-      first: how many of the task's examples; None for all.
+      first: the number of the task's examples, from its first on; None for all.
       task: None for the run's.
     """
 
@@ -141,16 +141,15 @@ class PackResult:
 
     Attributes:
       accuracy_R: over all examples at the final weights.
-      loss_R: of these, mean in nats.
+      loss_R: the same, a mean in nats.
       step_accuracy_RxL: of each step's batch before its update.
       step_loss_RxL: the same.
       compile_seconds: 0 where the program was compiled before.
       run_seconds: all others, which `runtime.worker` measures.
-      earlier_devices: of each run, those that trained it before; by `runtime.worker`, too.
+      earlier_devices: those that trained each run before, by `runtime.worker`.
       variables: final, padded, stacked.
       columns: further ones of each run's row, from methods that have any.
-      weights: those that are kept of each run, None for a run of which none are; by default
-        those in `variables`.
+      weights: those that are kept of each run, None where none are; by default `variables`.
     """
 
     accuracy_R: np.ndarray

@@ -132,7 +132,7 @@ def solve(pack: Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackR
       A PackResult in which `columns` holds, for each run, the largest entry of the gradient
       at the best start and the iterations of L-BFGS to it, and the losses (nats) at which all
       polished starts ended, least first. A small gradient and equal losses say that no start was
-      merely stopped early; they do not prove a global minimum. `theory.certified` says what it
+      merely stopped early; they do not prove a global minimum. `theory.is_certified` says what it
       takes before a run below such a loss counts as wrong.
     """
     task = pack.runs[0].task
