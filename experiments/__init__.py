@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 
 from memobench.experiment import EXPERIMENTS as EXPERIMENTS
-from memobench.experiment import add, declared
+from memobench.experiment import find_experiments, register
 
 ORDER = ("dana2025", "mahdavi2024", "hebbian2026", "constructions", "board", "capacity", "blocks")
 
@@ -27,4 +27,4 @@ def _modules(package: ModuleType) -> list[ModuleType]:
 
 for _folder in _modules(sys.modules[__name__]):
     for _module in _modules(_folder):
-        add(declared(_module))
+        register(find_experiments(_module))

@@ -87,8 +87,8 @@ def at_work(modules: Sequence[str], work: "Work", *arguments: Any) -> Any:
 def _register(name: str, path: pathlib.Path | None) -> tuple["Experiment", ...]:
     try:
         module = _loaded(path) or importlib.import_module(name)
-        found = experiment.declared(module)
-        experiment.add(found)
+        found = experiment.find_experiments(module)
+        experiment.register(found)
     except (Exception, SystemExit) as error:
         raise UserError(_line(error, name, path)) from error
     if module.__name__ not in _names:

@@ -56,7 +56,7 @@ def test_an_experiments_name_begins_with_its_folder():
     for folder, modules in IN_FOLDERS.items():
         for name in modules:
             module = importlib.import_module(f"{experiments.__name__}.{folder}.{name}")
-            for experiment in experiments.declared(module):
+            for experiment in experiments.find_experiments(module):
                 assert experiment.name.startswith(f"{folder}/")
                 assert experiments.EXPERIMENTS[experiment.name] is experiment
 
@@ -74,7 +74,7 @@ def test_no_message_is_made_where_nothing_is_wrong(monkeypatch):
     made = runpy.run_path(
         importlib.import_module("memobench.experiments.dana2025.contexts").__file__
     )
-    (experiment,) = experiments.declared(types.SimpleNamespace(**made))
+    (experiment,) = experiments.find_experiments(types.SimpleNamespace(**made))
     assert experiment.claims
 
 
@@ -86,7 +86,7 @@ def test_a_new_file_is_found_and_comes_last(tmp_path, monkeypatch):
     monkeypatch.setattr(capacity, "__path__", [*capacity.__path__, str(tmp_path)])
     modules = experiments._modules(capacity)
     assert [m.__name__.rpartition(".")[2] for m in modules] == [*capacity.ORDER, "a_new_one"]
-    assert [x.name for x in experiments.declared(modules[-1])] == ["capacity/new"]
+    assert [x.name for x in experiments.find_experiments(modules[-1])] == ["capacity/new"]
 
 
 def imported(path):
