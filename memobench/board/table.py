@@ -154,7 +154,7 @@ class BoardColumn:
     def _ends(self) -> list[str]:
         return [f"{self.name}_low", f"{self.name}_high"] if self.of_range else []
 
-    def text(self, row: Mapping[str, Any]) -> str:
+    def text(self, row: Mapping[Any, Any]) -> str:
         """The text of it on pages.
 
         >>> COLUMNS["bits_per_byte"].text({"bits_per_byte": 1.98765})
@@ -179,7 +179,7 @@ class RankColumn(BoardColumn):
         """Its columns of a CSV file."""
         return self._ends
 
-    def text(self, row: Mapping[str, Any]) -> str:
+    def text(self, row: Mapping[Any, Any]) -> str:
         """The text of it on pages.
 
         >>> COLUMNS["rank"].text({"rank_low": 2, "rank_high": 5})

@@ -14,12 +14,9 @@ are in `growth`, `slopes`, `families`, `groups`, `exposure`, `scaling` and `coun
 
 from memobench.analysis.statistics import (
     MIN_SEEDS,
-    SATURATED,
     aicc,
-    bootstrap_means,
     compared_accuracy,
     interval,
-    mask_unsaturated,
     power,
     profile,
 )
@@ -27,8 +24,6 @@ from memobench.claims.claim import (
     CONSTRUCTED,
     EXACT,
     FAILS,
-    FINE_TUNED,
-    FROM_SCRATCH,
     HOLDS,
     MADE,
     MISSING,
@@ -48,14 +43,13 @@ from memobench.claims.claim import (
     verdicts,
 )
 from memobench.claims.counts import above_bound, every_run, on_average
-from memobench.claims.evidence import POSITIVE, Region, combine_verdicts, decide
+from memobench.claims.evidence import Region, combine_verdicts, decide
 from memobench.claims.exposure import attention_over_mlp
 from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
 from memobench.claims.groups import Groups, Measure, bits_per_parameter, compare_best
 from memobench.claims.growth import (
     LINEAR,
     QUADRATIC,
-    STRAIGHT,
     broken_line,
     jump_at_full_width,
     levels_off,
@@ -75,8 +69,6 @@ __all__ = [
     "CONSTRUCTED",
     "EXACT",
     "FAILS",
-    "FINE_TUNED",
-    "FROM_SCRATCH",
     "HOLDS",
     "LINEAR",
     "MADE",
@@ -85,10 +77,7 @@ __all__ = [
     "NEAREST",
     "NOT_TESTED",
     "OPTIMUM",
-    "POSITIVE",
     "QUADRATIC",
-    "SATURATED",
-    "STRAIGHT",
     "UNDECIDED",
     "VARIANTS",
     "Claim",
@@ -103,7 +92,6 @@ __all__ = [
     "attention_over_mlp",
     "better_at_equal_parameters",
     "bits_per_parameter",
-    "bootstrap_means",
     "broken_line",
     "combine_verdicts",
     "compare_best",
@@ -123,7 +111,6 @@ __all__ = [
     "levels_off",
     "limit",
     "linear_in_heads",
-    "mask_unsaturated",
     "never_falls",
     "on_average",
     "power",
