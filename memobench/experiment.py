@@ -1,4 +1,4 @@
-"""An experiment: a named, immutable tuple of runs, what was published about them, and claims."""
+"""Experiments: named sweeps of runs, with published accuracies, claims and a figure."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# What a published row has beside the sizes that it belongs to.
+# Columns of a published row beside the sizes that it belongs to.
 _PUBLISHED = ("published", "published_steps")
 # Pages lie in a folder of the first word.
 _NAMES = text_matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as mine/widths")
@@ -39,7 +39,7 @@ _NAMES = text_matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as min
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """Base of all kinds of figures: what the figure of an experiment shows."""
+    """Base of all kinds of figures of experiments."""
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """The figure of a preset's runs, a table from `analysis.with_theory`."""
@@ -50,7 +50,7 @@ class Drawing:
         return []
 
     def answer(self, table: pd.DataFrame) -> str:
-        """What the runs answer, in a sentence or two with intervals; "" where they do not."""
+        """The answer of the runs, in a sentence or two with intervals; "" where they have none."""
         return ""
 
 
@@ -59,16 +59,19 @@ class Drawing:
 class Experiment:
     """A sweep that answers one question.
 
-    name: a folder and a name in it, such as `dana2025/heads`.
-    presets: `quick` fits into minutes on two CPU cores, `bench`, where there is one, into one
-    minute; `paper` is what the paper itself measured; `full` adds what we compare it with (exact
-    gradients, twice the steps).
-    left_out: one line that says what `quick` leaves out of `full`.
-    published: accuracies from the paper, each with the sizes (in our column names) it belongs to
-    and with `published` and `published_steps`.
-    claims: what the paper says of them; each is tested on every variant and number of steps.
-    too_short: the presets that train too few steps for the claims to be tested on them.
-    notes: what a reader must know to compare, in Markdown.
+    Attributes:
+      name: a folder and a name in it, such as `dana2025/heads`.
+      title: of the page and the figure.
+      presets: runs by name. `quick` fits into minutes on two CPU cores, `bench`, if any, into one
+        minute; `paper` is what the paper itself measured; `full` adds what we compare it with
+        (exact gradients, twice the steps).
+      left_out: one line that says what `quick` leaves out of `full`.
+      figure: of the runs.
+      published: accuracies from the paper, each with the sizes (in our column names) it belongs to
+        and with `published` and `published_steps`.
+      claims: what the paper says of them; each is tested on every variant and number of steps.
+      too_short: the presets that train too few steps for the claims to be tested on them.
+      notes: what a reader must know to compare, in Markdown.
     """
 
     name: str
@@ -89,9 +92,9 @@ class Experiment:
         cls = type(self.figure)
         require(
             cls.draw is not Drawing.draw,
-            f"{self.name}: figure={cls.__name__} draws nothing; give its class a method draw",
+            f"{self.name}: figure must have a method draw, got {cls.__name__}.",
         )
-        claims = listed(f"{self.name}: claims", self.claims, Claim)
+        claims = check_list(f"{self.name}: claims", self.claims, Claim)
         if not isinstance(self.presets, Mapping):
             raise UserError(
                 f"{self.name}: presets={short_repr(self.presets)}; name them: {{'quick': runs}}"
@@ -103,7 +106,7 @@ class Experiment:
             require(presets[name], f"{self.name}: preset {name!r} has no runs; give some")
         names = [claim.name for claim in claims]
         for name in names:
-            require(names.count(name) == 1, f"{self.name}: two claims are {name!r}; rename one")
+            require(names.count(name) == 1, f"{self.name}: two claims are {name!r}. Rename one.")
         short = isinstance(self.too_short, tuple) and all(x in [*presets] for x in self.too_short)
         if not short:
             fix = f"give a tuple of its presets: {', '.join(presets)}"
@@ -133,7 +136,7 @@ class Experiment:
         """
         if preset not in self.presets:
             raise UserError(
-                f"preset={preset!r}: {self.name} has none such; choose {', '.join(self.presets)}"
+                f"preset must be one of {self.name}, {', '.join(self.presets)}, got {preset!r}."
             )
         runs = self.presets[preset]
         return runs if seeds is None else tuple(run for run in runs if run.seed < seeds)
@@ -142,7 +145,7 @@ class Experiment:
         """The claims that a preset can decide."""
         return () if preset in self.too_short else self.claims
 
-    def wanted(self, preset: str, seeds: int | None = None) -> pd.DataFrame:
+    def specs(self, preset: str, seeds: int | None = None) -> pd.DataFrame:
         """The specs of a preset's runs as a table."""
         return pd.DataFrame([cells(run) for run in self.runs(preset, seeds)])
 
@@ -153,8 +156,8 @@ class Experiment:
         return pd.DataFrame([dict(row) for row in self.published])
 
 
-def listed(name: str, values: Any, of: type) -> tuple[Any, ...]:
-    """The values as a tuple. Raises UserError for a single one and for those of another kind."""
+def check_list(name: str, values: Any, of: type) -> tuple[Any, ...]:
+    """The values as a tuple; raises UserError for a single one and for those of another kind."""
     kind = of.__name__
     if not isinstance(values, Iterable):
         fix = f"no list of {kind}s; give one: [{kind}(...), ...]"
@@ -183,9 +186,9 @@ def grid(
     >>> len(grid([Associations()], heads, [Training(epochs=1), Training(epochs=2)], seeds=3))
     12
     """
-    tasks = listed("tasks", tasks, Task)
-    architectures = listed("architectures", architectures, Architecture)
-    methods = listed("methods", methods, Method)
+    tasks = check_list("tasks", tasks, Task)
+    architectures = check_list("architectures", architectures, Architecture)
+    methods = check_list("methods", methods, Method)
     for name, given in (("tasks", tasks), ("architectures", architectures), ("methods", methods)):
         require(given, f"{name}: there are none; give some")
     seeds = int_between(1).validate("seeds", seeds)
@@ -199,7 +202,7 @@ def grid(
     return tuple(dict.fromkeys(runs))
 
 
-def with_full_heads(architectures: Iterable[Architecture]) -> list[Architecture]:
+def use_full_heads(architectures: Iterable[Architecture]) -> list[Architecture]:
     """The same sizes in the equations' parameterisation.
 
     There a head wider than the stream is no stronger than one as wide, so that d_head is at most
@@ -212,10 +215,10 @@ def with_full_heads(architectures: Iterable[Architecture]) -> list[Architecture]
 EXPERIMENTS: dict[str, Experiment] = {}
 
 
-def declared(module: ModuleType) -> tuple[Experiment, ...]:
+def find_experiments(module: ModuleType) -> tuple[Experiment, ...]:
     """The experiments that a module declares; none for what others share.
 
-    Raises UserError for what is no experiment.
+    Raises UserError for what is not an experiment.
     """
     constants = vars(module)
     one = [constants["EXPERIMENT"]] if "EXPERIMENT" in constants else []
@@ -227,15 +230,15 @@ def declared(module: ModuleType) -> tuple[Experiment, ...]:
             )
     several = constants.get("EXPERIMENTS", ())
     # A file may import ours.
-    several = () if several is EXPERIMENTS else listed("EXPERIMENTS", several, Experiment)
+    several = () if several is EXPERIMENTS else check_list("EXPERIMENTS", several, Experiment)
     return *one, *(found for found in several if found not in one)
 
 
-def add(experiments: Iterable[Experiment]) -> None:
-    """Registers experiments. Raises UserError for a name that another has."""
+def register(experiments: Iterable[Experiment]) -> None:
+    """Registers experiments; raises UserError for a name that another has."""
     for experiment in experiments:
         if EXPERIMENTS.setdefault(experiment.name, experiment) is not experiment:
-            raise UserError(f"an experiment of name={experiment.name!r} is there; choose another")
+            raise UserError(f"an experiment of name={experiment.name!r} is there. Choose another.")
 
 
 def register(module: ModuleType) -> tuple[Experiment, ...]:

@@ -160,14 +160,17 @@ def test_a_file_declares_one_experiment_several_or_both(write, more, names):
         (
             "import dataclasses\nfrom memobench.experiments import EXPERIMENTS\n"
             "EXPERIMENT = dataclasses.replace(EXPERIMENTS['board/typical'], title='mine')",
-            ": an experiment of name='board/typical' is there; choose another",
+            ": an experiment of name='board/typical' is there. Choose another.",
         ),
-        ("EXPERIMENT = [3]", ": EXPERIMENT=[3] is no Experiment; give one, or several as EXPERIM"),
+        (
+            "EXPERIMENT = [3]",
+            ": EXPERIMENT must be an Experiment, got [3]. Several are EX",
+        ),
         (
             "from memobench.experiments.dana2025.heads import EXPERIMENT as EXPERIMENTS",
-            ": EXPERIMENTS: Experiment(name='dana2025/heads', ",
+            ": EXPERIMENTS must be a list of Experiments, got Experiment(name='dana2025/heads', ",
         ),
-        ("EXPERIMENTS = [3]", ": EXPERIMENTS: 3 among them is no Experiment"),
+        ("EXPERIMENTS = [3]", ": EXPERIMENTS must be a list of Experiments, got 3 among them."),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line_that_names_it(write, text, said):

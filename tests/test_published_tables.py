@@ -156,7 +156,7 @@ def _verdicts(name, known):
     published = pd.read_csv(PUBLISHED / name, keep_default_na=False)
     seeds = int(published["seeds"].max()) if len(published) else None
     tested = experiment.claims_of(preset)
-    return claims.verdicts(tested, known, experiment.wanted(preset, seeds)), published
+    return claims.verdicts(tested, known, experiment.specs(preset, seeds)), published
 
 
 def verdicts_agree(made, published):

@@ -243,9 +243,9 @@ DECLARED = {
         *(
             (functools.partial(grid, **LISTS | wrong), said)
             for wrong, said in (
-                ({"tasks": LISTS["tasks"][0]}, "tasks: "),
-                ({"architectures": []}, "architectures: there are none"),
-                ({"methods": [3]}, "methods: 3 among them is no Method"),
+                ({"tasks": LISTS["tasks"][0]}, "tasks must be a list of Tasks, got "),
+                ({"architectures": []}, "architectures is empty. Give some."),
+                ({"methods": [3]}, "methods must be a list of Methods, got 3 among them."),
                 ({"seeds": 0}, "seeds=0 is not an integer >= 1"),
                 ({"seeds": [1, 2]}, "seeds=[1, 2] is not"),
             )
@@ -255,34 +255,43 @@ DECLARED = {
             for wrong, said in (
                 ({"name": "widths"}, "name='widths' is not a folder and a name"),
                 ({"titel": ""}, "Experiment: unexpected keyword argument 'titel'; did you mean"),
-                ({"presets": DECLARED["presets"]["quick"]}, "mine/widths: presets="),
-                ({"presets": {"quick": [3]}}, "mine/widths: preset 'quick': 3 among them is no"),
-                ({"presets": {"quick": []}}, "mine/widths: preset 'quick' has no runs"),
+                ({"presets": DECLARED["presets"]["quick"]}, "mine/widths: presets must be named, "),
+                (
+                    {"presets": {"quick": [3]}},
+                    "mine/widths: preset 'quick' must be a list of Runs",
+                ),
+                ({"presets": {"quick": []}}, "mine/widths: preset 'quick' is empty"),
                 ({"presets": {"qu/ick": LISTS}}, "preset='qu/ick' is not a name"),
-                ({"figure": None}, "mine/widths: figure=None is none; give a Figure"),
-                ({"figure": Drawing()}, "mine/widths: figure=Drawing draws nothing; give its"),
+                ({"figure": None}, "mine/widths: figure must be a Drawing, got None."),
+                ({"figure": Drawing()}, "mine/widths: figure must have a method draw, got"),
                 *(
-                    ({"published": published}, f"mine/widths: published: {said}")
+                    ({"published": published}, f"mine/widths: published{said}")
                     for published, said in (
-                        ([POINT | {"d_modl": 3}], "'d_modl' is no column of runs; did you mean d_"),
-                        ([POINT | {"publishd": 1}], "'publishd' is no column of runs; did you mea"),
-                        ([POINT | {3: 4}], "3 is no column of runs; leave it out"),
-                        ([{"published": 0.5}], "{'published': 0.5} lacks published_steps; give it"),
-                        (POINT, "'n_heads' among them is no Mapping"),
+                        (
+                            [POINT | {"d_modl": 3}],
+                            ": 'd_modl' is not a column of runs; did you",
+                        ),
+                        (
+                            [POINT | {"publishd": 1}],
+                            ": 'publishd' is not a column of runs; did y",
+                        ),
+                        ([POINT | {3: 4}], ": 3 is not a column of runs; leave it out"),
+                        ([{"published": 0.5}], ": {'published': 0.5} lacks published_steps. Give"),
+                        (POINT, " must be a list of Mappings, got 'n_heads' among"),
                     )
                 ),
-                ({"claims": CLAIM}, "mine/widths: claims: Claim(name='mine'"),
-                ({"claims": [CLAIM, CLAIM]}, "mine/widths: two claims are 'mine'; rename one"),
-                ({"too_short": ("quik",)}, "mine/widths: too_short=('quik',); give a tuple of its"),
-                ({"too_short": "quick"}, "mine/widths: too_short='quick'; give a tuple of its"),
-                ({"too_short": ([],)}, "mine/widths: too_short=([],); give a tuple of its presets"),
+                ({"claims": CLAIM}, "mine/widths: claims must be a list of Claims, got Claim("),
+                ({"claims": [CLAIM, CLAIM]}, "mine/widths: two claims are 'mine'. Rename one."),
+                ({"too_short": ("quik",)}, "mine/widths: too_short must be a tuple of its presets"),
+                ({"too_short": "quick"}, "mine/widths: too_short must be a tuple of its presets"),
+                ({"too_short": ([],)}, "mine/widths: too_short must be a tuple of its presets"),
             )
         ),
         (lambda: Figure(x="n_params", hue="n_heads", y="bit"), "figure: y='bit' is not a measure"),
         (lambda: Figure(x="n_params"), "Figure: hue is missing; give hue a value"),
         (
             lambda: claims.Claim(name="mine", statement="", source="", test=3),
-            "claim 'mine': test=3; give a function",
+            "claim 'mine': test must be callable, got 3. Give a function",
         ),
     ],
 )
@@ -318,14 +327,14 @@ def test_an_experiment_keeps_the_runs_of_a_generator():
         (lambda table: memobench.run([], processes=0), "processes"),
         (lambda table: memobench.run([], seconds="10"), "seconds"),
         (lambda table: memobench.run([], seconds=float("nan")), "seconds"),
-        (lambda table: memobench.plot(table, x="d_model", y="n_params"), "y="),
-        (lambda table: memobench.plot(table, y=["bits"]), "y="),
-        (lambda table: memobench.plot(table, x=None), "x="),
+        (lambda table: memobench.plot(table, x="d_model", y="n_params"), "y must be"),
+        (lambda table: memobench.plot(table, y=["bits"]), "y must be"),
+        (lambda table: memobench.plot(table, x=None), "x must be"),
         (lambda table: memobench.plot(table[["bits", "n_params"]]), "the table lacks architecture"),
         (lambda table: memobench.published(["board/typical"]), "name"),
         (lambda table: memobench.certify(["x"]), "path"),
         (lambda table: memobench.weights("0123", results="nothere"), "results='nothere' is not a"),
-        (lambda table: claims.verdicts(CLAIM, table), "claims="),
+        (lambda table: claims.verdicts(CLAIM, table), "claims must be"),
     ],
 )
 def test_what_is_of_another_type_is_refused(call, field):

@@ -35,8 +35,8 @@ def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int
     """For every exposure attention over MLP, each by its best form, and the fewest seeds."""
     means = best_rate(means_per_parameter(table, measure))
     found: dict[int, tuple[np.ndarray, int]] = {}
-    for exposures, at in means.by("exposures").items():
-        families = at.by("architecture")
+    for exposures, at in means.split_by("exposures").items():
+        families = at.split_by("architecture")
         if ATTENTION in families and MLP in families:
             best = [
                 families[name].where(families[name].mean_X == families[name].mean_X.max())

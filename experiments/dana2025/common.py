@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.core.task import Task
-from memobench.experiment import grid, with_full_heads
+from memobench.experiment import grid, use_full_heads
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
 
@@ -44,7 +44,7 @@ def variants(
     return (
         grid(tasks, architectures, twice(method), seeds)
         + grid(tasks, architectures, twice(gradient), seeds)
-        + grid(tasks, with_full_heads(architectures), twice(gradient), seeds)
+        + grid(tasks, use_full_heads(architectures), twice(gradient), seeds)
     )
 
 

@@ -19,7 +19,7 @@ from memobench import claims
 from memobench.claims import Claim
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
-from memobench.experiment import Experiment, grid, with_full_heads
+from memobench.experiment import Experiment, grid, use_full_heads
 from memobench.experiments.dana2025.common import PUBLISHED, SOURCE, attention_only, short, twice
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
@@ -56,7 +56,7 @@ def encoder(d_model: int) -> Architecture:
 def _runs(widths: Iterable[int], method: Training, seeds: int) -> tuple[Run, ...]:
     widths = list(widths)
     heads = [attention_only(d, d, h) for d in widths for h in N_HEADS[d]]
-    compressed_and_full = [*heads, *with_full_heads(heads)]
+    compressed_and_full = [*heads, *use_full_heads(heads)]
     return grid(TASKS, compressed_and_full, twice(method.exact()), seeds) + grid(
         TASKS, map(encoder, widths), [FLOOR], 1
     )

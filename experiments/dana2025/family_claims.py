@@ -48,14 +48,14 @@ def better_at_equal_parameters(
     def test(table: pd.DataFrame) -> Finding:
         keys = ["architecture", group or "d_model", n_params]
         table = table[table["architecture"].isin([first, second])]
-        families = bootstrap_means(table, keys).by("architecture")
+        families = bootstrap_means(table, keys).split_by("architecture")
         if set(families) != {first, second}:
             return report_too_few(f"{first} and {second} are needed")
         one, other = families[first], families[second]
         if group is None:
             pairs, accuracies = {None: (one, other)}, _compare_envelopes
         else:
-            ones, others = one.by(group), other.by(group)
+            ones, others = one.split_by(group), other.split_by(group)
             pairs = {value: (ones[value], others[value]) for value in ones if value in others}
             accuracies = _compare_curves
         statistics: dict[Any, Statistic] = {}
@@ -129,7 +129,7 @@ def _compare_envelopes(one: Means, other: Means, n_params: str) -> tuple[_Both, 
 def _envelope(means: Means, n_params: str, budgets_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`pick_best` of the widths' curves at each budget, -inf where no width has it."""
     value_WxBxI = []
-    for curve in means.by("d_model").values():
+    for curve in means.split_by("d_model").values():
         x_X = curve.x(n_params)
         covered = (budgets_I >= x_X[0]) & (budgets_I <= x_X[-1])
         if len(x_X) > 1 and covered.any():

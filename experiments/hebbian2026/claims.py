@@ -57,7 +57,7 @@ class Least:
         return len(self.log_S)
 
     @property
-    def known(self) -> float:
+    def known_share(self) -> float:
         """The share of all runs that knew all."""
         return sum(self.successes) / (self.seeds * len(self.tried))
 

@@ -32,7 +32,7 @@ class Widths(Drawing):
         """See `Drawing`."""
         from matplotlib.ticker import StrMethodFormatter
 
-        shown = self._shown(table)
+        shown = self._reader_table(table)
         streams = sorted(set(shown["d"]))
         size = (max(4.6 * len(streams), 8.0), 6.0)
         figure, (axes,) = subplots(1, len(streams), size, sharey="row")
@@ -66,7 +66,7 @@ class Widths(Drawing):
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the same as numbers."""
-        shown = self._shown(table)
+        shown = self._reader_table(table)
         text = pd.DataFrame(
             {
                 "d": shown["d"],
@@ -85,7 +85,7 @@ class Widths(Drawing):
             tables.markdown(text.sort_values(["d", "F"], kind="stable"), {"W / F": 1}),
         ]
 
-    def _shown(self, table: pd.DataFrame) -> pd.DataFrame:
+    def _reader_table(self, table: pd.DataFrame) -> pd.DataFrame:
         """A row for each group and size; W is NaN where not all seeds know all."""
         rows = []
         for name, sizes in widths.least_widths_by_group(table, self.groups).items():
@@ -99,12 +99,12 @@ class Widths(Drawing):
                         "W": weights,
                         "low": low,
                         "high": high,
-                        "tried": of.tried[0 if of.known == 1 else -1] * of.weights,
+                        "tried": of.tried[0 if of.known_share == 1 else -1] * of.weights,
                         "m": ", ".join(
                             f"{m:,}: {known}/{of.seeds}"
                             for m, known in zip(of.tried, of.successes, strict=True)
                         ),
-                        "known": of.known,
+                        "known": of.known_share,
                     }
                 )
         return pd.DataFrame(rows)

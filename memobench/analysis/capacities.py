@@ -79,11 +79,11 @@ def _gain(groups: Any, name: str) -> pd.Series:
 def _is_at_edge(table: pd.DataFrame) -> pd.Series:
     """1 where a search's best rate is the least or largest of several, 0 where it is between."""
 
-    def one(factors: Any, best: Any) -> float:
+    def is_edge(factors: Any, best: Any) -> float:
         tried = [float(x) for x in factors.split()] if isinstance(factors, str) else []
         if len(tried) < 2 or pd.isna(best):
             return np.nan
         return float(best in (min(tried), max(tried)))
 
     pairs = zip(table["rate_factors"], table["rate_factor"], strict=True)
-    return pd.Series([one(*pair) for pair in pairs], index=table.index, dtype=float)
+    return pd.Series([is_edge(*pair) for pair in pairs], index=table.index, dtype=float)

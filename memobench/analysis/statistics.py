@@ -82,7 +82,7 @@ class Means:
         means = self.at.assign(mean=self.mean_X).groupby(list(columns), dropna=False)["mean"]
         return self.where(self.at.index.isin(means.idxmax()))
 
-    def by(self, column: str) -> dict[Any, "Means"]:
+    def split_by(self, column: str) -> dict[Any, "Means"]:
         """The means of each value of a column, in its order."""
         return {
             value: self.where(self.at[column] == value) for value in sorted(set(self.at[column]))
@@ -175,7 +175,7 @@ def _gaussian_weights(n: int) -> np.ndarray:
 
 
 def means_by_group(table: pd.DataFrame, group: str, *columns: str) -> dict[Any, Means]:
-    return bootstrap_means(table, [group, *columns]).by(group)
+    return bootstrap_means(table, [group, *columns]).split_by(group)
 
 
 def least_squares(design_Xk: np.ndarray, y_BX: np.ndarray) -> np.ndarray:

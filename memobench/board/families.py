@@ -129,13 +129,15 @@ def _shapes_at_width(budget: int, width: int) -> Iterator[Architecture]:
     memory = _memory_budget(budget, width) - 2 * width
     head, neuron = 4 * width**2, 2 * width + 1
 
-    def full(n_heads: float, n_layers: int) -> Iterator[Architecture]:
+    def attention_shapes(n_heads: float, n_layers: int) -> Iterator[Architecture]:
         if round(n_heads) >= 1:
             yield AttentionOnly(
                 d_model=width, d_head=width, n_heads=round(n_heads), n_layers=n_layers, heads="full"
             )
 
-    def mixed(n_heads: int, n_layers: int = 1, activation: str = "gelu") -> Iterator[Architecture]:
+    def mlp_shapes(
+        n_heads: int, n_layers: int = 1, activation: str = "gelu"
+    ) -> Iterator[Architecture]:
         d_mlp = round((memory / n_layers - n_heads * head) / neuron)
         if d_mlp >= 1:
             yield MLP(
@@ -148,18 +150,18 @@ def _shapes_at_width(budget: int, width: int) -> Iterator[Architecture]:
                 activation=activation,
             )
 
-    yield from full(memory / head, 1)
-    yield from full(memory / head / 2, 2)
+    yield from attention_shapes(memory / head, 1)
+    yield from attention_shapes(memory / head / 2, 2)
     half = width // 2
     shared = memory + 2 * width - 2 * half - 2 * width * half
     if half and round(shared / (4 * half**2)) >= 1:
         n_heads = round(shared / (4 * half**2))
         yield AttentionOnly(d_model=width, d_head=half, n_heads=n_heads)
-    yield from mixed(1)
-    yield from mixed(1, activation="relu")
-    yield from mixed(1, n_layers=2)
+    yield from mlp_shapes(1)
+    yield from mlp_shapes(1, activation="relu")
+    yield from mlp_shapes(1, n_layers=2)
     for n_heads in _numbers_of_heads(memory / head)[1:]:
-        yield from mixed(n_heads)
+        yield from mlp_shapes(n_heads)
 
 
 def _blocks_at_width(budget: int, width: int) -> Iterator[Architecture]:

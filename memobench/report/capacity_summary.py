@@ -259,7 +259,7 @@ def reader_table(rows: pd.DataFrame) -> pd.DataFrame:
         each = zip(*ends, strict=True)
         return [tables.interval(value, low, high, digits) for value, low, high in each]
 
-    def plain(name: str, shown: Any) -> list[str]:
+    def format_plain(name: str, shown: Any) -> list[str]:
         given = rows[name] if name in rows else [None] * len(rows)
         return ["–" if pd.isna(value) else shown(value) for value in given]
 
@@ -273,20 +273,20 @@ def reader_table(rows: pd.DataFrame) -> pd.DataFrame:
             DISTINCT: interval("bits", 3, rows["n_params_distinct"]),
             "bits": interval("bits", 0),
             "limit": interval("limit", 0),
-            "converged": plain("converged", str),
+            "converged": format_plain("converged", str),
             "bits / parameter after fewer steps": [
                 ", ".join(f"{steps:,}: {bits / n:.3f}" for steps, bits in earlier) or "–"
                 for earlier, n in zip(rows["earlier"], rows["n_params"], strict=True)
             ],
-            "best bits": plain("best_bits", lambda x: f"{x:,.0f}"),
+            "best bits": format_plain("best_bits", lambda x: f"{x:,.0f}"),
             "associations": interval("memorized", 0),
             "half know": interval("half_99", 0),
-            "largest known": plain("best_complete", lambda x: f"{x:,.0f}" if x else "–"),
+            "largest known": format_plain("best_complete", lambda x: f"{x:,.0f}" if x else "–"),
             "learning rate": [
                 f"{rate:.3g}" + " (edge)" * edge
                 for rate, edge in zip(rows["rate"], rows["edge_of_rates"], strict=True)
             ],
-            "rate of sets": plain("rate_of_sets", lambda x: f"{x:.3g}"),
+            "rate of sets": format_plain("rate_of_sets", lambda x: f"{x:.3g}"),
             "tables": rows["tables"],
             "initial weights": rows["inits"],
         }

@@ -107,7 +107,7 @@ def page(
     experiment: Experiment, preset: str, known: pd.DataFrame, seeds: int | None = None
 ) -> tuple[str, pd.DataFrame]:
     """The text of a page and its verdicts, from a table of `analysis.with_theory`; see `write`."""
-    wanted = experiment.wanted(preset, seeds)
+    wanted = experiment.specs(preset, seeds)
     verdicts = claims.verdicts(experiment.claims_of(preset), known, wanted)
     return _page(experiment, preset, known, verdicts, wanted), verdicts
 
