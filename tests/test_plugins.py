@@ -64,7 +64,7 @@ def test_another_process_finds_what_a_file_defines(write):
     assert plugins.load(path) == ()
     (name,) = plugins.names()
     loaded = [sys.modules[name].Mine(), functools.partial(plugins.at_work, (), len, "four")]
-    asked = functools.partial(plugins.at_work, plugins.names(), Executor.named, "elsewhere")
+    asked = functools.partial(plugins.at_work, plugins.names(), Executor.get_kind, "elsewhere")
     child = "import pickle, sys; print(*[x() for x in pickle.load(sys.stdin.buffer)])"
     for data in (loaded[1:], [asked]):
         done = subprocess.run(
@@ -79,7 +79,8 @@ def test_another_process_finds_what_a_file_defines(write):
 
 
 def test_completion_lists_what_is_public_and_every_kind(write):
-    text = "from memobench.core.module import Architecture\nfrom memobench.core.spec import kind\n"
+    text = "from memobench.core.architecture import Architecture\n"
+    text += "from memobench.core.spec import kind\n"
     plugins.load(write(text + "@kind('elsewhere')\nclass Elsewhere(Architecture):\n    pass\n"))
     listed = dir(memobench)
     assert {*memobench.__all__, "MLP", "Elsewhere"} <= {*listed}
