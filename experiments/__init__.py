@@ -9,13 +9,7 @@ of programs, without `__init__.py`, are neither searched nor installed.
 """
 
 import importlib
-import pkgutil
-import sys
-from types import ModuleType
 from typing import Any
-
-from memobench.experiment import EXPERIMENTS as EXPERIMENTS
-from memobench.experiment import find_experiments, register
 
 ORDER = ("dana2025", "mahdavi2024", "hebbian2026", "constructions", "board", "capacity", "blocks")
 

@@ -102,7 +102,7 @@ class Experiment:
         presets = {}
         for name, runs in self.presets.items():
             NAME.validate("preset", name)
-            presets[name] = listed(f"{self.name}: preset {name!r}", runs, Run)
+            presets[name] = check_list(f"{self.name}: preset {name!r}", runs, Run)
             require(presets[name], f"{self.name}: preset {name!r} has no runs; give some")
         names = [claim.name for claim in claims]
         for name in names:
@@ -111,7 +111,7 @@ class Experiment:
         if not short:
             fix = f"give a tuple of its presets: {', '.join(presets)}"
             raise UserError(f"{self.name}: too_short={short_repr(self.too_short)}; {fix}")
-        published = listed(f"{self.name}: published", self.published, Mapping)
+        published = check_list(f"{self.name}: published", self.published, Mapping)
         for row in published:
             known = [*configuration(), *_PUBLISHED]
             for key in row.keys() - set(known):
@@ -241,10 +241,10 @@ def register(experiments: Iterable[Experiment]) -> None:
             raise UserError(f"an experiment of name={experiment.name!r} is there. Choose another.")
 
 
-def register(module: ModuleType) -> tuple[Experiment, ...]:
+def register_module(module: ModuleType) -> tuple[Experiment, ...]:
     """The experiments that a module declares, which are registered."""
-    found = declared(module)
-    add(found)
+    found = find_experiments(module)
+    register(found)
     return found
 
 
@@ -254,7 +254,7 @@ def load_file(file: str | os.PathLike[str]) -> tuple[Experiment, ...]:
     Raises:
       UserError: that fails; one line with file and line.
     """
-    found: tuple[Experiment, ...] = plugins.load(file, register)
+    found: tuple[Experiment, ...] = plugins.load(file, register_module)
     return found
 
 
@@ -269,7 +269,7 @@ def _load() -> None:
     """Imports all of `experiments/`."""
     for folder in modules(importlib.import_module("memobench.experiments")):
         for module in modules(folder):
-            add(declared(module))
+            register_module(module)
 
 
 def modules(package: ModuleType) -> list[ModuleType]:

@@ -16,7 +16,7 @@ from memobench import experiments
 from memobench.claims import Claim
 from memobench.core.cells import cells
 from memobench.core.run import Run
-from memobench.experiment import Experiment, declared, modules
+from memobench.experiment import Experiment, find_experiments, modules
 from memobench.experiments import capacity
 from memobench.methods.training import Training
 from memobench.report.figure import Figure
@@ -58,7 +58,7 @@ def test_an_experiments_name_begins_with_its_folder():
     for folder, names in IN_FOLDERS.items():
         for name in names:
             module = importlib.import_module(f"{experiments.__name__}.{folder}.{name}")
-            for experiment in declared(module):
+            for experiment in find_experiments(module):
                 assert experiment.name.startswith(f"{folder}/")
                 assert experiments.EXPERIMENTS[experiment.name] is experiment
 
@@ -76,7 +76,7 @@ def test_no_message_is_made_where_nothing_is_wrong(monkeypatch):
     made = runpy.run_path(
         importlib.import_module("memobench.experiments.dana2025.contexts").__file__
     )
-    (experiment,) = declared(types.SimpleNamespace(**made))
+    (experiment,) = find_experiments(types.SimpleNamespace(**made))
     assert experiment.claims
 
 
@@ -86,9 +86,9 @@ def test_a_new_file_is_found_and_comes_last(tmp_path, monkeypatch):
     text += "EXPERIMENT = dataclasses.replace(heads.EXPERIMENT, name='capacity/new')\n"
     (tmp_path / "a_new_one.py").write_text(text)
     monkeypatch.setattr(capacity, "__path__", [*capacity.__path__, str(tmp_path)])
-    found = [module for module in modules(capacity) if declared(module)]
+    found = [module for module in modules(capacity) if find_experiments(module)]
     assert [m.__name__.rpartition(".")[2] for m in found] == [*capacity.ORDER, "a_new_one"]
-    assert [x.name for x in declared(found[-1])] == ["capacity/new"]
+    assert [x.name for x in find_experiments(found[-1])] == ["capacity/new"]
 
 
 def test_kinds_of_a_paper_are_found_and_no_experiment_is_imported_for_them(tmp_path):

@@ -42,29 +42,9 @@ from memobench.claims.claim import (
     variant,
     verdicts,
 )
-from memobench.claims.counts import above_bound, every_run, on_average
+from memobench.claims.counts import above_bound, every_run
 from memobench.claims.evidence import POSITIVE, Region, combine_verdicts, decide
-from memobench.claims.exposure import attention_over_mlp
-from memobench.claims.families import better_at_equal_parameters, gains_more_from_steps
-from memobench.claims.groups import Groups, Measure, bits_per_parameter, compare_best
-from memobench.claims.growth import (
-    LINEAR,
-    QUADRATIC,
-    broken_line,
-    jump_at_full_width,
-    levels_off,
-    linear_in_heads,
-    never_falls,
-    power_law,
-)
-from memobench.claims.scaling import constant, exchange, exponent, greatest_density, limit
-from memobench.claims.slopes import (
-    equal_slopes,
-    exponent_of_slopes,
-    linear_in_heads,
-    slope_over_bound,
-    slopes_in_heads,
-)
+from memobench.claims.slopes import linear_in_heads, slopes_in_heads
 
 __all__ = [
     "CONSTRUCTED",

@@ -78,7 +78,7 @@ def _say_once_in_a_line() -> None:
 def _run(chosen: tuple[Command, list[str]]) -> None:
     command, arguments = chosen
     if any(flag is PLUGIN for flag in command.flags):
-        plugins.load_installed(experiment.register)
+        plugins.load_installed(experiment.register_module)
         for file in PLUGIN.value:
             experiment.load_file(file)
     command.run(arguments)
