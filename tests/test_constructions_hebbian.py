@@ -86,13 +86,13 @@ def test_whitening_is_a_ridge_regression(m):
     augmented = np.vstack([feature, np.sqrt(1e-3 * share) * np.eye(m)])
     target = np.vstack([value, np.zeros((m, 5))])
     expected = scipy.linalg.lstsq(augmented, target)[0].T
-    np.testing.assert_allclose(hebbian.whitened(feature, value, 1e-3), expected, atol=1e-10)
+    np.testing.assert_allclose(hebbian.whiten(feature, value, 1e-3), expected, atol=1e-10)
 
 
 def test_both_forms_are_equal_at_m_equal_to_f_with_the_ridge_times_f():
     _, feature, value, _ = _facts(m=12)
     dual = np.linalg.solve(feature @ feature.T + 12 * 1e-3 * np.eye(12), value).T @ feature
-    np.testing.assert_allclose(hebbian.whitened(feature, value, 1e-3), dual, atol=1e-10)
+    np.testing.assert_allclose(hebbian.whiten(feature, value, 1e-3), dual, atol=1e-10)
 
 
 @pytest.mark.parametrize("fits", ["scores", "values"])

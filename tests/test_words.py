@@ -15,9 +15,13 @@ DONE = (
     "certificates",
     "checks",
     "common",
+    "constructions",
     "core",
+    "engine",
+    "methods",
     "numerics",
     "optimizers",
+    "planner",
     "store",
     "tasks",
     "theory",
@@ -47,7 +51,7 @@ _BARE = frozenset(
     """.split()
 )
 # Names that users' files hold.
-_PUBLIC = {"always", "canonical", "nested", "published"}
+_PUBLIC = {"always", "canonical", "exact", "held", "nested", "published"}
 
 
 def _nodes(room: str) -> Iterator[tuple[str, ast.AST]]:

@@ -48,7 +48,7 @@ NOT_BEYOND = ("bubeck2020",)
 
 def _run(case: Case, n_examples: int, exact: bool, weights: str, seed: int) -> Run:
     theorem, task, architecture = case
-    task = task.first(n_examples).replace(seed=seed)
+    task = task.first_examples(n_examples).replace(seed=seed)
     # Constructions that are always exact have no such option.
     how: dict[str, Any] = (
         {} if theorem in NOT_BEYOND else {"solve": "exact" if exact else "least_squares"}

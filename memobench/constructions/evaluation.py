@@ -57,14 +57,14 @@ def doublings(task: Any, data: Any, output_TxC: np.ndarray, prior_T: np.ndarray)
         normalizer_T = scipy.special.logsumexp(output_TxC * 2.0**k, axis=1)
         return float(prior_T @ (normalizer_T - right_T * 2.0**k))
 
-    def sure(k: int) -> bool:
+    def is_sure(k: int) -> bool:
         return advantage * 2.0**k >= SURE
 
     best = round(-np.log2(np.abs(output_TxC).max()))
     direction = 1 if loss(best + 1) < loss(best) else -1
     for _ in range(_MOST_DOUBLINGS):
         # The loss is convex in the scale, so it first rises right after its minimum.
-        if (direction > 0 and sure(best)) or loss(best + direction) >= loss(best):
+        if (direction > 0 and is_sure(best)) or loss(best + direction) >= loss(best):
             break
         best += direction
     return best

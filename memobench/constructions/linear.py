@@ -89,8 +89,8 @@ def _least_norm(
 ) -> np.ndarray:
     """The solution of least norm for independent rows, refined once."""
 
-    def once(right_TxD: np.ndarray) -> np.ndarray:
+    def solve_once(right_TxD: np.ndarray) -> np.ndarray:
         return q_FxT @ scipy.linalg.solve_triangular(r_TxT, right_TxD, trans="T")
 
-    weights_FxD = once(targets_TxD)
-    return weights_FxD + once(targets_TxD - features_TxF @ weights_FxD)
+    weights_FxD = solve_once(targets_TxD)
+    return weights_FxD + solve_once(targets_TxD - features_TxF @ weights_FxD)

@@ -62,7 +62,7 @@ def with_scores(problem: Problem, params: Params, scale: float) -> Params:
     """The weights as stored, with queries scaled to give scores the standard deviation `scale`."""
     module = transformer(problem)
     sample_TxS = problem.rng.integers(module.vocab_size, size=(_SAMPLED, module.context_length))
-    score_TxHxS = _scores(problem, params, _seen(problem, params, sample_TxS)[1])
+    score_TxHxS = _scores(problem, params, _read_tokens(problem, params, sample_TxS)[1])
     factor_H = scale / score_TxHxS.std(axis=(0, 2))
     scaled = params | {"layer0_query": params["layer0_query"] * factor_H[:, None, None]}
     return problem.all_held(scaled)
@@ -70,7 +70,7 @@ def with_scores(problem: Problem, params: Params, scale: float) -> Params:
 
 def read(problem: Problem, params: Params) -> tuple[np.ndarray, np.ndarray]:
     """stream_TxD, the last token's, and heads_TxHxK, what values read, of all sequences."""
-    stream_TxSxD, read_TxSxI = _seen(problem, params, problem.examples.tokens_TxS)
+    stream_TxSxD, read_TxSxI = _read_tokens(problem, params, problem.examples.tokens_TxS)
     attention_TxHxS = scipy.special.softmax(_scores(problem, params, read_TxSxI), axis=-1)
     mixed_TxHxI = attention_TxHxS @ read_TxSxI
     return stream_TxSxD[:, -1], np.einsum("thi,hki->thk", mixed_TxHxI, params["layer0_value"])
@@ -147,7 +147,7 @@ def solve(
     return Solved(basis_CxD, inverse_DxC, weights_FxC, certificate)
 
 
-def _seen(
+def _read_tokens(
     problem: Problem, params: Params, tokens_TxS: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """stream_TxSxD of every token, and read_TxSxI, what heads see of it."""

@@ -35,7 +35,7 @@ class Architecture(
         "mlp",
     ),
 ):
-    """Who memorizes: the model's true sizes and options.
+    """A model family with its true sizes and options.
 
     answers: the questions of tasks (`Task.question`) that its models answer. is_floor: whether no
     model of the same d_model has less loss than its optimum. Kinds define `module`.

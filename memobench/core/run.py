@@ -283,7 +283,7 @@ class Method(
         """Raises UserError for a model whose weights the method cannot make; computes nothing."""
 
     def pack_key(self, run: Run) -> Hashable:
-        """What runs must agree in to share a pack: all but sizes, seeds and other data."""
+        """All that runs must agree in to share a pack: not sizes, seeds and other data."""
         return structure(run.module()), run.task.pack_key(), self
 
     def program(self, pack: Pack) -> Hashable:
@@ -291,7 +291,7 @@ class Method(
         return pack.module, pack.runs[0].task.signature(), self
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
-        """What a run takes.
+        """The Cost of a run.
 
         Args:
           run: of this method.

@@ -30,7 +30,7 @@ class Task(
         "sequences",
     ),
 ):
-    """What is to be memorized. `seed` draws the instance; runs with equal tasks share it.
+    """A set of examples to memorize. `seed` draws the instance; runs with equal tasks share it.
 
     A kind overrides what raises NotImplementedError here; the rest are defaults. The methods here
     train tasks of tokens, which derive from `TokenTask`, and labelled contexts; any other task
@@ -116,7 +116,7 @@ class Task(
 
     @property
     def is_even(self) -> bool:
-        """Whether all examples occur equally often, so that every answer weighs the same."""
+        """True where all examples occur equally often, so that every answer weighs the same."""
         return True
 
     def sample(self) -> Any:

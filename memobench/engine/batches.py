@@ -81,9 +81,9 @@ class TokenReader(Reader):
         # Of a subset only the examples that it holds count.
         weighted = True if signature.subsets else None
 
-        def seen(order_B: jax.Array, variables: Any, part: Any = None) -> Seen:
+        def measure(order_B: jax.Array, variables: Any, part: Any = None) -> Seen:
             if part is not None:
-                of_part: Any = task.first(len(part.prior_T))
+                of_part: Any = task.first_examples(len(part.prior_T))
                 return of_part.objective(signature.module, variables, part, weighted=True)
             examples_B: Any = None
             if task.is_fresh:
@@ -93,7 +93,7 @@ class TokenReader(Reader):
                 examples_B = draws_M[order_B]
             return task.objective(signature.module, variables, instance, examples_B, weighted)
 
-        return seen
+        return measure
 
     def parts(self, data: Any, lane: Lane) -> Any:
         """Of a listed set that is read whole: padded with examples that never occur."""
@@ -101,7 +101,7 @@ class TokenReader(Reader):
         n_parts = math.ceil(n / READ_AT_ONCE)
         size = math.ceil(n / n_parts)
         is_whole = not self.signature.batch_size and n_parts > 1
-        if not (is_whole and task.is_listed and task.first(size)):
+        if not (is_whole and task.is_listed and task.first_examples(size)):
             return None
 
         def split(x_Tx: jax.Array) -> jax.Array:
@@ -113,7 +113,7 @@ class TokenReader(Reader):
     def evaluate(self, variables: Any, data: Any, lane_R: Lane, due_R: jax.Array) -> Seen:
         module, task = self.signature.module, self.signature.task
 
-        def whole(variables: Any, lane: Lane) -> Seen:
+        def evaluate_whole(variables: Any, lane: Lane) -> Seen:
             instance = self._instance_of(data, lane)
             if self.signature.subsets:
                 return task.objective(module, variables, instance, weighted=True)
@@ -121,7 +121,9 @@ class TokenReader(Reader):
 
         def one(lane: Any) -> Seen:
             *lane, due = lane
-            return jax.lax.cond(due, whole, lambda *_: (jnp.float32(0), jnp.float32(0)), *lane)
+            return jax.lax.cond(
+                due, evaluate_whole, lambda *_: (jnp.float32(0), jnp.float32(0)), *lane
+            )
 
         # One lane after another: all examples of all lanes at once would not fit beside training.
         return jax.lax.map(one, (variables, lane_R, due_R))
@@ -177,12 +179,12 @@ class ContextReader(Reader):
         return stack_shapes(self.signature.task.shapes(), n_instances)
 
     def steps(self, data: Labelled, lane: Lane) -> Callable[..., Seen]:
-        def seen(rows_B: jax.Array, variables: Any) -> Seen:
+        def measure(rows_B: jax.Array, variables: Any) -> Seen:
             module = self.signature.module
             loss_B, correct_B = labelled_objective(module, variables, data, lane.instance, rows_B)
             return loss_B.mean(), correct_B.mean()
 
-        return seen
+        return measure
 
     def evaluate(self, variables: Any, data: Labelled, lane_R: Lane, due_R: jax.Array) -> Seen:
         return evaluate_prefixes(self.signature.module, variables, data, lane_R)

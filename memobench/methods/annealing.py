@@ -213,7 +213,7 @@ class AnnealingPolicy(engine.OneJobPerRun):
         # Idle lanes repeat a job, whose batches are shuffled once.
         rows = {job: self.shuffler(job) for job in dict.fromkeys(self._jobs)}
         for job in rows:
-            self.shuffler.ahead(job)
+            self.shuffler.prefetch(job)
         rows_RxCxB = np.stack([rows[job] for job in self._jobs])
         return devices.split(np.stack(rate_RxC).astype(np.float32)), devices.split(rows_RxCxB)
 
@@ -253,18 +253,18 @@ class AnnealingPolicy(engine.OneJobPerRun):
             accuracy_R=accuracy_R,
             loss_R=loss_R,
             compile_seconds=compile_seconds,
-            variables=models.stack(self._best(job) for job in self.all),
+            variables=models.stack(self._best_variables(job) for job in self.all),
             columns=tuple(self._certificate(job) for job in self.all),
         )
 
-    def _best(self, job: Job) -> Any:
+    def _best_variables(self, job: Job) -> Any:
         """The best variables of a run, padded."""
         assert job.state is not None
         variables = {**job.state.variables, "params": _best_of(job).params}
         return models.pad_to(variables, models.shapes(self.signature.module, 0))
 
     def _certificate(self, job: Any) -> dict[str, Any]:
-        run, best, module = job.run, self._best(job), self.signature.module
+        run, best, module = job.run, self._best_variables(job), self.signature.module
         n_examples = run.task.n_examples
         mine = self.seeds.index(run.task.seed)
         data = jax.tree.map(lambda x: x.addressable_data(0)[mine], self.data)
@@ -304,7 +304,7 @@ class _Shuffler:
     def __init__(self) -> None:
         self.ready: dict[str, concurrent.futures.Future] = {}
 
-    def ahead(self, job: Job) -> None:
+    def prefetch(self, job: Job) -> None:
         """Starts to shuffle the batches of a run's next chunk, if it may have one."""
         step = job.step + _annealing(job.run).evaluate_every
         if step < job.steps:

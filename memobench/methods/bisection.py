@@ -81,7 +81,7 @@ def next_trials(search: Rules, n_examples: int, trials: Sequence[Trial]) -> list
     """
     if not trials:
         return _proposals(
-            search, search.steps, [n_examples, *_even(0, n_examples, search.sizes - 1)]
+            search, search.steps, [n_examples, *_even_sizes(0, n_examples, search.sizes - 1)]
         )
     steps = trials[-1].steps
     if _is_saturated(trials):
@@ -169,7 +169,7 @@ def _sizes(search: Rules, n_examples: int, trials: Sequence[Trial]) -> list[int]
     for i, (low, high) in enumerate(wide):
         n_more = (search.sizes - len(sizes)) // (len(wide) - i)
         earlier = low in {x.n_examples for x in trials if x.steps < trials[-1].steps}
-        inside = _gallop(search, low, high) if earlier else _even(low, high, n_more)
+        inside = _gallop(search, low, high) if earlier else _even_sizes(low, high, n_more)
         sizes += [n for n in inside if n not in sizes][:n_more]
     return sizes
 
@@ -178,7 +178,7 @@ def _unit(search: Rules, low: int) -> int:
     return max(1, int(search.resolution * low))
 
 
-def _even(low: int, high: int, n_sizes: int) -> Iterable[int]:
+def _even_sizes(low: int, high: int, n_sizes: int) -> Iterable[int]:
     n_sizes = min(n_sizes, high - low - 1)
     return (low + (high - low) * i // (n_sizes + 1) for i in range(1, n_sizes + 1))
 

@@ -143,7 +143,7 @@ def solve(pack: Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackR
     variables = _starts(pack, method.starts)
     instances = [run.task.sample() for run in pack.runs]
     with jax.enable_x64(True):
-        flat_RxMxP = jax.vmap(jax.vmap(_flat))(variables["params"])
+        flat_RxMxP = jax.vmap(jax.vmap(_flatten))(variables["params"])
         constants = jax.tree.map(lambda x: x[:, 0], variables["constants"])
         memorized = jax.tree.map(lambda *xs: jnp.stack(xs), *map(_double, instances))
         flat_RxMxP, *data = map(devices.split, (flat_RxMxP, constants, memorized))
@@ -221,7 +221,7 @@ def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> _Program:
         )
         rate_M = jnp.asarray(np.geomspace(*LEARNING_RATES, method.starts))
 
-        def of(constants: Any, memorized: Instance) -> Objective:
+        def objective_of(constants: Any, memorized: Instance) -> Objective:
             def objective(flat_P: jax.Array) -> tuple[jax.Array, jax.Array]:
                 trial = {"params": unravel(flat_P), "constants": constants}
                 return task.objective(module, trial, memorized)
@@ -229,15 +229,19 @@ def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> _Program:
             return objective
 
         def adam(descent: Any, constants: Any, memorized: Instance, start: jax.Array) -> Any:
-            one = functools.partial(_adam, of(constants, memorized), method.adam_steps, start)
+            one = functools.partial(
+                _adam, objective_of(constants, memorized), method.adam_steps, start
+            )
             return jax.vmap(one)(descent, rate_M)
 
         def begin(flat_MxP: Any, loss_M: Any, constants: Any, memorized: Instance) -> Any:
             best_M = jnp.argsort(loss_M)[: method.polished]
-            return jax.vmap(functools.partial(_begin, of(constants, memorized)))(flat_MxP[best_M])
+            return jax.vmap(functools.partial(_begin, objective_of(constants, memorized)))(
+                flat_MxP[best_M]
+            )
 
         def lbfgs(polish: Any, constants: Any, memorized: Instance, stop: jax.Array) -> Any:
-            objective = of(constants, memorized)
+            objective = objective_of(constants, memorized)
             polish = jax.vmap(functools.partial(_lbfgs, objective, stop))(polish)
             found = jax.vmap(functools.partial(_evaluate, objective))(polish)
             order_M = jnp.argsort(found.loss_M)
@@ -265,7 +269,7 @@ def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> _Program:
         return _Program(to_descend, to_begin, to_polish, unravel)
 
 
-def _flat(params: Any) -> jax.Array:
+def _flatten(params: Any) -> jax.Array:
     return ravel_pytree(params)[0].astype(jnp.float64)
 
 

@@ -52,22 +52,24 @@ def largest_of_module(
     variables, data = jax.device_put((variables, data))
     # Blocks of one size, which compile once; what lies beyond the last example is cut off.
     blocks = [
-        _largest(module, example, variables, data, np.arange(start, start + EXAMPLES_AT_ONCE))
+        _largest_of_block(
+            module, example, variables, data, np.arange(start, start + EXAMPLES_AT_ONCE)
+        )
         for start in range(0, n_examples, EXAMPLES_AT_ONCE)
     ]
     return np.concatenate(blocks)[:n_examples]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _largest(
+def _largest_of_block(
     module: Module, example: Example, variables: Any, data: Any, example_B: jax.Array
 ) -> jax.Array:
-    def largest(i: jax.Array) -> jax.Array:
+    def largest_of(i: jax.Array) -> jax.Array:
         attention_HxN: Any = module.apply(variables, *example(data, i), method="attention")
         return attention_HxN.max(axis=-1)
 
     with jax.default_matmul_precision("highest"):
-        return jax.vmap(largest)(example_B)
+        return jax.vmap(largest_of)(example_B)
 
 
 def columns(largest_TxH: np.ndarray) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class JobQueue(EpochPolicy):
         whole = self.signature.task.n_examples
         most = max(job.n_examples for job in jobs)
         n_halvings = min(math.floor(math.log2(whole / most)), MOST_HALVINGS)
-        task = self.signature.task.first(math.ceil(whole / 2**n_halvings))
+        task = self.signature.task.first_examples(math.ceil(whole / 2**n_halvings))
         if not (self._exact and n_halvings and task):
             return self.signature, self.data
         if task not in self._data_of:

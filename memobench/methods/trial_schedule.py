@@ -312,10 +312,10 @@ class Findings:
     def _sizes(self, known: list[thresholds.Trial], made: int, n: int, rounds: int) -> list[int]:
         """Sizes of the next of `n` trials, of which some are made, in so many rounds."""
         n_more = min(n - made, math.ceil(n / rounds))
-        return thresholds.next_sizes(known, self._possible, n_more, self._task.n_examples)
+        return thresholds.next_sizes(known, self._threshold_range, n_more, self._task.n_examples)
 
     @property
-    def _possible(self) -> tuple[float, float]:
+    def _threshold_range(self) -> tuple[float, float]:
         """The range of the set that half of the trials know, once all rungs are done."""
         task = self._task
         return thresholds.threshold_range(
@@ -327,7 +327,7 @@ class Findings:
         """That set by the pilots of trials, for the factors that all of them have tried."""
         made = {f: self._pilots_with(f) for f in dict.fromkeys(f for f, _ in self.pilot_trials)}
         whole = {f: of for f, of in made.items() if len(of) == self.method.trial_pilots}
-        return thresholds.fit_thresholds(whole, self._possible)
+        return thresholds.fit_thresholds(whole, self._threshold_range)
 
     def _pilots_with(self, factor: float) -> list[thresholds.Trial]:
         """The pilots of trials that had this factor."""

@@ -117,7 +117,7 @@ class LabelledContexts(Task):
         """Without sizes: how many examples and vectors a run reads is data, not shape."""
         return self.replace(n_examples=1, context_length=1, seed=0)
 
-    def first(self, n_examples: int) -> Self:
+    def first_examples(self, n_examples: int) -> Self:
         """The task of the first so many examples."""
         return self.replace(n_examples=n_examples)
 

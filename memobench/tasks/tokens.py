@@ -345,7 +345,7 @@ class TokenTask(Task):
 
     # --- Parts: the first so many examples, for tasks that have them ----------------------------
 
-    def first(self, n_examples: int) -> Self | None:
+    def first_examples(self, n_examples: int) -> Self | None:
         """The task of the first so many examples; None where there is none such."""
         del n_examples
         return None
@@ -404,7 +404,7 @@ class SampledTask(TokenTask):
         changes: dict[str, Any] = {"n_sequences": 1, "seed": 0}
         return self.replace(**changes)
 
-    def first(self, n_examples: int) -> Self:
+    def first_examples(self, n_examples: int) -> Self:
         return self.replace(n_sequences=n_examples)
 
 

@@ -74,7 +74,7 @@ UPPER_BOUNDS = (COUNTING, PROPOSITION_2, RANK_OF_WEIGHTS, PROPOSITION_1)
 
 
 def _bits_per_weight(sizes: Sizes) -> Any:
-    """What one weight can hold: what a construction stored, or the method's precision."""
+    """Bits that one weight can hold: those a construction stored, or the method's precision."""
     # An Optimum's weights alone are of double precision.
     by_method = np.where(np.asarray(sizes["method"], object) == "optimised", 64.0, 32.0)
     stored = sizes.get("stored_bits")
