@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from memobench.analysis import estimates
 from memobench.board import capacity_summary, families
 from memobench.methods import thresholds as capacity
 from tests.coverage import failing_rate
@@ -27,7 +28,9 @@ def test_the_interval_of_tables_and_starts_covers(tables, inits, between):
 
     def one():
         of_tables = between * random.normal(size=(tables, 1))
-        return capacity.typical(1000 * (1 + of_tables + 0.04 * random.normal(size=(tables, inits))))
+        return estimates.estimate_mean(
+            1000 * (1 + of_tables + 0.04 * random.normal(size=(tables, inits)))
+        )
 
     assert covered([one() for _ in range(REPETITIONS)], 1000) >= LEAST
 
@@ -67,7 +70,7 @@ def test_the_interval_of_the_limit_covers(exponent):
 
     def one():
         shared, own = 0.03 * random.normal(size=(1, 12, 1)), 0.02 * random.normal(size=(3, 12, 1))
-        return capacity.limit(steps, mean_K[:, None, None] * (1 + shared + own))
+        return estimates.estimate_limit(steps, mean_K[:, None, None] * (1 + shared + own))
 
     found = [one() for _ in range(100)]
     assert covered([each for each in found if not np.isnan(each.value)], 1100) >= 0.88
@@ -77,34 +80,34 @@ def test_the_interval_of_the_limit_covers(exponent):
 
 def test_the_limit_of_what_no_longer_grows_is_what_there_is():
     value_KxTxS = np.broadcast_to(np.linspace(900, 1100, 6)[:, None], (3, 6, 1))
-    assert capacity.limit((16, 64, 256), value_KxTxS).value == pytest.approx(1000)
+    assert estimates.estimate_limit((16, 64, 256), value_KxTxS).value == pytest.approx(1000)
 
 
 def test_where_more_steps_know_less_there_is_no_limit():
     spread_T, mean_K = np.linspace(-30, 30, 8), np.array([700, 900, 800])
-    found = capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
+    found = estimates.estimate_limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
     assert np.isnan(found).all()
     # Of tables that disagree nobody knows.
     random = np.random.default_rng(0)
     noisy_KxT = mean_K[:, None] + 400 * random.normal(size=(3, 8))
-    assert np.isfinite(capacity.limit((16, 64, 256), noisy_KxT[:, :, None]).value)
+    assert np.isfinite(estimates.estimate_limit((16, 64, 256), noisy_KxT[:, :, None]).value)
 
 
 @pytest.mark.parametrize(
     ("reached", "expected"), [(99.0, True), (97.9, None), (97.0, None), (95.0, False)]
 )
 def test_converged_is_what_the_whole_interval_of_the_limit_says(reached, expected):
-    assert capacity.converged(reached, capacity.Estimate(98.5, 97.5, 100.0)) is expected
+    assert estimates.is_converged(reached, capacity.Estimate(98.5, 97.5, 100.0)) is expected
 
 
 def test_growth_without_an_end_in_sight_has_no_limit():
     mean_K = 100 * np.log([16, 64, 256])
     spread_T = np.linspace(-1, 1, 8)
-    found = capacity.limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
+    found = estimates.estimate_limit((16, 64, 256), (mean_K[:, None] + spread_T)[:, :, None])
     assert np.isnan(found).all()
     # Where a part of the tables grows so, it cannot be excluded.
     bent_KxT = mean_K[:, None] - np.outer([0, 0, 1], 100 * np.linspace(0, 1, 8))
-    found = capacity.limit((16, 64, 256), bent_KxT[:, :, None])
+    found = estimates.estimate_limit((16, 64, 256), bent_KxT[:, :, None])
     assert np.isfinite([found.value, found.low]).all()
     assert np.isinf(found.high)
 
