@@ -35,7 +35,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     require(
         isinstance(run, str) or not run.method.cost(run).closed_form,
         f"run {run_id} is a construction, which keeps no weights: "
-        "making.as_judged(run) makes them again",
+        "making.judged_variables(run) makes them again",
     )
     path = store.weights_path(results, NAME.validate("run", run_id))
     require(
