@@ -51,7 +51,7 @@ class PlainTransformer(Module):
     paddable = ("d_model", "d_head", "n_heads", "d_mlp")
 
     def setup(self) -> None:
-        self.weights, constants = self.declared()
+        self.weights, constants = self.create_variables()
         self.score_scale = constants["score_scale"]
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
