@@ -202,5 +202,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What completion lists: all that is public, and every kind by its class."""
+    """Names for completion: all that is public, and every kind by its class."""
     return sorted({*__all__, *importlib.import_module("memobench.analysis.kinds").kinds_by_class()})

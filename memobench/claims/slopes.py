@@ -1,4 +1,4 @@
-"""How accuracy grows with the heads."""
+"""The growth of accuracy with the heads."""
 
 from typing import Any
 

@@ -19,7 +19,7 @@ from memobench.experiment import Experiment, load_experiments, load_file
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What `memobench NAME` does.
+    """One command, `memobench NAME`.
 
     run: called with the arguments; the first line of its docstring is the command's line in
     `memobench --help`. arguments: their name in the usage, "" where there are none. flags: those

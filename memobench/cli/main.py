@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _show_any_text() -> None:
-    """What a terminal or pipe cannot show, as standard error does: by its code."""
+    """Shows what a terminal or pipe cannot by its code, as standard error does."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -1,4 +1,4 @@
-"""How long and until when: times as flags have them."""
+"""Durations and times of day, as flags have them."""
 
 import datetime
 import re

@@ -76,7 +76,7 @@ def describe(error: BaseException) -> str:
 
 
 def is_from_user_code(error: BaseException) -> bool:
-    """Whether what was raised passed through code of the user's; else it is a bug of ours."""
+    """True where what was raised passed through a user's code; else it is a bug of ours."""
     return not all(is_ours(file) for file, _ in _files(error))
 
 
@@ -120,7 +120,7 @@ def name_source(whose: str, fix: str = "fix it") -> Iterator[None]:
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is of memobench or of its experiments."""
+    """True for a file of memobench or of its experiments."""
     return file.startswith(_OURS)
 
 

@@ -67,7 +67,7 @@ def file_of(cls: type) -> str:
 
 
 def in_tree(cls: type) -> bool:
-    """Whether a kind is memobench's own: a file of it or of its experiments registered it."""
+    """True for a kind of memobench's own: a file of it or of its experiments registered it."""
     return is_ours(file_of(cls))
 
 

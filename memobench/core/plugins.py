@@ -91,7 +91,7 @@ def at_work(modules: Sequence[str], work: Callable[..., Any], *arguments: Any) -
 
 def _register(name: str, path: pathlib.Path | None, register: Callable[[ModuleType], Any]) -> Any:
     try:
-        module = _loaded(path) or importlib.import_module(name)
+        module = _find_loaded(path) or importlib.import_module(name)
         found = register(module)
     except (Exception, SystemExit) as error:
         raise UserError(_line(error, name, path)) from error
@@ -100,7 +100,7 @@ def _register(name: str, path: pathlib.Path | None, register: Callable[[ModuleTy
     return found
 
 
-def _loaded(path: pathlib.Path | None) -> ModuleType | None:
+def _find_loaded(path: pathlib.Path | None) -> ModuleType | None:
     """The module that a file is already: one of memobench itself, or what another file imported."""
     for name, module in list(sys.modules.items()):
         # No other process could import a script as what it is in its own.
@@ -110,7 +110,7 @@ def _loaded(path: pathlib.Path | None) -> ModuleType | None:
 
 
 def _line(error: BaseException, name: str, path: pathlib.Path | None) -> str:
-    """What went wrong, and on which line of the file."""
+    """A line that says what went wrong, and on which line of the file."""
     where = f"the installed module {name}" if path is None else str(path)
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
@@ -125,5 +125,5 @@ def _line(error: BaseException, name: str, path: pathlib.Path | None) -> str:
 
 
 def _is_beside(path: pathlib.Path, module: str) -> bool:
-    """Whether a module would be found by whoever looks into the file's folder."""
+    """True where a module would be found in the file's folder."""
     return importlib.machinery.PathFinder.find_spec(module, [str(path.parent)]) is not None

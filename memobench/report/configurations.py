@@ -128,7 +128,7 @@ def page(board: pd.DataFrame) -> str:
 
 
 def _is_trained(table: pd.DataFrame) -> pd.Series:
-    """Whether rows are trained step by step and measured as they are in the end."""
+    """The mask of rows that are trained step by step and measured in the end."""
     others = Construction, Optimum, ByTraining
     names = [name for name, x in Method.kinds().items() if not issubclass(x, others)]
     return table["method"].isin(names)
@@ -150,7 +150,7 @@ def _is_registered(table: pd.DataFrame) -> np.ndarray:
 
 
 def _method(row: Any) -> str:
-    """How a row's weights come about, in words."""
+    """The way in which a row's weights come about, in words."""
     return Method.from_row(row).summary
 
 

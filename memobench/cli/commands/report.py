@@ -59,7 +59,7 @@ def run(names: list[str]) -> None:
 
 
 def _published_folder() -> pathlib.Path:
-    """Where presets are published in this checkout."""
+    """The folder in which presets are published in this checkout."""
     if OUTPUT.present:
         raise UserError(f"--publish writes into results/; leave out --output={OUTPUT.value}")
     folder = folders.CHECKOUT / "results"

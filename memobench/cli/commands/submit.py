@@ -66,7 +66,7 @@ def run(names: list[str]) -> None:
 
 
 def _certificate(path: Any, left_out: _LeftOut) -> "Certificate | None":
-    """What a file holds; None if it cannot be read or has no place on the board."""
+    """The certificate in a file; None if it cannot be read or has no place on the board."""
     from memobench import certificates
     from memobench.board import table as board
 
