@@ -136,7 +136,7 @@ def _serves(name, task):
 
 def test_an_architecture_needs_its_module_and_a_module_its_call():
     architecture, task = _bag()(d_model=3), Associations(vocab_size=5)
-    module = architecture.build(task)
+    module = architecture.module_for(task)
     assert (module.paddable, module.attends) == ((), False)
     assert module.read_out() == module.attention_maps() == module.products() == ()
     variables = models.init(module, 2, jax.random.key(0))
