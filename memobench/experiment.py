@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from memobench.claims import Claim
-from memobench.common.errors import (
-    UserError,
-    check_arguments,
-    require,
-    short_repr,
-    suggest,
-)
+from memobench.common.errors import UserError, check_arguments, require, short_repr, suggest
 from memobench.core import plugins
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
@@ -88,7 +82,9 @@ class Experiment:
         _NAMES.validate("name", self.name)
         # Messages are made where something is wrong: the text of a whole experiment takes long.
         if not isinstance(self.figure, Drawing):
-            raise UserError(f"{self.name}: figure={short_repr(self.figure)} is none; give a Figure")
+            raise UserError(
+                f"{self.name}: figure must be a Drawing, got {short_repr(self.figure)}."
+            )
         cls = type(self.figure)
         require(
             cls.draw is not Drawing.draw,
@@ -97,32 +93,34 @@ class Experiment:
         claims = check_list(f"{self.name}: claims", self.claims, Claim)
         if not isinstance(self.presets, Mapping):
             raise UserError(
-                f"{self.name}: presets={short_repr(self.presets)}; name them: {{'quick': runs}}"
+                f"{self.name}: presets must be named, such as {{'quick': runs}}, got "
+                f"{short_repr(self.presets)}."
             )
         presets = {}
         for name, runs in self.presets.items():
             NAME.validate("preset", name)
             presets[name] = check_list(f"{self.name}: preset {name!r}", runs, Run)
-            require(presets[name], f"{self.name}: preset {name!r} has no runs; give some")
+            require(presets[name], f"{self.name}: preset {name!r} is empty. Give some runs.")
         names = [claim.name for claim in claims]
         for name in names:
             require(names.count(name) == 1, f"{self.name}: two claims are {name!r}. Rename one.")
         short = isinstance(self.too_short, tuple) and all(x in [*presets] for x in self.too_short)
         if not short:
-            fix = f"give a tuple of its presets: {', '.join(presets)}"
-            raise UserError(f"{self.name}: too_short={short_repr(self.too_short)}; {fix}")
+            raise UserError(
+                f"{self.name}: too_short must be a tuple of its presets, {', '.join(presets)}, got "
+                f"{short_repr(self.too_short)}."
+            )
         published = check_list(f"{self.name}: published", self.published, Mapping)
         for row in published:
             known = [*configuration(), *_PUBLISHED]
             for key in row.keys() - set(known):
                 hint = suggest(str(key), known, others="; leave it out")
-                raise UserError(
-                    f"{self.name}: published: {short_repr(key)} is no column of runs{hint}"
-                )
+                place = f"{self.name}: published"
+                raise UserError(f"{place}: {short_repr(key)} is not a column of runs{hint}")
             for key in _PUBLISHED:
                 if key not in row:
                     raise UserError(
-                        f"{self.name}: published: {short_repr(row)} lacks {key}; give it"
+                        f"{self.name}: published: {short_repr(row)} lacks {key}. Give it."
                     )
         # Immutable, and no generator that ends with its first reader.
         object.__setattr__(self, "published", published)
@@ -160,12 +158,13 @@ def check_list(name: str, values: Any, of: type) -> tuple[Any, ...]:
     """The values as a tuple; raises UserError for a single one and for those of another kind."""
     kind = of.__name__
     if not isinstance(values, Iterable):
-        fix = f"no list of {kind}s; give one: [{kind}(...), ...]"
-        raise UserError(f"{name}: {short_repr(values)} is {fix}")
+        raise UserError(f"{name} must be a list of {kind}s, got {short_repr(values)}.")
     listed = tuple(values)
     for value in listed:
         if not isinstance(value, of):
-            raise UserError(f"{name}: {short_repr(value)} among them is no {kind}")
+            raise UserError(
+                f"{name} must be a list of {kind}s, got {short_repr(value)} among them."
+            )
     return listed
 
 
@@ -190,7 +189,7 @@ def grid(
     architectures = check_list("architectures", architectures, Architecture)
     methods = check_list("methods", methods, Method)
     for name, given in (("tasks", tasks), ("architectures", architectures), ("methods", methods)):
-        require(given, f"{name}: there are none; give some")
+        require(given, f"{name} is empty. Give some.")
     seeds = int_between(1).validate("seeds", seeds)
     runs = (
         Run(task=task, architecture=architecture, method=method, seed=seed)
@@ -225,8 +224,7 @@ def find_experiments(module: ModuleType) -> tuple[Experiment, ...]:
     for found in one:
         if not isinstance(found, Experiment):
             raise UserError(
-                f"EXPERIMENT={short_repr(found)} is no Experiment; give one, or several as "
-                "EXPERIMENTS"
+                f"EXPERIMENT must be an Experiment, got {short_repr(found)}. Several are EXPERIMENTS."
             )
     several = constants.get("EXPERIMENTS", ())
     # A file may import ours.
