@@ -224,7 +224,8 @@ def find_experiments(module: ModuleType) -> tuple[Experiment, ...]:
     for found in one:
         if not isinstance(found, Experiment):
             raise UserError(
-                f"EXPERIMENT must be an Experiment, got {short_repr(found)}. Several are EXPERIMENTS."
+                f"EXPERIMENT must be an Experiment, got {short_repr(found)}. "
+                "Several are EXPERIMENTS."
             )
     several = constants.get("EXPERIMENTS", ())
     # A file may import ours.
