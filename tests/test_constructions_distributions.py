@@ -1,6 +1,7 @@
 """Constructed weights for distributions over what comes next: as near as any sequence encoder."""
 
 import functools
+import types
 
 import numpy as np
 import pandas as pd
@@ -49,7 +50,9 @@ def test_distributions_come_as_near_as_any_sequence_encoder(monkeypatch):
 def test_distributions_come_as_near_as_the_best_encoder_on_what_occurs_most(monkeypatch):
     # Few steps of the search: how good the encoder is does not matter here.
     cheap = functools.partial(Optimum, starts=2, adam_steps=20, polished=1, steps=20)
-    monkeypatch.setattr(random_attention, "Optimum", cheap)
+    monkeypatch.setattr(
+        random_attention, "Method", types.SimpleNamespace(get_kind={"optimised": cheap}.get)
+    )
     n_most = theory.t_eps(16, 1.0, 0.1)
     assert n_most == 12
     method = {"n_aimed": n_most}

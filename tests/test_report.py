@@ -302,10 +302,10 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
 
 def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
     names = ("experiment", "verdicts", "leaderboard", "configurations", "html", "latex")
-    names += ("typical", "figure", "panels")
+    names += ("capacity_summary", "figure", "panels")
     modules = ", ".join(f"memobench.report.{x}" for x in names)
     # Modules need no import of their own.
-    code = "import memobench\nmemobench.plugins.load, memobench.experiment.grid\n"
+    code = "import memobench\nmemobench.board, memobench.claims.restrict, memobench.grid\n"
     code += f"import sys, memobench.experiments, {modules}\n"
     code += "from jax._src import xla_bridge as x\n"
     code += "assert not x._backends and not {'matplotlib', 'seaborn'} & set(sys.modules)"

@@ -150,7 +150,7 @@ def test_packed_and_alone_a_run_is_the_same_and_its_weights_are_rounded(architec
 
 def test_without_straight_through_training_does_not_know_of_the_precision():
     run = _run(METHOD)
-    after = _run(METHOD.replace(precision="int4", round_blocks="after"))
+    after = _run(METHOD.replace(precision="int4", rounded="after"))
     float32, rounded_ = training.train_one(run), training.train_one(after)
     np.testing.assert_allclose(float32.step_loss_RxL, rounded_.step_loss_RxL, rtol=1e-6)
     expected = _params(float32, 0, run)
