@@ -17,7 +17,7 @@ def estimate_mean(value_TxS: np.ndarray) -> Estimate:
     Tables are drawn independently, and starts within each: whatever the two variances are, means of
     tables are independent and of one distribution.
 
-    >>> typical(np.array([[9.0, 11.0], [11.0, 13.0], [10.0, 12.0]])).value
+    >>> estimate_mean(np.array([[9.0, 11.0], [11.0, 13.0], [10.0, 12.0]])).value
     11.0
     """
     found_BxK = statistics.replicates(value_TxS.mean(axis=1, keepdims=True))
@@ -48,7 +48,8 @@ def is_converged(reached: float, limit: Estimate) -> bool | None:
 
     None if the ends of the limit's interval disagree, or where there is no limit.
 
-    >>> converged(99.0, Estimate(100.0, 98.0, 100.5)), converged(99.0, Estimate(100.0, 98.0, 105.0))
+    >>> near, far = Estimate(100.0, 98.0, 100.5), Estimate(100.0, 98.0, 105.0)
+    >>> is_converged(99.0, near), is_converged(99.0, far)
     (True, None)
     """
     if np.isnan(limit).any():

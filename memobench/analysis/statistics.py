@@ -283,7 +283,7 @@ def aicc_of_runs(means: Means, fitted_X: np.ndarray, k: int) -> float:
 def mask_unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
     """Mask of the points up to and including the first whose mean exceeds the threshold.
 
-    >>> unsaturated(np.array([0.2, 0.6, 0.96, 0.94, 1.0])).tolist()
+    >>> mask_unsaturated(np.array([0.2, 0.6, 0.96, 0.94, 1.0])).tolist()
     [True, True, True, False, False]
     """
     above_X = np.asarray(mean_X) > threshold

@@ -46,7 +46,7 @@ def promised_examples(sizes: Sizes) -> Any:
     >>> from memobench.core.cells import cells
     >>> from memobench.tasks.associations import Associations
     >>> heads = AttentionOnly(d_model=10, d_head=10, n_heads=20)
-    >>> float(promised(cells(Run(task=Associations(), architecture=heads))))
+    >>> float(promised_examples(cells(Run(task=Associations(), architecture=heads))))
     210.0
     """
     values = [

@@ -453,7 +453,7 @@ def reading_error(row: Mapping[str, Any]) -> str | None:
 def placement_error(task: Task, n_params: int) -> str | None:
     """The reason why weights have no place on the board, in a line; None where they have one.
 
-    >>> off_board(families.task(512, seed=40), n_params=512)
+    >>> placement_error(families.task(512, seed=40), n_params=512)
     'task_seed must be one of the 40 label tables of 512 parameters, 0 to 39, got 40.'
     """
     # A user's kind may say of itself that it equals any other.
