@@ -1,7 +1,7 @@
 """A command, and what commands share: flags and the choice of experiments.
 
-A file `memobench/commands/NAME.py` with a `COMMAND` is the command `memobench NAME`; nothing else
-lists it. Its imports are quick: what takes long is imported where the command runs.
+A file `memobench/cli/commands/NAME.py` with a `COMMAND` is the command `memobench NAME`; nothing
+else lists it. Its imports are quick: what takes long is imported where the command runs.
 """
 
 import dataclasses
