@@ -5,7 +5,7 @@ import functools
 import importlib
 import os
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,38 @@ class Drawing:
         return ""
 
 
+class _Presets(Mapping[str, tuple[Run, ...]]):
+    """Runs by preset; those that a function makes are made when they are first asked for."""
+
+    def __init__(self, experiment: str, presets: Mapping[str, Any]) -> None:
+        self._experiment = experiment
+        self._presets = dict(presets)
+        self._runs: dict[str, tuple[Run, ...]] = {}
+        for preset, runs in self._presets.items():
+            NAME.validate("preset", preset)
+            if not callable(runs):
+                self._runs[preset] = self._check(preset, runs)
+
+    def _check(self, preset: str, runs: Any) -> tuple[Run, ...]:
+        listed = check_list(f"{self._experiment}: preset {preset!r}", runs, Run)
+        require(listed, f"{self._experiment}: preset {preset!r} is empty. Give some runs.")
+        return listed
+
+    def __getitem__(self, preset: str) -> tuple[Run, ...]:
+        if preset not in self._runs:
+            self._runs[preset] = self._check(preset, self._presets[preset]())
+        return self._runs[preset]
+
+    def __contains__(self, preset: object) -> bool:
+        return preset in self._presets
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._presets)
+
+    def __len__(self) -> int:
+        return len(self._presets)
+
+
 @check_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -56,9 +88,9 @@ class Experiment:
     Attributes:
       name: a folder and a name in it, such as `dana2025/heads`.
       title: of the page and the figure.
-      presets: runs by name. `quick` fits into minutes on two CPU cores, `bench`, if any, into one
-        minute; `paper` is what the paper itself measured; `full` adds what we compare it with
-        (exact gradients, twice the steps).
+      presets: runs by name, or a function without arguments that returns them. `quick` fits into
+        minutes on two CPU cores, `bench`, if any, into one minute; `paper` is what the paper itself
+        measured; `full` adds what we compare it with (exact gradients, twice the steps).
       left_out: one line that says what `quick` leaves out of `full`.
       figure: of the runs.
       published: accuracies from the paper, each with the sizes (in our column names) it belongs to
@@ -70,7 +102,7 @@ class Experiment:
 
     name: str
     title: str
-    presets: Mapping[str, tuple[Run, ...]]
+    presets: Mapping[str, Any]
     left_out: str = ""
     figure: Drawing
     published: tuple[Mapping[str, object], ...] = ()
@@ -96,11 +128,7 @@ class Experiment:
                 f"{self.name}: presets must be named, such as {{'quick': runs}}, got "
                 f"{short_repr(self.presets)}."
             )
-        presets = {}
-        for name, runs in self.presets.items():
-            NAME.validate("preset", name)
-            presets[name] = check_list(f"{self.name}: preset {name!r}", runs, Run)
-            require(presets[name], f"{self.name}: preset {name!r} is empty. Give some runs.")
+        presets = _Presets(self.name, self.presets)
         names = [claim.name for claim in claims]
         for name in names:
             require(names.count(name) == 1, f"{self.name}: two claims are {name!r}. Rename one.")

@@ -14,6 +14,7 @@ import pytest
 import memobench
 from memobench import experiments
 from memobench.claims import Claim
+from memobench.common.errors import UserError
 from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.experiment import Experiment, find_experiments, modules
@@ -21,6 +22,7 @@ from memobench.experiments import capacity
 from memobench.methods.training import Training
 from memobench.report.figure import Figure
 
+FIGURE = Figure(x="n_heads", hue="d_model")
 FOLDERS = {m.name for m in pkgutil.iter_modules(experiments.__path__)}
 IN_FOLDERS = {
     folder: {m.name for m in pkgutil.iter_modules([str(pathlib.Path(path) / folder)])}
@@ -163,3 +165,21 @@ def test_a_trend_has_both_ends_of_the_papers_sizes_and_some_between():
         assert {min(all_sizes), max(all_sizes)} <= sizes
         of_kinds = {(run.task.contexts, cells(run)[x]) for run in trend}
         assert of_kinds == {(run.task.contexts, size) for run in paper for size in sizes}
+
+
+def test_runs_of_a_preset_are_made_once_and_when_they_are_first_asked_for():
+    runs = experiments.EXPERIMENTS["dana2025/heads"].runs("bench")
+    made = []
+
+    def make(preset, found):
+        made.append(preset)
+        return found
+
+    presets = {"quick": lambda: make("quick", iter(runs)), "full": lambda: make("full", [])}
+    found = Experiment(name="mine/lazy", title="Lazy", presets=presets, figure=FIGURE)
+    assert list(found.presets) == ["quick", "full"]
+    assert made == []
+    assert found.runs("quick") == found.presets["quick"] == runs
+    assert made == ["quick"]
+    with pytest.raises(UserError, match=r"mine/lazy: preset 'full' is empty\. Give some runs"):
+        found.runs("full")

@@ -13,6 +13,7 @@ attention alone gains more by it than the MLP.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +194,7 @@ def _shown(found: pd.DataFrame) -> pd.DataFrame:
 EXPERIMENT = Experiment(
     name="board/peak",
     title="Bits per parameter against the size of the set",
-    presets={preset: tuple(runs(budgets)) for preset, budgets in PRESETS.items()},
+    presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()},
     left_out="the budgets of 1,024 and 2,048 parameters",
     figure=Peaks(),
 )

@@ -20,6 +20,7 @@ Preset `blocks` has today's feed-forward blocks at equal parameters instead, pla
 attention without one, mixtures of experts and product-key memories.
 """
 
+import functools
 import itertools
 import pathlib
 import sys
@@ -161,9 +162,9 @@ EXPERIMENTS = (
     Experiment(
         name="board/shapes",
         title="Shapes of every family at each budget",
-        presets={preset: runs(budgets) for preset, budgets in PRESETS.items()}
-        | {"narrow": runs(NARROW, families.narrow_shapes)}
-        | {"blocks": sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())},
+        presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
+        | {"narrow": lambda: runs(NARROW, families.narrow_shapes)}
+        | {"blocks": lambda: sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())},
         left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Shapes(),
     ),

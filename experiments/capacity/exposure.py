@@ -111,8 +111,8 @@ def _experiment(name: str, title: str, variant: str, notes: str, **options: Any)
         name=name,
         title=title,
         presets={
-            "quick": tuple(_runs(SEEN[:4], seeds=3, **options)),
-            "full": tuple(_runs(SEEN, seeds=5, **options)),
+            "quick": lambda: tuple(_runs(SEEN[:4], seeds=3, **options)),
+            "full": lambda: tuple(_runs(SEEN, seeds=5, **options)),
         },
         left_out="4,096 and 16,384 exposures; 3 seeds of 5",
         figure=Exposure(),

@@ -150,9 +150,9 @@ EXPERIMENT = Experiment(
     name="capacity/recall-scaling",
     title="Facts recalled from noise, against the memory's parameters",
     presets={
-        "quick": tuple(_runs(_models(WIDTHS[:2], _SMALL[:2]), RATES[2:], seeds=3)),
-        "small": tuple(_runs(_models(WIDTHS[:3], _SMALL), RATES[2:], seeds=3)),
-        "full": tuple(_runs(_models(WIDTHS, _FULL), RATES, seeds=3)),
+        "quick": lambda: tuple(_runs(_models(WIDTHS[:2], _SMALL[:2]), RATES[2:], seeds=3)),
+        "small": lambda: tuple(_runs(_models(WIDTHS[:3], _SMALL), RATES[2:], seeds=3)),
+        "full": lambda: tuple(_runs(_models(WIDTHS, _FULL), RATES, seeds=3)),
     },
     left_out="d = 16 to 32 (theirs go to 181), all but two of 25 models of a width (ten in "
     "`full`), two of three learning rates",

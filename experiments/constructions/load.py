@@ -70,8 +70,8 @@ EXPERIMENT = Experiment(
     name="constructions/load",
     title="Constructed weights below and beyond the promised number, in fewer and fewer bits",
     presets={
-        "quick": tuple(runs((0.5, 0.75, 1.0, 1.5, 2.0, 4.0), seeds=3)),
-        "full": tuple(runs(LOADS, seeds=5)),
+        "quick": lambda: tuple(runs((0.5, 0.75, 1.0, 1.5, 2.0, 4.0), seeds=3)),
+        "full": lambda: tuple(runs(LOADS, seeds=5)),
     },
     left_out="6 loads of 11, 3 seeds of 5",
     figure=Panels(

@@ -7,7 +7,7 @@ repeated with twice the steps, so that a report can say which verdicts depend on
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
@@ -59,13 +59,13 @@ def presets(
     full: Sequence[Architecture],
     epochs: int,
     exact_epochs: int,
-) -> dict[str, tuple[Run, ...]]:
+) -> dict[str, Callable[[], tuple[Run, ...]]]:
     """All variants: `full` as published, `quick` with fewer epochs; `paper` is (a) alone."""
     exact = short(PUBLISHED, exact_epochs)
     return {
-        "quick": variants([task], quick, short(PUBLISHED, epochs), seeds=3, exact=exact),
-        "paper": grid([task], full, [PUBLISHED], SEEDS),
-        "full": variants([task], full, PUBLISHED),
+        "quick": lambda: variants([task], quick, short(PUBLISHED, epochs), seeds=3, exact=exact),
+        "paper": lambda: grid([task], full, [PUBLISHED], SEEDS),
+        "full": lambda: variants([task], full, PUBLISHED),
     }
 
 

@@ -35,15 +35,15 @@ EXPERIMENT = Experiment(
     name="dana2025/slopes",
     title="Slope of accuracy on heads against d = d_h (N = 50)",
     presets={
-        "quick": variants(
+        "quick": lambda: variants(
             [heads.TASK],
             square((3, 5, 7, 9, 11), (1, 11)),
             short(PUBLISHED, epochs=16),
             seeds=3,
             exact=short(PUBLISHED, epochs=2),
         ),
-        "paper": heads.EXPERIMENT.presets["paper"],
-        "full": heads.EXPERIMENT.presets["full"],
+        "paper": lambda: heads.EXPERIMENT.presets["paper"],
+        "full": lambda: heads.EXPERIMENT.presets["full"],
     },
     left_out="five of eleven widths and two of seven H; 3 seeds of 5; 1,024 and 2,048 of 4,096 "
     "and 8,192 steps by the published protocol, 128 and 256 by the exact gradient",
