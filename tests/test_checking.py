@@ -45,6 +45,11 @@ class Own(Module):
     def __call__(self, tokens_S):
         n, d, normal = self.vocab_size, self.d_model, nn.initializers.normal()
         x_D = self.param("embedding", normal, (n, d))[tokens_S].sum(axis=0)
+        if self.fault == "mean":
+            return nn.Dense(n)(nn.Embed(n, d)(tokens_S).mean(axis=1))
+        if self.fault == "batch":
+            n_examples, _ = tokens_S.shape
+            return nn.Dense(n)(nn.Embed(n, d)(tokens_S).reshape(n_examples, -1))
         if self.fault == "norm":
             x_D = nn.LayerNorm()(x_D)
         if self.fault == "random":
@@ -61,6 +66,8 @@ FAULTS = {
     "norm": "padding d_model with zeros changes its function or gradient",
     "random": "its constants are drawn at random",
     "statistics": "a collection 'batch_stats', which is neither trained nor counted",
+    "mean": "it must read one example, got one that reads a batch. Leave the batch axis out",
+    "batch": r"not enough values to unpack .*test_.*py, line \d+\): it must read one example, got ",
     "": "n_neurons changes nothing",
 }
 

@@ -66,9 +66,17 @@ def check(architecture: Architecture, task: Task | None = None) -> tuple[str, ..
 
 def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
     """Faults that make results wrong; the later checks rest on the earlier ones."""
-    for lines_of in (_parameters, _find_uncounted, _check_predictions, _shapes, _outputs, _padding):
+    for lines_of in (
+        _parameters,
+        _find_uncounted,
+        _check_predictions,
+        _shapes,
+        _find_batch_axis,
+        _outputs,
+        _padding,
+    ):
         try:
-            with name_source("its module"):
+            with _name_module("its module", module, task):
                 found = list(lines_of(module, task))
         except UserError as error:
             found = [str(error)]
@@ -88,7 +96,7 @@ def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
         if own_code.in_tree(type(architecture)):
             continue
         module = architecture.module_for(task)
-        with name_source(f"architecture {architecture.name}: its module"):
+        with _name_module(f"architecture {architecture.name}: its module", module, task):
             models.shapes(module, task.context_length)
         # Of one structure all sizes that a module takes are right or wrong alike.
         key = models.structure(module), task.pack_key()
@@ -139,6 +147,49 @@ def _shapes(module: Module, task: Task) -> Iterator[str]:
         yield f"its output has shape {found.shape}, and the task asks for {right}; fix the last map"
     elif not jnp.issubdtype(found.dtype, jnp.floating):
         yield f"its output is {found.dtype}; return floats"
+
+
+@contextlib.contextmanager
+def _name_module(whose: str, module: Module, task: Task) -> Iterator[None]:
+    """`name_source`, with a line of its own for a module that was written for a batch."""
+    try:
+        with name_source(whose):
+            yield
+    except UserError as error:
+        if error.__cause__ is not None and _reads_batch(module, task):
+            said = str(error).removesuffix("; fix it")
+            raise UserError(f"{said}: {_ONE_EXAMPLE}") from error.__cause__
+        raise
+
+
+_ONE_EXAMPLE = "it must read one example, got one that reads a batch. Leave the batch axis out"
+
+
+def _find_batch_axis(module: Module, task: Task) -> Iterator[str]:
+    """A batch axis: with one example its axes are others, and nothing else may fail."""
+    if _reads_batch(module, task):
+        yield _ONE_EXAMPLE
+
+
+def _reads_batch(module: Module, task: Task) -> bool:
+    """True where a batch gives as many outputs, and other ones than its examples one by one."""
+    # More examples than tokens: no axis is mistaken for another.
+    examples = range(task.context_length + 1)
+    key, data = jax.random.key(0), jax.tree.map(np.asarray, task.sample())
+    alone = [task.inputs(data, np.int32(i % task.n_examples)) for i in examples]
+    batch = jax.tree.map(lambda *x: jnp.stack(x), *alone)
+    try:
+        shape = jax.eval_shape(lambda: module.init_with_output(key, *batch))[0].shape
+        if shape not in {(len(examples), *each) for each in task.output_shapes}:
+            return False
+        outputs, variables = module.init_with_output(key, *batch)
+    except Exception:  # A module for one example may do as it likes with several.
+        return False
+    try:
+        found = [np.asarray(module.apply(variables, *each)) for each in alone]
+    except Exception:
+        return True
+    return not _close(outputs, np.stack(found))
 
 
 def _parameters(module: Module, task: Task) -> Iterator[str]:
