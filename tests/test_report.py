@@ -329,11 +329,13 @@ def test_a_figure_names_variants_and_steps_only_where_they_differ(measured):
     assert {"(a), (b) 128 steps", "(a), (b) 256 steps"} <= set(keys)
 
 
-def test_a_figure_of_a_column_that_is_none_is_one_line(measured):
+def test_a_figure_of_a_column_that_is_not_there_is_one_line_before_anything_trains(measured):
+    with pytest.raises(UserError, match=r"^figure: hue='architectur' is not a column; did you"):
+        Figure(x="n_params", hue="architectur")
     experiment, table = measured
-    wrong = Figure(x="n_params", hue="architectur")
-    with pytest.raises(UserError, match=r"^figure: hue='architectur' is not a column"):
-        wrong.draw(experiment, "quick", table)
+    of_no_mean = Figure(x="status", hue="architecture")
+    with pytest.raises(UserError, match=r"^figure: x='status' is not a column"):
+        of_no_mean.draw(experiment, "quick", table)
 
 
 def test_an_architecture_without_variants_is_beside_the_one_it_is_compared_with():

@@ -4,7 +4,7 @@ Lines are means over seeds, bars their 95% intervals; crosses are the published 
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from memobench.report.drawing import (
     subplots,
     whole_numbers,
 )
-from memobench.store.rows import averaged_own_measures
+from memobench.store.rows import averaged_own_measures, row_columns
 from memobench.theory import (
     BUBECK,
     COROLLARY_2,
@@ -95,18 +95,22 @@ class Figure(Drawing):
         known = [*MEASURES, *averaged_own_measures()]
         fix = suggest(str(self.y), known)
         require(self.y in known, f"figure: y={short_repr(self.y)} is not a measure{fix}")
+        self._require_columns([*row_columns(), *analysis.OF_THEORY])
+
+    def _require_columns(self, known: Collection[str]) -> None:
+        for name, column in (("x", self.x), ("hue", self.hue), ("row", self.row)):
+            require(
+                column is None or column in known,
+                f"figure: {name}={short_repr(column)} is not a column{suggest(str(column), known)}",
+            )
 
     def draw(
         self, experiment: "Experiment", preset: str, table: pd.DataFrame
     ) -> "matplotlib.figure.Figure":
         """See `Drawing`."""
         summary = _summary(table, self.y)
-        columns = [str(column) for column in summary]
-        for name, column in (("x", self.x), ("hue", self.hue), ("row", self.row)):
-            known = self.y == "slope" or column is None or column in columns
-            require(
-                known, f"figure: {name}={column!r} is not a column{suggest(column or '', columns)}"
-            )
+        if self.y != "slope":
+            self._require_columns([str(column) for column in summary])
         hues = summary[self.hue]
         if hues.isna().any():  # Runs without a value have a line too.
             labels = hues.map(str).where(hues.notna(), "none")
