@@ -33,7 +33,7 @@ _NAMES = text_matching(r"\w[\w.-]*/\w[\w.-]*", "a folder and a name, such as min
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """Base of all kinds of figures of experiments."""
+    """Base of all kinds of figures of experiments; itself it stands for no figure."""
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """The figure of a preset's runs, a table from `analysis.with_theory`."""
@@ -92,7 +92,7 @@ class Experiment:
         minutes on two CPU cores, `bench`, if any, into one minute; `paper` is what the paper itself
         measured; `full` adds what we compare it with (exact gradients, twice the steps).
       left_out: one line that says what `quick` leaves out of `full`.
-      figure: of the runs.
+      figure: of the runs; none by default, as for runs of the board, which have pages there.
       published: accuracies from the paper, each with the sizes (in our column names) it belongs to
         and with `published` and `published_steps`.
       claims: what the paper says of them; each is tested on every variant and number of steps.
@@ -104,7 +104,7 @@ class Experiment:
     title: str
     presets: Mapping[str, Any]
     left_out: str = ""
-    figure: Drawing
+    figure: Drawing = Drawing()
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()
     too_short: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class Experiment:
             )
         cls = type(self.figure)
         require(
-            cls.draw is not Drawing.draw,
+            cls is Drawing or cls.draw is not Drawing.draw,
             f"{self.name}: figure must have a method draw, got {cls.__name__}.",
         )
         claims = check_list(f"{self.name}: claims", self.claims, Claim)
@@ -166,6 +166,10 @@ class Experiment:
             )
         runs = self.presets[preset]
         return runs if seeds is None else tuple(run for run in runs if run.seed < seeds)
+
+    def has_figure(self, preset: str) -> bool:
+        """True for a preset whose runs are drawn: with too few steps a figure would mislead."""
+        return type(self.figure) is not Drawing and preset not in self.too_short
 
     def claims_of(self, preset: str) -> tuple[Claim, ...]:
         """The claims that a preset can decide."""

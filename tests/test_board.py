@@ -88,7 +88,8 @@ def test_a_row_that_no_run_makes_is_left_out_in_one_line(change, caplog):
         (lambda: board.run(NEURONS, BUDGET, "open"), "track must be one of training"),
         (
             lambda: board.run(NEURONS, 512),
-            "mlp: n_params must be within 5% of the budget of 512, got 353",
+            "mlp: n_params must be within 5% of the budget of 512, got 353. Choose other sizes, "
+            "such as n_heads=5 or n_layers=2 or d_mlp=40",
         ),
     ],
 )

@@ -229,6 +229,12 @@ LISTS = {
 CLAIM = claims.Claim(name="mine", statement="", source="", test=lambda table: None)
 FIGURE = Figure(x="n_params", hue="architecture")
 POINT = {"n_heads": 1, "published": 0.5, "published_steps": 2}
+
+
+class Undrawn(Drawing):
+    """A kind of figures without a method draw."""
+
+
 DECLARED = {
     "name": "mine/widths",
     "title": "",
@@ -263,7 +269,7 @@ DECLARED = {
                 ({"presets": {"quick": []}}, "mine/widths: preset 'quick' is empty"),
                 ({"presets": {"qu/ick": LISTS}}, "preset='qu/ick' is not a name"),
                 ({"figure": None}, "mine/widths: figure must be a Drawing, got None."),
-                ({"figure": Drawing()}, "mine/widths: figure must have a method draw, got"),
+                ({"figure": Undrawn()}, "mine/widths: figure must have a method draw, got"),
                 *(
                     ({"published": published}, f"mine/widths: published{said}")
                     for published, said in (

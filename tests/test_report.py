@@ -18,7 +18,7 @@ from memobench import claims
 from memobench.analysis import seeds as analysis
 from memobench.common.errors import UserError
 from memobench.core.run import Run
-from memobench.experiment import Experiment
+from memobench.experiment import Drawing, Experiment
 from memobench.experiments.mahdavi2024.figure import Picture
 from memobench.methods.annealing import Annealing
 from memobench.models.query_attention import QueryAttention
@@ -72,8 +72,8 @@ def test_a_figure_that_raises_leaves_the_page_before_it_as_it_was(measured, tmp_
     with pytest.raises(KeyError, match="bit") as error:
         page.write(ours, "quick", table[:4], tmp_path)
     assert error.value.__notes__ == [f"No page was made; {stays}."]
-    unfit = Figure(x="n_params", hue="architectur")
-    with pytest.raises(UserError, match=rf"^figure: hue='architectur' .*; {re.escape(stays)}$"):
+    unfit = Figure(x="n_params", hue="status")
+    with pytest.raises(UserError, match=rf"^figure: hue='status' .*; {re.escape(stays)}$"):
         page.write(dataclasses.replace(experiment, figure=unfit), "quick", table[:4], tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.glob("test/*")} == before
 
@@ -84,6 +84,13 @@ def test_a_preset_that_is_too_short_removes_the_figure_before_it(measured, tmp_p
     page.write(dataclasses.replace(experiment, too_short=("quick",)), "quick", table, tmp_path)
     assert not (tmp_path / "test/tiny.png").exists()
     assert "there is none" in (tmp_path / "test/tiny.md").read_text()
+
+
+def test_without_a_figure_there_is_a_page_without_one(measured, tmp_path):
+    experiment, table = measured
+    page.write(dataclasses.replace(experiment, figure=Drawing()), "quick", table, tmp_path)
+    assert not (tmp_path / "test/tiny.png").exists()
+    assert ".png" not in (tmp_path / "test/tiny.md").read_text()
 
 
 def test_names_may_have_dots(measured, tmp_path):

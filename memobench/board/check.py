@@ -31,4 +31,6 @@ def check(
     if abs(off) <= families.TOLERANCE:
         return wrong
     side = "above" if off > 0 else "below"
-    return *wrong, f"it has {n_params:,} parameters, {abs(off):.0%} {side} the budget {budget:,}"
+    fit = " or ".join(families.sizes_that_fit(architecture, budget))
+    line = f"it has {n_params:,} parameters, {abs(off):.0%} {side} the budget {budget:,}"
+    return *wrong, line + f"; set {fit}" * bool(fit)

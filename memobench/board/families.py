@@ -7,6 +7,8 @@ are narrow; and beside neurons one head, or heads with a quarter to three quarte
 embeddings leave.
 """
 
+import contextlib
+import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Iterator
@@ -104,6 +106,33 @@ def meets_budget(shape: Architecture, budget: int) -> bool:
     module = shape.module_for(task(budget))
     n_params, _ = models.count_parameters(module, task(budget).context_length)
     return abs(n_params / budget - 1) <= TOLERANCE
+
+
+def sizes_that_fit(shape: Architecture, budget: int) -> list[str]:
+    """The sizes of a shape, each alone, with which its parameters are nearest to the budget.
+
+    >>> sizes_that_fit(MLP(d_model=4, d_head=4, d_mlp=9), budget=512)
+    ['d_model=5', 'd_head=5', 'n_heads=3', 'd_mlp=20']
+    """
+    of = task(budget)
+
+    def off(name: str, size: int) -> float:
+        module = shape.replace(**{name: size}).module_for(of)
+        return models.count_parameters(module, of.context_length)[0] / budget - 1
+
+    found = []
+    for name in (x.name for x in dataclasses.fields(shape) if type(getattr(shape, x.name)) is int):
+        with contextlib.suppress(Exception):  # A user's code may refuse a size as it likes.
+            low, high = 1, 2
+            while off(name, high) < 0 and high < budget:
+                low, high = high, 2 * high
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if off(name, middle) < 0 else (low, middle)
+            nearest = min((low, high), key=lambda size: abs(off(name, size)))
+            if abs(off(name, nearest)) <= TOLERANCE:
+                found.append(f"{name}={nearest}")
+    return found
 
 
 def widths(budget: int) -> list[int]:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from memobench.analysis import theorems
 from memobench.board import capacity_summary, families
-from memobench.common.errors import escape_unprintable, in_a_line, require, short_repr
+from memobench.common.errors import UserError, escape_unprintable, in_a_line, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
@@ -93,8 +93,11 @@ def run(
         f"track must be one of training, {' or '.join(TRAININGS)}, got {track!r}.",
     )
     n_params, _ = models.count_parameters(architecture.module_for(task), task.context_length)
-    reason = placement_error(task, n_params)
-    require(not reason, f"architecture {architecture.name}: {reason}")
+    if reason := placement_error(task, n_params):
+        # Of the board's own task it is the number of parameters.
+        fit = families.sizes_that_fit(architecture, budget)
+        such = f", such as {' or '.join(fit)}" * bool(fit)
+        raise UserError(f"architecture {architecture.name}: {reason.rstrip('.')}{such}.")
     if track == PUBLISHED:
         method = Capacity(
             training=TRAININGS[track],

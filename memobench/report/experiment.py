@@ -73,7 +73,7 @@ def write(
     picture = io.BytesIO()
     with _tell_what_stays(pathlib.Path(f"{base}.md")):
         text, verdicts = page(experiment, preset, known, seeds)
-        if preset not in experiment.too_short:
+        if experiment.has_figure(preset):
             save(experiment.figure.draw(experiment, preset, known), picture)
     # Nothing of an earlier page is touched before all of this one is made.
     tables.write_runs(runs, pathlib.Path(f"{base}{published.ENDING}"))
@@ -81,11 +81,11 @@ def write(
     with atomic.replace(pathlib.Path(f"{base}.md")) as file:
         file.write(text.encode())
     figure = pathlib.Path(f"{base}.png")
-    if preset in experiment.too_short:
-        figure.unlink(missing_ok=True)
-    else:
+    if experiment.has_figure(preset):
         with atomic.replace(figure) as file:
             file.write(picture.getbuffer())
+    else:
+        figure.unlink(missing_ok=True)
     return text
 
 
@@ -133,7 +133,7 @@ def _page(
             else ""
         ),
         *([experiment.notes] if experiment.notes else []),
-        _figure(experiment, preset),
+        *_figure(experiment, preset),
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
         *capacity.section(table),
@@ -152,13 +152,15 @@ def _page(
     return "\n\n".join(parts) + "\n"
 
 
-def _figure(experiment: Experiment, preset: str) -> str:
+def _figure(experiment: Experiment, preset: str) -> list[str]:
+    if experiment.has_figure(preset):
+        return [f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)"]
     if preset in experiment.too_short:
-        return (
+        return [
             f"The preset `{preset}` takes too few steps to decide anything: its models know little "
             "more than guessing, so that a figure would mislead, and there is none."
-        )
-    return f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)"
+        ]
+    return []
 
 
 def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:

@@ -131,7 +131,8 @@ def _run_and_report(
             continue
         try:
             page.write(experiment, PRESET.value, table, output, SEEDS.value)
-            line = f"{experiment.name}: {output / experiment.name}.png and .md"
+            files = ".png and .md" if experiment.has_figure(PRESET.value) else ".md"
+            line = f"{experiment.name}: {output / experiment.name}{files}"
             line = ": ".join(filter(None, [line, page.agreement(experiment, table)]))
             answers.append(experiment.figure.answer(table))
         except Exception as error:  # A figure may raise anything.
