@@ -53,6 +53,12 @@ def every_platform(monkeypatch):
     monkeypatch.setattr(jax.lax, "platform_dependent", _platform_dependent)
 
 
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch):
+    """Folders of users' files, which may import what lies beside them, are forgotten."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
 PROCESSES = {"test_extending", "test_devices", "test_plugins", "test_performance"}
 
 # Files of users, which register kinds wherever they are imported.

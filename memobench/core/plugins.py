@@ -40,6 +40,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         if parent != __name__:
             return None
         file = name.replace("%2E", ".").replace("%25", "%")
+        # It may import files beside it; what is installed comes first.
+        folder = str(pathlib.Path(file).parent)
+        if folder not in sys.path:
+            sys.path.append(folder)
         loader = importlib.machinery.SourceFileLoader(fullname, file)
         return importlib.util.spec_from_file_location(fullname, file, loader=loader)
 
@@ -118,12 +122,4 @@ def _line(error: BaseException, name: str, path: pathlib.Path | None) -> str:
         lines.append(error.lineno)
     if isinstance(error, SyntaxError):
         error = type(error)(error.msg)
-    hint = ""
-    if path and isinstance(error, ModuleNotFoundError) and _is_beside(path, error.name or ""):
-        hint = f", which is beside it; set PYTHONPATH={path.parent}"
-    return f"{where}{f', line {lines[-1]}' if lines else ''}: {in_a_line(error)}{hint}"
-
-
-def _is_beside(path: pathlib.Path, module: str) -> bool:
-    """True where a module would be found in the file's folder."""
-    return importlib.machinery.PathFinder.find_spec(module, [str(path.parent)]) is not None
+    return f"{where}{f', line {lines[-1]}' if lines else ''}: {in_a_line(error)}"
