@@ -18,7 +18,7 @@ from memobench.experiment import load_file
 from memobench.methods.training import Training
 from memobench.report import leaderboard
 from memobench.store import results
-from tests import entries
+from tests import entries, registries
 from tests.board.test_submissions import SET, STANDARD, refused
 from tests.certificates.test_certificates import drawn
 from tests.command_line import command_line
@@ -53,21 +53,21 @@ class OwnTable(Architecture):
 def test_an_own_architecture_brings_its_file_for_review(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    load_file(file)
-    table = memobench.OwnTable(d_model=1)
-    task = families.task(256)
-    found = [drawn(table, task), drawn(STANDARD, task)]
-    path = submissions.write(found, "me", tmp_path / "out")
-    (code,) = submissions.read(path).code
-    assert (path / code).read_text() == OWN
-    plain = shutil.copytree(path, tmp_path / "plain" / path.name)
-    (plain / code).write_text(OWN + "\n")
-    assert f"{code} was changed" in refused(plain)
-    done = command_line("check-submission", str(path), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "2 certificates by me" in done.stdout
-    assert f"review {code}, which defines what memobench does not" in done.stdout
-    type(table).registry.pop("own_table")
+    with registries.restore():
+        load_file(file)
+        table = memobench.OwnTable(d_model=1)
+        task = families.task(256)
+        found = [drawn(table, task), drawn(STANDARD, task)]
+        path = submissions.write(found, "me", tmp_path / "out")
+        (code,) = submissions.read(path).code
+        assert (path / code).read_text() == OWN
+        plain = shutil.copytree(path, tmp_path / "plain" / path.name)
+        (plain / code).write_text(OWN + "\n")
+        assert f"{code} was changed" in refused(plain)
+        done = command_line("check-submission", str(path), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "2 certificates by me" in done.stdout
+        assert f"review {code}, which defines what memobench does not" in done.stdout
     said = refused(path)
     assert "or load the file that defines it with --plugin; here it is defined by code-" in said
     assert f"{code}: review that before you load it" in said
@@ -190,7 +190,6 @@ def test_a_task_that_equals_any_other_has_no_place(tmp_path):
     assert "its task must be one of the board's" in board.placement_error(task, 256)
     with pytest.raises(UserError, match="its task must be one of the board's"):
         submissions.write([drawn(STANDARD, task)], "me", tmp_path / "out")
-    type(task).registry.pop("own_task")
 
 
 def test_no_code_of_users_takes_the_name_of_a_kind_of_ours(tmp_path):
@@ -210,11 +209,11 @@ def test_code_is_loaded_only_once_its_digest_is_listed(tmp_path, monkeypatch):
     """By tests, which a pull request runs; the list is no part of a submission."""
     file, ran = tmp_path / "own.py", tmp_path / "ran"
     file.write_text(OWN)
-    load_file(file)
-    own = memobench.OwnTable(d_model=1)
-    merged = tmp_path / "results"
-    path = submissions.write([drawn(own, SET)], "me", merged / "submissions")
-    type(own).registry.pop("own_table")
+    with registries.restore():
+        load_file(file)
+        own = memobench.OwnTable(d_model=1)
+        merged = tmp_path / "results"
+        path = submissions.write([drawn(own, SET)], "me", merged / "submissions")
     (code,) = path.glob("*.py")
     code.write_text(f"{OWN}\nopen({str(ran)!r}, 'w').close()\n")
     monkeypatch.setattr(folders, "published", lambda: merged)
@@ -226,7 +225,6 @@ def test_code_is_loaded_only_once_its_digest_is_listed(tmp_path, monkeypatch):
     listed.write_text(f"# Read.\n{certificates.digest(code.read_bytes())}  {code.name}\n")
     assert entries.submissions() == [path]
     assert ran.exists()
-    type(own).registry.pop("own_table")
 
 
 def test_what_weights_know_is_not_taken_for_labels_in_the_code(tmp_path):
@@ -255,7 +253,6 @@ def test_an_own_architecture_of_several_files_is_refused(tmp_path, monkeypatch):
         UserError, match=r"^split\.py must have all that .* needs, got also neighbouring_layers\.py"
     ):
         submissions.write([made], "me", tmp_path / "out")
-    type(made.architecture).registry.pop("own_table")
 
 
 def test_an_own_architecture_of_a_cell_is_refused(tmp_path):
@@ -273,10 +270,10 @@ def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
     """Without the file of an own architecture, which then names `--plugin`."""
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    load_file(file)
-    own, method = memobench.OwnTable(d_model=1), Training(n_batches=8, epochs=1).exact()
-    memobench.run([Run(task=SET, architecture=own, method=method)], tmp_path / "mine", False)
-    type(own).registry.pop("own_table")
+    with registries.restore():
+        load_file(file)
+        own, method = memobench.OwnTable(d_model=1), Training(n_batches=8, epochs=1).exact()
+        memobench.run([Run(task=SET, architecture=own, method=method)], tmp_path / "mine", False)
     line = ("submit", "--submitter=me", "--results=mine")
     done = command_line(*line, cwd=tmp_path)
     assert done.returncode == 1
@@ -306,4 +303,3 @@ def test_no_name_of_a_family_keeps_pages_from_being_written(tmp_path, caplog, na
     assert sorted(set(own["family"])) == listed
     assert len(found) == len(own) + 1
     assert ("ZeroDivisionError" in caplog.text) == (not listed)
-    type(table).registry.pop("own_table")

@@ -382,7 +382,6 @@ def test_a_fault_of_a_task_is_said_and_never_trained(fault, said):
     run = memobench.Run(task=own(vocab_size=6), architecture=heads, method=METHOD)
     with pytest.raises(UserError, match=f"^task own_task: {said}"):
         memobench.run([run], progress=False)
-    del Task.registry["own_task"]
 
 
 @pytest.mark.parametrize("name", Task.kinds())
@@ -417,7 +416,6 @@ def test_a_size_that_follows_from_others_is_checked_too():
 
     said = memobench.check(OfShares(d_model=3))
     assert said[0].startswith("padding d_ff with zeros changes its function")
-    del Architecture.registry["shares"]
 
 
 def test_a_kind_without_its_method_is_one_line():
@@ -427,7 +425,6 @@ def test_a_kind_without_its_method_is_one_line():
 
     with pytest.raises(UserError, match=r"^architecture of_nothing has no method module"):
         OfNothing(d_model=3).module_for(Associations(vocab_size=6))
-    del Architecture.registry["of_nothing"]
 
 
 @pytest.mark.parametrize(

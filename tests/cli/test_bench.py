@@ -10,8 +10,8 @@ import pytest
 import memobench
 from memobench.common import folders
 from memobench.core import plugins
-from memobench.experiments import EXPERIMENTS
 from memobench.store import results
+from tests import registries
 from tests.command_line import command_line
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def checkout(tmp_path_factory):
     recipe = (ROOT / "Makefile").read_text().split("\nbench:")[1].split("\n\n")[0]
     lines = re.findall(r"^\t\$\(VENV\)/bin/memobench (.*)$", recipe, flags=re.M)
     before, said = _git(folder, "status", "--porcelain"), ""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, registries.restore():
         patch.setattr(folders, "CHECKOUT", folder)
         patch.setattr(plugins, "_names", [])
         for line in lines:
@@ -67,8 +67,6 @@ def checkout(tmp_path_factory):
             assert done.returncode == 0, done.stderr
             said += done.stdout
         yield folder, plugin, before, said
-    for name in [name for name in EXPERIMENTS if name.startswith("tiny/")]:
-        del EXPERIMENTS[name]
 
 
 def test_the_bench_changes_no_file_of_the_checkout(checkout):
@@ -177,8 +175,6 @@ def test_a_page_that_cannot_be_made_costs_no_other(tmp_path, monkeypatch, file):
     assert f"torn/first: no page: KeyError: 'bit' {place}" in done.stderr
     assert (tmp_path / "runs" / "bench" / "torn" / "sound.md").exists()
     assert len(results.load_rows(tmp_path / "runs" / "shards")) == 2
-    for name in [name for name in EXPERIMENTS if name.startswith(("tiny/", "torn/"))]:
-        del EXPERIMENTS[name]
 
 
 def test_published_tables_change_only_when_asked_and_lose_no_run(checkout):

@@ -1,5 +1,6 @@
 """A user's kind that is edited under its old name is another one, and what is old is kept."""
 
+import contextlib
 import dataclasses
 import linecache
 import os
@@ -22,6 +23,7 @@ from memobench.methods.training import Training
 from memobench.runtime import verify
 from memobench.store import results
 from memobench.tasks.associations import Associations
+from tests import registries
 from tests.drawn import assert_one_line
 
 MINE = """
@@ -99,21 +101,21 @@ def load(tmp_path, monkeypatch):
     """Loads the file anew, as another process would, and returns its architecture."""
     monkeypatch.syspath_prepend(tmp_path)
 
+    process = contextlib.ExitStack()
+
     def load(mine=MINE, helper=HELPER):
         for name, text in (("mine.py", mine), ("helper.py", helper)):
             (tmp_path / name).write_text(text)
-        for family in FAMILIES:
-            family.registry.pop("my_table", None)
-        for name in (
-            *HELPERS,
-            *(x for x in sys.modules if x.startswith("memobench.core.plugins.")),
-        ):
+        process.close()
+        process.enter_context(registries.restore())
+        for name in HELPERS:
             sys.modules.pop(name, None)
         load_file(tmp_path / "mine.py")
         return memobench.MyTable
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    yield load
+    with process:
+        yield load
     for name in HELPERS:
         sys.modules.pop(name, None)
 

@@ -24,6 +24,7 @@ from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
 from memobench.tasks.associations import Associations
+from tests import registries
 from tests.drawn import assert_one_line
 
 
@@ -37,7 +38,6 @@ def test_kinds_alike_in_all_but_their_name_have_other_ids():
 
         ids |= {Run(task=Associations(), architecture=Mine(d_model=w)).run_id for w in (1, 2)}
         ids.add(Run(task=Associations(), architecture=Mine(d_model=1, width=2)).run_id)
-        del Architecture.registry[name]
     assert len(ids) == 6
 
 
@@ -198,8 +198,8 @@ def test_a_field_that_is_younger_than_ids_is_left_out_at_the_value_it_had():
 
         return Mine
 
-    before = made()()
-    del Optimizer.registry["mine"]
+    with registries.restore():
+        before = made()()
     after = made(omit=0.0)
     assert after().canonical() == before.canonical()
     assert after(nesterov=0.5).canonical() != before.canonical()

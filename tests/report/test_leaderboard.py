@@ -19,12 +19,11 @@ from memobench.board import table as board
 from memobench.certificates import counting
 from memobench.common import folders
 from memobench.core import module as models
-from memobench.core.architecture import Architecture
 from memobench.experiment import load_file
 from memobench.report import html as page_of
 from memobench.report import latex, leaderboard, tables
 from memobench.store import results
-from tests import entries
+from tests import entries, registries
 from tests.board.test_submissions_own import OWN
 from tests.certificates.test_certificates import drawn
 from tests.command_line import command_line
@@ -174,11 +173,11 @@ def test_merged_submissions_are_part_of_the_published_board(tmp_path, monkeypatc
         shutil.copytree(PUBLISHED / name, merged / name)
     monkeypatch.setattr(folders, "published", lambda: merged)
     (tmp_path / "own.py").write_text(OWN)
-    load_file(tmp_path / "own.py")
-    for name, architecture in (("Ann", HEADS), ("Bob", memobench.OwnTable(d_model=1))):
-        weights = drawn(architecture, families.task(BUDGET), of_weights=1)
-        path = submissions.write([weights], name, merged / "submissions")
-    Architecture.registry.pop("own_table")
+    with registries.restore():
+        load_file(tmp_path / "own.py")
+        for name, architecture in (("Ann", HEADS), ("Bob", memobench.OwnTable(d_model=1))):
+            weights = drawn(architecture, families.task(BUDGET), of_weights=1)
+            path = submissions.write([weights], name, merged / "submissions")
     (code,) = path.glob("*.py")
     (merged / "reviewed.txt").write_text(certificates.digest(code.read_bytes()))
     line = ("leaderboard", "--output=results", f"--plugin={code}")
