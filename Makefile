@@ -58,7 +58,7 @@ test-slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m slow
 
 test-pretrained: $(VENV)/.installed-test $(VENV)/.installed-pretrained
-	$(VENV)/bin/python -m pytest tests/assumptions
+	$(VENV)/bin/python -m pytest tests/experiments/assumptions
 
 test-browser: $(VENV)/.installed-test $(VENV)/.installed-browser
 	@(for x in chromium chromedriver; do command -v $$x || exit 1; done) >/dev/null || \

@@ -5,7 +5,6 @@ import dataclasses
 import gc
 import os
 import shutil
-import sys
 import tempfile
 
 from tests import xla
@@ -22,16 +21,11 @@ import pytest
 
 import memobench
 from memobench import claims
-from memobench.analysis.kinds import FAMILIES
-from memobench.core import plugins
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
-from memobench.core.spec import REGISTERED
-from memobench.experiments import EXPERIMENTS
 from memobench.methods.training import Training
-from memobench.store import measures
 from memobench.tasks.associations import Associations
-from tests import small
+from tests import registries, small
 
 atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignore_errors=True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -77,24 +71,10 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True)
-def forgotten():
+def restore_registries():
     """What a test registers is gone after it, whatever the order of tests."""
-    for family in FAMILIES:
-        family.kinds()
-    tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in FAMILIES)]
-    before = [dict(table) for table in tables]
-    registered, loaded, modules = len(REGISTERED), len(plugins._names), set(sys.modules)
-    yield
-    for table, known in zip(tables, before, strict=True):
-        table.clear()
-        table.update(known)
-    if len(REGISTERED) > registered:
-        # One more name, so that what is derived from kinds is derived again.
-        REGISTERED.append("forgotten")
-    del plugins._names[loaded:]
-    for name in set(sys.modules) - modules:
-        if name.startswith("memobench.core.plugins."):
-            del sys.modules[name]
+    with registries.restore():
+        yield
 
 
 @pytest.fixture

@@ -400,7 +400,7 @@ What this project calls a 95% interval, and its coverage. Written by
   32, or 12 and 16), the interval has the size at that rate in 0.94 to 0.96 of 300 cases, also
   where a fifth of the initial weights fail at any size. Pilots may miss the best of the rates: the
   size at that it has in 0.92 to 0.96, where a fifth fail in 0.83 to 0.89, and then lies too low.
-  The tests simulate fewer cases, and so ask for less (`tests/test_capacity.py`).
+  The tests simulate fewer cases, and so ask for less (`tests/analysis/test_estimates.py`).
 - **Means of capacities** are over label tables, with Student's interval of the means of tables;
   where a share of the initial weights fails, each table has several. Entries of few tables with
   one initial weight each say how well those do that do not fail ([below](#where-trainings-fail)).

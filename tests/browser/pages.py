@@ -1,6 +1,6 @@
 """The leaderboard's page as its reader sees it, and the board that it shows."""
 
-from tests.test_html import sample
+from tests.report.test_html import sample
 
 BOARD = sample()
 # What the page opens on.

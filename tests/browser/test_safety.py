@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.test_html import HOSTILE, hostile_board, sample
+from tests.report.test_html import HOSTILE, hostile_board, sample
 
 pytestmark = pytest.mark.browser
 

@@ -1,0 +1,158 @@
+"""Rows of the standard board: what they say of runs and weights, and how they are ranked."""
+
+import numpy as np
+import pytest
+
+import memobench
+from memobench import theory
+from memobench.board import capacity_summary
+from memobench.board import table as board
+from memobench.experiment import load_file
+from memobench.models.transformer import MLP
+from memobench.store import results
+from tests.board.test_submissions_own import OWN
+from tests.entries import BOTH, BUDGET, HEADS, NEURONS, build, counted, made, three
+
+
+def test_rows_say_what_runs_and_weights_say():
+    rows = three()
+    weights = [
+        counted(HEADS, bits=330.0, track="exact", weights="a"),
+        counted(HEADS, bits=200.0, track="exact", weights="b", n_examples=50, known=50),
+        counted(HEADS, bits=390.0, submitter="Ada", weights="c", known=256, n_examples=256),
+        counted(NEURONS, bits=60.0, track="constructed", theorem="dana2025", weights="d"),
+    ]
+    found = build(rows, weights)
+    # Options that no entry has are no columns.
+    assert list(found.columns) == [*board.names(), "activation", "heads"]
+    assert set(found["version"]) == {"v2"}
+    exact = found[found["track"] == "exact"].set_index("architecture")
+    assert exact["family"].tolist() == ["attention + MLP", "MLP", "attention-only, full heads"]
+    summary = capacity_summary.summarize(results.to_table(rows)).set_index("family")
+    for row in exact.to_dict("records"):
+        by_hand = summary.loc[row["family"]]
+        for end in ("", "_low", "_high"):
+            per = by_hand[f"bits{end}"] / row["n_params"]
+            assert row[f"bits_per_parameter{end}"] == pytest.approx(per)
+            distinct = by_hand[f"bits{end}"] / (row["n_params"] // 3)
+            assert row[f"bits_per_distinct{end}"] == pytest.approx(distinct)
+            assert row[f"half_99{end}"] == by_hand[f"half_99{end}"]
+        assert (row["steps"], row["tables"], row["by"]) == (4096, board.TABLES[BUDGET], "memobench")
+    heads = exact.loc["attention_only"]
+    assert heads["certified_bits_per_parameter"] == pytest.approx(330 / heads["n_params"])
+    assert heads["bits_per_byte"] == pytest.approx(330 / heads["n_params"])
+    assert (heads["certified_set"], heads["weights"]) == (50, "a")
+    assert exact["certified_bits_per_parameter"].isna().sum() == 2
+    made = found[found["track"] == "constructed"]
+    assert made["theorem"].tolist() == ["dana2025"]
+    # All weights are on the open track, each under the name of who found them.
+    opened = found[found["track"] == "open"]
+    assert opened["by"].tolist() == ["Ada", "memobench", "memobench"]
+    assert opened["weights"].tolist() == ["c", "a", "d"]
+    assert opened["rank_low"].tolist() == opened["rank_high"].tolist() == [1, 2, 3]
+    assert opened["certified_set"].iloc[0] == 256
+
+
+def test_what_cannot_be_told_apart_shares_a_rank():
+    far, near = three(), three()
+    near[1] = made(board.run(NEURONS, BUDGET), 499.0)
+    assert build(far)["rank_high"].tolist() == [1, 2, 3]
+    found = build(near)
+    assert found["rank_low"].tolist() == [1, 1, 3]
+    assert found["rank_high"].tolist() == [2, 2, 3]
+    assert board.COLUMNS["rank"].text(found.iloc[0]) == "1–2"
+    equal = build(far[:0], [counted(HEADS), counted(HEADS, submitter="Ada")])
+    assert equal["rank_low"].tolist() == [1, 1]
+    assert equal["rank_high"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("bits", "by", "low", "high"),
+    [
+        # Of our own weights, which are counted, any difference counts.
+        ([300.1, 300.0, 299.0], ["memobench"] * 3, [1, 2, 3], [1, 2, 3]),
+        # Nobody passes one of ours by less than the margin, nor ours one of theirs.
+        ([300.0, 300.1], ["memobench", "Ada"], [1, 1], [2, 2]),
+        ([300.0, 299.9], ["memobench", "Ada"], [1, 1], [2, 2]),
+        ([300.0, 305.9], ["memobench", "Ada"], [1, 1], [2, 2]),
+        ([306.1, 300.0], ["Ada", "memobench"], [1, 2], [1, 2]),
+        ([301.0, 300.0, 200.0], ["Ada", "Bob", "memobench"], [1, 1, 3], [2, 2, 3]),
+        # What passes the one shares ranks with the other.
+        ([309.0, 304.0, 300.0], ["Ada", "Bob", "memobench"], [1, 1, 2], [2, 3, 3]),
+        ([0.0, 0.0], ["memobench", "Ada"], [1, 1], [2, 2]),
+    ],
+)
+def test_weights_of_others_rank_above_those_that_they_pass_by_a_margin(bits, by, low, high):
+    assert board.MARGIN == 0.02
+    shapes = [HEADS, NEURONS, BOTH][: len(bits)]
+    n_params = 256  # As bits per parameter are compared.
+    rows = [
+        counted(architecture, bits=x, submitter=whose, bits_per_parameter=x / n_params)
+        for architecture, x, whose in zip(shapes, bits, by, strict=True)
+    ]
+    found = build([], rows[::-1])
+    # Whatever the order of the files: as the case has them.
+    assert found["by"].tolist() == by
+    assert found["rank_low"].tolist() == low
+    assert found["rank_high"].tolist() == high
+
+
+def test_architectures_that_are_not_ours_are_listed_apart(tmp_path):
+    """One weight for each pair knows the whole set; on the open track it would be first."""
+    (tmp_path / "own.py").write_text(OWN)
+    load_file(tmp_path / "own.py")
+    own = memobench.OwnTable(d_model=1)
+    found = build([], [counted(bits=330.0), counted(own, bits=1024.0, submitter="Ada")])
+    assert found["track"].tolist() == [board.OPEN, board.OPEN_OWN]
+    assert found["by"].tolist() == ["memobench", "Ada"]
+    assert found["rank_high"].tolist() == [1, 1]
+
+
+def test_budgets_and_tracks_are_ranked_by_themselves():
+    other = MLP(d_model=4, d_head=4, d_mlp=20, heads="full")
+    rows = [*three(), made(board.run(HEADS, BUDGET, board.PUBLISHED), 250.0)]
+    found = build([*rows, made(board.run(other, 512), 1000.0)])
+    places = found.groupby(["budget", "track"])["rank_low"].apply(list).to_dict()
+    assert places == {(256, "exact"): [1, 2, 3], (256, "published"): [1], (512, "exact"): [1]}
+
+
+def test_rows_of_the_reader_are_beside_ours_and_ranked_with_them():
+    rows = [*three(), *three()]
+    found = build(rows, by=["memobench"] * 3 + ["you"] * 3)
+    assert found["by"].value_counts().to_dict() == {"memobench": 3, "you": 3}
+    assert found["rank_low"].tolist() == [1, 1, 3, 3, 5, 5]
+    # The same run twice is one.
+    assert len(build(rows)) == 3
+
+
+def test_what_is_no_entry_is_left_out_and_named_where_it_is_foreign(caplog):
+    rows = three()
+    rows[0] |= {"architecture": "theirs"}
+    rows[1] |= {"status": "diverged"}
+    foreign = [counted(seed=board.TABLES[BUDGET]), counted(architecture=HEADS, n_params=900)]
+    foreign += [counted() | {"architecture": "theirs"}]
+    found = build(rows, [*foreign, counted(bits=222.0)])
+    assert found["architecture"].tolist() == ["attention_only", "attention_only"]
+    assert found["track"].tolist() == ["exact", "open"]
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 4
+    assert all(line.startswith("left out of the board: ") for line in said)
+    assert "must be one of the 96 label tables" in " ".join(said)
+
+
+def test_what_is_impossible_is_no_entry():
+    with pytest.raises(theory.Violation):
+        build([made(board.run(HEADS, BUDGET), bits=256 * 40.0)])
+
+
+def test_no_run_and_no_weights_make_no_row():
+    empty = build([])
+    assert list(empty.columns) == board.names()
+    assert empty.empty
+
+
+def test_equal_differences_of_tables_tell_no_entries_apart():
+    known_T = np.linspace(1.5, 2.5, 6)
+    for other_T in (known_T, known_T + 0.1):
+        assert capacity_summary._p_value(known_T, other_T) == 1
+    assert capacity_summary._p_value(known_T, np.linspace(1.0, 2.2, 6)) < 0.05
