@@ -22,7 +22,7 @@ from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import local, worker
-from memobench.runtime.local import Ended
+from memobench.runtime.local import Outcome
 from memobench.tasks.associations import Associations
 
 torch: Any = pytorch.torch
@@ -89,7 +89,7 @@ def progress(packs: Sequence[packing.Pack]) -> list[list[float]]:
 def trained(
     packs: Sequence[packing.Pack],
     on_steps: Callable[[packing.Pack, int], None] = lambda pack, steps: None,
-) -> Iterator[Ended]:
+) -> Iterator[Outcome]:
     """Trains packs as a sweep without a folder does; yields each as it ends."""
     engine = local.Threads(functools.partial(worker.work, None), on_steps)
     with contextlib.closing(engine):
