@@ -176,7 +176,8 @@ def grid(
 ) -> tuple[Run, ...]:
     """Every task, architecture and method with the seeds 0, 1, .., each once.
 
-    Raises UserError where there are none.
+    Raises:
+      UserError: a list is empty.
 
     >>> from memobench.methods.training import Training
     >>> from memobench.models.transformer import AttentionOnly

@@ -51,7 +51,7 @@ from memobench.experiments.assumptions import (
     representations,
 )
 from memobench.experiments.assumptions.page import ASSUMPTION_3, DATA, PUBLISHED
-from memobench.models.positions import sinusoidal
+from memobench.models.positions import sinusoids
 from memobench.runtime import worker
 from memobench.store import results
 
@@ -210,7 +210,7 @@ def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
         contexts_BxNxD = rng.uniform(size=(CONTEXTS, n, width))
         return Vectors(name, "query", queries_TxD, n), [ranks(name, "query", contexts_BxNxD)]
     encodings: dict[str, Callable[[int, int], np.ndarray]] = {
-        "sinusoidal": sinusoidal,
+        "sinusoidal": sinusoids,
         "learned": functools.partial(positions.learned, seed=SEED.value),
         # The same vector at every position, so that positions alone make the difference.
         "rotary": lambda n, d: positions.rotary(np.tile(rng.normal(size=d), (n, 1))),
