@@ -205,7 +205,7 @@ def grid(
 def use_full_heads(architectures: Iterable[Architecture]) -> list[Architecture]:
     """The same sizes in the equations' parameterisation.
 
-    There a head wider than the stream is no stronger than one as wide, so that d_head is at most
+    There a head wider than the stream gains nothing over one as wide, so that d_head is at most
     d_model.
     """
     several: list[Any] = list(architectures)

@@ -202,7 +202,7 @@ def ranks(name: str, place: str, contexts_BxNxD: np.ndarray) -> pd.DataFrame:
 
 
 def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
-    """What needs no model: the paper's synthetic data, and position encodings."""
+    """Vectors without a model: the paper's synthetic data, or position encodings."""
     rng = np.random.default_rng(SEED.value)
     if name == "uniform":
         n, width = SYNTHETIC
@@ -221,7 +221,7 @@ def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
 
 
 def of_model(name: str) -> tuple[list[Vectors], list[pd.DataFrame]]:
-    """What an untrained model, `MODEL/STYLE`, or the checkpoint makes of its inputs."""
+    """Vectors of an untrained model, `MODEL/STYLE`, or of the checkpoint, on its inputs."""
     kind, _, style = name.partition("/")
     if CHECKPOINT.value and kind == "checkpoint":
         model = models.checkpoint(CHECKPOINT.value)
@@ -250,7 +250,7 @@ def of_model(name: str) -> tuple[list[Vectors], list[pd.DataFrame]]:
 
 
 def _inputs(model: models.Model, style: str, n_examples: int) -> tuple[str, Iterable[np.ndarray]]:
-    """Where the inputs come from, in a word, and the inputs."""
+    """The source of the inputs, in a word, and the inputs."""
     if model.pixels is not None and IMAGES.value:
         return "images", inputs.images(model, IMAGES.value, n_examples, SEED.value)
     if model.pixels is None and TEXT.value:

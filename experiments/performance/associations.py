@@ -81,12 +81,12 @@ def progress(packs: Sequence[packing.Pack]) -> list[list[float]]:
     def on_steps(pack: packing.Pack, _: int) -> None:
         times[pack.runs[0].run_id].append(time.perf_counter())
 
-    for _ in trained(packs, on_steps):
+    for _ in train_packs(packs, on_steps):
         pass
     return list(times.values())
 
 
-def trained(
+def train_packs(
     packs: Sequence[packing.Pack],
     on_steps: Callable[[packing.Pack, int], None] = lambda pack, steps: None,
 ) -> Iterator[Outcome]:
@@ -96,7 +96,7 @@ def trained(
         engine.submit(packs)
         left = len(packs)
         while left:
-            ended = engine.ended(60.0)
+            ended = engine.pop_ended(60.0)
             left -= len(ended)
             yield from ended
 
