@@ -163,7 +163,7 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds `memobench.experiments` within this package, or beside it as in a checkout.
 
-    Nowhere else: where another checkout is installed, its experiments are of another memobench.
+    It does not look elsewhere: experiments of another checkout are of another memobench.
     """
 
     def find_spec(

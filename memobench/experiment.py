@@ -208,7 +208,8 @@ def grid(
 ) -> tuple[Run, ...]:
     """Every task, architecture and method with the seeds 0, 1, .., each once.
 
-    Raises UserError where there are none.
+    Raises:
+      UserError: a list is empty.
 
     >>> from memobench.methods.training import Training
     >>> from memobench.models.transformer import AttentionOnly
@@ -236,7 +237,7 @@ def grid(
 def use_full_heads(architectures: Iterable[Architecture]) -> list[Architecture]:
     """The same sizes in the equations' parameterisation.
 
-    There a head wider than the stream is no stronger than one as wide, so that d_head is at most
+    There a head wider than the stream gains nothing over one as wide, so that d_head is at most
     d_model.
     """
     several: list[Any] = list(architectures)

@@ -1,4 +1,4 @@
-"""What models read: stand-ins drawn from a seed, or the images and texts in a folder.
+"""Inputs of models: stand-ins drawn from a seed, or the images and texts in a folder.
 
 Shape letters: N tokens, P pixels to a side, F frequencies.
 """
@@ -72,8 +72,8 @@ def _natural_image(pixels: int, rng: np.random.Generator) -> np.ndarray:
 def images(model: Model, folder: Path, limit: int | None = None, seed: int = 0) -> Iterator:
     """pixels_PxPx3 (uint8) of the images in a folder and those within it, in random order.
 
-    Resized to P x P (bilinear) in RGB. Every file is tried but hidden ones; what is no BMP, GIF,
-    JPEG, PNG, TIFF or WebP, or broken, is named in a warning and left out.
+    Resized to P x P (bilinear) in RGB. Every file is tried but hidden ones; a file that is broken,
+    or not a BMP, GIF, JPEG, PNG, TIFF or WebP, is named in a warning and left out.
 
     Raises:
       UserError: where there is no folder or no image in it, and without the extra.
@@ -102,7 +102,7 @@ def texts(model: Model, folder: Path, limit: int | None = None, seed: int = 0) -
 
     Tokens are made by the tokenizer in the checkpoint's folder; without one every byte is a token,
     its value modulo the vocabulary, which is a stand-in and no tokenizer. Every file is tried but
-    hidden ones; what is no UTF-8 text is named in a warning and left out.
+    hidden ones; a file that is not UTF-8 text is named in a warning and left out.
 
     Raises:
       UserError: where there is no folder or too little text in it.
@@ -169,7 +169,7 @@ def _readable(
     broken: tuple[type[Exception], ...],
     seed: int,
 ) -> Iterator:
-    """What `read` makes of the files in a folder, in random order; names those it cannot read."""
+    """Yields the files in a folder by `read`, in random order; warns of those it cannot read."""
     root = existing_folder(name, folder)
     paths = sorted(path for path in root.rglob("[!.]*") if path.is_file())
     count = 0

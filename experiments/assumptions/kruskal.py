@@ -82,7 +82,7 @@ def kruskal_curve(
       singular value of the first subset.
 
     Raises:
-      UserError: for arrays that are no matrix or not finite, and sizes that are not there.
+      UserError: an array is not a finite matrix, or a size is out of range.
     """
     vectors, default = _matrices("vectors_TxD", vectors_TxD, 2)
     n_vectors = len(vectors)
@@ -101,7 +101,7 @@ def kruskal_curve(
         if draw == 0:
             conditioning[:] = [ratio(i) for i in range(len(sizes))]
         for tolerance in tolerances:
-            full[tolerance][: _kept(ratio, n_open[tolerance], tolerance)] += 1
+            full[tolerance][: _count_full_rank(ratio, n_open[tolerance], tolerance)] += 1
     rows: list[dict[str, Any]] = []
     for tolerance in tolerances:
         for i, (size, known) in enumerate(zip(sizes, certain[tolerance], strict=True)):
@@ -137,7 +137,7 @@ def context_ranks(
       `conditioning`, the smallest of N singular values over the largest.
 
     Raises:
-      UserError: for arrays that are no stack of matrices or not finite.
+      UserError: an array is not a finite stack of matrices.
     """
     contexts, default = _matrices("contexts_BxNxD", contexts_BxNxD, 3)
     _, n, d = contexts.shape
@@ -191,8 +191,8 @@ def _ratios(
     return ratio
 
 
-def _kept(ratio: Callable[[int], float], n_sizes: int, tolerance: float) -> int:
-    """How many of the first sizes have full rank; the last first, as often all have."""
+def _count_full_rank(ratio: Callable[[int], float], n_sizes: int, tolerance: float) -> int:
+    """The number of sizes, from the first on, of full rank; tries the last first, as often all."""
     if n_sizes and ratio(n_sizes - 1) > tolerance:
         return n_sizes
     return bisect.bisect_left(range(n_sizes), True, key=lambda i: ratio(i) <= tolerance)
@@ -212,7 +212,7 @@ def _certain(
     # The direction of the largest singular value, along which subsets are longest.
     least_largest_T = np.sqrt(np.cumsum(np.sort(np.abs(vectors @ right[0])) ** 2))
 
-    def known(size: int, tolerance: float) -> bool | None:
+    def decide(size: int, tolerance: float) -> bool | None:
         if size > min(width, n_distinct):
             return False
         if singular[size - 1] <= tolerance * least_largest_T[size - 1]:
@@ -220,11 +220,11 @@ def _certain(
         independent = n_vectors <= width and singular[-1] > tolerance * singular[0]
         return True if independent else None
 
-    return {tolerance: [known(size, tolerance) for size in sizes] for tolerance in tolerances}
+    return {tolerance: [decide(size, tolerance) for size in sizes] for tolerance in tolerances}
 
 
 def _before_repeat(labels_K: np.ndarray) -> int:
-    """How many labels come before the first that was there before.
+    """The number of labels before the first repeated one.
 
     >>> _before_repeat(np.array([3, 1, 2, 1])), _before_repeat(np.array([0, 1]))
     (3, 2)

@@ -51,7 +51,7 @@ from memobench.experiments.assumptions import (
     representations,
 )
 from memobench.experiments.assumptions.page import ASSUMPTION_3, DATA, PUBLISHED
-from memobench.models.positions import sinusoidal
+from memobench.models.positions import sinusoids
 from memobench.runtime import worker
 from memobench.store import results
 
@@ -202,7 +202,7 @@ def ranks(name: str, place: str, contexts_BxNxD: np.ndarray) -> pd.DataFrame:
 
 
 def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
-    """What needs no model: the paper's synthetic data, and position encodings."""
+    """Vectors without a model: the paper's synthetic data, or position encodings."""
     rng = np.random.default_rng(SEED.value)
     if name == "uniform":
         n, width = SYNTHETIC
@@ -210,7 +210,7 @@ def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
         contexts_BxNxD = rng.uniform(size=(CONTEXTS, n, width))
         return Vectors(name, "query", queries_TxD, n), [ranks(name, "query", contexts_BxNxD)]
     encodings: dict[str, Callable[[int, int], np.ndarray]] = {
-        "sinusoidal": sinusoidal,
+        "sinusoidal": sinusoids,
         "learned": functools.partial(positions.learned, seed=SEED.value),
         # The same vector at every position, so that positions alone make the difference.
         "rotary": lambda n, d: positions.rotary(np.tile(rng.normal(size=d), (n, 1))),
@@ -221,7 +221,7 @@ def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
 
 
 def of_model(name: str) -> tuple[list[Vectors], list[pd.DataFrame]]:
-    """What an untrained model, `MODEL/STYLE`, or the checkpoint makes of its inputs."""
+    """Vectors of an untrained model, `MODEL/STYLE`, or of the checkpoint, on its inputs."""
     kind, _, style = name.partition("/")
     if CHECKPOINT.value and kind == "checkpoint":
         model = models.checkpoint(CHECKPOINT.value)
@@ -250,7 +250,7 @@ def of_model(name: str) -> tuple[list[Vectors], list[pd.DataFrame]]:
 
 
 def _inputs(model: models.Model, style: str, n_examples: int) -> tuple[str, Iterable[np.ndarray]]:
-    """Where the inputs come from, in a word, and the inputs."""
+    """The source of the inputs, in a word, and the inputs."""
     if model.pixels is not None and IMAGES.value:
         return "images", inputs.images(model, IMAGES.value, n_examples, SEED.value)
     if model.pixels is None and TEXT.value:

@@ -78,8 +78,8 @@ def checkpoint(folder: Path) -> Model:
     """A model saved by `save_pretrained` in a folder: `config.json` and safetensors files.
 
     Raises:
-      UserError: where there is no such folder, its weights are no safetensors, those of the first
-        layer are missing, or it is no Transformer of images or text; and without the extra.
+      UserError: the folder is missing, its weights are not safetensors or lack the first layer, or
+        the model is not a Transformer of images or text; and without the extra.
     """
     _, transformers = libraries()
     path = existing_folder("checkpoint", folder)

@@ -1,4 +1,4 @@
-"""What stands at the first places of a model: the vectors whose independence theorems assume.
+"""The vectors at the first places of a model, of which theorems assume independence.
 
 Shape letters: T examples, B examples in a batch, N tokens, D width, H heads of width d, E = H d, C
 examples whose contexts are kept, P pixels to a side.
@@ -21,7 +21,7 @@ PIXEL_MEAN = PIXEL_DEVIATION = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Representations:
-    """What stands at one place of a model: the query's vectors, and its contexts.
+    """The vectors at one place of a model: the query's, and its contexts.
 
     Contexts hold all N tokens, the query among them, and only those of the first C examples are
     kept; their means over N are there at the embedding alone. Behind the random attention layer
@@ -166,22 +166,22 @@ class _EnoughError(Exception):
 
 
 def _first_layer(model: Model, examples: np.ndarray, whole: bool) -> tuple[Any, Any]:
-    """What enters the first layer, and, for the whole of it, what leaves it."""
+    """The input of the first layer and, if whole, its output."""
     torch, _ = libraries()
     found: list[Any] = []
 
-    def before(_: Any, args: tuple, kwargs: dict) -> None:
+    def keep_input(_: Any, args: tuple, kwargs: dict) -> None:
         found.append(args[0] if args else kwargs["hidden_states"])
         if not whole:
             raise _EnoughError
 
-    def after(_: Any, __: Any, output: Any) -> None:
+    def keep_output(_: Any, __: Any, output: Any) -> None:
         found.append(output if torch.is_tensor(output) else output[0])
         raise _EnoughError
 
     hooks = (
-        model.layer.register_forward_pre_hook(before, with_kwargs=True),
-        model.layer.register_forward_hook(after),
+        model.layer.register_forward_pre_hook(keep_input, with_kwargs=True),
+        model.layer.register_forward_hook(keep_output),
     )
     try:
         model.module(**_arguments(model, examples))

@@ -1,4 +1,4 @@
-"""What each block buys, in one figure: all ratios of the published verdicts on blocks.
+"""A figure of all ratios of the published verdicts on blocks: the worth of each block.
 
 `python -m memobench.experiments.blocks.bought` writes `bought.png` beside these.
 """
@@ -18,10 +18,10 @@ FOLDER = folders.published() / "blocks"
 
 
 def ratios() -> pd.DataFrame:
-    """Columns experiment, name, estimate, low, high, decided.
+    """A table of columns experiment, name, estimate, low, high and decided.
 
-    name: who over whom; in what, unless it is MANY. decided: whether any claim on the ratio is.
-    Recall is left out: it is no matter of weights.
+    The name is of the two groups, and of the measure unless it is MANY; decided is whether any
+    claim on the ratio is. Recall is left out: it does not depend on weights.
     """
     tables = []
     for path in sorted(FOLDER.glob(f"*{ENDING}")):

@@ -1,4 +1,4 @@
-"""What experiments on blocks share: groups of runs, and claims that compare two of them."""
+"""Groups of runs of experiments on blocks, and claims that compare two of them."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def experiment(
     *compare: tuple[Any, ...],
     **about: Any,
 ) -> Experiment:
-    """An experiment on groups; `compare` has the arguments of `compared` after the groups."""
+    """An experiment on groups; `compare` has the arguments of `claim_ratio` after the groups."""
     names = dict.fromkeys(group for groups in presets.values() for group in groups)
     groups = {x: tuple(run for of in presets.values() for run in of.get(x, ())) for x in names}
     runs: dict[str, tuple[Run, ...]] = {
@@ -39,12 +39,12 @@ def experiment(
         title=title,
         presets=runs,
         figure=Groups(groups=groups, measures=measures),
-        claims=tuple(compared(groups, *each) for each in compare),
+        claims=tuple(claim_ratio(groups, *each) for each in compare),
         **about,
     )
 
 
-def compared(
+def claim_ratio(
     groups: claims.Groups,
     first: str,
     region: Region,
@@ -52,7 +52,7 @@ def compared(
     measure: claims.Measure,
     source: str = EXPECTED,
 ) -> Claim:
-    """That the ratio of a group to another lies in a region."""
+    """The claim that the ratio of a group to another lies in a region."""
     relation = RELATIONS.get(region, f"at most {region[1]:.2g} times")
     said = f"{relation} {second}"
     if region == EQUAL:

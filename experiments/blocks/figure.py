@@ -32,7 +32,7 @@ class Groups(Drawing):
         color, other = palette(2)
         for axis, measure in zip(axes, self.measures, strict=True):
             for name, value_TxX in of.values_by_group(table, self.groups, measure).items():
-                y, (mean, low, high) = names.index(name), _best(value_TxX, measure)
+                y, (mean, low, high) = names.index(name), _mean_of_best(value_TxX, measure)
                 value_T = value_TxX[:, value_TxX.mean(axis=0).argmax()]
                 places = np.full(len(value_T), y + 0.25)
                 axis.plot(value_T, places, ".", color=other, alpha=0.6, markersize=5)
@@ -51,7 +51,7 @@ class Groups(Drawing):
         shown = pd.DataFrame({"group": names})
         for measure in self.measures:
             found = of.values_by_group(table, self.groups, measure)
-            means = {name: _best(value_TxX, measure) for name, value_TxX in found.items()}
+            means = {name: _mean_of_best(value_TxX, measure) for name, value_TxX in found.items()}
             texts = {name: tables.interval(*of_mean, digits=2) for name, of_mean in means.items()}
             shown[measure.name] = [texts.get(name) for name in names]
         return [
@@ -68,7 +68,7 @@ class Groups(Drawing):
         return [name for name, runs in self.groups.items() if any(x.run_id in there for x in runs)]
 
 
-def _best(value_TxX: np.ndarray, measure: of.Measure) -> tuple[float, float, float]:
+def _mean_of_best(value_TxX: np.ndarray, measure: of.Measure) -> tuple[float, float, float]:
     """The mean of the best entry with its interval."""
     mean_BxX = replicates(value_TxX, measure.step)
     ones_Bx1 = np.ones_like(mean_BxX[:, :1])

@@ -19,7 +19,7 @@ from memobench.board import families
 from memobench.core.run import Run
 from memobench.experiments.blocks import claims
 from memobench.experiments.blocks.common import BUDGETS, LESS, MORE, experiment
-from memobench.experiments.blocks.weights import MANY, METHOD, measured, shapes
+from memobench.experiments.blocks.weights import MANY, METHOD, make_runs, shapes
 from memobench.methods.training import Training
 from memobench.models.modern import Modern
 from memobench.optimizers import Adam, Optimizer
@@ -47,12 +47,12 @@ TABLES = 72
 _TAIL = "expected from what Wang et al. 2025, arXiv 2509.26030, find of rare facts alone"
 
 
-def _known(row: Any) -> list[float]:
+def _known_bits(row: Any) -> list[float]:
     return [max(0.0, (math.log(row["vocab_size"]) - row["loss"]) / math.log(2))]
 
 
 # Of an answer, weighed by how often it is asked.
-KNOWN = claims.Measure("bits known of an answer", _known)
+KNOWN = claims.Measure("bits known of an answer", _known_bits)
 
 
 def _entries(budget: int) -> dict[str, list[Modern]]:
@@ -73,7 +73,7 @@ def _training(optimizer: Optimizer, rate: float) -> Training:
 
 def _uniform(budget: int) -> dict[str, tuple[Run, ...]]:
     return {
-        f"{name}, {kind}": measured(
+        f"{name}, {kind}": make_runs(
             budget, entries, METHOD.replace(training=_training(optimizer, rate))
         )
         for kind, entries in _entries(budget).items()
@@ -82,13 +82,13 @@ def _uniform(budget: int) -> dict[str, tuple[Run, ...]]:
 
 
 def _zipf(budget: int) -> dict[str, tuple[Run, ...]]:
-    def of(entry: Modern, training: Training, seed: int) -> Run:
+    def make_run(entry: Modern, training: Training, seed: int) -> Run:
         task = families.task(budget, seed).replace(zipf_exponent=1.0)
         return Run(task=task, architecture=entry, method=training, seed=seed)
 
     return {
         f"{name}, {kind}": tuple(
-            of(entries[-1], _training(optimizer, factor * rate), seed)
+            make_run(entries[-1], _training(optimizer, factor * rate), seed)
             for factor, seed in itertools.product(FACTORS[name], range(TABLES))
         )
         for kind, entries in _entries(budget).items()

@@ -24,7 +24,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiments.blocks import claims
 from memobench.experiments.blocks.common import EQUAL, LESS, MORE, experiment
-from memobench.experiments.blocks.weights import MANY, METHOD, measured
+from memobench.experiments.blocks.weights import MANY, METHOD, make_runs
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import precision
 
@@ -62,21 +62,24 @@ def _entries(budget: int) -> dict[str, Architecture]:
 
 
 def _groups(budget: int) -> dict[str, tuple[Run, ...]]:
-    def stored(
+    def stored_runs(
         entry: Architecture, factors: tuple[float, ...] = LONG.rate_factors, **how: Any
     ) -> tuple[Run, ...]:
         training = LONG.training.replace(**how)
-        return measured(budget, [entry], LONG.replace(training=training, rate_factors=factors))
+        return make_runs(budget, [entry], LONG.replace(training=training, rate_factors=factors))
 
     groups: dict[str, tuple[Run, ...]] = {}
     for name, entry in _entries(budget).items():
         after = {
-            f"{name} rounded to {kind}": stored(entry, factors, precision=kind, rounded="after")
+            f"{name} rounded to {kind}": stored_runs(
+                entry, factors, precision=kind, rounded="after"
+            )
             for kind, factors in ROUNDED.items()
         }
-        plain = {f"{name}, float32": stored(entry)}
+        plain = {f"{name}, float32": stored_runs(entry)}
         trained = {
-            f"{name} trained for {kind}": stored(entry, precision=kind) for kind in precision.COARSE
+            f"{name} trained for {kind}": stored_runs(entry, precision=kind)
+            for kind in precision.COARSE
         }
         rounded = tuple(run for made in (plain, after) for of in made.values() for run in of)
         groups |= plain | trained | after | {f"{name}, float32 or rounded": rounded}

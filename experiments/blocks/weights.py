@@ -40,7 +40,7 @@ ACTIVE = claims.bits_per_parameter(count="n_params_active")
 SHARES = (3 / 8, 1 / 2)
 
 
-def measured(
+def make_runs(
     budget: int, entries: Iterable[Architecture], method: Capacity = METHOD
 ) -> tuple[Run, ...]:
     """The runs of architectures of a budget."""
@@ -79,7 +79,7 @@ def _experiment(
     measures: tuple[claims.Measure, ...] = (FEW, MANY),
 ) -> Experiment:
     presets = {
-        preset: {group: measured(budget, shapes(budget, **of)) for group, of in options.items()}
+        preset: {group: make_runs(budget, shapes(budget, **of)) for group, of in options.items()}
         for preset, budget in BUDGETS.items()
     }
     return experiment(

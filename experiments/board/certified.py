@@ -115,7 +115,7 @@ def train_again(run: Run, chosen: Sequence[Model]) -> Iterator[Any]:
             yield certificates.make(whole, run.architecture, params, first=part, by="memobench")
 
 
-def kept(run: Run, runs: results.Path) -> list[certificates.Certificate]:
+def load_kept(run: Run, runs: results.Path) -> list[certificates.Certificate]:
     """The weights of most bits that a run has kept in a folder of runs, if it has."""
     path = results.weights_path(runs, run.run_id)
     if not path.exists():
@@ -130,7 +130,9 @@ def certify(
     run = from_cells(row)
     method = method_of(run)
     about = {"run_id": run.run_id, "family": run.architecture.family, "track": board.track_of(row)}
-    of_whole = kept(run, runs) or train_again(run, best_models(method, row, run.task.n_examples))
+    of_whole = load_kept(run, runs) or train_again(
+        run, best_models(method, row, run.task.n_examples)
+    )
     counted = [(counting.count(each)["bits"], i, each) for i, each in enumerate(of_whole)]
     if counted:
         best = max(counted)[2]
@@ -142,7 +144,7 @@ def certify(
             return
 
 
-def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+def construct(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
     """Writes a certificate for each family that a theorem is about, and yields what it knows.
 
     Of all shapes and theorems the one that promises most, if its weights keep the promise in
@@ -171,13 +173,13 @@ def constructed(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
 
 
 def entry(row: Any) -> tuple[Any, ...]:
-    """What a row is of: its track, budget and architecture."""
+    """The entry of a row: its track, budget and architecture."""
     cells = (row.get(name) for name in architecture_columns())
     return row["track"], row["n_sequences"], *(None if pd.isna(cell) else cell for cell in cells)
 
 
-def best(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of every entry the row of most bits and that of the largest part; of equals the first."""
+def select_best(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The row of most bits and that of the largest part of every entry; of equals the first."""
     kept: dict[Any, Mapping[str, Any]] = {}
     for row in rows:
         known = "n_examples" if row["of"] == PART else "bits"
@@ -188,7 +190,7 @@ def best(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def page(found: pd.DataFrame) -> str:
-    """What the weights know, for readers."""
+    """The page of certified capacities."""
     order = ["budget", "bits_per_parameter"]
     found = found.assign(budget=found["n_sequences"]).sort_values(order, ascending=False)
     whole, part, proof = (found[found["of"] == of] for of in (WHOLE, PART, PROOF))
@@ -235,10 +237,13 @@ def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
 
 
 def main(parts: Sequence[str], runs: results.Path) -> None:
-    """Makes weights, tables and the page anew, or of the parts named.
+    """Makes weights, tables and the page anew.
 
-    runs: the folder of runs that may have kept weights. Weights that know more than what was found
-    before take its place, others do not.
+    Weights replace those that were found before only where they know more.
+
+    Args:
+      parts: budgets, "proof", "new" or "kept", to which it keeps; all without any.
+      runs: the folder of runs that may have kept weights.
     """
     rows: list[Any] = published("board/typical").to_dict("records")
     entries = [{**row, "track": track} for row in rows if (track := board.track_of(row))]
@@ -256,10 +261,10 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
             if row["n_examples"] in budgets and entry(row) not in known and not left_out:
                 made.append(certify(row, FOLDER / "weights", runs))
     if not {"new", "kept"} & set(parts):
-        made += (constructed(budget, FOLDER / "weights") for budget in sorted(budgets))
+        made += (construct(budget, FOLDER / "weights") for budget in sorted(budgets))
     # Each takes minutes: what was found stays if a later one fails.
     for of_entry in made or [()]:
-        found = best([*found, *of_entry])
+        found = select_best([*found, *of_entry])
         write(found)
 
 

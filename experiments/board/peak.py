@@ -132,11 +132,11 @@ class Peaks(Drawing):
             "reverse. The interval covers that choice (95%); it does not cover the choice of "
             "shapes, of steps, or of learning rates, which three pilots chose for each size. "
             "*Edge*: the largest set is the best one, so that the peak may lie beyond.",
-            tables.markdown(_shown(found), {}),
+            tables.markdown(_format(found), {}),
         ]
 
 
-def _per(row: Any) -> Estimate:
+def _per_parameter(row: Any) -> Estimate:
     return Estimate(*(row[f"bits{end}"] / row["n_params"] for end in ("", "_low", "_high")))
 
 
@@ -150,7 +150,7 @@ def ratios(found: pd.DataFrame) -> list[str]:
             by_side.setdefault(row["side"], row)
             by_side.setdefault((row["side"], row["heads"]), row)
         if {attention, mlp} <= by_side.keys():
-            over = peak.ratio(_per(by_side[attention]), _per(by_side[mlp]))
+            over = peak.ratio(_per_parameter(by_side[attention]), _per_parameter(by_side[mlp]))
             at_budget = _at_budget(by_side[attention]) / _at_budget(by_side[mlp])
             line = (
                 f"At {budget:,} parameters the best attention alone holds "
@@ -158,7 +158,9 @@ def ratios(found: pd.DataFrame) -> list[str]:
                 f"best size of set; on sets of {by_side[mlp]['budget']:,} {at_budget:.2f} times"
             )
             if (attention, "full") in by_side:
-                wide = peak.ratio(_per(by_side[attention, "full"]), _per(by_side[mlp]))
+                wide = peak.ratio(
+                    _per_parameter(by_side[attention, "full"]), _per_parameter(by_side[mlp])
+                )
                 line += f". With wide heads it holds {tables.interval(*wide, digits=2)} times"
             lines.append(f"{line}.")
     return lines
@@ -170,13 +172,15 @@ def _at_budget(row: Any) -> float:
     return row["means"][place] / row["n_params"]
 
 
-def _shown(found: pd.DataFrame) -> pd.DataFrame:
+def _format(found: pd.DataFrame) -> pd.DataFrame:
     rows = found.to_dict("records")
     return pd.DataFrame(
         {
             "budget": [f"{row['budget']:,}" for row in rows],
             "entry": [f"{row['family']} ({row['entry']})" for row in rows],
-            "bits / parameter at the peak": [tables.interval(*_per(row), digits=3) for row in rows],
+            "bits / parameter at the peak": [
+                tables.interval(*_per_parameter(row), digits=3) for row in rows
+            ],
             "set size there": [
                 f"{row['n_examples']:,}" + " (edge)" * (row["n_examples"] == row["sizes"][-1])
                 for row in rows

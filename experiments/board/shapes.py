@@ -88,12 +88,12 @@ def runs(
     )
 
 
-def chosen(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
+def choose_shapes(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
     """The shape that stands for each family, at budgets all measured.
 
     Args:
       table: rows of this experiment.
-      entries: what `measured` returns; of several rows of a shape the last counts.
+      entries: from `measure_entries`; of several rows of a shape the last counts.
     """
     found = table[table["status"] == "ok"].set_index("run_id")
     rows = []
@@ -115,11 +115,11 @@ def chosen(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def measured(table: pd.DataFrame) -> pd.DataFrame:
-    """What entries of `board/typical` know by the exact gradient, in bits per parameter.
+def measure_entries(table: pd.DataFrame) -> pd.DataFrame:
+    """Bits per parameter that entries of `board/typical` know by the exact gradient.
 
-    Columns: budget, family, those of architectures; `as_searched`, after as many steps as the
-    search has; `in_the_end`.
+    The columns are budget, family, those of architectures, `as_searched` (after as many steps as
+    the search has) and `in_the_end`.
     """
     of_exact = table.query("method == 'capacity' and protocol == 'exact' and status == 'ok'")
     rows: list[Any] = of_exact.to_dict("records")
@@ -146,9 +146,11 @@ def _by_shape(entries: pd.DataFrame, budget: int) -> dict[Architecture, dict[str
 
 
 def standard(budget: int, of: str = "families") -> list[Architecture]:
-    """The shapes that stand for their families at a budget; none where none was searched.
+    """The shapes that stand for their families at a budget; empty where none was searched.
 
-    of: a key of SHAPES.
+    Args:
+      budget: of parameters.
+      of: a key of SHAPES.
     """
     return _architectures(pd.read_csv(CHOSEN), budget, of)
 
@@ -175,8 +177,8 @@ def _main() -> None:
     """Writes `chosen.csv` and `passed.csv`."""
     # Where a folder has other runs of a published entry, the published one counts.
     rows = pd.concat([*map(load_results, sys.argv[1:]), published("board/typical")])
-    entries = pd.concat([pd.read_csv(PASSED), measured(rows)], ignore_index=True)
-    found = chosen(published("board/shapes"), entries)
+    entries = pd.concat([pd.read_csv(PASSED), measure_entries(rows)], ignore_index=True)
+    found = choose_shapes(published("board/shapes"), entries)
     passed = []
     for budget in families.VOCAB_SIZES:
         stand = {shape for of in SHAPES for shape in _architectures(found, budget, of)}

@@ -53,9 +53,11 @@ _OF_INITS = ["budget", "track", "family"]
 
 
 def inits(table: pd.DataFrame, budgets: Iterable[int] = families.VOCAB_SIZES) -> pd.DataFrame:
-    """How many initial weights of each table an entry takes, where one is not enough.
+    """The number of initial weights of each table that an entry takes, where one is not enough.
 
-    Entries of other than these budgets keep those that they have.
+    Args:
+      table: rows of the experiment.
+      budgets: entries of others keep the numbers that they have.
     """
     entries = board.build(table).query("track in @board.TRAININGS")
     mean, low, high = (entries[f"bits_per_parameter{end}"] for end in ("", "_low", "_high"))
@@ -65,7 +67,7 @@ def inits(table: pd.DataFrame, budgets: Iterable[int] = families.VOCAB_SIZES) ->
     more = np.clip(needed, entries["inits"], MOST_INITS)
     wanted = entries["inits"].where(~wide, more).astype(int)
     found = entries.assign(inits=wanted)[wanted > 1][[*_OF_INITS, "inits"]].sort_values(_OF_INITS)
-    return found.merge(_given(), how="left")
+    return found.merge(_read_inits(), how="left")
 
 
 def _runs(budgets: Iterable[int]) -> Iterator[Run]:
@@ -82,13 +84,13 @@ def _run(shape: Architecture, budget: int, track: str = board.EXACT) -> Run:
 
 @functools.cache
 def _by_entry() -> dict[Any, dict[str, Any]]:
-    """What `board.run` takes, of entries with more than one initial weight of a table."""
-    by_entry = _given().set_index(_OF_INITS)
+    """Arguments of `board.run`, of entries with more than one initial weight of a table."""
+    by_entry = _read_inits().set_index(_OF_INITS)
     return {entry: dict(row.dropna()) for entry, row in by_entry.iterrows()}
 
 
-def _given() -> pd.DataFrame:
-    """`inits.csv`. pilots: of each learning rate, where they are not as many as usual."""
+def _read_inits() -> pd.DataFrame:
+    """`inits.csv`, with the pilots of each learning rate where they are not as many as usual."""
     return pd.read_csv(INITS, dtype={"pilots": "Int64"})
 
 
@@ -132,7 +134,7 @@ UNSEARCHED: tuple[tuple[int, Architecture], ...] = (
 )
 
 
-def _brief(shape: Architecture, budget: int) -> Run:
+def _brief_run(shape: Architecture, budget: int) -> Run:
     """The run of an entry without shorter trainings and sets that fit, a sixth of the work."""
     run = board.run(shape, budget, pilots=2)
     method: Any = run.method
@@ -140,13 +142,13 @@ def _brief(shape: Architecture, budget: int) -> Run:
     return dataclasses.replace(run, method=brief)
 
 
-def _narrow() -> Iterator[Run]:
+def _narrow_runs() -> Iterator[Run]:
     for budget in shapes.NARROW:
         for shape in shapes.standard(budget, "narrow"):
             brief = budget == 4096 and shape.family == "attention + MLP, narrow heads"
-            yield (_brief if brief else _run)(shape, budget)
+            yield (_brief_run if brief else _run)(shape, budget)
     for budget, shape in UNSEARCHED:
-        yield _brief(shape, budget)
+        yield _brief_run(shape, budget)
 
 
 EXPERIMENTS = (
@@ -156,7 +158,7 @@ EXPERIMENTS = (
         presets={
             # Others once `board/shapes` has chosen the shapes of their budgets.
             **{x: functools.partial(_runs, shapes.PRESETS[x]) for x in ("quick", "full", "large")},
-            "narrow": _narrow,
+            "narrow": _narrow_runs,
             "blocks": functools.partial(_standard, shapes.BLOCKS, "blocks", "sparse"),
             "bench": _bench,
         },

@@ -1,4 +1,4 @@
-"""What others measured or proved about capacity: facts seen, recalled, and bits."""
+"""Experiments on what others measured or proved about capacity: facts seen, recalled, and bits."""
 
 ORDER = (
     *("exposure", "linear_memory", "mlp_memory", "factual_recall", "trade_off"),

@@ -28,7 +28,7 @@ def means_per_parameter(table: pd.DataFrame, measure: str) -> Means:
 
 def best_rate(means: Means) -> Means:
     """The learning rate with the best mean, for each architecture, width of heads and exposure."""
-    return means.best(["architecture", "heads", "d_head", "d_mlp", "exposures"])
+    return means.select_best(["architecture", "heads", "d_head", "d_mlp", "exposures"])
 
 
 def ratios(table: pd.DataFrame, measure: str) -> dict[int, tuple[np.ndarray, int]]:

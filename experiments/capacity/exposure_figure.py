@@ -43,7 +43,7 @@ class Exposure(Drawing):
         for (top, bottom), measure in zip(axes.T, MEASURES, strict=True):
             _curves(top, table, measure)
             top.set_ylabel(MEASURES[measure])
-            found = exposure.ratios(_full(table), measure)
+            found = exposure.ratios(_select_full(table), measure)
             at = sorted(found)
             low, high = np.array([interval(*found[n]) for n in at]).reshape(-1, 2).T
             middle = np.array([found[n][0][0] for n in at])
@@ -65,7 +65,9 @@ class Exposure(Drawing):
         """See `Drawing`: attention over MLP at every exposure, with what that decides."""
         rows = []
         for measure in MEASURES:
-            for seen, (ratio_B, seeds) in sorted(exposure.ratios(_full(table), measure).items()):
+            for seen, (ratio_B, seeds) in sorted(
+                exposure.ratios(_select_full(table), measure).items()
+            ):
                 low, high = interval(ratio_B, seeds)
                 rows.append(
                     {
@@ -87,7 +89,7 @@ class Exposure(Drawing):
         ]
 
 
-def _full(known: pd.DataFrame) -> pd.DataFrame:
+def _select_full(known: pd.DataFrame) -> pd.DataFrame:
     return known[known["heads"] == "full"]
 
 

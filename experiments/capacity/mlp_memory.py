@@ -118,10 +118,17 @@ def _of_authors(
     small: Iterable[tuple[int, int]],
     most: int,
 ) -> Experiment:
-    """The authors' sizes, initial weights and steps, and whether their constant is found.
+    """The authors' sizes, initial weights and steps, and the claim that their constant is found.
 
-    small, most: sizes of preset `small`, and facts for each weight of a layer that its sets have at
-    most.
+    Args:
+      name: of the experiment.
+      title: of its page.
+      law: that a column grows by.
+      value: the column.
+      constant: of the law.
+      n_values: of the task.
+      small: sizes of preset `small`.
+      most: the most facts for each weight of a layer, in sets of preset `small`.
     """
     method = _method(512, 0.01)
 

@@ -135,7 +135,7 @@ def limit(name: str, value: Value, region: Region) -> Test:
     def test(table: pd.DataFrame) -> Finding:
         sets = ["n_params", "n_examples"]
         means = bootstrap_means(table, [*sets, "steps", "epochs", *_RATES], value)
-        best = means.best([*sets, "steps"])
+        best = means.select_best([*sets, "steps"])
         statistics = {}
         for (n_params, n_examples), of_set in best.at.groupby(sets):
             at = best.where(best.at.index.isin(of_set.index))
@@ -166,7 +166,7 @@ _UNSATURATED = 0.95
 def _facts(table: pd.DataFrame) -> Means:
     """Facts known for every size at its best learning rate, where these are not nearly all."""
     means = bootstrap_means(table, [*_SIZES, *_RATES], value=lambda rows: rows["memorized"])
-    best = means.best(_SIZES)
+    best = means.select_best(_SIZES)
     return best.where(best.mean_X < _UNSATURATED * best.x("n_examples"))
 
 

@@ -70,13 +70,13 @@ def _runs(sizes: Iterable[tuple[int, int]]) -> Iterator[Run]:
 
 
 def _share(table: pd.DataFrame) -> pd.Series:
-    """What a size has of what the line asks for."""
+    """The share that a size has of the parameters that the line needs."""
     attention = table["d_model"] * table["d_head"] * table["n_heads"] / 2
     return (table["d_model"] * table["d_mlp"] + attention) / NEEDED
 
 
-def _known(low: float, high: float, region: tuple[float, float]) -> Callable[..., Finding]:
-    """The mean share of facts known by sizes of such shares of the line lies in the region."""
+def _share_known(low: float, high: float, region: tuple[float, float]) -> Callable[..., Finding]:
+    """A test that sizes of such shares of the line know a mean share of facts in the region."""
     others = ["d_mlp", "n_params", "n_params_memory", "n_params_distinct"]
     test = scaling_claims.constant(
         "facts known", lambda x: x["accuracy"], region, "n_heads", others, (0, 1)
@@ -114,13 +114,13 @@ EXPERIMENT = Experiment(
             statement="On the line, d w + d d_h H / 2 = 2,300, at least 99% of the facts are known "
             "(mean over sizes of 6 heads or more, within a tenth above it).",
             source=SOURCE,
-            test=_known(1, 1.1, (0.99, math.inf)),
+            test=_share_known(1, 1.1, (0.99, math.inf)),
         ),
         Claim(
             name="facts not known below the line",
             statement="At 0.7 to 0.85 of what the line asks for, fewer than 99% are known.",
             source=SOURCE,
-            test=_known(0.7, 0.85, (-math.inf, 0.99)),
+            test=_share_known(0.7, 0.85, (-math.inf, 0.99)),
         ),
         Claim(
             name="an MLP parameter holds four times an attention parameter's facts",

@@ -156,11 +156,11 @@ def distributions(seeds: int) -> Iterator[Run]:
         yield _run(("dana2025", task, attention(4, 4, n_heads)), seed, n_aimed=n_aimed)
 
 
-def _stored(weights: str) -> Callable[[pd.DataFrame], pd.Series]:
+def _has_weights(weights: str) -> Callable[[pd.DataFrame], pd.Series]:
     return lambda table: table["weights"] == weights
 
 
-def _known(name: str, statement: str, weights: str) -> Claim:
+def _claim_known(name: str, statement: str, weights: str) -> Claim:
     return Claim(
         name=name,
         statement=statement,
@@ -169,7 +169,7 @@ def _known(name: str, statement: str, weights: str) -> Claim:
             "accuracy on the examples aimed at",
             lambda table: pd.to_numeric(table["aimed_accuracy"]),
             (1.0, 1.0),
-            where=_stored(weights),
+            where=_has_weights(weights),
         ),
         across_steps=True,
         variants=(claims.CONSTRUCTED,),
@@ -177,12 +177,12 @@ def _known(name: str, statement: str, weights: str) -> Claim:
 
 
 CLAIMS = (
-    _known(
+    _claim_known(
         "all known in float64",
         "Constructed weights know every example that their theorem promises.",
         "float64",
     ),
-    _known(
+    _claim_known(
         "all known in float32",
         "They still do with weights and arithmetic in float32.",
         "float32",

@@ -1,4 +1,4 @@
-"""What the experiments of Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115) share.
+"""Shared parts of the experiments of Dana, Pydi & Chevaleyre (AISTATS 2025, arXiv 2411.10115).
 
 Every experiment on associations compares three variants: (a) the published protocol with compressed
 heads, as the released code trains; (b) the exact gradient, for as many steps, with the same

@@ -201,9 +201,12 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
 
 
 def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Test:
-    """The slopes in the heads grow with the width d as a d^p + b, p between low and high.
+    """A test that slopes in the heads grow with the width d as a d^p + b, p from low to high.
 
-    bent: lines go through the first saturated point too.
+    Args:
+      low: the least exponent.
+      high: the largest.
+      bent: whether lines go through the first saturated point too.
     """
 
     def test(table: pd.DataFrame) -> Finding:

@@ -76,9 +76,13 @@ def _regression(d_model: int, n_facts: int) -> float:
 class Way:
     """A way to make weights.
 
-    estimate: of the width that knows all, from d and F. octaves: above it, the first, the last and
-    their distance, of the widths that are tried. seeds: each has a table, a map and initial weights
-    of its own.
+    Attributes:
+      name: for readers.
+      method: of its runs.
+      estimate: the width that knows all, from d and F.
+      octaves: above the estimate, the first, the last and their distance, of the widths to try.
+      activation: of the neurons.
+      seeds: their number; each has a table, a map and initial weights of its own.
     """
 
     name: str
@@ -213,12 +217,15 @@ def _exponent(way: Way) -> Claim:
 
 
 def _wall(name: str, statement: str, n_facts: int, region: tuple[float, float]) -> Claim:
-    def wide(table: pd.DataFrame) -> pd.Series:
+    def is_wide(table: pd.DataFrame) -> pd.Series:
         of_way = (table["theorem"] == PRODUCTS.method.name) & (table["d_model"] == 64)
         return of_way & (table["n_examples"] == n_facts) & (table["d_mlp"] >= WIDE)
 
     test = claims.every_run(
-        "facts not known", lambda x: ((1 - x["accuracy"]) * x["n_examples"]).round(), region, wide
+        "facts not known",
+        lambda x: ((1 - x["accuracy"]) * x["n_examples"]).round(),
+        region,
+        is_wide,
     )
     return Claim(
         name=name,

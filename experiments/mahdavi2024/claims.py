@@ -1,4 +1,4 @@
-"""How accuracy grows with sizes, and what is true on average."""
+"""Tests of the growth of accuracy with sizes, and of means."""
 
 from collections.abc import Callable, Sequence
 

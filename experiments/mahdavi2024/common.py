@@ -1,4 +1,4 @@
-"""What the experiments of Mahdavi, Liao & Thrampoulidis (ICLR 2024, arXiv 2306.02010) share.
+"""Shared parts of the experiments of Mahdavi, Liao & Thrampoulidis (ICLR 2024, arXiv 2306.02010).
 
 One layer of attention is read out at a query: Linear(64 -> 64) on query and context, sinusoidal
 positions, value dimension 1, scores over sqrt(d). Seeds draw the data as well as the weights.
@@ -136,8 +136,12 @@ def at_full_size(
 ) -> dict[str, tuple[Run, ...]]:
     """The presets of the paper's runs.
 
-    trend: sizes of the preset of that name. examples: its set for each kind of contexts; a model
-    that knows all of it tells nothing of a trend.
+    Args:
+      paper: all runs.
+      size: of a run.
+      trend: sizes of the preset of that name.
+      examples: the number of examples of that preset, for each kind of contexts; a model that knows
+        all of them tells nothing of a trend.
     """
     several: Any = paper
     chosen = tuple(
@@ -159,13 +163,15 @@ def quick_runs(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sets:
-    """How many examples, with random and with shared contexts; `classes` as in `paper_task`."""
+    """Numbers of examples, with random and with shared contexts; `classes` as in `paper_task`."""
 
     random: Iterable[int]
     shared: Iterable[int]
     classes: int | None = 100
 
-    def of(self, task: Callable[..., LabelledContexts], length: int) -> list[LabelledContexts]:
+    def make_tasks(
+        self, task: Callable[..., LabelledContexts], length: int
+    ) -> list[LabelledContexts]:
         """The sets of one length."""
         return [
             task(contexts, n_examples, length, self.classes)
@@ -175,18 +181,24 @@ class Sets:
 
 
 def against_heads(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int]) -> Experiment:
-    """The sweep over the number of heads, of classification or regression.
+    """The sweep over the number of heads.
 
-    trend: as `examples` of `at_full_size`.
+    Args:
+      kind: classification or regression.
+      quick: sets of the preset of that name.
+      full: sets of the paper.
+      trend: `examples` of `at_full_size`.
     """
     return Experiment(
         name=f"mahdavi2024/{kind}-heads",
         title=f"{kind.capitalize()}: memorized examples against heads",
         presets={
-            "quick": quick_runs(quick.of(small_task, 8), [small_model(h) for h in QUICK_HEADS]),
+            "quick": quick_runs(
+                quick.make_tasks(small_task, 8), [small_model(h) for h in QUICK_HEADS]
+            ),
         }
         | at_full_size(
-            full_runs(full.of(paper_task, 32), [paper_model(h) for h in SIZES]),
+            full_runs(full.make_tasks(paper_task, 32), [paper_model(h) for h in SIZES]),
             lambda run: run.architecture.n_heads,
             TREND_HEADS,
             trend,
@@ -201,8 +213,8 @@ def against_heads(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int]) 
 
 def against_length(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int]) -> Experiment:
     """The sweep over the length of the context, as `against_heads`."""
-    small = [task for n in QUICK_LENGTHS for task in quick.of(small_task, n)]
-    large = [task for n in SIZES for task in full.of(paper_task, n)]
+    small = [task for n in QUICK_LENGTHS for task in quick.make_tasks(small_task, n)]
+    large = [task for n in SIZES for task in full.make_tasks(paper_task, n)]
     return Experiment(
         name=f"mahdavi2024/{kind}-context",
         title=f"{kind.capitalize()}: memorized examples against the context's length",

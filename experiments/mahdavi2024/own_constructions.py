@@ -169,7 +169,9 @@ def _maps(
     n_owned = min(module.context_length, module.d_head) - 1
     every_T, span_DxB = np.arange(len(query_TxD)), _span(query_TxD)
     groups = [every_T[h * n_owned : (h + 1) * n_owned] for h in range(module.n_heads)]
-    apart_HxD = np.stack([_apart(query_TxD, own_G, span_DxB, problem.rng) for own_G in groups])
+    apart_HxD = np.stack(
+        [_orthogonal_vector(query_TxD, own_G, span_DxB, problem.rng) for own_G in groups]
+    )
     if module.shared_context:
         groups = _halves_last(groups, query_TxD @ apart_HxD.T < 0)
     gap = problem.method.scale or SCALE[task.contexts]
@@ -211,9 +213,12 @@ def _head(
 def _halves_last(groups: list[np.ndarray], before_TxH: np.ndarray) -> list[np.ndarray]:
     """The groups, each ending with the query that looks half at each of two vectors.
 
-    before_TxH: whether the head looks at the last vector but one. The rows of these queries, and
-    of one that no head owns, are chosen one by one, each the farthest from the span of its
-    predecessors.
+    The rows of these queries, and of one that no head owns, are chosen one by one, each the
+    farthest from the span of its predecessors.
+
+    Args:
+      groups: queries of each head.
+      before_TxH: whether the head looks at the last vector but one.
     """
     row_TxJ = np.column_stack([np.ones(len(before_TxH)), before_TxH])
     chosen_RxJ = row_TxJ[sum(map(len, groups)) :][:1]
@@ -252,7 +257,7 @@ def _own_targets(context_GxNxD: np.ndarray, n_owned: int) -> np.ndarray:
     return target_GxN
 
 
-def _apart(
+def _orthogonal_vector(
     query_TxD: np.ndarray, own_G: np.ndarray, span_DxB: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """w_D, a unit vector orthogonal to the owned queries and to none of the others.

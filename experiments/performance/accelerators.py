@@ -1,4 +1,4 @@
-"""What a step asks of accelerators that are not here, seen by compiling for them.
+"""The cost of a step on accelerators that are not here, seen by compiling for them.
 
 JAX compiles for a described GPU or TPU on a machine that has none. For each program below, in packs
 of several sizes, XLA's compiled text says how many kernels a step launches, whether it sorts or
@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
     about = measuring.about(SCRIPT)
     rows = Rows(output / "accelerators.jsonl", {"jax": about["jax"]}, MINUTES.value)
     found, without = [], []
-    for target, program, n in dict.fromkeys(_wanted()):
+    for target, program, n in dict.fromkeys(_list_wanted()):
         why = _too_large(target, program, n)
         if not why and (row := row_of(rows, target, program, n)):
             found.append(row)
@@ -113,7 +113,7 @@ def main(argv: Sequence[str]) -> None:
             why = why or "not compiled yet: the same command goes on"
             without.append(f"- {hardware.TARGETS[target].name}, {program}, {int(n):,} runs: {why}.")
     found.sort(key=_place)
-    table = pd.DataFrame([_shown(row) for row in found])
+    table = pd.DataFrame([_format_row(row) for row in found])
     misses = [f"- {miss}" for row in found for miss in _misses(row)]
     text = MARKDOWN.format(
         table=measuring.markdown(table),
@@ -155,7 +155,7 @@ def lowered_hash(target: str, part: Part) -> str:
 
 
 def compile_one(target: str, part: Part) -> dict[str, Any]:
-    """What a compiled program asks of a target."""
+    """The row of a compiled program: its kernels, bytes, operations and memory on a target."""
     device = hardware.TARGETS[target]
     place = NamedSharding(Mesh(device.topology().devices[:1], ("runs",)), PartitionSpec())
     shapes = jax.tree.map(
@@ -185,7 +185,7 @@ def _options(target: str) -> dict[str, Any]:
     return {name: x for name, x in compiling.options().items() if gpu and "gpu" in name}
 
 
-def _wanted() -> Iterator[tuple[str, str, str]]:
+def _list_wanted() -> Iterator[tuple[str, str, str]]:
     """Targets, programs and runs of a pack."""
     chosen = PROGRAMS.value or programs.FIRST
     for n, target, program in itertools.product(SIZES.value, TARGETS.value, chosen):
@@ -197,13 +197,13 @@ def _wanted() -> Iterator[tuple[str, str, str]]:
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Where a row comes on the page: by device, size and program."""
+    """The sort key of a row: device, size and program."""
     targets, order = list(hardware.TARGETS), list(programs.FIRST)
     return targets.index(row["target"]), int(row["runs"]), order.index(row["program"])
 
 
 def _too_large(target: str, program: str, runs: str) -> str:
-    """Why the planner would not make a pack of so many runs; empty where it would."""
+    """The reason why the planner would not make a pack of so many runs; empty where it would."""
     platform = hardware.TARGETS[target].planned_as
     planned = programs.packed(program, int(runs), platform)[0].memory_bytes
     most = packing.MEMORY_BYTES[platform]
@@ -214,7 +214,7 @@ def _too_large(target: str, program: str, runs: str) -> str:
 
 
 def _planned(row: dict[str, Any]) -> float:
-    """What the planner predicts that a pack holds."""
+    """The bytes that the planner predicts for a pack."""
     platform = hardware.TARGETS[row["target"]].planned_as
     return programs.packed(row["program"], int(row["runs"]), platform)[0].memory_bytes
 
@@ -249,7 +249,7 @@ def _misses(row: dict[str, Any]) -> list[str]:
     return [f"{name}: {text}" for text, missed in found.items() if missed]
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _format_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row as the page has it."""
     device = hardware.TARGETS[row["target"]]
     seconds = {

@@ -74,7 +74,7 @@ def _jax_steps(setting: Setting) -> Iterator[None]:
 @functools.cache
 def _jax_step(setting: Setting) -> Any:
     """A jitted step: (params, moments, data, rows_B, learning rate) -> params, moments."""
-    position_MxD = jnp.asarray(positions.sinusoidal(33, 64), jnp.float32)
+    position_MxD = jnp.asarray(positions.sinusoids(33, 64), jnp.float32)
     _check(setting, position_MxD)
 
     def loss(params: Any, data: Labelled, rows_B: jax.Array) -> jax.Array:
@@ -159,7 +159,7 @@ def _pytorch_model(setting: Setting, heads: Any) -> Any:
         def __init__(self, input_dim: int, d_model: int, n_classes: int) -> None:
             super().__init__()
             self.embedding = torch.nn.Linear(input_dim, d_model)
-            position = torch.tensor(positions.sinusoidal(33, d_model), dtype=torch.float32)
+            position = torch.tensor(positions.sinusoids(33, d_model), dtype=torch.float32)
             self.register_buffer("position", position)
             self.attention = heads(setting.n_heads, d_model, len(position))
             self.decoder = torch.nn.Linear(d_model, n_classes)

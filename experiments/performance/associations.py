@@ -22,7 +22,7 @@ from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import local, worker
-from memobench.runtime.local import Ended
+from memobench.runtime.local import Outcome
 from memobench.tasks.associations import Associations
 
 torch: Any = pytorch.torch
@@ -81,22 +81,22 @@ def progress(packs: Sequence[packing.Pack]) -> list[list[float]]:
     def on_steps(pack: packing.Pack, _: int) -> None:
         times[pack.runs[0].run_id].append(time.perf_counter())
 
-    for _ in trained(packs, on_steps):
+    for _ in train_packs(packs, on_steps):
         pass
     return list(times.values())
 
 
-def trained(
+def train_packs(
     packs: Sequence[packing.Pack],
     on_steps: Callable[[packing.Pack, int], None] = lambda pack, steps: None,
-) -> Iterator[Ended]:
+) -> Iterator[Outcome]:
     """Trains packs as a sweep without a folder does; yields each as it ends."""
     engine = local.Threads(functools.partial(worker.work, None), on_steps)
     with contextlib.closing(engine):
         engine.submit(packs)
         left = len(packs)
         while left:
-            ended = engine.ended(60.0)
+            ended = engine.pop_ended(60.0)
             left -= len(ended)
             yield from ended
 

@@ -1,4 +1,4 @@
-"""What the device can do at best: float32 products of matrices, and copies."""
+"""The device's best rates: float32 products of matrices, and copies."""
 
 import functools
 from typing import Any

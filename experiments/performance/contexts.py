@@ -1,7 +1,7 @@
 """The labelled contexts that performance is measured on, and how their packs start.
 
 Vectors of 64 entries, n = 32, d_model = d_head = 64, values of dimension 1, 100 classes, batches of
-256, 8192 examples. What the scripts beside this file share.
+256, 8192 examples. Shared by the scripts beside this file.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ METHOD = Annealing()
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Which contexts, and how many heads."""
+    """A kind of contexts and a number of heads."""
 
     contexts: str
     n_heads: int

@@ -36,9 +36,15 @@ device_description_str: "{name}"
 class Target:
     """An accelerator.
 
-    platform: as JAX names its topologies. bandwidth: bytes per second. flops: float32 products as
-    training asks for them, operations per second. launch: seconds that a kernel takes at least.
-    memory: bytes. on_chip: bytes that a program may keep out of it.
+    Attributes:
+      name: for readers.
+      platform: as JAX names its topologies.
+      bandwidth: bytes per second.
+      flops: float32 products as training asks for them, operations per second.
+      launch: seconds that a kernel takes at least.
+      memory: bytes.
+      cores: of a GPU.
+      on_chip: bytes that a program may keep out of memory.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share that is about measuring, not about what is measured."""
+"""Measuring, as all scripts of this folder do it."""
 
 import collections
 import concurrent.futures
@@ -75,7 +75,7 @@ def spread(rates: Sequence[float]) -> dict[str, float]:
 
 
 def in_turns(measures: Mapping[Key, Callable[[], T]], rounds: int) -> dict[Key, list[T]]:
-    """What each measure gives, by its key; a round takes every one once."""
+    """The values of each measure by its key; a round takes every one once."""
     found = collections.defaultdict(list)
     for turn in range(rounds):
         for key, measure in measures.items():
@@ -91,7 +91,7 @@ def columns(rates: Sequence[float]) -> dict[str, float]:
 
 
 def side_by_side(works: Sequence[Callable[[], T]]) -> list[T]:
-    """What each of the works returns, done at the same time, a thread each."""
+    """The value of each of the works, which run at the same time, a thread each."""
     with concurrent.futures.ThreadPoolExecutor(len(works)) as pool:
         return list(pool.map(lambda work: work(), works))
 
@@ -117,7 +117,10 @@ def steady(
 def calls_in_a_row(advance: Callable[[Any], tuple[Any, Any]], state: Any, seconds: float) -> float:
     """Calls per second of `advance`, one in flight while the next is prepared.
 
-    advance: from a state to the next, and something to wait for.
+    Args:
+      advance: from a state to the next, and something to wait for.
+      state: the first.
+      seconds: to measure for.
     """
     state, done = advance(state)
     jax.block_until_ready(done)

@@ -45,7 +45,7 @@ from associations import (
     pytorch_name,
     pytorch_rate,
     run,
-    trained,
+    train_packs,
 )
 from measuring import say
 
@@ -156,7 +156,7 @@ def _compile_seconds(case: Case) -> float:
 
 
 def _epochs(case: Case, seconds: float) -> int:
-    """How many epochs keep the case steady for so many seconds."""
+    """The number of epochs that keep the case steady for so many seconds."""
     times = progress(case.packs(2))
     chunk_seconds = max(t[-1] - t[0] for t in times) / (len(times[0]) - 1)
     chunks = max(2, math.ceil(seconds / chunk_seconds)) + 2
@@ -200,7 +200,7 @@ def _packed_sweep(packs: Sequence[packing.Pack]) -> tuple[float, float]:
     _forget_programs()
     started = time.perf_counter()
     compile_seconds = 0.0
-    for ended in trained(packs):
+    for ended in train_packs(packs):
         compile_seconds += sum(about["compile_seconds"] for _, about in ended.shards)
         say(f"{len(ended.pack.runs)} sizes done after {time.perf_counter() - started:.0f} s")
     return time.perf_counter() - started, compile_seconds

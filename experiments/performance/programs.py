@@ -30,7 +30,7 @@ def _runs(experiment: str) -> list[Run]:
     ]
 
 
-def _largest(experiment: str) -> Run:
+def _largest_run(experiment: str) -> Run:
     """The largest Transformer of an experiment."""
     return max(
         (run for run in _runs(experiment) if run.module().attends),
@@ -44,9 +44,9 @@ FIRST: dict[str, Callable[[], Run]] = {
     "heads, exact": lambda: associations.run(10, 21, associations.METHOD.exact()),
     "shared contexts": lambda: contexts.Setting("shared", 20).run(),
     "random contexts": lambda: contexts.Setting("random", 20).run(),
-    "deeper": lambda: _largest("dana2025/heads-deeper"),
-    "larger": lambda: _largest("dana2025/heads-larger"),
-    "capacity": lambda: _largest("board/typical"),
+    "deeper": lambda: _largest_run("dana2025/heads-deeper"),
+    "larger": lambda: _largest_run("dana2025/heads-larger"),
+    "capacity": lambda: _largest_run("board/typical"),
 }
 
 # Experiments whose largest packs they are in.

@@ -13,7 +13,7 @@ except ImportError:
 
 
 def version() -> dict[str, str]:
-    """What a page says of it; prints a line where it is missing."""
+    """PyTorch's version, for a page; prints a line where it is missing."""
     if torch is None:
         print("PyTorch cannot be imported: the rows that need it are left out.")
     return {"torch": "not installed" if torch is None else torch.__version__}
@@ -58,7 +58,7 @@ def steps(model: Any, rates: Iterable[float], losses: Iterable[Any]) -> Iterator
 
 
 def heads(n_heads: int, d_model: int, d_value: int, hidden_SxS: Any) -> Any:
-    """Attention as the sum of one module per head; hidden_SxS: what tokens do not attend to."""
+    """Attention as the sum of one module per head; hidden_SxS masks what tokens do not read."""
 
     class Head(torch.nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How near packs come to what the device can do: model-steps per second against the roofline.
+"""Model-steps per second of packs, against the roofline of the device.
 
 Four cases: `dana2025/heads` at d = 10, H = 21, N = 50, batch 256, by the published protocol and by
 the exact gradient; labelled contexts as in labelled_contexts.py, H = 20, shared and random. Each in
@@ -14,7 +14,7 @@ copy, bytes read and bytes written counted. On a CPU also with two callers side 
 is optimised (which knows all matrix products, and no kernel calls), bytes of the compiled one, in
 which each kernel reads its operands and writes its results. What XLA cannot look into, calls of a
 library's matrix products, it counts as nothing; their operands and results are added by hand. Loops
-are counted once, whatever they repeat; there is none in a step unless XLA made it of a scatter. The
+are counted once, whatever they repeat; a step has one only where XLA made it of a scatter. The
 roofline is the larger of operations and bytes over their ceilings. Packs that stay in a cache move
 less than is counted, so that small ones may exceed the ceiling of the copy.
 
@@ -83,7 +83,7 @@ MOST_AS_RUN = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What packs are of: runs that differ from the first in their seeds."""
+    """A kind of pack, of runs that differ from the first in their seeds."""
 
     name: str
     first: Run
@@ -121,9 +121,14 @@ CASES = (
 class Loaded(NamedTuple):
     """A pack on the device.
 
-    advance: takes a chunk of steps from a state: the next state, and something to wait for.
-    one_step, arguments: a single step of all runs, to be counted.
-    shuffle: what is done on the device between chunks, if anything.
+    Attributes:
+      compile_seconds: of its program.
+      program: its engine.
+      state: the first.
+      advance: takes a chunk of steps from a state to the next, and to something to wait for.
+      one_step: a single step of all runs, to be counted.
+      arguments: of `one_step`.
+      shuffle: the work on the device between chunks, if any.
     """
 
     compile_seconds: float

@@ -78,7 +78,7 @@ def write(output: pathlib.Path, this: dict[str, str], rows: Rows, settings: dict
 def summary(
     ceilings: pd.DataFrame, costs: pd.DataFrame, rates: pd.DataFrame, baseline: float
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What a step costs and allows, and what packs reach of it."""
+    """Tables of the cost of a step, with the rate that it allows, and of the rates of packs."""
     flops, copies = ceilings["FLOP/s"].max(), ceilings["bytes/s"].max()
     by_flop, by_bytes = flops / costs["FLOP"], copies / costs["bytes"]
     costs = pd.DataFrame(

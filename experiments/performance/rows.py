@@ -24,8 +24,14 @@ def _whole_lines(path: pathlib.Path) -> list[str]:
 class Rows:
     """Rows of a file, a JSON object a line, to which measurements of one device are added.
 
-    of: device, versions and settings, without which rows do not compare; `all` are the rows that
-    share them. minutes: after these no measurement begins; `left` counts those that are missing.
+    Args:
+      path: of the file.
+      of: device, versions and settings, without which rows do not compare.
+      minutes: after these no measurement begins.
+
+    Attributes:
+      all: the rows of the file with the same `of`.
+      left: the number of measurements that did not begin.
     """
 
     def __init__(self, path: pathlib.Path, of: dict[str, str], minutes: float) -> None:
@@ -38,19 +44,19 @@ class Rows:
         self._lock = threading.Lock()
 
     @property
-    def over(self) -> bool:
-        """Whether no measurement may begin any more."""
+    def is_over(self) -> bool:
+        """True once no measurement may begin any more."""
         return time.monotonic() >= self._stop
 
-    def known(self, key: dict[str, Any]) -> dict[str, Any] | None:
+    def find(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """The row of this key, if it is measured."""
         return next((row for row in self.all if key.items() <= row.items()), None)
 
     def add(self, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The row of this key, measured unless it is there; empty where time is over."""
-        if row := self.known(key):
+        if row := self.find(key):
             return row
-        if self.over:
+        if self.is_over:
             with self._lock:
                 self.left += 1
             return {}

@@ -1,4 +1,4 @@
-"""What XLA's text of a compiled program shows that its counts do not."""
+"""Counts of kernels and bytes from XLA's text of a compiled program."""
 
 import collections
 import math
@@ -21,7 +21,7 @@ _SLICES = {"dynamic-slice", "gather", "slice"}
 
 
 class Instruction(NamedTuple):
-    """One line: `name = shape kind(operands)`; called: the computations that it is made of."""
+    """One line, `name = shape kind(operands)`, and the computations that it calls."""
 
     name: str
     shape: str
@@ -31,11 +31,15 @@ class Instruction(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one turn of a program's loop asks of the device.
+    """The work of one turn of a program's loop.
 
-    launches: of kernels and copies. products: of matrices, by the kind of kernel. bytes: read and
-    written, if every kernel reads its operands and writes its results once; on a TPU as tiles hold
-    them, without what stays on the chip.
+    Attributes:
+      launches: of kernels and copies.
+      sorts: the number of them.
+      loops: the number of inner loops.
+      products: of matrices, by the kind of kernel.
+      bytes: read and written, if every kernel reads its operands and writes its results once; on a
+        TPU as tiles hold them, without what stays on the chip.
     """
 
     launches: int
@@ -94,7 +98,7 @@ def step(program: str) -> Step:
     entry = computations[re.findall(r"^ENTRY %?([\w.-]+)", program, re.MULTILINE)[0]]
     (body,) = (name for x in entry if x.kind == "while" for name in x.called)
     lines = list(_launched(computations[body], computations))
-    inside = {x.name: list(_inside(x, computations)) for x in lines}
+    inside = {x.name: list(_walk(x, computations)) for x in lines}
     products = collections.Counter(
         "library" if x.kind == "custom-call" else "fused" if x.kind == "fusion" else "alone"
         for x in lines
@@ -135,12 +139,12 @@ def _launched(lines: Iterable[Instruction], computations: dict) -> Iterator[Inst
             yield x
 
 
-def _inside(x: Instruction, computations: dict) -> Iterator[Instruction]:
+def _walk(x: Instruction, computations: dict) -> Iterator[Instruction]:
     """An instruction, and all that it is made of."""
     yield x
     for name in x.called:
         for y in computations.get(name, ()):
-            yield from _inside(y, computations)
+            yield from _walk(y, computations)
 
 
 def _moved(x: Instruction, sizes: dict[str, int], computations: dict) -> float:
@@ -179,7 +183,7 @@ def _updates(x: Instruction, name: str) -> bool:
 
 
 def _bytes(shape: str) -> int:
-    """Of arrays of numbers in the device's memory; a library's scratch space, s8, is none.
+    """Bytes of arrays in the device's memory; a library's scratch space, s8, is not counted.
 
     A TPU's arrays fill whole tiles, such as T(8,128) of the last two axes of their layout. Those in
     S(1) stay on the chip.

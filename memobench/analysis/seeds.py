@@ -188,7 +188,7 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
     """A row for each theorem about the runs of a table from `add_theory`.
 
     `least` and `most` are the extremes of memorized over proven, or of measured over the limit for
-    a theorem that sets one. One example is no promise: what is known beyond guessing spreads more.
+    a theorem that sets one. A bound of one example does not count: guessing spreads more than that.
     """
     rows: list[tuple[str, Any, Any, Any]] = []
     for bound in theorems.lower_bounds():

@@ -77,8 +77,8 @@ class Means:
         mask_X = np.asarray(mask_X)
         return Means(self.at[mask_X], self.y_BX[:, mask_X])
 
-    def best(self, columns: Sequence[str]) -> "Means":
-        """For each distinct value of the columns the configuration with the largest mean."""
+    def select_best(self, columns: Sequence[str]) -> "Means":
+        """The configuration with the largest mean, for each distinct value of the columns."""
         means = self.at.assign(mean=self.mean_X).groupby(list(columns), dropna=False)["mean"]
         return self.where(self.at.index.isin(means.idxmax()))
 

@@ -21,9 +21,12 @@ from memobench.experiment import Experiment, load_experiments, load_file
 class Command:
     """One command, `memobench NAME`.
 
-    run: called with the arguments; the first line of its docstring is the command's line in
-    `memobench --help`. arguments: their name in the usage, "" where there are none. flags: those
-    that the command knows. more: text below its `--help`.
+    Attributes:
+      run: called with the arguments; the first line of its docstring is the command's line in
+        `memobench --help`.
+      arguments: their name in the usage; "" for a command without any.
+      flags: those that the command knows.
+      more: returns text below its `--help`.
     """
 
     run: Callable[[list[str]], None]
@@ -68,13 +71,17 @@ PLUGIN = flags.DEFINE_multi_string(
 
 
 def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"]:
-    """The experiments of names, patterns (`dana2025/*`) and papers (`dana2025`), each once.
+    """The experiments that names stand for, each once.
 
-    A file (`my_file.py`) among them is loaded. Of its experiments those are meant that another name
-    matches, or all. Of those that one pattern matches only those with the preset are meant, if any
-    has it.
+    Of those that one pattern matches only those with the preset are chosen, if any has it.
 
-    Raises UserError for a name that no experiment has.
+    Args:
+      names: of experiments, patterns (`dana2025/*`), papers (`dana2025`), and files (`my_file.py`),
+        which are loaded; of a file's experiments those that another name matches, or all.
+      preset: its name.
+
+    Raises:
+      UserError: a name that no experiment has.
     """
     files = [name for name in names if name.endswith(".py")]
     patterns = [name for name in names if name not in files]
@@ -87,7 +94,7 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
                 f"and --plugin={files[0]}"
             )
         known |= declared
-        if not any(_matching(declared, pattern) for pattern in patterns):
+        if not any(_match(declared, pattern) for pattern in patterns):
             patterns = [*declared, *patterns]
     if not patterns:
         papers = dict.fromkeys(name.partition("/")[0] for name in known)
@@ -96,7 +103,7 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
         )
     chosen: dict[str, Experiment] = {}
     for pattern in patterns:
-        matching = _matching(known, pattern)
+        matching = _match(known, pattern)
         if not matching:
             hint = suggest(
                 pattern,
@@ -109,12 +116,12 @@ def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"
     return list(chosen.values())
 
 
-def _matching(names: Iterable[str], pattern: str) -> list[str]:
+def _match(names: Iterable[str], pattern: str) -> list[str]:
     """The names that a pattern matches, or that begin with it as their paper.
 
-    >>> _matching(["dana2025/heads", "dana2025/slopes", "board/64"], "dana2025")
+    >>> _match(["dana2025/heads", "dana2025/slopes", "board/64"], "dana2025")
     ['dana2025/heads', 'dana2025/slopes']
-    >>> _matching(["dana2025/heads", "dana2025/slopes", "board/64"], "*/heads")
+    >>> _match(["dana2025/heads", "dana2025/slopes", "board/64"], "*/heads")
     ['dana2025/heads']
     """
     folder = pattern.rstrip("/") + "/"

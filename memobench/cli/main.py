@@ -38,9 +38,9 @@ _Formatter = functools.partial(
 
 def main() -> None:
     """Entry point of the `memobench` command."""
-    _show_any_text()
+    _escape_output()
     logging.set_verbosity(logging.WARNING)
-    _say_once_in_a_line()
+    _format_warnings()
     try:
         require_system()
         app.run(_run, flags_parser=parse)
@@ -56,21 +56,21 @@ def main() -> None:
         sys.exit(130)
 
 
-def _show_any_text() -> None:
-    """Shows what a terminal or pipe cannot by its code, as standard error does."""
+def _escape_output() -> None:
+    """Escapes characters that a terminal or pipe cannot show, as standard error does."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _say_once_in_a_line() -> None:
-    """Warnings are lines like errors, without date and file, and none comes twice."""
-    said, handler = set[str](), logging.get_absl_handler()
+def _format_warnings() -> None:
+    """Makes a warning one line, without date and file, that is shown once."""
+    shown, handler = set[str](), logging.get_absl_handler()
     handler.setFormatter(standard_logging.Formatter("memobench: %(message)s"))
 
     def is_new(record: standard_logging.LogRecord) -> bool:
-        n_said = len(said)
-        said.add(record.getMessage())
-        return len(said) > n_said
+        n_shown = len(shown)
+        shown.add(record.getMessage())
+        return len(shown) > n_shown
 
     handler.addFilter(is_new)
 
@@ -94,7 +94,7 @@ def find() -> dict[str, Command]:
 def parse(argv: Sequence[str]) -> tuple[Command, list[str]]:
     """The command and its arguments; the flags are set. Raises UserError for any other line."""
     known = find()
-    words = [_with_underscores(word) for word in argv[1:]]
+    words = [_replace_dashes(word) for word in argv[1:]]
     name = next((word for word in words if not word.startswith("-")), None)
     if name is not None and name not in known:
         raise UserError(f"unknown command {name!r}{suggest(name, known, 0.6)}")
@@ -107,7 +107,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, list[str]]:
         raise UserError(f"name a command: {', '.join(known)}; memobench --help says more")
     command = known[parsed.command]
     if unknown := [word for word in left if word.startswith("-")]:
-        raise UserError(_unknown_flag(parsed.command, command, unknown[0]))
+        raise UserError(_describe_unknown(parsed.command, command, unknown[0]))
     # argparse leaves over the arguments that follow a flag which follows arguments.
     arguments = [*parsed.arguments, *left]
     if arguments and not command.arguments:
@@ -115,15 +115,19 @@ def parse(argv: Sequence[str]) -> tuple[Command, list[str]]:
     return command, arguments
 
 
-def _with_underscores(word: str) -> str:
-    """--dry-run=x-y as --dry_run=x-y."""
+def _replace_dashes(word: str) -> str:
+    """The word with underscores in the name of a flag.
+
+    >>> _replace_dashes("--dry-run=x-y")
+    '--dry_run=x-y'
+    """
     if not word.startswith("--"):
         return word
     name, equals, value = word[2:].partition("=")
     return f"--{name.replace('-', '_')}{equals}{value}"
 
 
-def _unknown_flag(name: str, command: Command, word: str) -> str:
+def _describe_unknown(name: str, command: Command, word: str) -> str:
     flag, known = word.partition("=")[0], [f"--{flag.name}" for flag in command.flags]
     if flag in known:
         return f"{flag} belongs after the command: memobench {name} {word}"
@@ -131,7 +135,7 @@ def _unknown_flag(name: str, command: Command, word: str) -> str:
 
 
 class _Parser(argparse_flags.ArgumentParser):
-    """Prints no usage beside a mistake."""
+    """A parser that does not print its usage beside a mistake."""
 
     def __init__(self, **settings: Any) -> None:
         settings = {"inherited_absl_flags": None, **settings}
@@ -163,7 +167,7 @@ def _parser(known: Mapping[str, Command], chosen: str | None) -> _Parser:
             name,
             description=descriptions[name],
             epilog=command.more() if name == chosen else "",
-            inherited_absl_flags=_values(command),
+            inherited_absl_flags=_flag_values(command),
             formatter_class=_Formatter,
         )
         if command.arguments:
@@ -171,7 +175,7 @@ def _parser(known: Mapping[str, Command], chosen: str | None) -> _Parser:
     return parser
 
 
-def _values(command: Command) -> flags.FlagValues:
+def _flag_values(command: Command) -> flags.FlagValues:
     """The command's own flags, which its help shows."""
     values = flags.FlagValues()
     for holder in command.flags:

@@ -10,7 +10,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Duration(flags.ArgumentParser[float]):
-    """Seconds from a number with a unit.
+    """A flag of seconds, given as a number with a unit.
 
     >>> [Duration().parse(text) for text in ("90s", "1.5h", "2d")]
     [90.0, 5400.0, 172800.0]
@@ -26,7 +26,7 @@ class Duration(flags.ArgumentParser[float]):
 
 
 class ClockTime(flags.ArgumentParser[float]):
-    """The next HH:MM of this machine's clock, as `time.monotonic` will have it."""
+    """A flag of the next HH:MM of this machine's clock, as a value of `time.monotonic`."""
 
     syntactic_help = "HH:MM"
 
@@ -35,13 +35,13 @@ class ClockTime(flags.ArgumentParser[float]):
             at = datetime.datetime.strptime(argument, "%H:%M").time()
         except ValueError:
             raise ValueError("give a time of day as HH:MM, such as 07:30") from None
-        return time.monotonic() + until(at, datetime.datetime.now())
+        return time.monotonic() + seconds_to(at, datetime.datetime.now())
 
 
-def until(at: datetime.time, now: datetime.datetime) -> float:
+def seconds_to(at: datetime.time, now: datetime.datetime) -> float:
     """Seconds to the next such time of day, more than 0.
 
-    >>> until(datetime.time(7), datetime.datetime(2026, 1, 1, 23, 30)) / 3600
+    >>> seconds_to(datetime.time(7), datetime.datetime(2026, 1, 1, 23, 30)) / 3600
     7.5
     """
     seconds = (datetime.datetime.combine(now.date(), at) - now).total_seconds()

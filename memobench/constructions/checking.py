@@ -22,8 +22,9 @@ from memobench.store import measures
 def call_construct(problem: Problem) -> Constructed:
     """The Constructed of the run's method, checked, its parameters by flat names.
 
-    Raises UserError, one line that names the theorem: what a user's own kind raises, and weights or
-    columns that are none of the run's.
+    Raises:
+      UserError: a user's own kind raises an error, or gives weights or columns that are not the
+        run's; the line names the theorem.
     """
     method = problem.method
     is_ours = own_code.in_tree(type(method))

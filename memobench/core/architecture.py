@@ -35,10 +35,12 @@ class Architecture(
         "mlp",
     ),
 ):
-    """A model family with its true sizes and options.
+    """A model family with its true sizes and options. Kinds define `module`.
 
-    answers: the questions of tasks (`Task.question`) that its models answer. is_floor: whether no
-    model of the same d_model has less loss than its optimum. Kinds define `module`.
+    Attributes:
+      answers: the questions of tasks (`Task.question`) that its models answer.
+      is_floor: whether no model of the same d_model has less loss than its optimum.
+      d_model: see its column.
     """
 
     answers: ClassVar[tuple[str, ...]] = ("next token",)

@@ -32,10 +32,12 @@ class Module(nn.Module, kw_only=True):
     What depends on true sizes and not on parameters (score scales, masks) is kept in the
     "constants" collection, where it survives padding.
 
-    paddable: sizes that may be zero-padded without changing the function: modules that differ only
-    in them are trained in one program. attends: whether the module has a method `attention`.
-    kind_code: code of the user's kind that built it, so that nothing that is kept by modules is
-    taken for what other code makes.
+    Attributes:
+      paddable: sizes that may be zero-padded without changing the function: modules that differ
+        only in them are trained in one program.
+      attends: whether the module has a method `attention`.
+      kind_code: code of the user's kind that built it, so that caches by module keep apart what
+        other code makes.
     """
 
     paddable: ClassVar[tuple[str, ...]] = ()
@@ -71,16 +73,16 @@ class Module(nn.Module, kw_only=True):
         return params, constants
 
     def work(self, n_examples: int, context_length: int) -> float:
-        """Multiplications of a forward pass over `n_examples`."""
+        """The number of multiplications of a forward pass over `n_examples`."""
         n_params, _ = count_parameters(self, context_length)
         return float(n_examples * n_params)
 
     def idle(self) -> int:
-        """Parameters that a token does not meet, as those of experts to which it is not sent."""
+        """The number of parameters that a token does not meet, such as those of other experts."""
         return 0
 
     def activations(self) -> float:
-        """Floats that one example keeps for the backward pass, roughly."""
+        """The number of floats that one example keeps for the backward pass, roughly."""
         sizes = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
         whole = {name: value for name, value in sizes.items() if type(value) is int}
         n_outputs = whole.pop("vocab_size", 0)
@@ -88,15 +90,15 @@ class Module(nn.Module, kw_only=True):
         return 4 * n_outputs + 8 * n_places * sum(whole.values())
 
     def read_out(self) -> tuple[str, ...]:
-        """The parameters that map the last layer's features linearly to logits."""
+        """The names of parameters that map the last layer's features linearly to logits."""
         return ()
 
     def attention_maps(self) -> tuple[str, ...]:
-        """The parameters that decide where heads look."""
+        """The names of parameters that queries and keys, and so attention maps, depend on."""
         return ()
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Sizes (m, r, n) of products of two matrices, and how many there are of them."""
+        """Sizes (m, r, n) of products of two matrices, and the number of such products."""
         return ()
 
     def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
@@ -220,7 +222,7 @@ def cells_to_trace(module: Module, context_length: int) -> int:
 
 
 def counts(module: Module, context_length: int) -> dict[str, int]:
-    """The columns of a row that count the model's parameters."""
+    """The cells of a row that count the model's parameters, by column."""
     n_params, n_params_memory = count_parameters(module, context_length)
     return {
         "n_params": n_params,
@@ -265,10 +267,15 @@ def structure(module: Module) -> Module:
 
 
 def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
-    """A function of a parameter's name: whether a method trains it.
+    """A predicate on names of parameters, true for those that a method trains.
 
-    trained: `read_out`, `all_but_attention` (queries and keys are fixed), `memory` (embeddings are
-    fixed), or None for all. Raises UserError for a module that names no such parameters.
+    Args:
+      module: of the parameters.
+      trained: `read_out`, `all_but_attention` (queries and keys are fixed), `memory` (embeddings
+        are fixed), or None for all.
+
+    Raises:
+      UserError: the module does not name such parameters.
     """
     if trained is None:
         return lambda name: True

@@ -346,7 +346,7 @@ def _name_in(module: ModuleType, thing: Any) -> str | None:
 
 
 def _spec(module: str) -> Any:
-    """The import system's spec of a module; None where there is no module of this name."""
+    """The import system's spec of a module; None for a name that it does not find."""
     with contextlib.suppress(Exception):  # To find it may import others.
         return importlib.util.find_spec(module)
 

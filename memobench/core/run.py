@@ -1,7 +1,7 @@
 """A run, and the contract of methods, which make its weights.
 
 A `Run` is one task, architecture, method and seed. A `Pack` holds runs that train together. A
-`Method` is a frozen spec with what planner, costs and workers ask of it. They name each other, so
+`Method` is a frozen spec that also serves planner, costs and workers. They name each other, so
 they stand in one file.
 """
 
@@ -36,6 +36,12 @@ SEED = int_between(0, MOST_SEED)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """One task, architecture, method and seed; `run_id` names it, so it is never done twice.
+
+    Attributes:
+      task: the task to memorize.
+      architecture: of the model.
+      method: makes the weights.
+      seed: of the task's instance, initial weights and order of examples.
 
     >>> from memobench.models.transformer import MLP
     >>> from memobench.tasks.associations import Associations
@@ -89,7 +95,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """Runs trained together, the module they are padded to, and what that is predicted to cost.
+    """Runs trained together, the module they are padded to, and their predicted cost.
 
     Attributes:
       runs: of one program.
@@ -113,7 +119,7 @@ class Pack:
 
     @property
     def signature(self) -> Any:
-        """All that decides the pack's program, but for its number of lanes."""
+        """A value that decides the pack's program, but for its number of lanes."""
         return self.runs[0].method.program(self)
 
 
@@ -127,7 +133,7 @@ class Weights(NamedTuple):
     Attributes:
       params: a tree of float arrays.
       first: the number of the task's examples, from its first on; None for all.
-      task: None for the run's.
+      task: the task that they memorize; None for the run's.
     """
 
     params: Any
@@ -140,16 +146,16 @@ class PackResult:
     """Measures and weights of a trained pack, in the order of its runs.
 
     Attributes:
-      accuracy_R: over all examples at the final weights.
-      loss_R: the same, a mean in nats.
+      accuracy_R: over all examples, of the final weights.
+      loss_R: over all examples, of the final weights, a mean in nats.
       step_accuracy_RxL: of each step's batch before its update.
-      step_loss_RxL: the same.
+      step_loss_RxL: of each step's batch before its update.
       compile_seconds: 0 where the program was compiled before.
-      run_seconds: all others, which `runtime.worker` measures.
-      earlier_devices: those that trained each run before, by `runtime.worker`.
-      variables: final, padded, stacked.
-      columns: further ones of each run's row, from methods that have any.
-      weights: those that are kept of each run, None where none are; by default `variables`.
+      run_seconds: all other seconds, which `runtime.worker` measures.
+      earlier_devices: devices that trained each run before, from `runtime.worker`.
+      variables: of the final weights, padded and stacked.
+      columns: further cells of each run's row, from methods that have any.
+      weights: to be kept of each run, or None; by default `variables`.
     """
 
     accuracy_R: np.ndarray
@@ -167,7 +173,12 @@ class PackResult:
     def of_ends(cls, accuracy_R: np.ndarray, loss_R: np.ndarray, **more: Any) -> PackResult:
         """The result of a method that keeps no curves: each has the end as its only point.
 
-        Of a run that could not be made accuracies are NaN, which a curve cannot hold.
+        The accuracy of a run that could not be made is NaN, which a curve cannot hold.
+
+        Args:
+          accuracy_R: of the final weights.
+          loss_R: of the final weights.
+          **more: other attributes.
         """
         return cls(
             accuracy_R=accuracy_R,
@@ -184,11 +195,11 @@ class Cost:
 
     Attributes:
       steps: optimiser steps of a run, over all its lanes.
-      sequential_steps: those of them that follow one another, however many lanes there are.
+      sequential_steps: the longest chain of steps, which more lanes cannot shorten.
       rows_per_step: examples that a step reads, for all its starts.
       flops_per_step: floating-point operations of a step, forward and backward.
       lanes: models that a run trains side by side.
-      starts: initial weights of each.
+      starts: initial weights of each model.
       queues: whether runs may end early, so that others take their place in a pack.
       closed_form: whether weights are solved for one run after another instead of trained.
     """
@@ -272,7 +283,7 @@ class Method(
         return ""
 
     def tasks(self, run: Run) -> Sequence[Any]:
-        """The tasks that models of a run memorize, and of which its weights may be."""
+        """The tasks that models of a run memorize, and that its weights may be for."""
         return [run.task]
 
     def check_run(self, run: Run) -> None:
@@ -280,14 +291,14 @@ class Method(
         raise NotImplementedError
 
     def check_model(self, run: Run) -> None:
-        """Raises UserError for a model whose weights the method cannot make; computes nothing."""
+        """Raises UserError for a model of which the method cannot make weights, at once."""
 
     def pack_key(self, run: Run) -> Hashable:
-        """All that runs must agree in to share a pack: not sizes, seeds and other data."""
+        """A value that is equal for runs that may share a pack, whatever their sizes and seeds."""
         return structure(run.module()), run.task.pack_key(), self
 
     def program(self, pack: Pack) -> Hashable:
-        """All that decides the compiled program of a pack, but for its number of lanes."""
+        """A value that decides the compiled program of a pack, but for its number of lanes."""
         return pack.module, pack.runs[0].task.signature(), self
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:

@@ -60,8 +60,8 @@ def text(code: CodeType) -> str:
     """The lines of a function, without comments, blank lines and spaces at the ends of lines.
 
     Raises:
-      UserError: there are none, or only those of a file that was edited after it was loaded, so
-        that what runs is not what is written there.
+      UserError: they are missing, or of a file that was edited after it was loaded, so that what
+        runs is not what is written there.
     """
     lines = lines_of(code.co_filename)
     parsed = file("".join(lines), code.co_flags & _FLAGS)

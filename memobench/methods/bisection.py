@@ -9,8 +9,8 @@ How much an architecture memorizes at one size, from one initialisation and by o
 A trial trains one model on the first so many examples of a task. It has memorized what it knows at
 the best of its checks, for then there are weights that do; so (a) and (b) are the best of all
 trials, and (c), of the weights in the end, that of least loss. A set too large is the task's whole;
-one that is memorized to 99% is none, and all three are lower bounds. Below 100 examples 99% of a
-set are all of it.
+one that is memorized to 99% does not count as too large, and all three are lower bounds. Below 100
+examples 99% of a set are all of it.
 
 A search stops at its first doubling that gains little, and the best of many tries is above their
 mean: both make what is found depend a little on how often was tried.

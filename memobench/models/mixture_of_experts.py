@@ -98,8 +98,8 @@ class MixtureModule(ModernModule):
         sizes = self.d_model, self.d_mlp, self.activation
         return Experts(*sizes, self.n_experts, self.top_k)
 
-    def hidden(self) -> float:
-        return self.n_experts * super().hidden()
+    def hidden_floats(self) -> float:
+        return self.n_experts * super().hidden_floats()
 
     def idle(self) -> int:
         an_expert = size(FeedForward(self.d_model, self.d_mlp, self.activation).parameters())

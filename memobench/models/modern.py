@@ -184,11 +184,11 @@ class ModernModule(Module):
 
     def activations(self) -> float:
         heads, length = self.n_heads, self.context_length
-        block = 8 * self.d_model + heads * (6 * self.d_head + 3 * length) + self.hidden()
+        block = 8 * self.d_model + heads * (6 * self.d_head + 3 * length) + self.hidden_floats()
         n_read = length if self.whole else 1
         return self.n_layers * length * block + 3 * n_read * self.vocab_size
 
-    def hidden(self) -> float:
+    def hidden_floats(self) -> float:
         """Floats that the feed-forward block keeps at a position."""
         return 5 * self.d_mlp
 

@@ -35,7 +35,7 @@ class Norm:
     size: int
 
     def __call__(self, weights: Mapping[str, jax.Array], mean_D: Any, x: jax.Array) -> jax.Array:
-        """x, normed along its last axis; mean_D is not read where the kind is none."""
+        """x, normed along its last axis; mean_D is not read where the kind is "none"."""
 
         def put_last(weight_D: jax.Array) -> jax.Array:
             return weight_D.reshape((1,) * (x.ndim - 1) + (-1,))

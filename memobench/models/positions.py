@@ -13,10 +13,10 @@ def frequencies(d_model: int) -> np.ndarray:
     return _BASE ** (-np.arange(0, d_model, 2) / d_model)
 
 
-def sinusoidal(length: int, d_model: int) -> np.ndarray:
+def sinusoids(length: int, d_model: int) -> np.ndarray:
     """encoding_LxD: sines in the even and cosines in the odd coordinates (Vaswani et al. 2017).
 
-    >>> sinusoidal(2, 4).round(2).tolist()
+    >>> sinusoids(2, 4).round(2).tolist()
     [[0.0, 1.0, 0.0, 1.0], [0.84, 0.54, 0.01, 1.0]]
     """
     angle_LxF = np.arange(length)[:, None] * frequencies(d_model)

@@ -83,7 +83,7 @@ class MemoryModule(ModernModule):
         """The feed-forward block of a layer."""
         return ProductKeys(self.d_model, self.d_key, self.n_keys, self.n_memory_heads, self.top_k)
 
-    def hidden(self) -> float:
+    def hidden_floats(self) -> float:
         return self.n_memory_heads * (6 * self.d_key + 3 * self.n_keys**2)
 
     def idle(self) -> int:

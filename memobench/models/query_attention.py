@@ -137,7 +137,7 @@ class PlainQueryAttention(Module):
         }
         shape = (self.context_length + 1, self.d_model)
         if self.positions == "sinusoidal":
-            table["position"] = positions.sinusoidal(*shape).astype(np.float32)
+            table["position"] = positions.sinusoids(*shape).astype(np.float32)
         elif self.positions == "none":
             table["position"] = np.zeros(shape, np.float32)
         return table

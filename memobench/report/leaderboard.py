@@ -131,7 +131,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     yours = ({**row, "by": standard.YOURS} for row in own.to_dict("records"))
     runs = results.to_table([*({**row, "by": standard.OWN} for row in published), *yours])
-    linked = [{**row, "weights": _relative(row.get("weights"), folder)} for row in certified]
+    linked = [{**row, "weights": _make_relative(row.get("weights"), folder)} for row in certified]
     board = standard.build(runs, linked)
     others = configurations.build(own)
     if not others.empty:
@@ -163,7 +163,7 @@ def own_entries(folder: pathlib.Path) -> str:
     return tables.markdown(mine[["budget", "track"]].assign(**texts), {"budget": 0})
 
 
-def _relative(path: Any, folder: pathlib.Path) -> str | None:
+def _make_relative(path: Any, folder: pathlib.Path) -> str | None:
     return pathlib.Path(os.path.relpath(path, folder)).as_posix() if path else None
 
 

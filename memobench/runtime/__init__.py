@@ -1,1 +1,1 @@
-"""The runtime: which runs are missing, who works on them, and what is kept of them."""
+"""The runtime: finds the runs that are missing, trains them, and writes their shards."""

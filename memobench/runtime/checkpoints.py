@@ -28,7 +28,7 @@ _SEAL_BYTES = 64
 
 
 def _seal(data: bytes | memoryview, run_id: str) -> bytes:
-    """What a file ends with: a digest of all before it, and of the run that it is of."""
+    """The last bytes of a file: a digest of all before them, and of the id of its run."""
     digest = hashlib.sha256(data)
     digest.update(run_id.encode())
     return digest.hexdigest().encode()
@@ -41,7 +41,7 @@ class Folder:
         self.folder = folder
 
     def load(self, run_id: str) -> Arrays | None:
-        """What was saved last; None where there is nothing or, with a warning, anything else."""
+        """The arrays that were saved last; None where no file is, or, with a warning, a bad one."""
         path = self._path(run_id)
         try:
             data = strict_json.contents(path, path.stat().st_size)
@@ -59,7 +59,7 @@ class Folder:
             return None
 
     def save(self, run_id: str, arrays: Arrays) -> None:
-        """Replaces what was saved, or warns where that cannot be: training goes on without."""
+        """Replaces the run's file, or warns where that cannot be: training goes on without."""
         written = io.BytesIO()
         np.savez(written, allow_pickle=False, **arrays)
         data = written.getbuffer()
@@ -72,11 +72,11 @@ class Folder:
             _log.warning("no checkpoint of run %s: %s", run_id, error)
 
     def run_ids(self) -> set[str]:
-        """The runs of which something is saved."""
+        """The ids of the runs that have a checkpoint."""
         return {path.stem for path in self.folder.glob("*.npz")}
 
     def discard(self, run_ids: Iterable[str]) -> None:
-        """Forgets runs whose results are kept elsewhere."""
+        """Deletes the checkpoints of runs."""
         for run_id in run_ids:
             atomic.remove(self._path(run_id))
 
@@ -85,32 +85,35 @@ class Folder:
 
 
 class Timed:
-    """Checkpoints that also say how long each run was trained, by all processes, and on what.
+    """Checkpoints that also keep the seconds and devices that each run was trained on so far.
 
     A process trains the runs of a pack together, and its time is divided evenly among them: what is
     left of a pack may go on as several.
 
-    device: the name of that of this process. n_runs: of the pack.
+    Args:
+      inner: where arrays are loaded and saved.
+      device: the name of this process's device.
+      n_runs: the number of runs of the pack.
     """
 
-    def __init__(self, of: Checkpoints, device: str, n_runs: int) -> None:
-        self._of, self._device, self._n_runs = of, device, n_runs
+    def __init__(self, inner: Checkpoints, device: str, n_runs: int) -> None:
+        self._inner, self._device, self._n_runs = inner, device, n_runs
         self._started = time.perf_counter()
         # By run, until this process began.
         self._seconds, self._devices = dict[str, float](), dict[str, list[str]]()
         self._saved = set[str]()
 
     @property
-    def earlier(self) -> float:
-        """Seconds of earlier processes, of all runs of the pack."""
+    def earlier_seconds(self) -> float:
+        """Seconds that earlier processes trained the pack's runs, all together."""
         return sum(self._seconds.values())
 
     def earlier_devices(self, run_id: str) -> tuple[str, ...]:
-        """The other devices that trained a run, in turn."""
+        """The names of other devices that trained a run, in turn."""
         return tuple(x for x in self._devices.get(run_id, ()) if x != self._device)
 
     def load(self, run_id: str) -> Arrays | None:
-        saved = self._of.load(run_id)
+        saved = self._inner.load(run_id)
         if saved is None:
             return None
         arrays = {x.removeprefix(_ARRAYS): saved[x] for x in saved if x.startswith(_ARRAYS)}
@@ -129,4 +132,4 @@ class Timed:
         seconds = np.array(self._seconds.get(run_id, 0.0) + own)
         devices = np.array([*self.earlier_devices(run_id), self._device])
         below = {f"{_ARRAYS}{name}": x for name, x in arrays.items()}
-        self._of.save(run_id, {**below, _SECONDS: seconds, _DEVICES: devices})
+        self._inner.save(run_id, {**below, _SECONDS: seconds, _DEVICES: devices})

@@ -40,10 +40,10 @@ _MPS = "nvidia-cuda-mps-control"
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What workers do, as another process can take it: its modules are found where they are here.
+    """A function for another process, which finds its modules where this process does.
 
     Attributes:
-      path: where this process finds modules.
+      path: `sys.path` of this process.
       data: the pickled function, which is called with the number of the worker.
     """
 
@@ -65,8 +65,8 @@ class Launcher:
     """Processes that share this machine's cores or GPUs evenly, or that a command starts elsewhere.
 
     Attributes:
-      n: the most workers at a time.
-      words: of the command; none for processes of this machine.
+      n: the largest number of workers at a time.
+      words: the words of the command; empty for processes of this machine.
     """
 
     def __init__(self, n: int, words: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ class Launcher:
             require(shutil.which(word), f"on={word!r} must be ray, or a command of this machine")
 
     def begin(self, folder: pathlib.Path) -> None:
-        """Prepares workers on a results folder. Raises UserError where that cannot be."""
+        """Prepares for workers on a results folder. Raises UserError where that cannot be."""
         self._logs = folder / ".logs"
         self._logs.mkdir(exist_ok=True)
         self._gpus = [] if self.words else _list_gpus()
@@ -94,7 +94,7 @@ class Launcher:
         )
 
     def start(self, work: Work, n: int) -> None:
-        """Starts so many workers more."""
+        """Starts n further workers."""
         used = {place for place, _ in self._running.values()}
         command = [*self.words, sys.executable, "-c"]
         command += ["from memobench.runtime.launch import main; main()"]
@@ -115,13 +115,13 @@ class Launcher:
                 child.stdin.flush()
             self._n_started += 1
 
-    def ended(self) -> list[str | None]:
-        """Returns why each worker that ended since the last call did; None for one that is done."""
+    def pop_ended(self) -> list[str | None]:
+        """The error of each worker that ended since the last call; None for one that is done."""
         over = [child for child in self._running if child.poll() is not None]
         return [self._reason(child, *self._running.pop(child)) for child in over]
 
     def close(self) -> None:
-        """Stops workers, which save where they are, and waits; a second Ctrl-C kills them."""
+        """Stops workers, which save their state, and waits; a second Ctrl-C kills them."""
         try:
             for child in self._running:
                 # srun passes it on, or ends if it waits for a node; SIGTERM it takes for SIGKILL.
@@ -142,24 +142,26 @@ class Launcher:
         if not child.returncode:
             log.unlink(missing_ok=True)
             return None
-        said = [x for x in log.read_text(errors="replace").splitlines() if x.strip()]
-        of = child.returncode
-        status = f"status {of}" if of > 0 else signal.Signals(-of).name
-        return f"a worker ended with {status}: {said[-1] if said else ''}; log: {log}"
+        lines = [x for x in log.read_text(errors="replace").splitlines() if x.strip()]
+        code = child.returncode
+        status = f"status {code}" if code > 0 else signal.Signals(-code).name
+        return f"a worker ended with {status}: {lines[-1] if lines else ''}; log: {log}"
 
     def _environment(self, place: int) -> dict[str, str]:
-        """Returns the variables of a worker: its GPUs, and its part of their memory."""
-        # What is set for this process alone is left out.
-        all_ = {x: y for x, y in os.environ.items() if x != "XLA_PYTHON_CLIENT_PREALLOCATE"}
+        """The environment variables of a worker: its GPUs, and its part of their memory."""
+        # Set for this process alone.
+        inherited = {x: y for x, y in os.environ.items() if x != "XLA_PYTHON_CLIENT_PREALLOCATE"}
         if not self._gpus:
-            return all_
-        own = self._gpus[place :: self.n] or [self._gpus[place % len(self._gpus)]]
+            return inherited
+        gpus = self._gpus[place :: self.n] or [self._gpus[place % len(self._gpus)]]
         memory = f"{MEMORY_FRACTION / self._each:.3f}"
-        own_ = {"CUDA_VISIBLE_DEVICES": ",".join(own), "XLA_PYTHON_CLIENT_MEM_FRACTION": memory}
-        return all_ | own_
+        return inherited | {
+            "CUDA_VISIBLE_DEVICES": ",".join(gpus),
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": memory,
+        }
 
     def _cores(self, place: int) -> list[int]:
-        """Returns the cores of a worker; empty for all of them."""
+        """The cores of a worker; empty for all of them."""
         if self.words or self._gpus or not hasattr(os, "sched_setaffinity"):
             return []
         cores = sorted(os.sched_getaffinity(0))
@@ -173,7 +175,7 @@ def _close_input(child: Any) -> None:
 
 
 def main() -> None:
-    """Does the work that standard input brings, and stops where that ends: its parent is gone."""
+    """Does the work that standard input brings; ends when that closes, for its parent is gone."""
     cores, work, number = pickle.load(sys.stdin.buffer)
     if cores:
         os.sched_setaffinity(0, cores)
@@ -188,7 +190,7 @@ def main() -> None:
 
 
 def _list_gpus() -> list[str]:
-    """Returns the GPUs that JAX would find, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs that JAX would find, as CUDA_VISIBLE_DEVICES names them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not shutil.which("nvidia-smi"):
         return []
@@ -201,7 +203,7 @@ def _list_gpus() -> list[str]:
 class Ray(Launcher):
     """Tasks of Ray; words are the address of its cluster and options of `ray.remote`.
 
-    Ray starts none of them again of itself. Without an address it starts on this machine.
+    Ray does not restart them by itself. Without an address it starts on this machine.
     """
 
     def check_machine(self) -> None:
@@ -225,22 +227,23 @@ class Ray(Launcher):
         options = self._options()
         address = options.pop("address", None)
         # A Ray that the caller started is theirs to stop.
-        self._ray, self._own = ray, not ray.is_initialized()
+        self._ray, self._is_ours = ray, not ray.is_initialized()
         try:
-            if self._own:
+            if self._is_ours:
                 _start_ray(ray, address)
-            there = ray.cluster_resources()
-            needed = {"num_cpus": 1, "num_gpus": min(1, there.get("GPU", 0)), **options}
-            for name, of in {"num_cpus": "CPU", "num_gpus": "GPU"}.items():
+            resources = ray.cluster_resources()
+            needed = {"num_cpus": 1, "num_gpus": min(1, resources.get("GPU", 0)), **options}
+            for name, resource in {"num_cpus": "CPU", "num_gpus": "GPU"}.items():
+                most = resources.get(resource, 0)
                 # A cluster may grow, this machine does not.
-                fits = address is not None or needed[name] <= there.get(of, 0)
-                require(fits, f"{name}={needed[name]} is more than is here, {there.get(of, 0):g}")
+                fits = address is not None or needed[name] <= most
+                require(fits, f"{name}={needed[name]} is more than is here, {most:g}")
             # Asked for here and not by options(), a GPU is given to a fresh process each time: an
             # idle one would keep its memory.
             self._task: Any = ray.remote(max_retries=0, **needed)(_work_in_ray)
         except Exception as error:
             self.close()
-            raise UserError(f"on='ray': {_line(error)}") from error
+            raise UserError(f"on='ray': {_one_line(error)}") from error
         self._share = min(1.0, needed["num_gpus"])
 
     def start(self, work: Work, n: int) -> None:
@@ -249,7 +252,7 @@ class Ray(Launcher):
             self._running[self._task.remote(put, self._share, self._n_started)] = None
             self._n_started += 1
 
-    def ended(self) -> list[str | None]:
+    def pop_ended(self) -> list[str | None]:
         tasks = list(self._running)
         done, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0) if tasks else ([], [])
         for task in done:
@@ -264,7 +267,7 @@ class Ray(Launcher):
                     self._ray.cancel(task, force=force)
             if tasks:
                 _, tasks = self._ray.wait(tasks, num_returns=len(tasks), timeout=STOP_SECONDS)
-        if self._own:
+        if self._is_ours:
             self._ray.shutdown()
 
     def _error(self, task: Any) -> str | None:
@@ -272,7 +275,7 @@ class Ray(Launcher):
             self._ray.get(task)
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error
-            return f"{type(cause).__name__}: {_line(cause)}"
+            return f"{type(cause).__name__}: {_one_line(cause)}"
         return None
 
 
@@ -295,20 +298,20 @@ def _require_answer(address: str | None) -> None:
             pass
     except (OSError, ValueError) as error:
         raise UserError(
-            f"address={address!r} does not answer ({_line(error)}); "
+            f"address={address!r} does not answer ({_one_line(error)}); "
             "start a cluster there or leave address out"
         ) from error
 
 
-def _line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
 def _work_in_ray(work: Work, share: float, number: int) -> None:
-    """Does the work where JAX keeps to the platform that was asked for and to its share of it."""
+    """Does the work on the platform that was asked for, on a share of its memory."""
     import jax
 
-    # Whatever the driver's JAX_PLATFORMS, which workers take over, says of its own machine.
+    # Workers inherit the driver's JAX_PLATFORMS, which is about its own machine.
     jax.config.update("jax_platforms", None if share else "cpu")
     if share:
         os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY_FRACTION * share:.3f}"
@@ -316,9 +319,14 @@ def _work_in_ray(work: Work, share: float, number: int) -> None:
 
 
 def make(processes: int | None, on: str) -> Launcher | None:
-    """Returns the launcher of so many workers; None for a sweep in this process alone.
+    """The launcher of workers; None for a sweep in this process alone.
 
-    Raises UserError for another number or place, and where this machine lacks something.
+    Args:
+      processes: the largest number of workers at a time; None for none.
+      on: the command that starts them, "ray" with options, or "" for this machine.
+
+    Raises:
+      UserError: an argument is of another form, or this machine lacks what it needs.
     """
     require(isinstance(on, str), f"on={short_repr(on)} must be text, such as 'srun --gpus=1'")
     if processes is None:

@@ -1,4 +1,4 @@
-"""Leases: which runs somebody is training, so that drivers and workers do no work twice.
+"""Leases: the runs that a process is training, so that drivers and workers do no work twice.
 
 A lease is a file of its own in the folder `.leases` of a results folder, replaced whole every
 BEAT_SECONDS by its holder. It lapses at once where its process is gone from this machine, and
@@ -37,10 +37,17 @@ _log = logging.getLogger("memobench")
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class HeldLease:
     """A lease as others read it.
 
-    about: what its holder says of its work. age: seconds since then, if the clock was not set.
+    Attributes:
+      name: of its file.
+      run_ids: the runs that it claims.
+      host: the machine of its holder.
+      pid: the process of its holder.
+      about: its holder's account of its work.
+      age: seconds since its last beat, if the clock was not set.
+      alive: whether it has not lapsed.
     """
 
     name: str
@@ -62,14 +69,14 @@ class Lease:
         self._beats = 0
 
     def update(self, **about: Any) -> None:
-        """Changes what the next beat says of the work."""
+        """Changes fields of `about`, which the next beat writes."""
         self.about = {**self.about, **about}
 
     def beat(self) -> None:
-        """Shows that the holder lives."""
+        """Writes the file anew, which shows that the holder lives."""
         self._beats += 1
         content = {
-            **_me(),
+            **_identify(),
             "run_ids": sorted(self.run_ids),
             "beats": self._beats,
             "about": self.about,
@@ -100,54 +107,60 @@ class Leases:
         self._seen: dict[pathlib.Path, tuple[bytes, float]] = {}
 
     def take(self, run_ids: Collection[str], **about: Any) -> Lease:
-        """A lease of those of the runs that nobody else has leased, which may be none of them.
+        """A lease of those of the runs that nobody else has leased; its run_ids may be empty.
 
-        Raises UserError where the folder cannot be written.
+        Args:
+          run_ids: the runs that are wanted.
+          **about: of the work, for others to read.
+
+        Raises:
+          UserError: the folder cannot be written.
         """
         while True:
             lease = Lease(self, about)
-            lease.run_ids = frozenset(run_ids) - self.taken(besides=lease)
+            lease.run_ids = frozenset(run_ids) - self.leased_ids(besides=lease)
             try:
                 self._begin(lease)
             except OSError as error:
                 lease.release()
                 raise store.unwritable_error(self.folder.parent, error) from error
-            if not lease.run_ids & self.taken(besides=lease):
+            if not lease.run_ids & self.leased_ids(besides=lease):
                 return lease
             lease.release()
             time.sleep(random.uniform(0.01, 0.1))
 
-    def taken(self, besides: Lease | None = None) -> frozenset[str]:
+    def leased_ids(self, besides: Lease | None = None) -> frozenset[str]:
         """The runs of all valid leases, this process's other leases among them.
 
-        besides: a lease that does not count.
+        Args:
+          besides: a lease that does not count.
         """
-        held = [lease for lease in self.all() if lease.alive]
+        held = [lease for lease in self.read() if lease.alive]
         if besides:
             held = [x for x in held if x.name != besides.path.name]
         return frozenset().union(*(lease.run_ids for lease in held))
 
-    def all(self) -> list[Held]:
+    def read(self) -> list[HeldLease]:
         """Every lease of the folder, lapsed ones too."""
         if not self.folder.is_dir():
             return []
         found = []
         paths = sorted(self.folder.glob("*.json"))
-        # Threads share this: each looks at what it has seen itself, and the last one keeps it.
-        left = set(paths)
-        seen = {path: x for path, x in self._seen.items() if path in left}
+        # Threads share this: each compares with what it saw itself, and the last one keeps it.
+        existing = set(paths)
+        seen = {path: x for path, x in self._seen.items() if path in existing}
         for path in paths:
             try:
                 data = strict_json.contents(path, MAX_BYTES)
-                content = _checked(strict_json.parse(data))
-                held = Held(
+                content = _validate(strict_json.parse(data))
+                held = HeldLease(
                     name=path.name,
                     run_ids=frozenset(content["run_ids"]),
                     host=content["host"],
                     pid=content["pid"],
                     about=content["about"],
                     age=time.time() - path.stat().st_mtime,
-                    alive=self._alive(path, data, content, seen),
+                    alive=self._is_alive(path, data, content, seen),
                 )
             except FileNotFoundError:  # Released in this moment.
                 continue
@@ -160,7 +173,7 @@ class Leases:
 
     def clear(self) -> None:
         """Removes the leases that have lapsed."""
-        for held in self.all():
+        for held in self.read():
             if not held.alive:
                 atomic.remove(self.folder / held.name)
 
@@ -178,17 +191,17 @@ class Leases:
                 self._beating = True
                 threading.Thread(target=self._beat, daemon=True).start()
 
-    def _alive(
+    def _is_alive(
         self,
         path: pathlib.Path,
         data: bytes,
         content: dict[str, Any],
         seen: dict[pathlib.Path, tuple[bytes, float]],
     ) -> bool:
-        me = _me()
+        me = _identify()
         is_here = all(content[name] == me[name] for name in ("host", "boot", "pids"))
         if is_here and content["started"]:
-            started = _started(content["pid"])
+            started = _read_start(content["pid"])
             if started is not None and started != content["started"]:
                 return False
         now = time.monotonic()
@@ -229,8 +242,8 @@ _FIELDS = {
 MAX_BYTES = 2**30
 
 
-def _checked(content: Any) -> dict[str, Any]:
-    """The lease. Raises UserError for any other JSON: whoever can write to the folder wrote it."""
+def _validate(content: Any) -> dict[str, Any]:
+    """The content of a lease. Raises UserError for any other JSON, which anybody may have put."""
     require(type(content) is dict and content.keys() >= _FIELDS.keys(), "is not a lease")
     about = content["about"]
     cells = {(name, domain): content[name] for name, domain in _FIELDS.items()}
@@ -241,20 +254,20 @@ def _checked(content: Any) -> dict[str, Any]:
     return content
 
 
-def _me() -> dict[str, Any]:
-    """What tells this process from all others, of other machines and other boots too."""
+def _identify() -> dict[str, Any]:
+    """Fields that tell this process from all others, of other machines and other boots too."""
     return {
         "host": socket.gethostname(),
         "boot": _read("/proc/sys/kernel/random/boot_id"),
         # Containers of one machine may count their processes apart.
         "pids": _link("/proc/self/ns/pid"),
         "pid": os.getpid(),
-        "started": _started(os.getpid()),
+        "started": _read_start(os.getpid()),
     }
 
 
-def _started(pid: int) -> str | None:
-    """When a process of this machine started, for its number may be reused.
+def _read_start(pid: int) -> str | None:
+    """The time at which a process of this machine started, for its number may be reused.
 
     Empty where it is gone; None where this system does not tell.
     """

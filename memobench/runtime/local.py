@@ -22,10 +22,13 @@ class _Stopped(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
-    """How the work on a pack ended.
+class Outcome:
+    """The end of the work on a pack.
 
-    error: the reason in one line; None where it came to its end. shards: what it made.
+    Attributes:
+      pack: the pack.
+      error: the reason in one line; None where it came to its end.
+      shards: of its runs.
     """
 
     pack: "Pack"
@@ -34,10 +37,12 @@ class Ended:
 
 
 class Threads:
-    """Threads of this process.
+    """Threads of this process that train packs.
 
-    work: called with the pack and with what it calls, now and then, with model-steps done since.
-    on_steps: called with the pack and those steps.
+    Args:
+      work: trains a pack; its second argument is to be called now and then with the number of
+        model-steps done since the last call.
+      on_steps: called with the pack and those steps.
     """
 
     def __init__(
@@ -58,12 +63,13 @@ class Threads:
 
     def submit(self, packs: Sequence["Pack"]) -> None:
         """Queues the work on packs and returns at once."""
-        self._futures |= {self._pool.submit(self._on, pack): pack for pack in packs}
+        self._futures |= {self._pool.submit(self._train, pack): pack for pack in packs}
 
-    def ended(self, timeout: float) -> list[Ended]:
-        """Returns what ended since the last call; waits up to `timeout` seconds for the first.
+    def pop_ended(self, timeout: float) -> list[Outcome]:
+        """The packs that ended since the last call; waits up to `timeout` seconds for the first.
 
-        Raises Unwritable, for the folder is that of all; other errors cost their pack alone.
+        Raises:
+          Unwritable: no pack can be written; other errors cost their pack alone.
         """
         done, _ = concurrent.futures.wait(
             self._futures, timeout, return_when=concurrent.futures.FIRST_COMPLETED
@@ -72,30 +78,30 @@ class Threads:
         for future in done:
             pack = self._futures.pop(future)
             try:
-                ended.append(Ended(pack, shards=future.result()))
+                ended.append(Outcome(pack, shards=future.result()))
             except Unwritable:
                 raise
             except Exception as error:
-                ended.append(Ended(pack, describe(error)))
+                ended.append(Outcome(pack, describe(error)))
         return ended
 
     def close(self) -> None:
-        """Packs stop at their next chunk of steps."""
+        """Stops packs at their next chunk of steps, and waits for them."""
         self._stop.set()
         self._pool.shutdown(cancel_futures=True)
         self._blas.restore_original_limits()
 
-    def _on(self, pack: "Pack") -> Sequence[Shard]:
-        def steps_done(steps: int) -> None:
+    def _train(self, pack: "Pack") -> Sequence[Shard]:
+        def count_steps(steps: int) -> None:
             if self._stop.is_set():
                 raise _Stopped
             self._on_steps(pack, steps)
 
-        return self._work(pack, steps_done)
+        return self._work(pack, count_steps)
 
 
 def n_workers() -> int:
-    """How many packs train side by side."""
+    """The number of packs that train side by side."""
     import jax
 
     from memobench.engine import devices
@@ -106,13 +112,13 @@ def n_workers() -> int:
 
 
 def n_cores() -> int:
-    """The cores that this process may use: a cluster's job may have few of its machine's."""
+    """The number of cores this process may use: a cluster's job may have few of its machine's."""
     allowed = getattr(os, "sched_getaffinity", None)  # Linux alone has it.
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def n_devices() -> int:
-    """Among how many devices a pack is planned: simulated ones share one memory and its cores."""
+    """The number of devices of a pack: simulated ones share one memory and its cores."""
     import jax
 
     from memobench.engine import devices

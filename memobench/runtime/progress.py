@@ -1,4 +1,4 @@
-"""One line for a whole sweep, whoever works on it: runs done, model-steps per second, time left."""
+"""One line for a sweep, of all its processes: runs done, model-steps per second, time left."""
 
 import threading
 import time
@@ -10,16 +10,19 @@ import tqdm
 from memobench.common.notation import pluralize
 from memobench.core.run import Pack
 from memobench.planner.costs import Prediction
-from memobench.runtime.leases import Held
+from memobench.runtime.leases import HeldLease
 
-# For so many seconds what was predicted weighs more than what was seen.
+# For so many seconds the predicted speed weighs more than the measured one.
 PRIOR_SECONDS = 10.0
 
 
 class Progress:
-    """The line, on standard error where enabled; `line` is what it says.
+    """The progress line of a sweep.
 
-    Time left weighs what packs are predicted to take by how fast those so far were.
+    Time left is the predicted time of packs, scaled by how fast those so far were.
+
+    Attributes:
+      line: the text, which is shown on standard error where enabled.
     """
 
     def __init__(self, n_runs: int, enabled: bool) -> None:
@@ -47,7 +50,7 @@ class Progress:
         self._bar.close()
 
     def add(self, packs: Sequence[Pack], predicted: Prediction) -> None:
-        """Packs that are handed in, and what they are predicted to take."""
+        """Adds packs and the seconds that they are predicted to take."""
         with self._lock:
             self._workers, self._waiting = predicted.workers, 0
             for pack, seconds in zip(packs, predicted.seconds, strict=True):
@@ -56,25 +59,27 @@ class Progress:
                 self._done[first], self._leased[first] = 0.0, 0
                 self._total += seconds
 
-    def steps_done(self, pack: Pack, steps: int) -> None:
+    def add_steps(self, pack: Pack, steps: int) -> None:
         """Counts model-steps of a pack that were done since the last call."""
         with self._lock:
             self._steps_done += steps
             self._advance(pack, steps / sum(run.method.cost(run).steps for run in pack.runs))
 
-    def look(self, leases: Iterable[Held]) -> None:
-        """What other processes say of the packs that they work on."""
+    def read_leases(self, leases: Iterable[HeldLease]) -> None:
+        """Counts the steps that leases of other processes report."""
         for held in leases:
             pack = self._packs.get(held.about.get("first", ""))
             if pack:
                 first, done = pack.runs[0].run_id, int(held.about.get("done", 0))
-                self.steps_done(pack, max(0, done - self._leased[first]))
+                self.add_steps(pack, max(0, done - self._leased[first]))
                 self._leased[first] = done
 
-    def ended(self, pack: Pack, elsewhere: bool = False) -> None:
-        """What a pack did not need, for runs ended early or were resumed, is done too.
+    def finish(self, pack: Pack, elsewhere: bool = False) -> None:
+        """Counts all of a pack as done, also what it did not need, for runs ended early.
 
-        elsewhere: whether other processes train it, so that it counts no more.
+        Args:
+          pack: that ended.
+          elsewhere: whether other processes train it, so that what is left is not counted.
         """
         with self._lock:
             if elsewhere:
@@ -83,23 +88,23 @@ class Progress:
             else:
                 self._advance(pack, 1.0)
 
-    def waits_for(self, n_runs: int) -> None:
-        """Nothing is left to do here but to wait for so many runs of other processes."""
+    def wait_for(self, n_runs: int) -> None:
+        """Says that only runs of other processes are left, and how many."""
         self._waiting = n_runs
 
     def show(self, runs_done: int) -> None:
-        """Says how far the sweep is."""
+        """Writes the line."""
         with self._lock:
             elapsed = time.monotonic() - self._started
             expected = self._workers * PRIOR_SECONDS
             speed = (self._total_done + expected) / (elapsed + PRIOR_SECONDS)
             left = max(0.0, self._total - self._total_done) / speed
-            until = f"{_clock(left)} left"
+            rest = f"{_clock(left)} left"
             if self._waiting:
-                until = f"waiting for {pluralize(self._waiting, 'run')} of other processes"
+                rest = f"waiting for {pluralize(self._waiting, 'run')} of other processes"
             self.line = (
                 f"{runs_done}/{self._n_runs} runs, {self._steps_done / max(elapsed, 1e-9):,.0f} "
-                f"model-steps/s [{_clock(elapsed)}, {until}]"
+                f"model-steps/s [{_clock(elapsed)}, {rest}]"
             )
             self._bar.total = self._total
             self._bar.set_description_str(self.line, refresh=False)

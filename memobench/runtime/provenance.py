@@ -1,4 +1,4 @@
-"""What a shard says of how it came about: code, versions, device and time."""
+"""The provenance of a shard: code, versions, device and time."""
 
 import contextlib
 import datetime
@@ -27,9 +27,12 @@ _log = logging.getLogger("memobench")
 def provenance(
     pack: Pack, result: PackResult, earlier_devices: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What a shard says of how it came about.
+    """The provenance of a shard, of the last process that trained its runs.
 
-    earlier_devices: those that trained its runs before this one. All else is of the last process.
+    Args:
+      pack: of which the shard is.
+      result: of the pack.
+      earlier_devices: names of devices that trained its runs before this one.
     """
     device = jax.devices()[0]
     return {
@@ -64,20 +67,20 @@ def _commit() -> str | None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
-        _log.warning("rows will name no commit, for git says: %s", " ".join(str(said).split()))
+        why = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
+        _log.warning("rows will name no commit, for git says: %s", " ".join(str(why).split()))
         return None
     return done.stdout.strip()
 
 
 def device_name(device: Any) -> str:
-    """What a reader knows the device by; for a CPU its model and number of cores."""
+    """The name of a device for readers; for a CPU its model and number of cores."""
     if device.platform != "cpu":
         return device.device_kind
     return f"{_cpu('model name') or 'CPU'}, {os.cpu_count()} cores"
 
 
-# XLA's names of what CPUs can do, each beyond the one before, and the kernel's.
+# Instruction sets by XLA's name, each beyond the one before, with the kernel's name.
 INSTRUCTION_SETS = {
     "SSE4_2": "sse4_2",
     "AVX": "avx",
@@ -91,10 +94,10 @@ INSTRUCTION_SETS = {
 
 
 def instruction_set() -> str:
-    """What XLA may use of this CPU, on which the last bits of every result depend.
+    """The instruction set that XLA may use, on which the last bits of every result depend.
 
-    The highest of INSTRUCTION_SETS up to `--xla_cpu_max_isa` in XLA_FLAGS; where the kernel names
-    none of them, the kind of machine.
+    It is the highest of INSTRUCTION_SETS that this CPU has, up to `--xla_cpu_max_isa` in XLA_FLAGS;
+    where the kernel names none of them, the kind of machine.
     """
     flags = _cpu("flags").split()
     usable = [name for name, flag in INSTRUCTION_SETS.items() if flag in flags]
@@ -109,10 +112,10 @@ def instruction_set() -> str:
 
 
 def _cpu(field: str) -> str:
-    """What the kernel says of the first processor; empty where it says nothing."""
+    """A field of the kernel about the first processor; empty where it is missing."""
     with contextlib.suppress(OSError):
-        told = pathlib.Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
-        for line in told.splitlines():
+        text = pathlib.Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
+        for line in text.splitlines():
             name, _, value = line.partition(":")
             if name.strip() == field:
                 return value.strip()

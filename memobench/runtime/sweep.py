@@ -34,7 +34,7 @@ from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
 from memobench.runtime import launch, local, worker, workers
 from memobench.runtime.leases import Leases
-from memobench.runtime.local import Ended, Shard
+from memobench.runtime.local import Outcome, Shard
 from memobench.runtime.progress import Progress
 from memobench.runtime.provenance import device_name
 from memobench.store import measures
@@ -42,7 +42,7 @@ from memobench.store import results as store
 
 # How often a driver looks for what ended and for what others did.
 POLL_SECONDS = 1.0
-# How often a run is handed in whose packs end without a result and without a reason.
+# How often a run is submitted whose packs end without a result and without a reason.
 MOST_WITHOUT_RESULT = 10
 
 _log = logging.getLogger("memobench")
@@ -83,10 +83,10 @@ def run(
     Raises:
       UserError: a run names an unknown task or architecture, the folder cannot be written, or
         workers cannot start.
-      Lost: runs could not be trained, though tried again; all others are in the folder.
+      RunsFailed: runs could not be trained, though tried again; all others are in the folder.
       theory.Violation: a run measured more than is possible; its pack is kept in the folder.
-      Interrupted: Ctrl-C or SIGTERM; packs that were done are in the folder. TimeUp: `seconds` are
-        over.
+      Interrupted: Ctrl-C or SIGTERM; packs that were done are in the folder.
+      TimeUp: `seconds` are over.
 
     >>> from memobench.methods.training import Training
     >>> from memobench.models.transformer import AttentionOnly
@@ -98,15 +98,13 @@ def run(
     'ok'
     """
     is_time = isinstance(seconds, int | float) and seconds >= 0
-    require(
-        is_time, f"seconds={short_repr(seconds)} is not a number >= 0; give one, or leave it out"
-    )
+    require(is_time, f"seconds must be a number >= 0, got {short_repr(seconds)}. Or leave it out")
     launcher = launch.make(processes, on)
     if launcher:
         require(results is not None, "processes=N needs results=FOLDER, one that all workers share")
         # What this process takes of a GPU's memory, workers lack.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    wanted = {run.run_id: run for run in _listed(runs)}
+    wanted = {run.run_id: run for run in _list_runs(runs)}
     _check(wanted.values())
     if launcher:
         workers.require_importable(wanted.values())
@@ -116,21 +114,22 @@ def run(
         workspace = worker.Workspace(
             folder, store.Reader(folder), Leases(folder), uuid.uuid4().hex[:8]
         )
-    require(wanted, "runs=[] are none; give some: [run, ...]")
+    require(wanted, "runs is empty. Pass at least one Run: [run, ...]")
     rows: dict[str, dict] = {}
+    deadline = time.monotonic() + seconds
     try:
-        for done in _done(wanted, workspace, progress, launcher, time.monotonic() + seconds):
+        for done in _train_missing(wanted, workspace, progress, launcher, deadline):
             rows |= done
             theorems.check(store.to_table(list(done.values())))
     except KeyboardInterrupt as error:
         kind = TimeUp if isinstance(error, TimeUp) else Interrupted
         why = "the time is up" if kind is TimeUp else "interrupted"
-        raise kind(f"{why}: {_saved(wanted.keys(), workspace, results)}") from error
+        raise kind(f"{why}: {_describe_saved(wanted.keys(), workspace, results)}") from error
     return store.to_table([rows[run_id] for run_id in wanted])
 
 
-def _saved(wanted: Set[str], workspace: worker.Workspace | None, results: Any) -> str:
-    """What of the runs is saved."""
+def _describe_saved(wanted: Set[str], workspace: worker.Workspace | None, results: Any) -> str:
+    """A line that says how many runs are saved, and how to resume."""
     if workspace is None:
         return "nothing was saved, for no results folder was given"
     done = wanted & workspace.reader.rows().keys()
@@ -142,34 +141,46 @@ def _saved(wanted: Set[str], workspace: worker.Workspace | None, results: Any) -
 
 @settings.pin
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
-    """The packs in which the runs whose ids are not done would train on this machine.
+    """The packs in which runs would train on this machine.
 
-    Raises UserError for a run that no task or architecture can serve.
+    Args:
+      runs: in any order; equal runs count once.
+      done: ids of runs that are left out.
+
+    Raises:
+      UserError: no task or architecture can serve a run.
     """
-    runs, done = _listed(runs), set(done)
+    runs, done = _list_runs(runs), set(done)
     for x in done:
-        require(_ID.holds(x), f"done: {short_repr(x)} is no id of a run; give table['run_id']")
+        known = _ID.holds(x)
+        require(known, f"done must hold ids of runs, got {short_repr(x)}. Give table['run_id']")
     _check(runs)
-    left = {run.run_id for run in runs} - done
-    return packing.plan_rest(runs, left, jax.default_backend(), local.n_devices())
+    missing = {run.run_id for run in runs} - done
+    return packing.plan_rest(runs, missing, jax.default_backend(), local.n_devices())
 
 
 def predict(packs: Iterable[Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
-    """What the packs would take on this machine; rows of its shards make the prediction better."""
+    """The predicted cost of packs on this machine.
+
+    Args:
+      packs: from `plan`.
+      rows: of shards, whose times on this machine make the prediction better.
+    """
     device, packs = jax.devices()[0], list(packs)
     name = device_name(device)
     return costs.predict(packs, name, local.n_workers(), rows)
 
 
-def _listed(runs: Iterable[Run]) -> list[Run]:
-    """The runs. Raises UserError for anything else, such as a single one."""
+def _list_runs(runs: Iterable[Run]) -> list[Run]:
+    """The runs as a list. Raises UserError for anything else, such as a single run."""
     listed = list(runs) if isinstance(runs, Iterable) else [None]
     known = all(isinstance(x, Run) for x in listed)
-    require(known, f"runs={short_repr(runs)} is no list of runs; give one: [run, ...]")
+    require(known, f"runs must be a list of runs, got {short_repr(runs)}. Give one: [run, ...]")
     return listed
 
 
 def _check(runs: Iterable[Run]) -> None:
+    """Raises UserError for runs that cannot train, before any of them does."""
     runs = list(runs)
     check_code(runs)
     task_checking.require_sound(run.task for run in runs)
@@ -184,7 +195,7 @@ def _check(runs: Iterable[Run]) -> None:
     measures.require_sound(runs)
 
 
-def _done(
+def _train_missing(
     wanted: Mapping[str, Run],
     workspace: worker.Workspace | None,
     progress: bool,
@@ -193,10 +204,12 @@ def _done(
 ) -> Iterator[dict[str, dict]]:
     """Yields rows by run id, first those that the folder holds, until no more can be trained.
 
-    deadline: of `time.monotonic()`.
+    Raises:
+      RunsFailed: runs could not be trained.
+      TimeUp: `time.monotonic()` is past the deadline.
     """
     known = workspace.reader.rows() if workspace else {}
-    for line in _of_other_code(wanted.values(), known.values()):
+    for line in _describe_edited(wanted.values(), known.values()):
         _log.warning("%s", line)
     yield {run_id: known[run_id] for run_id in wanted if run_id in known}
     missing = {run_id: run for run_id, run in wanted.items() if run_id not in known}
@@ -208,7 +221,7 @@ def _done(
         lease = workspace and workspace.leases.take((), kind="sweep", sweep=workspace.sweep)
         if lease:
             stack.enter_context(lease)
-        interrupted = stack.enter_context(_interrupts())
+        interrupted = stack.enter_context(_catch_interrupts())
         driver: _Driver | workers.Watcher
         if launcher:
             assert workspace
@@ -218,7 +231,7 @@ def _done(
             runs = wanted.values()
             driver = workers.Watcher(runs, missing, workspace, launcher, lease, bar)
         else:
-            pool = local.Threads(functools.partial(worker.work, workspace), bar.steps_done)
+            pool = local.Threads(functools.partial(worker.work, workspace), bar.add_steps)
             stack.enter_context(contextlib.closing(pool))
             driver = _Driver(wanted.values(), missing, workspace, pool, bar)
         try:
@@ -230,7 +243,7 @@ def _done(
                     lease.update(line=bar.line)
                 if rows:
                     yield rows
-                if time.monotonic() > deadline and driver.works:
+                if time.monotonic() > deadline and driver.has_work:
                     raise TimeUp
         except (KeyboardInterrupt, GeneratorExit):  # Raised here, or while rows were looked at.
             stopping = "stopping: packs save where they are at their next steps"
@@ -241,18 +254,18 @@ def _done(
             raise
     if driver.lost:
         others = "; the others are done, and the same command tries these again"
-        raise RunsFailed(_lost(driver.lost, len(wanted)) + others * bool(workspace))
+        raise RunsFailed(_describe_lost(driver.lost, len(wanted)) + others * bool(workspace))
 
 
-def _lost(reasons: Mapping[str, str], n_wanted: int) -> str:
-    """How many runs could not be trained, and the most frequent of the reasons."""
+def _describe_lost(reasons: Mapping[str, str], n_wanted: int) -> str:
+    """A line with the number of runs that could not be trained, and the most frequent reasons."""
     most = collections.Counter(reasons.values()).most_common(3)
     listed = "; ".join(f"{pluralize(n, 'run')}: {reason}" for reason, n in most)
     return f"{len(reasons)} of {n_wanted} runs could not be trained ({listed})"
 
 
-def _of_other_code(runs: Iterable[Run], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for every user's kind of the runs of which the folder has rows by other code."""
+def _describe_edited(runs: Iterable[Run], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields a line for every user's kind of which the folder has rows by other code."""
     specs = (x for run in runs for spec in run.specs for x in spec.with_nested())
     here = {(x.noun, x.name): x.code for x in specs if hasattr(x, "code")}
     found = collections.Counter(
@@ -269,8 +282,8 @@ def _of_other_code(runs: Iterable[Run], rows: Iterable[Mapping[str, Any]]) -> It
 
 
 @contextlib.contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set beside raising KeyboardInterrupt.
+def _catch_interrupts() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C and SIGTERM set, beside raising KeyboardInterrupt.
 
     The exception is lost if it is raised in a callback of the garbage collector, and JAX has one.
     A second SIGTERM changes nothing, a second Ctrl-C ends what the first began. A handler of the
@@ -278,7 +291,7 @@ def _interrupts() -> Iterator[threading.Event]:
     """
     happened = threading.Event()
 
-    def noted(before: Callable[..., Any]) -> Callable[..., None]:
+    def remember(before: Callable[..., Any]) -> Callable[..., None]:
         def note(number: int, frame: Any) -> None:
             again = happened.is_set() and number == signal.SIGTERM
             happened.set()
@@ -291,9 +304,9 @@ def _interrupts() -> Iterator[threading.Event]:
     if threading.current_thread() is threading.main_thread():
         on_ctrl_c = signal.getsignal(signal.SIGINT)
         if callable(on_ctrl_c):
-            replaced[signal.SIGINT] = signal.signal(signal.SIGINT, noted(on_ctrl_c))
+            replaced[signal.SIGINT] = signal.signal(signal.SIGINT, remember(on_ctrl_c))
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            raised = noted(signal.default_int_handler)
+            raised = remember(signal.default_int_handler)
             replaced[signal.SIGTERM] = signal.signal(signal.SIGTERM, raised)
     try:
         yield happened
@@ -305,8 +318,9 @@ def _interrupts() -> Iterator[threading.Event]:
 class _Driver:
     """Hands missing runs to threads of this process until shards have them.
 
-    wanted: all runs of the sweep. missing: what no shard has. lost: what cannot be trained here,
-    with the reason.
+    Attributes:
+      missing: the runs that no shard has, by id.
+      lost: the reason for each run that cannot be trained here, by id.
     """
 
     def __init__(
@@ -326,12 +340,12 @@ class _Driver:
         """Yields rows by run id as they arrive, and an empty dict now and then."""
         while True:
             if not self._packs_out:
-                left = self._left()
+                left = self._open_runs()
                 if not left:
-                    # What is lost here may be in others' hands, on devices with more memory.
-                    yield self._found([self.missing[run_id] for run_id in self.lost])
+                    # Others may train what is lost here, on devices with more memory.
+                    yield self._collect([self.missing[run_id] for run_id in self.lost])
                     self.lost = {x: why for x, why in self.lost.items() if x in self.missing}
-                    self._awaits_lost = bool(self.lost.keys() & self._others())
+                    self._awaits_lost = bool(self.lost.keys() & self._leased_ids())
                     if not self._awaits_lost:
                         return
                     self._wait(len(self.lost))
@@ -339,40 +353,41 @@ class _Driver:
                 if tries := max(self._tries[run.run_id] for run in left):
                     # A network file system may show a shard late.
                     time.sleep(POLL_SECONDS * tries)
-                    yield self._found(left)
-                    left = self._left()
-                if not self._hand_in(left):
+                    yield self._collect(left)
+                    left = self._open_runs()
+                if not self._submit(left):
                     # Others train all of them.
                     self._wait(len(left))
-                    yield self._found(left)
+                    yield self._collect(left)
                     continue
-            for ended in self._pool.ended(POLL_SECONDS):
+            for ended in self._pool.pop_ended(POLL_SECONDS):
                 self._packs_out -= 1
                 yield self._settle(ended)
             yield {}
 
     @property
-    def works(self) -> bool:
-        """Whether something is left to train or to wait for."""
-        return bool(self._left()) or self._awaits_lost
+    def has_work(self) -> bool:
+        """True while runs are left to train or to wait for."""
+        return bool(self._open_runs()) or self._awaits_lost
 
     def _wait(self, n_runs: int) -> None:
-        """For what other processes train."""
-        self._bar.waits_for(n_runs)
+        """Waits a moment for runs that other processes train."""
+        self._bar.wait_for(n_runs)
         time.sleep(POLL_SECONDS)
 
-    def _others(self) -> frozenset[str]:
-        """Runs that other processes train."""
-        return self._workspace.leases.taken() if self._workspace else frozenset()
+    def _leased_ids(self) -> frozenset[str]:
+        """The ids of runs that other processes train."""
+        return self._workspace.leases.leased_ids() if self._workspace else frozenset()
 
-    def _left(self) -> list[Run]:
+    def _open_runs(self) -> list[Run]:
+        """The runs that are missing and not lost."""
         return [run for run_id, run in self.missing.items() if run_id not in self.lost]
 
-    def _hand_in(self, runs: list[Run]) -> bool:
-        """Submits those of the runs that nobody has leased; returns whether there were any."""
+    def _submit(self, runs: list[Run]) -> bool:
+        """Submits those of the runs that nobody has leased, and tells if there are any."""
         if self._workspace:
             self._workspace.leases.clear()
-            others = self._others()
+            others = self._leased_ids()
             runs = [run for run in runs if run.run_id not in others]
         left = {run.run_id for run in runs}
         packs = packing.plan_rest(self._wanted, left, self._pool.platform, self._pool.n_devices)
@@ -381,14 +396,14 @@ class _Driver:
         self._packs_out += len(packs)
         return bool(packs)
 
-    def _settle(self, ended: Ended) -> dict[str, dict]:
-        """The rows that a pack brought; its other runs are tried again, or given up as lost."""
+    def _settle(self, ended: Outcome) -> dict[str, dict]:
+        """The rows of a pack that ended; its other runs are tried again, or given up as lost."""
         # In this order: what is released between the two is in a shard.
-        others = self._others()
-        rows = self._found(ended.pack.runs, ended.shards)
+        others = self._leased_ids()
+        rows = self._collect(ended.pack.runs, ended.shards)
         unfinished = [x for x in ended.pack.runs if x.run_id in self.missing]
         left = [x for x in unfinished if x.run_id not in others]
-        self._bar.ended(ended.pack, elsewhere=len(unfinished) == len(ended.pack.runs) and not left)
+        self._bar.finish(ended.pack, elsewhere=len(unfinished) == len(ended.pack.runs) and not left)
         self._tries.update(run.run_id for run in left)
         # Without an error others may have leased runs and died since, which is nobody's fault.
         most = 0 if ended.error else MOST_WITHOUT_RESULT
@@ -398,8 +413,8 @@ class _Driver:
             _log.warning("%s failed: %s", pluralize(len(left), "run"), reason)
         return rows
 
-    def _found(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:
-        """The rows of the runs that are done now, which `missing` then no longer holds."""
+    def _collect(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:
+        """The rows of runs that are done, which are removed from `missing`."""
         if self._workspace:
             rows = self._workspace.reader.rows()
         else:

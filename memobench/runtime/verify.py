@@ -1,11 +1,11 @@
 """Checks a results folder: digests, ids, parameters, theorems and weights. It changes nothing.
 
-An error is what no sweep writes: a file or the code is wrong. A note is what a reader of the table
-should know. Whatever is raised by one file or row costs that file or row.
+An error is something that no sweep writes: a file or the code is wrong. A note is something that a
+reader of the table should know. An exception in one file or row costs that file or row.
 
-A digest is no signature, and most numbers of a row follow from nothing but its weights: those that
-were kept, and those of constructions, which can be made again. Every file of weights is held
-against its run, whether the row names it or not, and the summary says how many runs have none.
+A digest is not a signature, and most numbers of a row follow from nothing but its weights: those
+that were kept, and those of constructions, which can be made again. Every file of weights is
+compared with its run, whether the row names it or not; the summary counts the runs without any.
 """
 
 import collections
@@ -39,7 +39,7 @@ from memobench.store import results, rows
 
 # How far rounding takes two measurements of a run apart: relatively, or absolutely close to zero.
 SAME = {"within": 1e-4, "zero": 1e-6}
-# In what rows of a table had better agree.
+# Columns in which rows of a table had better agree.
 _PROVENANCE = ("commit", "device", "memobench", "jax")
 # How many items of a long list are shown.
 _SHOWN = 5
@@ -49,10 +49,15 @@ _Row = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What is wrong with a folder, and what readers should know about it, a line each.
+    """The result of `verify`.
 
-    without_weights: runs of which no weights are here or can be made again. recomputed: whether
-    those of the others were held against their rows.
+    Attributes:
+      shards: the number of shards that could be read.
+      runs: the number of their runs.
+      errors: a line each.
+      notes: a line each.
+      without_weights: the number of runs whose weights are neither here nor can be made again.
+      recomputed: whether the weights of all others were run and compared.
     """
 
     shards: int
@@ -78,10 +83,10 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
     Args:
       folder: of shards.
       recompute: whether to run the weights that are kept, to make those of constructions again, and
-        to compare what they know. A second for a run's, or as long as constructing took.
+        to compare their measures. A second for a run's, or as long as constructing took.
 
     Raises:
-      UserError: there is no such folder.
+      UserError: the folder does not exist.
     """
     folder = results.require_folder(folder, "name one of shards")
     check = _Check(folder, recompute)
@@ -99,13 +104,13 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
 
 
 class _Check:
-    """What is found while files are read one after another."""
+    """Reads files one after another, and collects errors and notes."""
 
     def __init__(self, folder: pathlib.Path, recompute: bool) -> None:
         self._folder, self._recompute = folder, recompute
         self.n_shards = 0
         self.errors: list[str] = []
-        # What a note says, and the runs of which it says so.
+        # The runs of each note.
         self._noted: dict[str, list[str]] = collections.defaultdict(list)
         self._provenance = {x: collections.Counter[str]() for x in _PROVENANCE}
         # The place and the measures of every run, where it was found first.
@@ -161,7 +166,7 @@ class _Check:
 
     @contextlib.contextmanager
     def _errors_at(self, place: str) -> Iterator[None]:
-        """Makes an error of whatever is raised within it."""
+        """Turns an exception within the block into an error of the report."""
         try:
             yield
         except Exception as error:
@@ -204,18 +209,18 @@ class _Check:
         for name, counts in self._provenance.items():
             if len(counts) > 1:
                 listed = (f"{value} ({n:,} runs)" for value, n in counts.most_common())
-                yield f"{len(counts)} values of {name}: {_some(listed)}"
+                yield f"{len(counts)} values of {name}: {_abridge(listed)}"
         for text, run_ids in self._noted.items():
-            yield f"{pluralize(len(run_ids), 'run')} {text}: {_some(run_ids)}"
+            yield f"{pluralize(len(run_ids), 'run')} {text}: {_abridge(run_ids)}"
         if no_runs := self._files - {f"{x}{certificates.SUFFIX}" for x in self.first}:
             yield (
                 f"{pluralize(len(no_runs), 'file')} among weights of no run that is here: "
-                f"{_some(map(escape_unprintable, sorted(no_runs)))}"
+                f"{_abridge(map(escape_unprintable, sorted(no_runs)))}"
             )
 
 
 def check_weights(run: Run, row: _Row, counted: _Row) -> None:
-    """Raises UserError where a run's row says other than was counted of its weights."""
+    """Raises UserError where a row differs from the counts of its weights."""
     if row.get("best_bits") is not None:
         _check_best(row, counted["bits"])
         return
@@ -290,8 +295,8 @@ def _require_same(measures: _Row, others: _Row, whose: str, fix: str) -> None:
         )
 
 
-def _some(texts: Iterable[str]) -> str:
-    """The first few of a list, and how many more there are."""
+def _abridge(texts: Iterable[str]) -> str:
+    """The first few texts of a list, and the number of the others."""
     listed = list(texts)
     more = f" and {len(listed) - _SHOWN:,} more" if len(listed) > _SHOWN else ""
     return ", ".join(listed[:_SHOWN]) + more

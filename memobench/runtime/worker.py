@@ -1,4 +1,4 @@
-"""One pack in, one shard out: what is done with a pack wherever it runs."""
+"""One pack in, one shard out: leases, training, measures, weights and rows of a pack."""
 
 import collections
 import contextlib
@@ -41,9 +41,13 @@ _log = logging.getLogger("memobench")
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
-    """A results folder as one process sees it: which runs are done, and which others train.
+    """A results folder as one process sees it: its shards, its leases and its checkpoints.
 
-    sweep: for which sweep it works, as its leases say.
+    Attributes:
+      folder: the path.
+      reader: of its shards.
+      leases: of runs in training.
+      sweep: the name of the sweep, which leases of this process give.
     """
 
     folder: pathlib.Path
@@ -78,7 +82,8 @@ def work(
     """
     runs.check_code(pack.runs)  # Files may have been edited since another process planned the pack.
     if workspace is None:
-        return [x for made in fitting(pack, _training(on_steps)) for x in _shards(*made)]
+        trained = train_within_memory(pack, _make_trainer(on_steps))
+        return [shard for pack, result in trained for shard in _shards(pack, result)]
     name = store.shard_name(run.run_id for run in pack.runs)
     lease = workspace.leases.take(
         [run.run_id for run in pack.runs],
@@ -97,7 +102,7 @@ def work(
         if not pack.runs:
             return []
 
-        def steps_done(steps: int) -> None:
+        def count_steps(steps: int) -> None:
             lease.update(done=lease.about["done"] + steps)
             on_steps(steps)
 
@@ -107,17 +112,17 @@ def work(
             f"on {device_name(jax.devices()[0])}, process {os.getpid()}"
         )
         try:
-            resumed = _training(steps_done, workspace.checkpoints)
-            return [x for made in fitting(pack, resumed) for x in _kept(workspace, *made, note)]
+            trained = train_within_memory(pack, _make_trainer(count_steps, workspace.checkpoints))
+            return [x for part, result in trained for x in _write(workspace, part, result, note)]
         except BaseException:
             note(traceback.format_exc().rstrip())
             raise
 
 
-def _training(
+def _make_trainer(
     on_steps: OnSteps, saved: checkpoints.Folder | None = None
 ) -> Callable[[Pack], PackResult]:
-    """How packs are made: as the method of their runs says, and timed."""
+    """A function that trains a pack by the method of its runs, and times it."""
 
     def train(pack: Pack) -> PackResult:
         timed = None
@@ -125,12 +130,12 @@ def _training(
             timed = checkpoints.Timed(saved, device_name(jax.devices()[0]), len(pack.runs))
         started = time.perf_counter()
         result = pack.runs[0].method.train(pack, on_steps, timed)
-        n, of = len(pack.runs), pack.runs[0].method.name
+        n, name = len(pack.runs), pack.runs[0].method.name
         require(
             isinstance(result, PackResult) and len(result.accuracy_R) == len(result.loss_R) == n,
-            f"method {of}: its train gives no PackResult of {pluralize(n, 'run')}; return one",
+            f"method {name}: its train must return a PackResult of {pluralize(n, 'run')}",
         )
-        seconds = time.perf_counter() - started + (timed.earlier if timed else 0.0)
+        seconds = time.perf_counter() - started + (timed.earlier_seconds if timed else 0.0)
         return dataclasses.replace(
             result,
             run_seconds=seconds - result.compile_seconds,
@@ -142,7 +147,7 @@ def _training(
     return train
 
 
-def _kept(
+def _write(
     workspace: Workspace, pack: Pack, result: PackResult, note: Callable[[str], None]
 ) -> list[Shard]:
     """Writes weights and then their shards, and discards the checkpoints of its runs."""
@@ -156,7 +161,7 @@ def _kept(
             if data:
                 row_of[run.run_id]["weights_digest"] = certificates.digest(data)
                 if run.run_id not in done:
-                    _keep(store.weights_path(workspace.folder, run.run_id), data)
+                    _write_weights(store.weights_path(workspace.folder, run.run_id), data)
         for rows, about in shards:
             new = [row for row in rows if row["run_id"] not in done]
             name = store.write_shard(workspace.folder, new, about).name if new else "no new shard"
@@ -201,10 +206,13 @@ def _note(log: pathlib.Path, text: str) -> None:
             file.write(f"{date} {text}\n")
 
 
-def fitting(pack: Pack, train: Callable[[Pack], PackResult]) -> Iterator[tuple[Pack, PackResult]]:
-    """The pack with its result; where it does not fit in memory, smaller ones, and says so.
+def train_within_memory(
+    pack: Pack, train: Callable[[Pack], PackResult]
+) -> Iterator[tuple[Pack, PackResult]]:
+    """Yields the pack with its result, or smaller ones, with a warning, where it does not fit.
 
-    Raises DoesNotFit, once all others are through, where a run alone does not.
+    Raises:
+      DoesNotFit: a run alone does not fit in memory; all others were yielded before.
     """
     parts, too_large = [pack], list[Run]()
     while parts:
@@ -240,7 +248,7 @@ def fitting(pack: Pack, train: Callable[[Pack], PackResult]) -> Iterator[tuple[P
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device or the host had too little memory."""
+    """True where the device or the host had too little memory."""
     return isinstance(error, MemoryError) or (
         isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
     )
@@ -283,18 +291,18 @@ def rows_of(pack: Pack, result: PackResult) -> list[dict[str, Any]]:
 
 
 def weights_of(pack: Pack, result: PackResult) -> Iterator[bytes | None]:
-    """The file of each run's weights; None where there are none, or none that are finite.
+    """Yields the file of each run's weights; None where they are missing or not finite.
 
-    None, and a line in the log, where a certificate holds no such weights.
+    None, and a line in the log, where a certificate cannot hold such weights.
     """
     variables = jax.tree.map(np.asarray, result.variables)
     for i, run in enumerate(pack.runs):
-        found = result.weights[i] if result.weights else _of_variables(run, variables, i)
+        found = result.weights[i] if result.weights else _crop_weights(run, variables, i)
         is_finite = found and all(np.isfinite(x).all() for x in jax.tree.leaves(found.params))
-        yield _certificate(run, found) if found and is_finite else None
+        yield _encode_certificate(run, found) if found and is_finite else None
 
 
-def _certificate(run: Run, found: Weights) -> bytes | None:
+def _encode_certificate(run: Run, found: Weights) -> bytes | None:
     task = found.task or run.task
     try:
         return certificates.encode(
@@ -307,8 +315,8 @@ def _certificate(run: Run, found: Weights) -> bytes | None:
         return None
 
 
-def _of_variables(run: Run, variables: Any, place: int) -> Weights | None:
-    """A run's weights out of those of a pack, which are padded and stacked."""
+def _crop_weights(run: Run, variables: Any, place: int) -> Weights | None:
+    """A run's weights, cut out of those of a pack, which are padded and stacked."""
     if not variables:
         return None
     shapes = certificates.shapes(run.module(), run.task.context_length)
@@ -317,7 +325,7 @@ def _of_variables(run: Run, variables: Any, place: int) -> Weights | None:
     return Weights({name: padded[name][where] for name, where in places.items()})
 
 
-def _keep(path: pathlib.Path, data: bytes) -> None:
+def _write_weights(path: pathlib.Path, data: bytes) -> None:
     """Writes a file of weights whole; the row's digest notices if a power failure loses it."""
     path.parent.mkdir(exist_ok=True)
     with atomic.replace(path, durable=False) as file:
@@ -325,7 +333,7 @@ def _keep(path: pathlib.Path, data: bytes) -> None:
 
 
 def _own_measures(run: Run, result: PackResult, place: int) -> dict[str, float]:
-    """What only tasks like this one are measured by; nothing where it takes no single weights."""
+    """Measures of the task's own kind; empty where it has none, or takes no single weights."""
     if not result.variables or not measures.measures_of(run.task):
         return {}
     true = models.shapes(run.module(), run.task.context_length)
@@ -333,5 +341,5 @@ def _own_measures(run: Run, result: PackResult, place: int) -> dict[str, float]:
     try:
         return measures.of_weights(run.task, run.module(), variables)
     except UserError as error:  # What was trained is kept all the same.
-        _log.warning("the measures of your own of run %s stay empty: %s", run.run_id, error)
+        _log.warning("own measures of run %s stay empty: %s", run.run_id, error)
         return {}

@@ -1,9 +1,9 @@
-"""Workers on one results folder: what each does, and the process that starts and watches them.
+"""Workers on one results folder, and the process that starts and watches them.
 
-Leases say who trains what, so a worker needs to be told nothing but the runs of the sweep. It takes
-one pack after another that nobody else has, and ends where none is left; a lease that lapses is
-taken up by another. Runs whose training raises an error are leased until the watching process has
-heard of it and leases them itself: no other worker tries them.
+A worker is given the runs of the sweep, and reads in the leases which of them others train. It
+takes one free pack after another, and ends where none is left; a lease that lapses is taken up by
+another. Runs whose training raises an error stay leased until the watching process has read the
+error and leases them itself: no other worker tries them.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from memobench.common.errors import Unwritable, describe, escape_unprintable, re
 from memobench.core.run import Run
 from memobench.planner import costs, packing
 from memobench.runtime import launch, local, worker
-from memobench.runtime.leases import STALE_SECONDS, Held, Lease, Leases
+from memobench.runtime.leases import STALE_SECONDS, HeldLease, Lease, Leases
 from memobench.runtime.progress import Progress
 from memobench.runtime.provenance import device_name
 from memobench.store import results as store
 
-# How often a worker and the process that watches it look at what others did.
+# How often a worker and the process that watches it poll the folder.
 POLL_SECONDS = 1.0
 # How many workers more than there are at a time may die while no run is done.
 RETRIES = 3
@@ -45,14 +45,14 @@ def work(
     missing: Iterable[str],
     number: int,
 ) -> None:
-    """Trains one pack after another, until nothing is left that nobody else has.
+    """Trains one free pack after another, until none is left.
 
-    Ctrl-C and SIGTERM stop it at the next steps of its pack, which saves where it is.
+    Ctrl-C and SIGTERM stop it at the next steps of its pack, which is saved.
 
     Args:
       folder: of the results.
-      since: of shards that may be new.
-      sweep: for which it works, as its leases say.
+      since: the date of the oldest shard that may be new.
+      sweep: its name, which leases give.
       runs: all of the sweep, by which packs are planned.
       missing: the ids of those that no older shard has.
       number: of the worker, by which workers begin with different packs.
@@ -80,18 +80,18 @@ def work(
                     lease = leases.take(left, kind="failed", sweep=sweep, error=why)
                     failures.append(stack.enter_context(lease))
             time.sleep(0.1)
-        while any(x.run_ids - leases.taken(besides=x) for x in failures) and not stop.is_set():
-            if not any(_is_of(x, sweep, "sweep") for x in leases.all()):
-                return  # Nobody listens any more.
+        while any(x.run_ids - leases.leased_ids(besides=x) for x in failures) and not stop.is_set():
+            if not any(_is_live(x, sweep, "sweep") for x in leases.read()):
+                return  # The watching process is gone.
             time.sleep(POLL_SECONDS / 2)
 
 
 def _plan_free(
     workspace: worker.Workspace, runs: list[Run], missing: set[str]
 ) -> list[packing.Pack]:
-    """Returns the packs of the runs that are neither done nor leased."""
+    """The packs of the runs that are neither done nor leased."""
     # In this order: what is released between the two is in a shard.
-    free = missing - workspace.leases.taken()
+    free = missing - workspace.leases.leased_ids()
     free -= workspace.reader.rows().keys()
     return packing.plan_rest(runs, free, jax.default_backend(), local.n_devices())
 
@@ -115,8 +115,8 @@ def _catch_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _is_of(held: Held, sweep: str, kind: str) -> bool:
-    """Whether a lease of this kind holds and is one of the sweep."""
+def _is_live(held: HeldLease, sweep: str, kind: str) -> bool:
+    """True for a live lease of the sweep and of this kind."""
     return held.alive and held.about.get("sweep") == sweep and held.about.get("kind") == kind
 
 
@@ -132,12 +132,12 @@ def require_importable(runs: Iterable[Run]) -> None:
 
 
 class Watcher:
-    """Starts workers and looks at the folder until no run is missing that they could train.
+    """Starts workers and polls the folder until no run is missing that they could train.
 
     Attributes:
-      missing: what no shard has.
-      lost: what cannot be trained, with the reason.
-      works: whether something is left to train or to wait for.
+      missing: the runs that no shard has, by id.
+      lost: the reason for each run that cannot be trained, by id.
+      has_work: whether runs are left to train or to wait for.
     """
 
     def __init__(
@@ -163,54 +163,56 @@ class Watcher:
         self._bar.add(self._packs, costs.predict(self._packs, name, launcher.n))
 
     @property
-    def works(self) -> bool:
+    def has_work(self) -> bool:
         return bool(self.missing.keys() - self.lost.keys())
 
     def rows(self) -> Iterator[dict[str, dict[str, Any]]]:
         """Yields rows by run id as they arrive, and an empty dict now and then."""
         while True:
-            ended = self._launcher.ended()
-            held = self._workspace.leases.all()
+            ended = self._launcher.pop_ended()
+            held = self._workspace.leases.read()
             # Only now: what was released before is in a shard.
             found = self._workspace.reader.rows()
             new = {x: found[x] for x in self.missing if x in found}
             self._settle(new, held, ended)
             yield new
-            if not self.works:
+            if not self.has_work:
                 return
             self._start(held)
             time.sleep(POLL_SECONDS)
 
-    def _settle(self, new: Mapping[str, Any], held: list[Held], ended: list[str | None]) -> None:
+    def _settle(
+        self, new: Mapping[str, Any], held: list[HeldLease], ended: list[str | None]
+    ) -> None:
         for run_id in new:
             del self.missing[run_id]
         self._deaths = 0 if new else self._deaths
         for why in filter(None, ended):
             self._deaths, self._why = self._deaths + 1, why
             _log.warning("%s", why)
-        failed = [x for x in held if _is_of(x, self._workspace.sweep, "failed")]
+        failed = [x for x in held if _is_live(x, self._workspace.sweep, "failed")]
         self._give_up({x: lease.about["error"] for lease in failed for x in lease.run_ids})
-        self._bar.look(held)
+        self._bar.read_leases(held)
         packs, self._packs = self._packs, []
         for pack in packs:
             if any(self._is_open(run.run_id) for run in pack.runs):
                 self._packs.append(pack)
             else:
-                self._bar.ended(pack)
+                self._bar.finish(pack)
 
     def _is_open(self, run_id: str) -> bool:
         return run_id in self.missing and run_id not in self.lost
 
     def _give_up(self, reasons: Mapping[str, str]) -> None:
-        """Takes runs from all workers, for as long as this process watches."""
+        """Leases runs that cannot be trained, so that no worker tries them again."""
         new = {x: why for x, why in reasons.items() if self._is_open(x)}
         self.lost |= new
         if new:
             self._lease.run_ids |= new.keys()
             self._lease.beat()
 
-    def _start(self, held: list[Held]) -> None:
-        """Starts workers for what nobody has in hand, or gives that up where too many died."""
+    def _start(self, held: list[HeldLease]) -> None:
+        """Starts workers for free runs, or gives these up where too many workers died."""
         n_running, n = self._launcher.n_running, self._launcher.n
         if n_running == n:
             return
@@ -218,7 +220,7 @@ class Watcher:
         free = {x for x in self.missing if x not in self.lost and x not in taken}
         n_packs = sum(any(run.run_id in free for run in pack.runs) for pack in self._packs)
         if not free and not n_running:
-            self._bar.waits_for(len(self.missing) - len(self.lost))
+            self._bar.wait_for(len(self.missing) - len(self.lost))
         elif self._deaths < n + RETRIES:
             self._launcher.start(self._work, min(n - n_running, n_packs))
         elif not n_running:

@@ -346,7 +346,7 @@ class TokenTask(Task):
     # --- Parts: the first so many examples, for tasks that have them ----------------------------
 
     def first_examples(self, n_examples: int) -> Self | None:
-        """The task of the first so many examples; None where there is none such."""
+        """The task of the first so many examples; None where it does not exist."""
         del n_examples
         return None
 

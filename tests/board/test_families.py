@@ -42,7 +42,7 @@ def test_chosen_shapes_are_among_those_tried(of):
 
 def _chosen(table, entries):
     """The widths that stand, by what of, budget and family."""
-    found = shapes.chosen(table, entries).set_index(["of", "budget", "family"])
+    found = shapes.choose_shapes(table, entries).set_index(["of", "budget", "family"])
     return found["d_model"].to_dict()
 
 
@@ -53,13 +53,13 @@ def _searched():
 
 @pytest.fixture(name="entries", scope="module")
 def _entries():
-    entries = shapes.measured(published("board/typical"))
+    entries = shapes.measure_entries(published("board/typical"))
     return pd.concat([entries, pd.read_csv(shapes.PASSED)], ignore_index=True)
 
 
 def test_the_shapes_that_stand_follow_from_what_is_published(searched, entries):
     stands = pd.read_csv(shapes.CHOSEN)
-    found = shapes.chosen(searched, entries)[list(stands)]
+    found = shapes.choose_shapes(searched, entries)[list(stands)]
     expected = [Architecture.from_row(row) for row in _rows(stands)]
     assert expected == [Architecture.from_row(row) for row in _rows(found)]
     # A shape that was passed over knows less than the one that stands.

@@ -35,9 +35,11 @@ def all_ended():
 
     def ask(launcher, n):
         found = []
-        stand_ins.until(lambda: found.extend(launcher.ended()) or len(found) >= n, f"{n} workers")
+        stand_ins.until(
+            lambda: found.extend(launcher.pop_ended()) or len(found) >= n, f"{n} workers"
+        )
         assert len(found) == n
-        assert launcher.ended() == []
+        assert launcher.pop_ended() == []
         return found
 
     return ask
@@ -73,7 +75,7 @@ def _killer(folder):
 
     def watch():
         while not (killed or over.wait(0.01)):
-            for held in Leases(folder).all():
+            for held in Leases(folder).read():
                 if held.about.get("kind") == "pack" and not killed:
                     os.kill(held.pid, signal.SIGKILL)
                     killed.append(held.pid)

@@ -99,7 +99,7 @@ def test_closing_stops_what_runs(begin, at, tmp_path, monkeypatch, work):
     launcher = begin(2, "num_gpus=0", "num_cpus=4")
     launcher.start(at(work), 2)
     (told,) = stand_ins.until(lambda: stand_ins.diary(tmp_path), "a start")
-    assert launcher.ended() == []
+    assert launcher.pop_ended() == []
     launcher.close()
     if work == "wait":
         stand_ins.until(lambda: not _alive(told["pid"]), "the end of the worker")
@@ -136,7 +136,7 @@ def test_a_lost_node(two_nodes, at, all_ended, tmp_path):
         assert {each["node"] for each in stand_ins.diary(tmp_path)} == nodes.keys()
         _, node = nodes.popitem()
         cluster.remove_node(node, allow_graceful=False)
-        (why,) = stand_ins.until(launcher.ended, "the end of a worker")
+        (why,) = stand_ins.until(launcher.pop_ended, "the end of a worker")
         assert why.startswith(("NodeDiedError: ", "WorkerCrashedError: "))
         launcher.start(at("wait"), 1)
         (tmp_path / "go").touch()

@@ -108,7 +108,7 @@ def long_sweep(empty, make_run, tmp_path):
     def start(*words):
         thread = threading.Thread(target=sweep, args=words)
         thread.start()
-        trains = lambda: [x for x in leases.all() if x.alive and x.about.get("done")]  # noqa: E731
+        trains = lambda: [x for x in leases.read() if x.alive and x.about.get("done")]  # noqa: E731
         stand_ins.until(trains, "steps")
         return lambda: thread.join(timeout=240) or done[0]
 
@@ -143,7 +143,7 @@ def test_a_lost_node(begin, empty, at, all_ended, tmp_path):
     stand_ins.until(lambda: len(stand_ins.diary(tmp_path)) == 2, "a start on each node")
     empty.kill_node("n1")
     try:
-        assert len(stand_ins.until(launcher.ended, "the end of a worker")) == 1
+        assert len(stand_ins.until(launcher.pop_ended, "the end of a worker")) == 1
         launcher.start(at("wait"), 1)
     finally:
         empty.start_node("n1")
@@ -170,7 +170,7 @@ def test_an_array_of_the_plain_command(empty, tmp_path):
     job = empty.run("sbatch", *options, f"--wrap={command} --noprogress")
     try:
         leases = Leases(tmp_path / "shards")
-        stand_ins.until(lambda: any(x.about["kind"] == "pack" for x in leases.all()), "a pack")
+        stand_ins.until(lambda: any(x.about["kind"] == "pack" for x in leases.read()), "a pack")
         empty.run("scontrol", "requeue", f"{job}_1")
         # Nodes refuse a job for the rest of the second in which it was taken from them.
         soon = ("scontrol", "update", f"JobId={job}_1", "StartTime=now+3")

@@ -251,7 +251,7 @@ def test_what_a_method_returns_is_looked_at():
     lucky = kind("lucky")(type("Lucky", (Method,), {**given, "train": lambda *_: None}))
     heads = AttentionOnly(d_model=3, d_head=3)
     run = Run(task=Associations(vocab_size=5), architecture=heads, method=lucky())
-    with pytest.raises(RunsFailed, match="method lucky: its train gives no PackResult of 1 run;"):
+    with pytest.raises(RunsFailed, match="its train must return a PackResult of 1 run"):
         memobench.run([run], progress=False)
 
 

@@ -202,7 +202,7 @@ def test_a_checkpoint_of_another_version_is_told_and_left(whole, caplog, spoil):
 def test_an_interrupted_sweep_of_plain_training_resumes(tmp_path, monkeypatch):
     from memobench.runtime import progress, sweep
 
-    counted, steps_done = [], progress.Progress.steps_done
+    counted, steps_done = [], progress.Progress.add_steps
 
     def count(bar, pack, steps):
         counted.append(steps)
@@ -210,7 +210,7 @@ def test_an_interrupted_sweep_of_plain_training_resumes(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         steps_done(bar, pack, steps)
 
-    monkeypatch.setattr(progress.Progress, "steps_done", count)
+    monkeypatch.setattr(progress.Progress, "add_steps", count)
     with pytest.raises(sweep.Interrupted):
         memobench.run(RUNS, results=tmp_path, progress=False)
     folder = tmp_path / ".checkpoints"

@@ -124,7 +124,7 @@ def test_arrays_of_a_run_may_have_any_names(tmp_path, name):
     ((found, array),) = later.load("x").items()
     assert found == name
     np.testing.assert_array_equal(array, np.arange(3))
-    assert 0 < later.earlier < 100
+    assert 0 < later.earlier_seconds < 100
     assert later.earlier_devices("x") == ("a CPU",)
 
 
@@ -134,15 +134,15 @@ def test_what_earlier_processes_trained_counts_once(tmp_path):
     folder.save("done", {**_TIMES, "arrays/x": np.arange(3)})
     timed = checkpoints.Timed(folder, "a CPU", 2)
     assert timed.load("none") is None
-    assert timed.earlier == 0
+    assert timed.earlier_seconds == 0
     np.testing.assert_array_equal(timed.load("done")["x"], np.arange(3))
-    assert timed.earlier == 100
+    assert timed.earlier_seconds == 100
     timed.save("done", {"x": np.arange(4)})
     assert timed.load("done").keys() == {"x"}
-    assert timed.earlier == 100
+    assert timed.earlier_seconds == 100
     later = checkpoints.Timed(folder, "a CPU", 1)
     later.load("done")
-    assert later.earlier > 100
+    assert later.earlier_seconds > 100
 
 
 def test_the_time_of_a_pack_is_divided_among_its_runs(tmp_path, monkeypatch):
@@ -158,7 +158,7 @@ def test_the_time_of_a_pack_is_divided_among_its_runs(tmp_path, monkeypatch):
     for part, timed in zip(("ab", "c"), parts, strict=True):
         for run_id in part:
             timed.load(run_id)
-    assert [timed.earlier for timed in parts] == [40.0, 20.0]
+    assert [timed.earlier_seconds for timed in parts] == [40.0, 20.0]
 
 
 def test_a_run_that_went_on_elsewhere_names_all_its_devices(tmp_path):
@@ -194,4 +194,4 @@ def test_times_and_devices_that_are_none_are_told_and_left(tmp_path, caplog, wro
     timed = checkpoints.Timed(folder, "a CPU", 1)
     assert timed.load("x") is None
     assert "the checkpoint of run x is of another version; it starts anew" in caplog.text
-    assert (timed.earlier, timed.earlier_devices("x")) == (0, ())
+    assert (timed.earlier_seconds, timed.earlier_devices("x")) == (0, ())

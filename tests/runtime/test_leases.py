@@ -20,13 +20,13 @@ def test_nobody_has_what_another_has_in_hand(tmp_path):
     first = here.take(["a", "b"])
     second = there.take(["b", "c"])
     assert (first.run_ids, second.run_ids) == ({"a", "b"}, {"c"})
-    assert here.taken() == there.taken() == {"a", "b", "c"}
-    assert here.taken(besides=first) == {"c"}
+    assert here.leased_ids() == there.leased_ids() == {"a", "b", "c"}
+    assert here.leased_ids(besides=first) == {"c"}
     assert here.take(["a", "c"]).run_ids == set()
     first.release()
     with there.take(["a"]) as third:
         assert third.run_ids == {"a"}
-    assert there.taken() == {"c"}
+    assert there.leased_ids() == {"c"}
 
 
 def test_of_many_at_once_each_run_goes_to_one(tmp_path):
@@ -75,24 +75,22 @@ def holder(tmp_path):
 
 def test_a_killed_process_holds_nothing_from_that_moment(tmp_path, holder):
     seen = Leases(tmp_path)
-    assert seen.taken() == {"a"}
+    assert seen.leased_ids() == {"a"}
     assert "pack p: 1 runs, exact, 25% of 4 model-steps" in status.text(tmp_path)
     assert "its driver is gone" in status.text(tmp_path)
     # A paused process may go on.
     os.kill(holder.pid, signal.SIGSTOP)
-    assert seen.taken() == {"a"}
+    assert seen.leased_ids() == {"a"}
     os.kill(holder.pid, signal.SIGKILL)
     # A zombie counts as gone, before anybody waited for it.
     deadline = time.monotonic() + 60
-    while seen.taken():
+    while seen.leased_ids():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert f"nobody works here\ndied: {socket.gethostname()}, process {holder.pid};" in status.text(
-        tmp_path
-    )
+    assert f"idle\ndied: {socket.gethostname()}, process {holder.pid};" in status.text(tmp_path)
     seen.clear()
     assert not list((tmp_path / ".leases").iterdir())
-    assert "nobody works here" in status.text(tmp_path)
+    assert "idle" in status.text(tmp_path)
 
 
 def test_a_suspended_process_holds_what_it_has_for_a_while(tmp_path, holder, monkeypatch):
@@ -101,15 +99,15 @@ def test_a_suspended_process_holds_what_it_has_for_a_while(tmp_path, holder, mon
     seen = Leases(tmp_path)
     (path,) = (tmp_path / ".leases").glob("*.json")
     for number, held in ((signal.SIGSTOP, set()), (signal.SIGCONT, {"a"})):
-        assert seen.taken() == {"a"}
+        assert seen.leased_ids() == {"a"}
         os.kill(holder.pid, number)
         _until(lambda number=number: _is_suspended(holder.pid) == (number == signal.SIGSTOP))
-        assert seen.taken() == {"a"}
+        assert seen.leased_ids() == {"a"}
         now[0] += leases.STALE_SECONDS * 1.1
         if held:
             told = path.read_bytes()
             _until(lambda told=told: path.read_bytes() != told)
-        assert seen.taken() == held
+        assert seen.leased_ids() == held
         seen = Leases(tmp_path)
 
 
@@ -140,13 +138,15 @@ def _from_elsewhere(folder, beats, **process):
 def test_a_lease_that_names_another_process_that_lives_lapses(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
-    _from_elsewhere(tmp_path, 1, **{**leases._me(), "pid": 1, "started": leases._started(1)})
+    _from_elsewhere(
+        tmp_path, 1, **{**leases._identify(), "pid": 1, "started": leases._read_start(1)}
+    )
     seen = Leases(tmp_path)
-    assert seen.taken() == {"a"}
+    assert seen.leased_ids() == {"a"}
     now[0] += leases.STALE_SECONDS * 1.1
-    assert seen.taken() == set()
+    assert seen.leased_ids() == set()
     seen.clear()
-    assert seen.all() == []
+    assert seen.read() == []
 
 
 def test_no_process_is_signalled_where_that_would_end_it(tmp_path, monkeypatch):
@@ -156,7 +156,7 @@ def test_no_process_is_signalled_where_that_would_end_it(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail("a signal was sent"))
     mine, others = Leases(tmp_path), Leases(tmp_path)
     with mine.take(["a" * 16]):
-        assert others.taken() == {"a" * 16}
+        assert others.leased_ids() == {"a" * 16}
 
 
 def test_of_another_machine_a_lease_counts_while_it_changes(tmp_path, monkeypatch):
@@ -164,18 +164,18 @@ def test_of_another_machine_a_lease_counts_while_it_changes(tmp_path, monkeypatc
     monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
     path, seen = _from_elsewhere(tmp_path, 1), Leases(tmp_path)
     for beats in (1, 2, 3):
-        assert seen.taken() == {"a"}
+        assert seen.leased_ids() == {"a"}
         now[0] += leases.STALE_SECONDS * 0.9
-        assert seen.taken() == {"a"}
+        assert seen.leased_ids() == {"a"}
         _from_elsewhere(tmp_path, beats + 1)
     # Clocks of machines are not compared: what a file's date says changes nothing.
     os.utime(path, (0, 0))
-    assert seen.taken() == {"a"}
+    assert seen.leased_ids() == {"a"}
     os.utime(path, (2**33, 2**33))
     now[0] += leases.STALE_SECONDS * 1.1
-    assert seen.taken() == frozenset()
+    assert seen.leased_ids() == frozenset()
     _from_elsewhere(tmp_path, 9)
-    assert seen.taken() == {"a"}
+    assert seen.leased_ids() == {"a"}
 
 
 def test_a_process_number_used_again_is_another_process(tmp_path):
@@ -183,7 +183,7 @@ def test_a_process_number_used_again_is_another_process(tmp_path):
     told = json.loads(lease.path.read_text())
     assert told["pid"] == os.getpid()
     lease.path.write_text(json.dumps({**told, "started": "1"}))
-    assert Leases(tmp_path).taken() == frozenset()
+    assert Leases(tmp_path).leased_ids() == frozenset()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "7", '{"run_ids": 1}', "[" * 10**5])

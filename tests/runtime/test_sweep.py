@@ -155,7 +155,7 @@ def test_a_pack_that_does_not_fit_is_halved_and_says_so(make_run, caplog, error)
             raise error
         return small.train(pack)
 
-    done = list(worker.fitting(packing.make_pack(runs), train))
+    done = list(worker.train_within_memory(packing.make_pack(runs), train))
     assert sorted(run.seed for pack, _ in done for run in pack.runs) == [0, 1, 2, 3, 4]
     assert max(len(pack.runs) for pack, _ in done) == 2
     told = "5 runs, 5 models at a time, did not fit in memory; trying 3 and 2, 3 at a time"
@@ -237,11 +237,11 @@ def test_weights_of_a_run_that_another_has_finished_stay(make_run, tmp_path):
     workspace = worker.Workspace(tmp_path, results.Reader(tmp_path), Leases(tmp_path), "sweep")
     first, both = packing.make_pack(runs[:1]), packing.make_pack(runs)
     result = small.train(first)
-    worker._kept(workspace, first, result, lambda text: None)
+    worker._write(workspace, first, result, lambda text: None)
     kept = results.weights_path(tmp_path, runs[0].run_id).read_bytes()
     other = small.train(both)
     moved = jax.tree.map(lambda x: x + 1e-6, other.variables)
-    worker._kept(workspace, both, dataclasses.replace(other, variables=moved), lambda text: None)
+    worker._write(workspace, both, dataclasses.replace(other, variables=moved), lambda text: None)
     assert results.weights_path(tmp_path, runs[0].run_id).read_bytes() == kept
     found = verify.verify(tmp_path)
     assert (found.runs, found.errors) == (2, ())
@@ -342,9 +342,9 @@ def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypat
 @pytest.mark.parametrize("ask", [memobench.plan, memobench.run])
 def test_what_is_no_list_of_runs_is_refused_in_one_line(ask, make_run):
     for given in (make_run(), [make_run().run_id], None):
-        with pytest.raises(UserError, match=r"is no list of runs; give one: \[run, ") as error:
+        with pytest.raises(UserError, match="must be a list of runs, got ") as error:
             ask(given)
-        assert_one_line(error.value, "runs=")
+        assert_one_line(error.value, "runs must be ")
 
 
 SWEEP = """
@@ -420,7 +420,7 @@ def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
         return []
 
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
-    monkeypatch.setattr(local.Threads, "ended", ended)
+    monkeypatch.setattr(local.Threads, "pop_ended", ended)
     endless = make_run(method=dataclasses.replace(SHORT, epochs=10**6))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     on_sigterm = signal.getsignal(signal.SIGTERM)
@@ -448,8 +448,8 @@ def test_a_sweep_whose_time_is_up_stops_and_goes_on(make_run, tmp_path):
 
 def test_what_ends_with_the_time_is_returned(make_run, monkeypatch):
     """All is done by the first look at what ended, after the time is up."""
-    ended = local.Threads.ended
-    monkeypatch.setattr(local.Threads, "ended", lambda self, timeout: ended(self, 600))
+    ended = local.Threads.pop_ended
+    monkeypatch.setattr(local.Threads, "pop_ended", lambda self, timeout: ended(self, 600))
     table = memobench.run([make_run(method=SHORT)], progress=False, seconds=0)
     assert table["status"].tolist() == ["ok"]
 

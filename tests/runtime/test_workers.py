@@ -70,7 +70,7 @@ class Threads(launch.Launcher):
         except Killed:
             self.killed.add(turn)
 
-    def ended(self):
+    def pop_ended(self):
         turns = [self._running.pop(x) for x in list(self._running) if not x.is_alive()]
         return ["killed" if turn in self.killed else None for turn in turns]
 
@@ -104,7 +104,7 @@ def test_workers_make_what_one_process_makes(runs, run, tmp_path):
     assert run(runs)[MEASURED].equals(alone[MEASURED])
     assert Threads.last.n_started == len(packing.plan(runs, "cpu"))
     assert Threads.last.closed
-    assert status.text(tmp_path).endswith("4 runs are done; nobody works here")
+    assert status.text(tmp_path).endswith("4 runs are done; idle")
 
 
 def test_a_worker_that_dies_is_replaced(runs, run, caplog):
@@ -151,7 +151,7 @@ def test_a_pack_that_kills_its_workers_costs_no_other_run(runs, run, tmp_path, m
 
 
 def test_what_training_raises_is_not_tried_by_every_worker(runs, run, monkeypatch):
-    bad, tried, fitting = runs[-1].run_id, [], worker.fitting
+    bad, tried, fitting = runs[-1].run_id, [], worker.train_within_memory
 
     def fails(pack, train):
         if bad in {run.run_id for run in pack.runs}:
@@ -159,14 +159,14 @@ def test_what_training_raises_is_not_tried_by_every_worker(runs, run, monkeypatc
             raise ValueError("of no\x1b use\nat all")
         return fitting(pack, train)
 
-    monkeypatch.setattr(worker, "fitting", fails)
+    monkeypatch.setattr(worker, "train_within_memory", fails)
     with pytest.raises(
         RunsFailed, match=r"2 of 4 runs could not be trained \(2 runs: ValueError: .*use"
     ):
         run(runs, n=4)
     # Another may begin while the first lets go.
     assert 1 <= len(tried) <= 2
-    monkeypatch.setattr(worker, "fitting", fitting)
+    monkeypatch.setattr(worker, "train_within_memory", fitting)
     assert len(run(runs)) == len(runs)
 
 
@@ -184,7 +184,7 @@ def test_a_worker_whose_sweep_is_gone_does_not_wait_for_it(runs, tmp_path, monke
 
     monkeypatch.setattr(worker, "work", fails)
     workers.work(str(tmp_path), 0.0, "gone", runs, [x.run_id for x in runs], 1)
-    assert Leases(tmp_path).all() == []
+    assert Leases(tmp_path).read() == []
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_killed_worker_and_a_stopped_command(last, tmp_path):
     seen = Leases(tmp_path)
 
     def holders():
-        held = [x for x in seen.all() if x.alive and x.about["kind"] == "pack"]
+        held = [x for x in seen.read() if x.alive and x.about["kind"] == "pack"]
         return {x.pid for x in held if x.about["done"]}
 
     pipe = subprocess.PIPE
@@ -299,7 +299,7 @@ def test_a_killed_worker_and_a_stopped_command(last, tmp_path):
             os.kill(pid, signal.SIGKILL)
             _until(lambda: len(holders() - {pid}) == 2)
             sweeping.send_signal(last)
-            _until(lambda: not [x for x in seen.all() if x.alive])
+            _until(lambda: not [x for x in seen.read() if x.alive])
             _, said = sweeping.communicate(timeout=60)
         finally:
             sweeping.kill()

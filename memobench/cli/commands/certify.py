@@ -1,4 +1,4 @@
-"""memobench certify: what the weights in certificates know."""
+"""memobench certify: counts what the weights in certificates know."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""memobench check-submission: whether folders of submitted weights are valid."""
+"""memobench check-submission: checks folders of submitted weights."""
 
 import pathlib
 

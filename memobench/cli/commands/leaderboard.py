@@ -1,4 +1,4 @@
-"""memobench leaderboard: who memorizes how much: published rows, and those of a results folder."""
+"""memobench leaderboard: the board of published rows and those of a results folder."""
 
 import pathlib
 

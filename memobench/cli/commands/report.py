@@ -49,7 +49,7 @@ def run(names: list[str]) -> None:
             raise UserError(f"{missing}; {first}")
         logging.warning("left out: %s; %s", missing, first)
     if PUBLISH.value:
-        found = {name: (x, _with_published(x, rows)) for name, (x, rows) in found.items()}
+        found = {name: (x, _add_published(x, rows)) for name, (x, rows) in found.items()}
     for experiment, rows in found.values():
         text = page.write(experiment, PRESET.value, rows, output, SEEDS.value)
         print(text if len(experiments) == 1 else f"Written to {output / experiment.name}.md")
@@ -59,7 +59,7 @@ def run(names: list[str]) -> None:
 
 
 def _published_folder() -> pathlib.Path:
-    """The folder in which presets are published in this checkout."""
+    """The folder of this checkout in which presets are published."""
     if OUTPUT.present:
         raise UserError(f"--publish writes into results/; leave out --output={OUTPUT.value}")
     folder = folders.CHECKOUT / "results"
@@ -68,8 +68,8 @@ def _published_folder() -> pathlib.Path:
     return folder
 
 
-def _with_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows, and those of the preset's other runs that any experiment has published."""
+def _add_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows with those of the preset's other runs that any experiment has published."""
     import pandas as pd
 
     from memobench.store import published

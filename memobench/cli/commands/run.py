@@ -81,7 +81,7 @@ def run(names: list[str]) -> None:
         _run_and_report(experiments, place, end)
         return
     try:
-        table = sweep.run(runs, RESULTS.value, PROGRESS.value, _left(end), *place)
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, _seconds_to(end), *place)
     except sweep.TimeUp as stopped:
         print(stopped)
         return
@@ -91,10 +91,10 @@ def run(names: list[str]) -> None:
     print(line + f" ({diverged} diverged)" * bool(diverged))
 
 
-def _left(end: float) -> float:
-    """Seconds until a time by `time.monotonic`, which may have passed.
+def _seconds_to(end: float) -> float:
+    """Seconds to a time of `time.monotonic`; 0 where it has passed.
 
-    >>> _left(-1.0), _left(math.inf)
+    >>> _seconds_to(-1.0), _seconds_to(math.inf)
     (0.0, inf)
     """
     return max(end - time.monotonic(), 0.0)
@@ -103,9 +103,15 @@ def _left(end: float) -> float:
 def _run_and_report(
     experiments: Sequence["Experiment"], place: tuple[int | None, str], end: float
 ) -> None:
-    """Runs and reports experiments until a time; then says what they answer.
+    """Runs and reports experiments until a time; then prints what they answer.
 
-    Runs that are lost, or a page that cannot be made, cost no other: UserError says so in the end.
+    Args:
+      experiments: in any order; the cheapest comes first.
+      place: `processes` and `on` of `sweep.run`.
+      end: of `time.monotonic`.
+
+    Raises:
+      UserError: runs were lost or a page could not be made; all others are done.
     """
     output = folders.of_preset(check_writable(OUTPUT.value, "output"), PRESET.value)
     from memobench.report import experiment as page
@@ -122,7 +128,7 @@ def _run_and_report(
     for experiment in sorted(experiments, key=cost):
         wanted = runs[experiment.name]
         try:
-            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, _left(end), *place)
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, _seconds_to(end), *place)
         except sweep.TimeUp as stopped:
             print(stopped)
             break
@@ -147,6 +153,7 @@ def _run_and_report(
 
 
 def plan_table(packs: list, predicted: Any) -> str:
+    """A line for each pack, and one with their cost."""
     from memobench.core.module import paddable_sizes
 
     lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>9}  padded to"]
@@ -164,7 +171,7 @@ def plan_table(packs: list, predicted: Any) -> str:
 def _cost_line(packs: list, predicted: Any) -> str:
     n_runs = sum(len(pack.runs) for pack in packs)
     if not packs:
-        return "0 runs in 0 packs: none is missing"
+        return "0 runs in 0 packs: all are done"
     memory = max(pack.memory_bytes for pack in packs) / 2**20
     on_cpu = packs[0].platform == "cpu"
     each = local.n_cores() if on_cpu else packs[0].n_devices

@@ -1,4 +1,4 @@
-"""memobench status: what is going on in a results folder, as `runtime.status` puts it."""
+"""memobench status: the status of a results folder, by `runtime.status`."""
 
 from memobench.cli.command import RESULTS, Command
 

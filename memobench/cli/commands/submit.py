@@ -82,7 +82,7 @@ def _certificate(path: Any, left_out: _LeftOut) -> "Certificate | None":
 
 
 def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certificate"]:
-    """Of every architecture and kind of task the weights that know most, over seeds."""
+    """The weights that know most of every architecture and kind of task, over seeds."""
     from memobench.store.results import load_rows, weights_path
 
     rows = load_rows(RESULTS.value)
@@ -93,7 +93,7 @@ def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certifica
         ids = {run.run_id for run in itertools.chain.from_iterable(presets)}
         rows = {run_id: row for run_id, row in rows.items() if run_id in ids}
     best: dict[Any, Certificate] = {}
-    for row in sorted(rows.values(), key=_knows, reverse=True):
+    for row in sorted(rows.values(), key=_score, reverse=True):
         path = weights_path(RESULTS.value, row["run_id"])
         if path.exists() and (found := _certificate(path, left_out)):
             key = found.task.replace(seed=0), found.architecture, found.first
@@ -101,7 +101,8 @@ def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certifica
     return list(best.values())
 
 
-def _knows(row: dict[str, Any]) -> tuple[float, float]:
+def _score(row: dict[str, Any]) -> tuple[float, float]:
+    """Bits, and among equals the negative loss."""
     bits, loss = row.get("bits"), row.get("loss")
     return (-1.0 if bits is None else bits, -float("inf") if loss is None else -loss)
 

@@ -1,4 +1,4 @@
-"""memobench verify: whether the shards of a results folder are sound."""
+"""memobench verify: checks the shards of a results folder."""
 
 from absl import flags
 

@@ -7,7 +7,7 @@ import pytest
 
 from memobench.common.errors import UserError
 from memobench.experiments.assumptions import kruskal, positions
-from memobench.models.positions import sinusoidal
+from memobench.models.positions import sinusoids
 
 
 def by_size(vectors_TxD, sizes, **options):
@@ -132,11 +132,11 @@ def test_mistakes_are_named(vectors, options, message):
 
 
 def test_short_sinusoidal_positions_have_full_rank():
-    assert kruskal.context_ranks(sinusoidal(8, 64)[None])["rank"].item() == 8
+    assert kruskal.context_ranks(sinusoids(8, 64)[None])["rank"].item() == 8
 
 
 def test_long_sinusoidal_positions_have_it_only_in_exact_arithmetic():
-    rank = kruskal.context_ranks(sinusoidal(197, 768)[None])["rank"].item()
+    rank = kruskal.context_ranks(sinusoids(197, 768)[None])["rank"].item()
     assert 197 / np.pi < rank < 197
 
 

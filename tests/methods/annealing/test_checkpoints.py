@@ -112,7 +112,7 @@ def test_a_run_that_diverges_late_keeps_its_best_weights():
 
 def _interrupting_after(monkeypatch, rounds):
     """Ctrl-C after so many rounds of a sweep; returns the model-steps that were counted."""
-    counted, steps_done = [], progress.Progress.steps_done
+    counted, steps_done = [], progress.Progress.add_steps
 
     def count(bar, pack, steps):
         counted.append(steps)
@@ -120,7 +120,7 @@ def _interrupting_after(monkeypatch, rounds):
             raise KeyboardInterrupt
         steps_done(bar, pack, steps)
 
-    monkeypatch.setattr(progress.Progress, "steps_done", count)
+    monkeypatch.setattr(progress.Progress, "add_steps", count)
     return counted
 
 
