@@ -28,12 +28,18 @@ _FAMILIES = (capacity_summary.ATTENTION, capacity_summary.MLP, "attention + MLP"
 
 
 def _answer() -> str:
-    return textwrap.fill(answer.answer(published("board/typical")), 100)
+    said = answer.answer(published("board/typical"))
+    return textwrap.fill(said, 100, break_on_hyphens=False)
 
 
 def _forms() -> str:
     """The forms that the answer compares, the best of each side and attention with wide heads."""
     return answer.forms(published("board/typical"))
+
+
+def _ratios() -> str:
+    """Bits per parameter, and attention over MLP, at every budget with all forms."""
+    return answer.ratios(published("board/typical"))
 
 
 def _budgets() -> str:
@@ -170,6 +176,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "blocks": _blocks,
     "budgets": _budgets,
     "forms": _forms,
+    "ratios": _ratios,
     "narrow": _narrow_heads,
     "exposure": _exposure,
     "laws": _laws,
