@@ -183,6 +183,8 @@ QUOTES: dict[str, Callable[[], str]] = {
     "peaks": _peaks,
     "precision": _precision,
     "shares": _shares,
+    "dana2025-commands": functools.partial(papers.commands, "dana2025"),
+    "mahdavi2024-commands": functools.partial(papers.commands, "mahdavi2024"),
     **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},
 }
 
