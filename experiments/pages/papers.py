@@ -209,7 +209,7 @@ def claims(paper: str) -> pd.DataFrame:
     """
     rows = []
     for experiment in experiments(paper):
-        found = {preset: _verdicts(experiment, preset) for preset in _presets(experiment)}
+        found = {preset: read_verdicts(experiment, preset) for preset in _presets(experiment)}
         for claim in experiment.claims:
             cells: dict[str, str] = {}
             decided = set()
@@ -276,12 +276,13 @@ def _presets(experiment: Experiment) -> dict[str, bool]:
         for preset in there
         if preset in experiment.presets and preset not in experiment.too_short
     }
-    seeds = {preset: int(_verdicts(experiment, preset)["seeds"].max()) for preset in own}
+    seeds = {preset: int(read_verdicts(experiment, preset)["seeds"].max()) for preset in own}
     runs = {preset: len(experiment.runs(preset)) for preset in own}
     return dict(sorted(own.items(), key=lambda x: (not x[1], -seeds[x[0]], -runs[x[0]])))
 
 
-def _verdicts(experiment: Experiment, preset: str) -> pd.DataFrame:
+def read_verdicts(experiment: Experiment, preset: str) -> pd.DataFrame:
+    """The published verdicts of a preset."""
     runs = published.files()[experiment.name][preset]
     name = runs.name.removesuffix(published.ENDING)
     return _read(runs.with_name(f"{name}{ENDING}"))
